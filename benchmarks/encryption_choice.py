@@ -84,13 +84,13 @@ class Price:
         """Of both parties, one tree."""
         return sum(1e-9 * self.ns[name] * count for name, count in job.counts().items())
 
-    def octets(self, job: Job) -> float:
+    def n_bytes(self, job: Job) -> float:
         """On the wire, one tree."""
         return job.rows * self.row_bytes + job.candidates * self.candidate_bytes
 
     def seconds(self, job: Job, bits_a_second: float) -> float:
         """Work spread over a party's cores, then bytes over the link: nothing overlaps."""
-        return self.cpu_s(job) / CORES + 8 * self.octets(job) / bits_a_second
+        return self.cpu_s(job) / CORES + 8 * self.n_bytes(job) / bits_a_second
 
     def takes(self, job: Job) -> bool:
         """Whether sums of so many rows fit."""
@@ -112,7 +112,7 @@ def prices(rows: Sequence[Row]) -> dict[str, Price]:
 def break_even(one: Price, other: Price, job: Job) -> float | None:
     """From how many bits a second on the first is the faster one; None: never."""
     saved = (other.cpu_s(job) - one.cpu_s(job)) / CORES
-    more = 8 * (one.octets(job) - other.octets(job))
+    more = 8 * (one.n_bytes(job) - other.n_bytes(job))
     if more <= 0 <= saved:
         return 0.0
     return more / saved if saved > 0 else None

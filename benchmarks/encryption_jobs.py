@@ -170,8 +170,8 @@ def predictions(table: Table, shards: Mapping[str, Artefact]) -> Floats:
     guest, *hosts = shards
     whole = vertical.join(shards[guest], {host: shards[host] for host in hosts})
     names = [name for _, name in whole.columns]
-    places = [table.columns.index(name) for name in names]
-    values = np.asfortranarray(table.values[:, places])
+    indices = [table.columns.index(name) for name in names]
+    values = np.asfortranarray(table.values[:, indices])
     # One party that owns every split, as it were.
     owner = np.where(whole.arrays["owner"] == vertical.LEAF, vertical.LEAF, vertical.GUEST)
     arrays = {**whole.arrays, "owner": owner}

@@ -55,8 +55,8 @@ def rings(scheme: str, plan: Plan) -> Row:
     own = parameters.BY_NAME[scheme]
     spent = {cost.operation: cost.nanoseconds for cost in lattice.measured(own, plan.ring_rows)}
     shape = AnswerShape(own, lattice.OUTPUTS, Budget(own, JOB_ROWS).width(JOB_ROWS))
-    octets = lattice.OUTPUTS * own.word_octets
-    return {"ns": spent, ROW_BYTES: octets, CANDIDATE_BYTES: shape.octets}
+    data = lattice.OUTPUTS * own.word_bytes
+    return {"ns": spent, ROW_BYTES: data, CANDIDATE_BYTES: shape.n_bytes}
 
 
 def modular(scheme: str, plan: Plan) -> Row:
@@ -87,10 +87,10 @@ class Batches:
         most = 1 << self.layout.value_bits
         gh = draw.integers(0, most, (self.rows, 2), dtype=np.int64)
         gh[:, 0] -= most // 2
-        octets = self._encrypted(gh)
-        held = self._received(octets)
+        data = self._encrypted(gh)
+        held = self._received(data)
         yield ENCRYPT, lambda: len(self._encrypted(gh)) and self.rows
-        yield RECEIVE, lambda: len(self._received(octets))
+        yield RECEIVE, lambda: len(self._received(data))
         many = Ciphertexts.concat([held] * COPIES)
         bins = draw.integers(0, BINS, (len(many), COLUMNS), dtype=np.int32)
         cells = bins + BINS * np.arange(COLUMNS, dtype=np.int32)
@@ -109,8 +109,8 @@ class Batches:
     def _encrypted(self, gh: np.ndarray[Any, np.dtype[np.int64]]) -> bytes:
         return b"".join(block.to_bytes() for block in self.key.encrypt(gh, self.layout))
 
-    def _received(self, octets: bytes) -> Ciphertexts:
-        held = Ciphertexts.received(octets, self.rows, self.public.width)
+    def _received(self, data: bytes) -> Ciphertexts:
+        held = Ciphertexts.received(data, self.rows, self.public.width)
         self.public.check(held)
         return held
 

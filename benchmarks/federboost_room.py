@@ -24,7 +24,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids
-from fedboost.flow import MODEL, Artefact, Keeps, Role, Seat, Step
+from fedboost.flow import MODEL, Artefact, CheckpointPolicy, Role, StageContext, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
 from fedboost.model import kinds
@@ -80,7 +80,7 @@ class Room(flow.Run):
     """The sessions of one stage, and the coordinator's hand over them."""
 
     protocol: flow.Protocol
-    seats: Mapping[str, Seat]
+    contexts: Mapping[str, StageContext]
     sent: dict[str, int] = field(default_factory=dict)  # payload bytes by sender
     seconds: dict[str, float] = field(default_factory=dict)  # by step, until the slowest is done
     ends: dict[str, float] = field(default_factory=dict)  # of the steps, the last time, on a clock
@@ -88,11 +88,11 @@ class Room(flow.Run):
     ended: str = ""
 
     def __post_init__(self) -> None:
-        first = next(iter(self.seats.values()))
+        first = next(iter(self.contexts.values()))
         self.table, self.params = first.table, first.params
         self.sessions = {
-            name: Session(TERMS, self.protocol, seat, self, _forget, WAIT_S)
-            for name, seat in self.seats.items()
+            name: Session(TERMS, self.protocol, context, self, _forget, WAIT_S)
+            for name, context in self.contexts.items()
         }
 
     async def walk(self) -> Shards:
@@ -143,10 +143,12 @@ class Room(flow.Run):
         """True: nothing is kept here."""
         return True
 
-    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
+    def keep(self, keeps: CheckpointPolicy = CheckpointPolicy.NOW_AND_THEN) -> None:
         """Nothing: no other attempt follows."""
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+    def rounds(
+        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
+    ) -> Iterator[int]:
         """See `flow.Run`."""
         for index in range(most):
             if self.ended == name:
@@ -201,7 +203,7 @@ class Trained:
 
 def train(table: Table, dealt: Parts, given: Params, held: Rows | None = None) -> Trained:
     """Vertical FederBoost on the rows that bool (n,) `held` leaves; the noise is fresh."""
-    return _trained(Room(*_seats("federboost-vertical", frames_of(table, dealt), given, held)))
+    return _trained(Room(*_contexts("federboost-vertical", frames_of(table, dealt), given, held)))
 
 
 def train_horizontal(shares: Mapping[str, Table], given: Params, aggregator: str) -> Trained:
@@ -209,13 +211,13 @@ def train_horizontal(shares: Mapping[str, Table], given: Params, aggregator: str
     frames: Frames = {
         party: _frame(share, share.columns, labelled=True) for party, share in shares.items()
     }
-    return _trained(Room(*_seats(HORIZONTAL, frames, given, aggregator=aggregator)))
+    return _trained(Room(*_contexts(HORIZONTAL, frames, given, aggregator=aggregator)))
 
 
 def predict(shards: Shards, table: Table, dealt: Parts) -> NDArray[np.float64]:
     """Probabilities float64 (n,) of a table's rows: their owners' own values, without noise."""
     frames = frames_of(table, dealt)
-    room = Room(*_seats("predict", frames, {"model": TERMS.job}, shards=shards))
+    room = Room(*_contexts("predict", frames, {"model": TERMS.job}, shards=shards))
     left = asyncio.run(room.walk())
     return left[next(iter(dealt))].arrays["prediction"].astype(np.float64)[:, 0]
 
@@ -252,18 +254,18 @@ def _frame(table: Table, columns: tuple[str, ...], *, labelled: bool) -> Frame:
     return Frame(ids, values, columns, label, ("id",))
 
 
-def _seats(
+def _contexts(
     name: str,
     frames: Frames,
     given: Params,
     held: Rows | None = None,
     shards: Shards | None = None,
     aggregator: str | None = None,
-) -> tuple[flow.Protocol, dict[str, Seat]]:
+) -> tuple[flow.Protocol, dict[str, StageContext]]:
     """Seats at one stage, the first frame's party as guest; an aggregator may have no frame."""
     guest, *hosts = frames
     left = shards or {}
-    places = {
+    indices = {
         party: Place(
             frame=frames.get(party),
             held=held if party in frames else None,
@@ -272,7 +274,7 @@ def _seats(
         )
         for party in flow.Table(guest, tuple(hosts), aggregator).of(tuple(Role))
     }
-    return seats(name, flow.Table(guest, tuple(hosts), aggregator), given, places)
+    return contexts(name, flow.Table(guest, tuple(hosts), aggregator), given, indices)
 
 
 @dataclass(frozen=True)
@@ -285,18 +287,18 @@ class Place:
     limits: Policy = LIMITS
 
 
-def seats(
-    name: str, table: flow.Table, given: Params, places: Mapping[str, Place]
-) -> tuple[flow.Protocol, dict[str, Seat]]:
+def contexts(
+    name: str, table: flow.Table, given: Params, indices: Mapping[str, Place]
+) -> tuple[flow.Protocol, dict[str, StageContext]]:
     """Seats at the stage `name` with these parameters, for everybody at the table."""
     protocol = protocols.named(name)
     params = parse(protocol.params, dict(given))
-    keys = {party: Ed25519PrivateKey.generate() for party in places}
+    keys = {party: Ed25519PrivateKey.generate() for party in indices}
     found = {}
-    for party, place in places.items():
+    for party, place in indices.items():
         secrets = Secrets.from_os()
         rows = 0 if place.frame is None else place.frame.n_rows
-        found[party] = Seat(
+        found[party] = StageContext(
             party=party,
             role=table.roles_of(party)[0],
             table=table,
@@ -308,7 +310,7 @@ def seats(
             lasting_secrets=secrets.child,
             job=TERMS.job,
             origin=bytes(32),
-            context=bytes(32),
+            attempt_digest=bytes(32),
             place=flow.START,
             kept={},
             signer=Hand(party, keys),

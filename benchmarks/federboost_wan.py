@@ -44,9 +44,9 @@ class Line:
     bits_per_s: float
     free_at: float = 0.0
 
-    def leaves(self, octets: int, now: float) -> float:
+    def leaves(self, data: int, now: float) -> float:
         """When the last of so many bytes that enter now has left."""
-        self.free_at = max(now, self.free_at) + 8 * octets / self.bits_per_s
+        self.free_at = max(now, self.free_at) + 8 * data / self.bits_per_s
         return self.free_at
 
 

@@ -274,9 +274,9 @@ class Mini:
         """Digits of 12 bits of `count` random exponents below `below`, a list for each window."""
         width = -(-windows // 2) * 3
         raw = b"".join([secrets.randbelow(below).to_bytes(width, "little") for _ in range(count)])
-        octets = np.frombuffer(raw, np.uint8).reshape(count, width // 3, 3).astype(np.int64)
-        low = octets[:, :, 0] | (octets[:, :, 1] & 15) << 8
-        high = octets[:, :, 1] >> 4 | octets[:, :, 2] << 4
+        data = np.frombuffer(raw, np.uint8).reshape(count, width // 3, 3).astype(np.int64)
+        low = data[:, :, 0] | (data[:, :, 1] & 15) << 8
+        high = data[:, :, 1] >> 4 | data[:, :, 2] << 4
         both = np.stack([low, high], axis=2).reshape(count, -1)[:, :windows]
         digits: list[list[int]] = both.T.tolist()
         return digits

@@ -139,8 +139,8 @@ def deal_sparse(
     for party in parties:
         lines = []
         for _ in range(rows):
-            places = np.unique(np.append(draw.integers(0, columns, stored), columns - 1))
-            cells = " ".join(f"{place + 1}:{draw.random():.3f}" for place in places.tolist())
+            indices = np.unique(np.append(draw.integers(0, columns, stored), columns - 1))
+            cells = " ".join(f"{place + 1}:{draw.random():.3f}" for place in indices.tolist())
             lines.append(f"{draw.integers(0, 2)} {cells}")
         path = folder / f"{party}.svmlight"
         path.write_text("\n".join(lines) + "\n")

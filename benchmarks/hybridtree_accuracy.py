@@ -119,7 +119,7 @@ def one_holder(one: Experiment, dealt: Dealt) -> dict[str, Any]:
     found: dict[str, Any] = {name: score(y, own) for name, own in likely.items()}
     hosts = list(dealt.train.hosts)
     singles = [with_one_host(one, dealt, host) for host in hosts]
-    own = [dealt.test.places[host] for host in hosts]
+    own = [dealt.test.indices[host] for host in hosts]
     held = [_only(single, rows, likely[SOLO]) for single, rows in zip(singles, own, strict=True)]
     found[MISSING] = [_score(y, single) for single in singles]
     found[FALLING_BACK] = [_score(y, single) for single in held]
@@ -174,7 +174,7 @@ def several_holders(one: Experiment, dealt: Dealt) -> dict[str, Any]:
     solo = [alone(one, share) for share in own]
     found[SOLO] = [score(y, likely) for likely in solo]
     singles = [
-        (with_one_host(one, share, host), dealt.test.places[host], other)
+        (with_one_host(one, share, host), dealt.test.indices[host], other)
         for share, other in zip(own, solo, strict=True)
         for host in share.train.hosts
     ]
@@ -241,7 +241,7 @@ def with_one_host(one: Experiment, dealt: Dealt, host: str) -> Likely | None:
     On test rows that the host does not have its columns are missing. None where the shared rows
     are of one class, from which nothing can be learned.
     """
-    shared = dealt.train.take(dealt.train.places[host])
+    shared = dealt.train.take(dealt.train.indices[host])
     if len(np.unique(shared.y)) < 2:
         return None
     return _local(one, shared.with_host(host), dealt.test.with_host(host))
@@ -294,7 +294,7 @@ class _Holding:
 def _holdings(parties: Parties) -> list[_Holding]:
     """The guest's, then each host's."""
     frames = [(np.arange(parties.guest.n_rows), parties.guest)]
-    frames += [(parties.places[host], frame) for host, frame in parties.hosts.items()]
+    frames += [(parties.indices[host], frame) for host, frame in parties.hosts.items()]
     return [_Holding(rows, np.asarray(own.values), own.categorical) for rows, own in frames]
 
 

@@ -74,7 +74,7 @@ class Parties:
 
     guest: Frame  # with the labels
     hosts: Mapping[str, Frame]
-    places: Mapping[str, Rows]  # by host: which of the guest's rows it has, in its own order
+    indices: Mapping[str, Rows]  # by host: which of the guest's rows it has, in its own order
 
     @property
     def y(self) -> NDArray[np.float64]:
@@ -86,16 +86,16 @@ class Parties:
         """Some of the guest's rows, int64 ascending, and what the hosts have of them."""
         number = np.full(self.guest.n_rows, -1)
         number[rows] = np.arange(len(rows))
-        kept = {host: np.flatnonzero(number[own] >= 0) for host, own in self.places.items()}
+        kept = {host: np.flatnonzero(number[own] >= 0) for host, own in self.indices.items()}
         return Parties(
             self.guest.take(rows),
             {host: frame.take(kept[host]) for host, frame in self.hosts.items()},
-            {host: number[own[kept[host]]] for host, own in self.places.items()},
+            {host: number[own[kept[host]]] for host, own in self.indices.items()},
         )
 
     def with_host(self, host: str) -> local.TrainingTable:
         """The guest's rows, with the host's columns behind its own, missing where it has no row."""
-        return self._table(_widened(self.guest, [(self.places[host], self.hosts[host])]))
+        return self._table(_widened(self.guest, [(self.indices[host], self.hosts[host])]))
 
     def alone(self) -> local.TrainingTable:
         """The guest's rows and columns."""
@@ -103,7 +103,7 @@ class Parties:
 
     def whole(self) -> local.TrainingTable:
         """What all parties have together; a cell is missing where nobody has it."""
-        held = [(self.places[host], frame) for host, frame in self.hosts.items()]
+        held = [(self.indices[host], frame) for host, frame in self.hosts.items()]
         return self._table(_widened(self.guest, held))
 
     def _table(self, wide: tuple[NDArray[np.float32], tuple[int, ...]]) -> local.TrainingTable:
@@ -213,10 +213,10 @@ def _parties(pooled: Pooled, dealing: Dealing) -> Parties:
 
 def _columns(frame: Frame, own: pa.Table, *, labelled: bool) -> Frame:
     names = tuple(name for name in frame.columns if name in own.column_names)
-    places = [frame.columns.index(name) for name in names]
+    indices = [frame.columns.index(name) for name in names]
     return replace(
         frame,
-        values=np.asfortranarray(np.asarray(frame.values)[:, places]),
+        values=np.asfortranarray(np.asarray(frame.values)[:, indices]),
         columns=names,
         label=frame.label if labelled else None,
         categories={name: frame.categories[name] for name in names if name in frame.categories},

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.federboost_jobs import Params
-from benchmarks.federboost_room import TERMS, Place, Room, Shards, seats
+from benchmarks.federboost_room import TERMS, Place, Room, Shards, contexts
 from benchmarks.hybridtree_data import GUEST, Parties
 from fedboost import flow
 from fedboost.flow import MODEL, Artefact
@@ -48,19 +48,19 @@ def probabilities(done: Done) -> NDArray[np.float64]:
 def _stage(name: str, parties: Parties, given: Params, model: Shards) -> Done:
     table = flow.Table(GUEST, tuple(parties.hosts), None)
     rows = {"rows": np.arange(parties.guest.n_rows)}
-    with_hosts = {f"with_{host}": places for host, places in parties.places.items()}
+    with_hosts = {f"with_{host}": indices for host, indices in parties.indices.items()}
     left = {GUEST: Artefact(arrays={**rows, **with_hosts})}
     left |= {
         host: Artefact(arrays={"rows": np.arange(frame.n_rows)})
         for host, frame in parties.hosts.items()
     }
-    places = {
+    indices = {
         party: Place(
             frame=parties.guest if party == GUEST else parties.hosts[party],
             artefacts={ALIGNMENT: aligned, **({MODEL: model[party]} if party in model else {})},
         )
         for party, aligned in left.items()
     }
-    room = Room(*seats(name, table, given, places))
+    room = Room(*contexts(name, table, given, indices))
     found = asyncio.run(room.walk())
     return Done(found, sum(room.seconds.values()), sum(room.sent.values()))

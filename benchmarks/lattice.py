@@ -75,9 +75,9 @@ def measured(own: LatticeParameters, rows: int) -> list[Cost]:
         secret = TreeSecret(tree, budget, messages, secrets)
         return secret, b"".join(block.to_bytes() for block in secret.encrypt())
 
-    secret, octets = spent("encrypt", "row", rows, encrypted)
+    secret, data = spent("encrypt", "row", rows, encrypted)
     received = spent(
-        "receive", "row", rows, lambda: EncryptedRows.received(tree, octets, messages.shape)
+        "receive", "row", rows, lambda: EncryptedRows.received(tree, data, messages.shape)
     )
     bins = draw.integers(0, BINS, (rows, COLUMNS), dtype=np.int32)
     few = np.flatnonzero(draw.random(rows) < 1 / SPARSE)

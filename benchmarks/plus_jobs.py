@@ -149,9 +149,9 @@ def fewer_columns(table: Table, host_columns: int | None) -> Table:
         return table
     whole = parts(table)
     gone = set(whole[HOST][host_columns:])
-    places = [i for i, name in enumerate(table.columns) if name not in gone]
-    named = tuple(table.columns[i] for i in places)
-    return replace(table, values=np.asfortranarray(table.values[:, places]), columns=named)
+    indices = [i for i, name in enumerate(table.columns) if name not in gone]
+    named = tuple(table.columns[i] for i in indices)
+    return replace(table, values=np.asfortranarray(table.values[:, indices]), columns=named)
 
 
 def job(table: Table, rounds: int, scheme: str, params: Mapping[str, Any]) -> JobSpec:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import plus_jobs, tables
-from benchmarks.federboost_room import Place, Room, frames_of, seats
+from benchmarks.federboost_room import Place, Room, contexts, frames_of
 from benchmarks.harness import say
 from benchmarks.plus_tables import Row
 from benchmarks.tables import GUEST, HOST, Table
@@ -129,7 +129,7 @@ class Watching(Room):
         super()._note(turns, replies, seconds)
         if "start_round" in {turn.step for own in turns.values() for turn in own}:
             guest = self.sessions[GUEST].state
-            fixed, own = guest.rules.fixed, guest.round.gh[guest.seat.parts["train"]]
+            fixed, own = guest.rules.fixed, guest.round.gh[guest.context.parts["train"]]
             g, h = fixed.decode_g(own[:, 0::2]), fixed.decode_h(own[:, 1::2])
             own = np.stack([g / fixed.g_bound, h / fixed.h_bound], axis=2).reshape(own.shape)
             self.gradients += [own] * guest.forest[-1]
@@ -154,11 +154,11 @@ def trained(table: Table, variant: Variant) -> Trained:
     held = table.held_out(plus_jobs.VALIDATION["fraction"], plus_jobs.SEED)
     dealt = tables.vertical(table)
     limits = Policy(group_rows_min=variant.least)
-    places = {
+    indices = {
         party: Place(frame, held, limits=limits) for party, frame in frames_of(table, dealt).items()
     }
     params = {**SHAPE, "eval_metric": ["auc"], **variant.params}
-    room = Watching(*seats("secureboost", flow.Table(GUEST, (HOST,)), params, places))
+    room = Watching(*contexts("secureboost", flow.Table(GUEST, (HOST,)), params, indices))
     left = asyncio.run(room.walk())
     room.hand_over(GUEST, left[GUEST])
     return Trained(room, left)

@@ -16,7 +16,7 @@ from fedboost.core import binning
 from fedboost.crypto import modular_kernels as kernels
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.joint_sums import sum_columns
-from fedboost.crypto.limbs import Octets
+from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.modular import ModularPublic
 from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.workers import Serial
@@ -47,7 +47,7 @@ class _Counting(Serial):
         """As each kernel would answer, in shape."""
         return [self._answer(kernel, *task) for task in tasks]
 
-    def _answer(self, kernel: Callable[..., Any], key: Any, data: Octets, how: Any) -> Any:
+    def _answer(self, kernel: Callable[..., Any], key: Any, data: ByteArray, how: Any) -> Any:
         if kernel is kernels.sum_runs:
             self.tally.products += int((how - 1).sum())
             return data[: len(how)]

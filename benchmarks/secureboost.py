@@ -115,8 +115,8 @@ def train(table: Table, trees: int, scheme: str) -> JobRun:
 def training_values(table: Table) -> NDArray[np.float32]:
     """The training rows with the guest's columns first, in the order that the parties keep."""
     parts = tables.vertical(table)
-    places = [table.columns.index(c) for party in parts.values() for c in party]
-    return table.values[~table.held_out(**VALIDATION)][:, places]
+    indices = [table.columns.index(c) for party in parts.values() for c in party]
+    return table.values[~table.held_out(**VALIDATION)][:, indices]
 
 
 def needed(table: Table, run: JobRun) -> tuple[Counts, int, Packing]:

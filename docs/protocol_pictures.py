@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from fedboost import protocols
-from fedboost.flow import AGGREGATOR, GUEST, HOST, Keeps, Protocol, Role, Run, Step, Table
+from fedboost.flow import (
+    AGGREGATOR,
+    GUEST,
+    HOST,
+    CheckpointPolicy,
+    Protocol,
+    Role,
+    Run,
+    Step,
+    Table,
+)
 from fedboost.messages.reveals import REVEALS
 
 FOLDER = Path(__file__).resolve().parent / "pictures"
@@ -63,10 +73,12 @@ class Recorder(Run):
         self.steps += steps
         return asyncio.sleep(0)
 
-    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
+    def keep(self, keeps: CheckpointPolicy = CheckpointPolicy.NOW_AND_THEN) -> None:
         """Do nothing: a picture shows no checkpoints."""
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+    def rounds(
+        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
+    ) -> Iterator[int]:
         """Go through the loop, and remember which rows it has."""
         loop = Loop(LOOPS.get(name, name), self.depth, len(self.steps))
         self.loops.append(loop)

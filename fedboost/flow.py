@@ -19,7 +19,7 @@ from typing import Protocol as Interface
 from google.protobuf.message import Message
 
 from fedboost.errors import ProtocolError
-from fedboost.messages.job_pb2 import Told
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.settings import Settings
 
 if TYPE_CHECKING:  # a coordinator knows no tables
@@ -103,7 +103,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class About:
+class DisclosureInfo:
     """What a step knows of the people behind a message; for the party's own ledger, never sent."""
 
     rows: int | None = None  # how many of them
@@ -130,8 +130,8 @@ class Out:
     """
 
     send: Message | Mapping[str, Message] | None = None
-    told: Told | None = None
-    about: About | Mapping[str, About] = About()
+    told: StatusReport | None = None
+    about: DisclosureInfo | Mapping[str, DisclosureInfo] = DisclosureInfo()
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class Notebook(Interface):
 
 
 @dataclass(frozen=True)
-class Seat:
+class StageContext:
     """What a party brings to one stage of a job."""
 
     party: str
@@ -246,7 +246,7 @@ class Seat:
     lasting_secrets: Callable[[str], Secrets]
     job: str  # its id
     origin: bytes  # 32 of them that no other job, manifest or stage has
-    context: bytes  # and 32 that no other attempt has
+    attempt_digest: bytes  # and 32 that no other attempt has
     place: Place  # behind which the stage is opened
     kept: Mapping[Place, str]  # the places that we could go on from, and their `HISTORY` if any
     signer: Signer
@@ -254,7 +254,7 @@ class Seat:
     workers: Workers
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
     limits: Any  # the party's own policy: what it allows its peers
-    cipher: Any = None  # `encrypted.sides.Cipher` in place of the job's scheme, for an estimate
+    cipher: Any = None  # `encrypted.ciphers.Cipher` in place of the job's scheme, for an estimate
 
     @property
     def data(self) -> Frame:
@@ -286,7 +286,7 @@ class Seat:
         return tuple(p for p in self.table.of(tuple(Role)) if p != self.party)
 
 
-class Keeps(Enum):
+class CheckpointPolicy(Enum):
     """After which rounds of a loop every party keeps where it stands."""
 
     EACH = 1
@@ -331,11 +331,13 @@ class Run(ABC):
         return False
 
     @abstractmethod
-    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
+    def keep(self, keeps: CheckpointPolicy = CheckpointPolicy.NOW_AND_THEN) -> None:
         """In front of a walk's loop: keeps what it stands on, by default where it took its time."""
 
     @abstractmethod
-    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+    def rounds(
+        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
+    ) -> Iterator[int]:
         """Counts rounds of a loop: at most `most`, fewer when a party's answer ends it.
 
         Progress hangs on the outermost loop of a walk, but for loops before it that keep nothing.
@@ -378,7 +380,7 @@ class Protocol:
 
     A role's module holds `begin(seat) -> state`, a function `(state, got) -> Out | Iterator[Out]`
     for each of its steps (without `got` where the step takes nothing), `snapshot(state, place)` and
-    `restore(state, artefact) -> Told` for checkpoints, `finish(state) -> Artefact` and
+    `restore(state, artefact) -> StatusReport` for checkpoints, `finish(state) -> Artefact` and
     `bytes_max(state, step)`: how large a message that step may be sent. What `restore` tells may
     end a loop that the place is in.
     """

@@ -271,18 +271,18 @@ def _container_of(hint: Any) -> Codec:
     """Return the codec of a list, tuple, set or dict."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is tuple and args[-1] is not Ellipsis:
-        return _places_of(args)
+        return _indices_of(args)
     if origin in (list, tuple, set, frozenset):
         return Many(cast(type, origin), _codec_of(args[0]))
     if origin in (dict, Mapping):
-        return Dicts(Many(list, _places_of(args)))
+        return Dicts(Many(list, _indices_of(args)))
     raise TypeError(f"a checkpoint cannot keep a {hint}")
 
 
-def _places_of(hints: Sequence[Any]) -> Codec:
+def _indices_of(hints: Sequence[Any]) -> Codec:
     """Return the codec of tuples of these types."""
-    places = {place: _codec_of(one) for place, one in enumerate(hints)}
-    return Fields(lambda found: tuple(found.values()), places)
+    indices = {place: _codec_of(one) for place, one in enumerate(hints)}
+    return Fields(lambda found: tuple(found.values()), indices)
 
 
 def _blocks_of(dtype: Any) -> Codec:

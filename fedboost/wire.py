@@ -115,8 +115,8 @@ def unpack_bits(array: Array, count: int, what: str) -> NDArray[np.bool_]:
     """`count` booleans that `pack_bits` wrote."""
     import numpy as np
 
-    octets = unpack(array, "u1", ((count + 7) // 8,), what)
-    bits = np.unpackbits(octets.view(np.uint8))
+    data = unpack(array, "u1", ((count + 7) // 8,), what)
+    bits = np.unpackbits(data.view(np.uint8))
     if bits[count:].any():
         raise PeerError(f"{what}: bits set beyond the {count} that were asked for")
     return bits[:count].view(np.bool_)

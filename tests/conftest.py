@@ -127,8 +127,8 @@ def group_of(item):
 
 def begins(item):
     """The place of a test's folder in the order in which all are begun."""
-    places = [n for n, folder in enumerate(FIRST) if item.nodeid.startswith(folder)]
-    return places[0] if places else len(FIRST)
+    indices = [n for n, folder in enumerate(FIRST) if item.nodeid.startswith(folder)]
+    return indices[0] if indices else len(FIRST)
 
 
 def pytest_unconfigure(config):

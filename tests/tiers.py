@@ -108,8 +108,8 @@ def of_each(cases: Iterable[T], *traits: Callable[[Any], Hashable]) -> list[T]:
 def pairs_of(cases: Iterable[T]) -> list[T]:
     """So many of the cases, which are tuples, that every two values of two places meet."""
     known = list(cases)
-    places = combinations(range(len(known[0])), 2) if known else ()  # type: ignore[arg-type]
-    return of_each(known, *(itemgetter(*pair) for pair in places))
+    indices = combinations(range(len(known[0])), 2) if known else ()  # type: ignore[arg-type]
+    return of_each(known, *(itemgetter(*pair) for pair in indices))
 
 
 def examples(count: int) -> int:

@@ -20,9 +20,9 @@ from fedboost.crypto import shamir
 from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream, is_private_of
 from fedboost.crypto.shamir import SHARE_BYTES
 from fedboost.errors import PeerError, UnreachableError
-from fedboost.flow import EVERYBODY, Artefact, Out, Place, Seat
+from fedboost.flow import EVERYBODY, Artefact, Out, Place, StageContext
 from fedboost.messages.array_pb2 import Array
-from fedboost.messages.job_pb2 import Told
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.aggregation_pb2 import Masked, RevealedShares, Total
 
 Words = NDArray[np.uint64]
@@ -32,19 +32,19 @@ Words = NDArray[np.uint64]
 class Aggregator:
     """What the aggregator remembers between steps."""
 
-    seat: Seat
+    context: StageContext
     number: int = 0  # of the sum that was added up last
     kept: dict[str, Words] = field(default_factory=dict)  # masked vectors of a sum not yet opened
 
 
-def begin(seat: Seat) -> Aggregator:
+def begin(context: StageContext) -> Aggregator:
     """An aggregator that has added nothing."""
-    return Aggregator(seat)
+    return Aggregator(context)
 
 
-def add_up(me: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Iterator[Out]:
+def add_up(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Iterator[Out]:
     """The sum of all vectors, part by part as they come in; it leaves once all are there."""
-    me.number += 1
+    aggregator.number += 1
     parts: list[Words] = []
     senders = None
     for masked in got:
@@ -52,7 +52,7 @@ def add_up(me: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Iterator[Out]
         if set(masked) != senders:
             short = min(senders - set(masked))
             raise PeerError(f"{short} sent fewer parts than others", party=short)
-        words = {party: _words(me, party, part) for party, part in masked.items()}
+        words = {party: _words(aggregator, party, part) for party, part in masked.items()}
         lengths = {len(own) for own in words.values()}
         if len(lengths) != 1:
             raise PeerError("the parties sent vectors of different lengths", todo="same versions?")
@@ -60,27 +60,27 @@ def add_up(me: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Iterator[Out]
         for own in words.values():
             total += own
         parts.append(total)
-    yield from _totals(me.number, parts)
+    yield from _totals(aggregator.number, parts)
 
 
 # With `dropout: continue`
 
 
-def keep_masked(me: Aggregator, got: Mapping[str, Masked]) -> Out:
+def keep_masked(aggregator: Aggregator, got: Mapping[str, Masked]) -> Out:
     """Keeps what has come until the survivors agree; what a lost party sent before is dropped."""
-    me.number += 1
-    fresh = {party: one for party, one in got.items() if one.number >= me.number}
-    me.kept = {party: _words(me, party, masked) for party, masked in fresh.items()}
+    aggregator.number += 1
+    fresh = {party: one for party, one in got.items() if one.number >= aggregator.number}
+    aggregator.kept = {party: _words(aggregator, party, masked) for party, masked in fresh.items()}
     return Out()
 
 
-def open_total(me: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Out]:
+def open_total(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Out]:
     """Takes the survivors' masks off their sum, if they have let it be opened."""
-    current = {party: shown for party, shown in got.items() if shown.number >= me.number}
-    agreed = _agreed(me, current)
-    vectors, me.kept = me.kept, {}
+    current = {party: shown for party, shown in got.items() if shown.number >= aggregator.number}
+    agreed = _agreed(aggregator, current)
+    vectors, aggregator.kept = aggregator.kept, {}
     if not all(shown.HasField("shares") for shown in current.values()):
-        yield Out(send=Total(number=me.number, closed=True))
+        yield Out(send=Total(number=aggregator.number, closed=True))
         return
     survivors = tuple(agreed.survivors)
     silent = [party for party in survivors if party not in current]
@@ -96,8 +96,8 @@ def open_total(me: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Ou
     total = np.zeros(len(vectors[survivors[0]]), np.uint64)
     for party in survivors:
         total += vectors[party]
-    _unmask(me, agreed, current, total)
-    yield from _totals(me.number, [total])
+    _unmask(aggregator, agreed, current, total)
+    yield from _totals(aggregator.number, [total])
 
 
 def snapshot(_: Aggregator, __: Place) -> Artefact:
@@ -105,9 +105,9 @@ def snapshot(_: Aggregator, __: Place) -> Artefact:
     return Artefact()
 
 
-def restore(_: Aggregator, __: Artefact) -> Told:
+def restore(_: Aggregator, __: Artefact) -> StatusReport:
     """Nothing to carry on."""
-    return Told()
+    return StatusReport()
 
 
 def finish(_: Aggregator) -> Artefact:
@@ -123,9 +123,9 @@ def bytes_max(_: Aggregator, __: str) -> int:
 # Inside
 
 
-def _words(me: Aggregator, party: str, masked: Masked) -> Words:
-    if masked.number != me.number:
-        raise PeerError(f"{party} sent a vector of sum {masked.number}, {me.number} is due")
+def _words(aggregator: Aggregator, party: str, masked: Masked) -> Words:
+    if masked.number != aggregator.number:
+        raise PeerError(f"{party} sent a vector of sum {masked.number}, {aggregator.number} is due")
     return wire.unpack(masked.words, "i8", (None,), f"a vector of {party}").view(np.uint64)
 
 
@@ -137,7 +137,7 @@ def _totals(number: int, parts: list[Words]) -> Iterator[Out]:
             yield Out(send=Total(number=number, words=wire.pack(own)))
 
 
-def _agreed(me: Aggregator, got: Mapping[str, RevealedShares]) -> RevealedShares:
+def _agreed(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> RevealedShares:
     """Return what all survivors say alike, beside their shares; a PeerError where they do not.
 
     Some may want the sum closed: they know what an earlier attempt has opened.
@@ -152,34 +152,36 @@ def _agreed(me: Aggregator, got: Mapping[str, RevealedShares]) -> RevealedShares
     for shown in opening:
         if shown.keys != opening[0].keys or shown.commitments != opening[0].commitments:
             raise PeerError("the parties do not agree on whose keys the sum is to be opened with")
-    _check_named(me, first, got)
+    _check_named(aggregator, first, got)
     return next(iter(opening), first)
 
 
-def _check_named(me: Aggregator, agreed: RevealedShares, got: Mapping[str, RevealedShares]) -> None:
+def _check_named(
+    aggregator: Aggregator, agreed: RevealedShares, got: Mapping[str, RevealedShares]
+) -> None:
     """Refuses members and survivors that no sum of this table can have, and too few shares."""
-    table = me.seat.table.of(EVERYBODY)
+    table = aggregator.context.table.of(EVERYBODY)
     members, survivors = tuple(agreed.members), tuple(agreed.survivors)
     for named, among in ((members, table), (survivors, members)):
         if not named or named != tuple(party for party in among if party in named):
             raise PeerError("the parties name others than the sum's members, or out of order")
-    if agreed.number != me.number:
-        raise PeerError(f"the parties open sum {agreed.number}, {me.number} is due")
+    if agreed.number != aggregator.number:
+        raise PeerError(f"the parties open sum {agreed.number}, {aggregator.number} is due")
     if not set(got) <= set(survivors):
         raise PeerError("shares came from a party whose vector is not in the sum")
-    if agreed.threshold < threshold(len(members), me.seat.params.colluders):
+    if agreed.threshold < threshold(len(members), aggregator.context.params.colluders):
         raise PeerError(f"the parties would open a sum with {agreed.threshold} shares")
 
 
 def _unmask(
-    me: Aggregator, agreed: RevealedShares, got: Mapping[str, RevealedShares], total: Words
+    aggregator: Aggregator, agreed: RevealedShares, got: Mapping[str, RevealedShares], total: Words
 ) -> None:
     """Takes off self-masks, and what pairs with lost parties have left in the sum."""
     members, survivors = tuple(agreed.members), set(agreed.survivors)
-    keys = _octets(agreed.keys, len(members), KEY_BYTES, "the mask keys of a sum")
-    committed = _octets(agreed.commitments, len(members), KEY_BYTES, "the commitments of a sum")
-    table = me.seat.table.of(EVERYBODY)
-    salt, context = me.seat.context, agreed.context
+    keys = _bytes(agreed.keys, len(members), KEY_BYTES, "the mask keys of a sum")
+    committed = _bytes(agreed.commitments, len(members), KEY_BYTES, "the commitments of a sum")
+    table = aggregator.context.table.of(EVERYBODY)
+    salt, context = aggregator.context.attempt_digest, agreed.context
     for place, party in enumerate(members):
         if party in survivors:
             fits = partial(_fits, committed[place].tobytes())
@@ -204,7 +206,7 @@ def _opened(
     """One member's secret from the survivors' shares; a PeerError names who gave a wrong one."""
     shares = []
     for party, shown in got.items():
-        rows = _octets(shown.shares, len(agreed.members), SHARE_BYTES, f"the shares of {party}")
+        rows = _bytes(shown.shares, len(agreed.members), SHARE_BYTES, f"the shares of {party}")
         share = share_of(rows[place], party)
         if share.x != table.index(party) + 1:
             raise PeerError(f"{party} gave another party's share")
@@ -227,5 +229,5 @@ def _is_key(public: bytes, secret: bytes) -> bool:
     return is_private_of(secret, public)
 
 
-def _octets(array: Array, rows: int, width: int, what: str) -> NDArray[np.uint8]:
+def _bytes(array: Array, rows: int, width: int, what: str) -> NDArray[np.uint8]:
     return wire.unpack(array, "u1", (rows, width), what).view(np.uint8)

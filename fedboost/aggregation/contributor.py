@@ -23,7 +23,7 @@ from fedboost.errors import (
     ProtocolError,
     UnreachableError,
 )
-from fedboost.flow import EVERYBODY, GUEST, Seat
+from fedboost.flow import EVERYBODY, GUEST, StageContext
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     Masked,
@@ -50,36 +50,40 @@ class Contributor:
     came out: masks cancel only among parties with the same, however they came to where they stand.
     """
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, context: StageContext) -> None:
         """A PolicyError where the table has fewer contributors than our owner asks for, or so few
         rows of ours to learn from that every sum would be about them.
 
         A ConfigError where the job's drop-outs and colluders do not fit so many.
         """
-        self.party = seat.party
-        self.members = seat.table.of(EVERYBODY)
+        self.party = context.party
+        self.members = context.table.of(EVERYBODY)
         self.number = 0  # of the sum that was masked last
         self.epoch: Epoch | None = None  # of fresh keys, with `dropout: continue`
         self.begun: tuple[
             str, ...
         ] = ()  # over whom an earlier attempt has added up what goes on here
-        self.rows = 0 if seat.frame is None else len(seat.parts["train"])  # that are learnt from
-        self._seat = seat
-        self._key = MaskKey(seat.secrets.derive("mask key"))
+        self.rows = (
+            0 if context.frame is None else len(context.parts["train"])
+        )  # that are learnt from
+        self._context = context
+        self._key = MaskKey(context.secrets.derive("mask key"))
         self._pairs: dict[str, Pair] = {}
-        self.history = standing.begun(seat, self.members)
+        self.history = standing.begun(context, self.members)
         self._keys = b""  # a digest of the keys of this attempt that everybody has shown
         self._tag_key: bytes | None = None  # of this attempt; the aggregator has none
         self._tagging: Tagging | None = None  # of the sum at hand
         self._has_met = False
         self._what = b""  # the sum at hand, and what its masks are bound to
-        self._context = b""
+        self._sum_context = b""
         self._awaits = 0  # words of the total that is due
         self._fresh: int | None = None
         # σ, in rows, of what our owner adds to sums that go on without lost parties.
-        self._noise = seat.limits.aggregation_noise if seat.params.dropout == "continue" else 0.0
+        self._noise = (
+            context.limits.aggregation_noise if context.params.dropout == "continue" else 0.0
+        )
         self._is_exact = False  # the vector at hand, though its owner wants noise
-        least, count = seat.limits.aggregation_parties_min, len(self.members)
+        least, count = context.limits.aggregation_parties_min, len(self.members)
         if count < least:
             raise PolicyError(
                 f"the policy adds up over {least} parties at least, there are {count}",
@@ -87,17 +91,17 @@ class Contributor:
                 party=self.party,
                 key="policy.aggregation_parties_min",
             )
-        if 0 < self.rows < seat.limits.own_rows_min:
+        if 0 < self.rows < context.limits.own_rows_min:
             raise PolicyError(
-                f"the policy adds up {seat.limits.own_rows_min} training rows of ours at least, "
+                f"the policy adds up {context.limits.own_rows_min} training rows of ours at least, "
                 f"or none; there are {self.rows}",
                 todo="more rows, or ask the party's owner",
                 kind="the policy adds up more training rows than the party has",
                 party=self.party,
                 key="policy.own_rows_min",
             )
-        if seat.params.dropout == "continue":
-            self._check_shares(count, seat.params.colluders)
+        if context.params.dropout == "continue":
+            self._check_shares(count, context.params.colluders)
 
     def _check_shares(self, count: int, colluders: int) -> None:
         """Refuses numbers of parties among which no shares can be dealt that open a sum."""
@@ -118,19 +122,19 @@ class Contributor:
     def stand(self) -> Standing:
         """Return how far our record goes, signed; at the start the guest adds the key for tags."""
         key = b""
-        if self._seat.role is GUEST and self._tag_key is None:
-            key = self._tag_key = self._seat.secrets.derive("tag key")
-        return standing.shown(self._seat, self.history, key)
+        if self._context.role is GUEST and self._tag_key is None:
+            key = self._tag_key = self._context.secrets.derive("tag key")
+        return standing.shown(self._context, self.history, key)
 
     def meet(self, got: Mapping[str, Standing]) -> None:
         """The others' records: those of all who are left, alike, or no sum begins.
 
         A second time, behind the last sum, they must have come to the same.
         """
-        standing.check_signed(self._seat, got)
+        standing.check_signed(self._context, got)
         if not self._has_met:
-            key = standing.agreed(self._seat, got)
-            if self._seat.role is not GUEST:
+            key = standing.agreed(self._context, got)
+            if self._context.role is not GUEST:
                 self._tag_key = key
         standing.same(self.history, got)
         self._has_met = True
@@ -146,18 +150,18 @@ class Contributor:
         """Our public key, signed."""
         public = np.frombuffer(self._key.public, np.uint8)[None, :]
         offered = MaskKeys(keys=wire.pack(public))
-        offered.signature = self._seat.signer.sign(self._signed(self.party, offered))
+        offered.signature = self._context.signer.sign(self._signed(self.party, offered))
         return offered
 
     def hear(self, got: Mapping[str, MaskKeys]) -> None:
         """The others' public keys; from here on we can mask. A PeerError for a forged one."""
         offered = {**got, self.party: self.offer()}
         for party, theirs in got.items():
-            self._seat.signer.check(party, self._signed(party, theirs), theirs.signature)
+            self._context.signer.check(party, self._signed(party, theirs), theirs.signature)
             if theirs.epoch or theirs.HasField("commitments"):
                 raise PeerError(f"{party} offered keys of an epoch for the stage")
             [public] = keys_of(theirs, 1, party)
-            self._pairs[party] = pair_of(self._key, public, self._seat.context, party)
+            self._pairs[party] = pair_of(self._key, public, self._context.attempt_digest, party)
         if set(offered) != set(self.members):
             raise ProtocolError("mask keys came from others than the job's contributors")
         self._key_with(*(offered[party].keys.data for party in self.members))
@@ -167,7 +171,12 @@ class Contributor:
         self._keys = _chained(self._keys, *keys)
 
     def _signed(self, party: str, offered: MaskKeys) -> bytes:
-        return b"fedboost mask key 1" + self._seat.context + party.encode() + offered.keys.data
+        return (
+            b"fedboost mask key 1"
+            + self._context.attempt_digest
+            + party.encode()
+            + offered.keys.data
+        )
 
     # Sums
 
@@ -183,12 +192,12 @@ class Contributor:
             raise ProtocolError("the next vector came before the sum of the last one")
         self.number += 1
         self._what = what.digest(len(vector))
-        self._context = self._bound_to(self._what)
+        self._sum_context = self._bound_to(self._what)
         signed = np.concatenate([vector + self._noise_of(vector, what), self._digit()])
         if self._tag_key is None:
             raise ProtocolError("there is no key for tags yet")
-        self._tagging = Tagging(self._tag_key, self._context, len(signed))
-        tag = self._tagging.of(signed, adds_pad=self._seat.role is GUEST)
+        self._tagging = Tagging(self._tag_key, self._sum_context, len(signed))
+        tag = self._tagging.of(signed, adds_pad=self._context.role is GUEST)
         masked = np.concatenate([signed, tag]).view(np.uint64)
         self._awaits = len(masked)
         streams = self._streams()
@@ -221,7 +230,7 @@ class Contributor:
             )
         assert self._tagging is not None  # as words are due
         if not self._tagging.fits(whole[:-TAG_WORDS], tag):
-            adder = self._seat.table.aggregator or ""
+            adder = self._context.table.aggregator or ""
             raise PeerError(
                 f"{adder} told a total that is not the sum of what the parties gave",
                 party=adder,
@@ -271,7 +280,7 @@ class Contributor:
     def offer_fresh(self, sums: int) -> MaskKeys:
         """Public keys of our own for each of the next `sums` sums."""
         number = 1 if self.epoch is None else self.epoch.number + 1
-        self.epoch = Epoch(self._seat, number, sums)
+        self.epoch = Epoch(self._context, number, sums)
         return self.epoch.offer()
 
     def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> None:
@@ -280,7 +289,7 @@ class Contributor:
 
     def sign(self, present: tuple[str, ...]) -> Survivors:
         """Our signature under the list of those over whom the sum at hand may be opened."""
-        return self.fresh.sign(present, self.number, self._context)
+        return self.fresh.sign(present, self.number, self._sum_context)
 
     def reveal(self, got: Mapping[str, Survivors]) -> RevealedShares:
         """Our shares to open the sum with, once all who are left have signed the same list.
@@ -289,13 +298,13 @@ class Contributor:
         an earlier sum, of this attempt or of the one before, would be the missing party's.
         """
         epoch = self.fresh
-        epoch.agree(got, self.number, self._context)
+        epoch.agree(got, self.number, self._sum_context)
         before = self.begun or epoch.members
         opens = self._fresh is not None or epoch.survivors == epoch.members == before
         if self._is_exact and epoch.survivors != self.members:
             opens = False
         opens = opens and self._is_noted(epoch.survivors)
-        return epoch.reveal(self.number, self._context, opens=opens)
+        return epoch.reveal(self.number, self._sum_context, opens=opens)
 
     def _is_noted(self, survivors: tuple[str, ...]) -> bool:
         """Return whether no earlier attempt has opened this statistic over others; notes it for
@@ -310,7 +319,7 @@ class Contributor:
             return False
         opened[self._fresh] = list(survivors)
         kept = [[number, over] for number, over in sorted(opened.items())[-NOTED:]]
-        self._seat.notebook.write({"opened": kept})
+        self._context.notebook.write({"opened": kept})
         return True
 
     def check_begun(self, statistic: int, present: tuple[str, ...], what: str) -> None:
@@ -328,7 +337,7 @@ class Contributor:
 
     def _opened(self) -> dict[int, list[str]]:
         """Over whom the last fresh statistics may have been opened, in any attempt."""
-        return dict(self._seat.notebook.read().get("opened", []))
+        return dict(self._context.notebook.read().get("opened", []))
 
     @property
     def fresh(self) -> Epoch:
@@ -340,9 +349,9 @@ class Contributor:
     def _streams(self) -> list[tuple[bytes, int]]:
         """The stream keys of this sum, and which way each goes."""
         if self.epoch is not None:
-            return self.epoch.streams(self._context)
+            return self.epoch.streams(self._sum_context)
         return [
-            (pair.stream_key(self._context), sign_of(self.party, peer, self.members))
+            (pair.stream_key(self._sum_context), sign_of(self.party, peer, self.members))
             for peer, pair in self._pairs.items()
         ]
 
@@ -357,7 +366,7 @@ class Contributor:
             return 0
         sigmas = np.rint(self._noise * np.broadcast_to(what.unit, vector.shape)).astype(np.int64)
         within = what.place[1:]
-        return discrete_gaussian(sigmas, self._seat.job_secrets, "of sums", what.name, *within)
+        return discrete_gaussian(sigmas, self._context.job_secrets, "of sums", what.name, *within)
 
     def _bound_to(self, what: bytes) -> bytes:
         """Return what masks are drawn from beside keys, 32 bytes: all until here, and what comes

@@ -12,7 +12,7 @@ from fedboost.aggregation.contributor import Contributor, Vector
 from fedboost.aggregation.counts import Floats
 from fedboost.aggregation.statistic import Statistic
 from fedboost.core import objectives
-from fedboost.flow import About, Charge, Out, Seat, Spent
+from fedboost.flow import Charge, DisclosureInfo, Out, Spent, StageContext
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     MaskKeys,
@@ -31,52 +31,52 @@ class Adds(Protocol):
         """Return how many sums a round may need, each with fresh keys."""
 
 
-def tell_standing(me: Adds) -> Out:
+def tell_standing(party: Adds) -> Out:
     """Send where our record of the sums stands."""
-    return Out(send=me.sums.stand())
+    return Out(send=party.sums.stand())
 
 
-def compare_standings(me: Adds, got: Mapping[str, Standing]) -> Out:
+def compare_standings(party: Adds, got: Mapping[str, Standing]) -> Out:
     """Check that the others' records are ours: sums go on, or the model ends, only among equals."""
-    me.sums.meet(got)
+    party.sums.meet(got)
     return Out()
 
 
-def offer_keys(me: Adds) -> Out:
+def offer_keys(party: Adds) -> Out:
     """Our mask key for the whole stage."""
-    return Out(send=me.sums.offer())
+    return Out(send=party.sums.offer())
 
 
-def hear_keys(me: Adds, got: Mapping[str, MaskKeys]) -> Out:
+def hear_keys(party: Adds, got: Mapping[str, MaskKeys]) -> Out:
     """Everybody's mask keys: from here on there are sums."""
-    me.sums.hear(got)
+    party.sums.hear(got)
     return Out()
 
 
-def offer_fresh_keys(me: Adds) -> Out:
+def offer_fresh_keys(party: Adds) -> Out:
     """Mask keys for each of the next sums."""
-    return Out(send=me.sums.offer_fresh(me.sums_of_round))
+    return Out(send=party.sums.offer_fresh(party.sums_of_round))
 
 
-def deal_shares(me: Adds, got: Mapping[str, MaskKeys]) -> Out:
+def deal_shares(party: Adds, got: Mapping[str, MaskKeys]) -> Out:
     """To each of the others its shares of what could open our vectors."""
-    return Out(send=me.sums.fresh.deal(got))
+    return Out(send=party.sums.fresh.deal(got))
 
 
-def hold_shares(me: Adds, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> Out:
+def hold_shares(party: Adds, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> Out:
     """Keeps the others' shares."""
-    me.sums.hold(got, present)
+    party.sums.hold(got, present)
     return Out()
 
 
-def sign_survivors(me: Adds, present: tuple[str, ...]) -> Out:
+def sign_survivors(party: Adds, present: tuple[str, ...]) -> Out:
     """Sign who is left, as we were told."""
-    return Out(send=me.sums.sign(present))
+    return Out(send=party.sums.sign(present))
 
 
-def reveal_shares(me: Adds, got: Mapping[str, Survivors]) -> Out:
+def reveal_shares(party: Adds, got: Mapping[str, Survivors]) -> Out:
     """Our shares for the aggregator, never both of anybody."""
-    return Out(send=me.sums.reveal(got))
+    return Out(send=party.sums.reveal(got))
 
 
 def bytes_max(_: Adds, __: str) -> int:
@@ -87,21 +87,21 @@ def bytes_max(_: Adds, __: str) -> int:
 # Not steps
 
 
-def given(me: Adds, vector: Vector, what: Statistic) -> Iterator[Out]:
+def given(party: Adds, vector: Vector, what: Statistic) -> Iterator[Out]:
     """Send a step's vector, part by part; the first one is charged with all of it."""
-    rows = me.sums.rows
+    rows = party.sums.rows
     charges = (Charge(Spent.TOTALS, len(vector) / max(1, rows)),)
-    about = About(rows, charges=charges if len(vector) else ())
-    for masked in me.sums.give(vector, what):
+    about = DisclosureInfo(rows, charges=charges if len(vector) else ())
+    for masked in party.sums.give(vector, what):
         yield Out(send=masked, about=about)
-        about = About(rows)
+        about = DisclosureInfo(rows)
 
 
-def labels(seat: Seat) -> tuple[Floats, Floats, Floats]:
+def labels(context: StageContext) -> tuple[Floats, Floats, Floats]:
     """Return labels, weights, and weights with scale_pos_weight of all our rows; float64 (n,)."""
-    frame = seat.frame
+    frame = context.frame
     assert frame is not None
     assert frame.label is not None
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
-    factor = seat.params.scale_pos_weight
+    factor = context.params.scale_pos_weight
     return frame.label, weight, objectives.scaled(weight, frame.label, factor)

@@ -21,7 +21,7 @@ from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.shamir import SHARE_BYTES, Share
 from fedboost.errors import PeerError, ProtocolError, UnreachableError
-from fedboost.flow import EVERYBODY, Seat
+from fedboost.flow import EVERYBODY, StageContext
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
@@ -30,7 +30,7 @@ from fedboost.messages.protocol.aggregation_pb2 import (
     Survivors,
 )
 
-Octets = NDArray[np.uint8]
+ByteArray = NDArray[np.uint8]
 
 FIELD_PRIME = (1 << 255) - 19  # of Curve25519: a public key has one way to be written below it
 
@@ -39,8 +39,8 @@ FIELD_PRIME = (1 << 255) - 19  # of Curve25519: a public key has one way to be w
 class Offered:
     """What one party has shown of its keys, one of each for every sum of the epoch."""
 
-    keys: Octets = field(repr=False)  # (sums, 32)
-    commitments: Octets = field(repr=False)  # (sums, 32)
+    keys: ByteArray = field(repr=False)  # (sums, 32)
+    commitments: ByteArray = field(repr=False)  # (sums, 32)
 
 
 def threshold(contributors: int, colluders: int) -> int:
@@ -51,19 +51,21 @@ def threshold(contributors: int, colluders: int) -> int:
 class Epoch:
     """Fresh keys for the next `sums` sums, from their offer to the last share given away."""
 
-    def __init__(self, seat: Seat, number: int, sums: int) -> None:
+    def __init__(self, context: StageContext, number: int, sums: int) -> None:
         """`number` tells the epochs of a stage apart, from 1."""
         self.number, self.sums = number, sums
         self.members: tuple[str, ...] = ()  # whose keys go into the masks
         self.survivors: tuple[str, ...] = ()  # over whom the sum at hand is opened
         self.index = -1  # of the sum at hand
-        self._seat, self._table = seat, seat.table.of(EVERYBODY)
-        self._secrets: Secrets = seat.secrets.child("epoch", number)
+        self._context, self._table = context, context.table.of(EVERYBODY)
+        self._secrets: Secrets = context.secrets.child("epoch", number)
         self._keys = [MaskKey(self._secrets.derive("mask key", i)) for i in range(sums)]
         self._selves = [self._secrets.derive("self mask", i) for i in range(sums)]
         self._offers: dict[str, Offered] = {}
         self._pairs: dict[str, list[Pair]] = {}  # by peer, one for each sum
-        self._held: dict[str, tuple[Octets, Octets]] = {}  # by owner: shares of keys, of self-masks
+        self._held: dict[
+            str, tuple[ByteArray, ByteArray]
+        ] = {}  # by owner: shares of keys, of self-masks
         self._threshold = 0
         self._revealed = -1  # the last sum whose shares we have given away
 
@@ -75,7 +77,7 @@ class Epoch:
         offered = MaskKeys(
             epoch=self.number, keys=wire.pack(own.keys), commitments=wire.pack(own.commitments)
         )
-        offered.signature = self._seat.signer.sign(self._signed(self._seat.party, offered))
+        offered.signature = self._context.signer.sign(self._signed(self._context.party, offered))
         return offered
 
     def deal(self, got: Mapping[str, MaskKeys]) -> dict[str, DealtShares]:
@@ -83,15 +85,15 @@ class Epoch:
         for party, offered in got.items():
             theirs = self._offers[party] = self._read(party, offered)
             self._pairs[party] = [
-                pair_of(own, public, self._seat.context, party)
+                pair_of(own, public, self._context.attempt_digest, party)
                 for own, public in zip(self._keys, theirs.keys, strict=True)
             ]
-        self._offers[self._seat.party] = self._own()
+        self._offers[self._context.party] = self._own()
         count = len(self._offers)
-        self._threshold = threshold(count, self._seat.params.colluders)
+        self._threshold = threshold(count, self._context.params.colluders)
         self._check_left(self._offers)
         dealt = [
-            [self._split(octets, kind, i) for i, octets in enumerate(secrets)]
+            [self._split(data, kind, i) for i, data in enumerate(secrets)]
             for kind, secrets in (
                 ("mask key", [key.seal() for key in self._keys]),
                 ("self mask", self._selves),
@@ -102,14 +104,14 @@ class Epoch:
             for place, party in enumerate(self._table)
             if party in self._offers
         }
-        keys, selves = shares[self._seat.party]
-        self._held[self._seat.party] = keys, selves
+        keys, selves = shares[self._context.party]
+        self._held[self._context.party] = keys, selves
         return {
             party: DealtShares(
                 epoch=self.number, mask_keys=wire.pack(keys), self_masks=wire.pack(selves)
             )
             for party, (keys, selves) in shares.items()
-            if party != self._seat.party
+            if party != self._context.party
         }
 
     def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> bytes:
@@ -125,7 +127,7 @@ class Epoch:
         lacking = [p for p in present if p not in self._held or p not in self._offers]
         if lacking:
             raise ProtocolError(f"no keys, or no shares, have come from {lacking[0]}")
-        if self._seat.party not in present:
+        if self._context.party not in present:
             raise ProtocolError("we were asked to add up without a part in the sum")
         self.members = self.survivors = present
         told = [self._offers[party] for party in present]
@@ -138,8 +140,8 @@ class Epoch:
         self.index += 1
         if self.index >= self.sums:
             raise ProtocolError(f"an epoch of {self.sums} sums has no keys for another one")
-        own = self._seat.party
-        found = [(self_stream(self._selves[self.index], self._seat.context, context), 1)]
+        own = self._context.party
+        found = [(self_stream(self._selves[self.index], self._context.attempt_digest, context), 1)]
         for peer in self.members:
             if peer != own:
                 key = self._pairs[peer][self.index].stream_key(context)
@@ -153,7 +155,7 @@ class Epoch:
         self.survivors = tuple(party for party in self.members if party in present)
         self._check_left(self.survivors)
         listed = Survivors(number=number, parties=self.survivors)
-        listed.signature = self._seat.signer.sign(_listed(listed, context))
+        listed.signature = self._context.signer.sign(_listed(listed, context))
         return listed
 
     def agree(self, got: Mapping[str, Survivors], number: int, context: bytes) -> None:
@@ -161,11 +163,11 @@ class Epoch:
         for party, theirs in got.items():
             if theirs.number < number:
                 continue  # of a party that has been gone since
-            self._seat.signer.check(party, _listed(theirs, context), theirs.signature)
+            self._context.signer.check(party, _listed(theirs, context), theirs.signature)
             if tuple(theirs.parties) != self.survivors:
                 raise PeerError(f"{party} was told of other survivors than we were")
         signed = {party for party, theirs in got.items() if theirs.number == number}
-        self._check_left([*signed, self._seat.party])
+        self._check_left([*signed, self._context.party])
 
     def reveal(self, number: int, context: bytes, *, opens: bool) -> RevealedShares:
         """One share of each member's secrets for this sum: never both, and never twice."""
@@ -197,7 +199,7 @@ class Epoch:
 
     def _check_left(self, left: Collection[str]) -> None:
         """An UnreachableError where those who are left are too few for a sum."""
-        least = max(self._threshold, self._seat.limits.aggregation_parties_min)
+        least = max(self._threshold, self._context.limits.aggregation_parties_min)
         if len(left) < least:
             gone = [party for party in self._table if party not in left]
             raise UnreachableError(
@@ -214,23 +216,23 @@ class Epoch:
     def _read(self, party: str, offered: MaskKeys) -> Offered:
         if offered.epoch != self.number:
             raise PeerError(f"{party} offered keys of epoch {offered.epoch}, not {self.number}")
-        self._seat.signer.check(party, self._signed(party, offered), offered.signature)
+        self._context.signer.check(party, self._signed(party, offered), offered.signature)
         keys = keys_of(offered, self.sums, party)
         what = f"the commitments of {party}"
         commitments = wire.unpack(offered.commitments, "u1", (self.sums, KEY_BYTES), what)
         return Offered(keys, commitments.view(np.uint8))
 
-    def _dealt(self, party: str, array: Array) -> Octets:
+    def _dealt(self, party: str, array: Array) -> ByteArray:
         """The shares that a party has dealt to us; a PeerError where they are another's."""
         what = f"the shares of {party}"
         rows = wire.unpack(array, "u1", (self.sums, SHARE_BYTES), what).view(np.uint8)
-        place = self._table.index(self._seat.party) + 1
+        place = self._table.index(self._context.party) + 1
         if any(share_of(row, party).x != place for row in rows):
             raise PeerError(f"{party} dealt us shares that are meant for another party")
         return rows
 
     def _signed(self, party: str, offered: MaskKeys) -> bytes:
-        label = b"fedboost mask keys 1" + self._seat.context + party.encode()
+        label = b"fedboost mask keys 1" + self._context.attempt_digest + party.encode()
         epoch = offered.epoch.to_bytes(8, "big")
         return label + epoch + offered.keys.data + offered.commitments.data
 
@@ -239,7 +241,7 @@ class Epoch:
         return shamir.split(secret, self._threshold, len(self._table), self._secrets, *purpose)
 
 
-def keys_of(offered: MaskKeys, count: int, party: str) -> Octets:
+def keys_of(offered: MaskKeys, count: int, party: str) -> ByteArray:
     """A party's public keys, uint8 (count, 32).
 
     A PeerError for another number, and for a key that is not written the one way keys are.
@@ -251,7 +253,7 @@ def keys_of(offered: MaskKeys, count: int, party: str) -> Octets:
     return keys
 
 
-def pair_of(own: MaskKey, public: Octets, salt: bytes, party: str) -> Pair:
+def pair_of(own: MaskKey, public: ByteArray, salt: bytes, party: str) -> Pair:
     """Return what we share with a party; a PeerError names who offered a key that
     shares nothing.
     """
@@ -276,10 +278,10 @@ def self_stream(self_mask: bytes, salt: bytes, context: bytes) -> bytes:
     return Pair(self_mask, salt).stream_key(context + b"self")
 
 
-def share_of(octets: Octets, party: str) -> Share:
+def share_of(data: ByteArray, party: str) -> Share:
     """The share in 34 bytes; a PeerError names the party that sent bytes which are none."""
     try:
-        return Share.from_bytes(octets.tobytes())
+        return Share.from_bytes(data.tobytes())
     except PeerError as error:
         raise PeerError(f"{party} sent bytes that are no share: {error.what}") from None
 
@@ -289,5 +291,5 @@ def _listed(survivors: Survivors, context: bytes) -> bytes:
     return b"fedboost survivors 1" + context + survivors.number.to_bytes(8, "big") + names
 
 
-def _rows(shares: list[Share]) -> Octets:
+def _rows(shares: list[Share]) -> ByteArray:
     return np.array([np.frombuffer(share.to_bytes(), np.uint8) for share in shares])

@@ -112,15 +112,15 @@ def members(tree: ReleasedTree, nodes: Sequence[int]) -> tuple[Rows, Rows]:
     wanted = np.asarray(nodes, np.int64)
     (rows,) = np.nonzero(tree.at >= 0)
     at = tree.at[rows].astype(np.int64)
-    places, found = [], []
+    indices, found = [], []
     while len(at):
         place = np.minimum(np.searchsorted(wanted, at), len(wanted) - 1)
         hit = wanted[place] == at
-        places.append(place[hit])
+        indices.append(place[hit])
         found.append(rows[hit])
         below = at > 0
         at, rows = (at[below] - 1) // 2, rows[below]
-    return np.concatenate(places), np.concatenate(found)
+    return np.concatenate(indices), np.concatenate(found)
 
 
 def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
@@ -203,8 +203,8 @@ def _equations(
     data = np.concatenate([np.empty(0), *(own.ravel() for _, _, own in parts)])
     length = np.sqrt(np.bincount(number, weights=data**2, minlength=count * values))
     data = data / np.maximum(length[number], np.finfo(np.float64).tiny)
-    places = (number, np.concatenate([np.empty(0, np.int64), *across]))
-    matrix = csr_array(coo_array((data, places), shape=(count * values, len(inside))))
+    indices = (number, np.concatenate([np.empty(0, np.int64), *across]))
+    matrix = csr_array(coo_array((data, indices), shape=(count * values, len(inside))))
     own_truth = truth[inside]
     sums = matrix @ own_truth.astype(np.float64)
     sigma = NOISES_OF_A_SUM * noise / np.maximum(length, np.finfo(np.float64).tiny)

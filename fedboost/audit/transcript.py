@@ -63,8 +63,8 @@ def audit(
 
 def trees(kept: Artefact) -> list[int]:
     """The numbers of the trees that a transcript holds, rising; a host's without sums left out."""
-    places = (name.split(".") for name in kept.arrays)
-    found = sorted({int(place[0]) for place in places if place[0].isdecimal()})
+    indices = (name.split(".") for name in kept.arrays)
+    found = sorted({int(place[0]) for place in indices if place[0].isdecimal()})
     if kept.facts["kind"] == record.GUEST:
         return found
     return [n for n in found if len(kept.arrays[record.of_tree(n, record.NODES)])]

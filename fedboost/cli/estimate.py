@@ -140,14 +140,14 @@ def _warnings(found: Estimate, spec: JobSpec) -> Iterator[str]:
     encryption = spec.params.get("encryption")
     scheme = encryption.get("scheme") if isinstance(encryption, dict) else None
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for party, octets in found.memory_peak_bytes.items():
-        if octets > MEMORY_WARNS:
-            than = ", more than this machine has" if octets > memory else ""
+    for party, n_bytes in found.memory_peak_bytes.items():
+        if n_bytes > MEMORY_WARNS:
+            than = ", more than this machine has" if n_bytes > memory else ""
             who = scheme or found.protocol
-            yield f"{who} needs {units.in_bytes(octets)} of memory at {party}{than}"
-    for link, octets in found.bytes.items():
-        if octets > BYTES_WARN:
-            yield f"{units.in_bytes(octets)} travel from {link.replace('->', ' to ')}"
+            yield f"{who} needs {units.in_bytes(n_bytes)} of memory at {party}{than}"
+    for link, n_bytes in found.bytes.items():
+        if n_bytes > BYTES_WARN:
+            yield f"{units.in_bytes(n_bytes)} travel from {link.replace('->', ' to ')}"
     if found.seconds["total"] > SECONDS_WARN:
         yield f"the job takes {units.in_seconds(found.seconds['total'])}"
 
@@ -170,7 +170,7 @@ def _print(found: Estimate, place: Placement, warnings: list[str]) -> None:
         parties.add_column(head, justify="right")
     for party, seconds in found.cpu_seconds.items():
         sent = [found.bytes.get(f"{party}->{other}", 0.0) for other in found.cpu_seconds]
-        shown = [units.in_bytes(octets) if octets else units.NOTHING for octets in sent]
+        shown = [units.in_bytes(n_bytes) if n_bytes else units.NOTHING for n_bytes in sent]
         memory = units.in_bytes(found.memory_peak_bytes[party])
         parties.add_row(party, units.in_seconds(seconds), memory, *shown)
     console.print(parties)

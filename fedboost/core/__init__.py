@@ -9,7 +9,7 @@ Modules:
     forest          how many trees a round grows, and on which rows
     gbun            boosting of untrained networks
     groups          minimum groups: which sums are of enough rows to be released
-    grove           the trees of a round, grown together layer by layer
+    growing_trees   trees of one round that grow together
     growth          grows a tree from sums, whoever adds them up
     histogram       sums of gradients by node, column and bin
     hybrid          HybridTree on pooled data

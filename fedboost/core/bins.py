@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Dense = NDArray[np.uint8]
 Rows = NDArray[np.int32]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +19,7 @@ class SparseBins:
     """Column after column the rows whose bin is not that of a value 0, and their bins."""
 
     n_rows: int
-    starts: Places  # (columns + 1,) where each column's entries begin
+    starts: Indices  # (columns + 1,) where each column's entries begin
     rows: Rows  # (entries,) rising within a column
     bins: Dense  # (entries,)
     zero: Dense  # (columns,) the bin of all other rows
@@ -75,7 +75,7 @@ def of_rows(bins: Bins, column: int, rows: Rows) -> Dense:
     return found
 
 
-def entries(bins: SparseBins, node_rows: Sequence[Rows]) -> tuple[Places, Rows]:
+def entries(bins: SparseBins, node_rows: Sequence[Rows]) -> tuple[Indices, Rows]:
     """The entries that rows of some nodes have: their places, int64, and their nodes' numbers."""
     node_of = np.full(bins.n_rows, -1, np.int32)
     for number, rows in enumerate(node_rows):

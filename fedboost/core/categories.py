@@ -18,7 +18,7 @@ from fedboost.kernels import kernel
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Sets = NDArray[np.uint8]
 
 SET_BYTES = (MAX_BIN + 8) // 8  # a bit for each bin that a column can have
@@ -34,15 +34,15 @@ class Divisions:
     ranked, having no rows in the node, goes right. By end, then missing right before missing left.
     """
 
-    ranked: Places  # (k,) bins with rows in the node, by rising G/(H + λ)
-    ends: Places  # (n,)
+    ranked: Indices  # (k,) bins with rows in the node, by rising G/(H + λ)
+    ends: Indices  # (n,)
     missing_left: NDArray[np.bool_]  # (n,)
     left: Sums  # (n, 2·outputs) the sums on the left
 
     def __len__(self) -> int:
         return len(self.ends)
 
-    def bins(self, number: int) -> Places:
+    def bins(self, number: int) -> Indices:
         """The bins that candidate `number` sends left."""
         return self.ranked[: self.ends[number]]
 
@@ -83,7 +83,7 @@ def _score(sums: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
     return ratio[:, np.argmax(ratio.max(axis=0) - ratio.min(axis=0))]
 
 
-def as_set(bins: Places) -> bytes:
+def as_set(bins: Indices) -> bytes:
     """Bins as SET_BYTES bytes: bit b mod 8 of byte b div 8 is set where bin b is among them."""
     held = np.zeros(8 * SET_BYTES, np.bool_)
     held[bins] = True

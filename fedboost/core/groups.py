@@ -212,8 +212,8 @@ def _smallest(groups: Numbers, counts: Counts) -> int | None:
     if not several.any():
         return None
     own = groups[several].astype(np.int64)
-    places = own + (MAX_BIN + 2) * np.arange(len(own))[:, None]
-    rows = np.bincount(places.ravel(), weights=counts[several].ravel())
+    indices = own + (MAX_BIN + 2) * np.arange(len(own))[:, None]
+    rows = np.bincount(indices.ravel(), weights=counts[several].ravel())
     held = rows[rows > 0]
     return int(held.min()) if len(held) else None
 

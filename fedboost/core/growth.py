@@ -131,9 +131,9 @@ class GrowingTree(GrowingState):
         usable = self._layers[self.depth]
         seen, released = cells, self._released(nodes)
         if len(usable) < len(self._columns):
-            places = np.searchsorted(self._columns, usable)
-            seen = cells[:, places]
-            released = None if released is None else released[:, places]
+            indices = np.searchsorted(self._columns, usable)
+            seen = cells[:, indices]
+            released = None if released is None else released[:, indices]
         won = choose(self._rules, seen, self._seen_totals(nodes, seen), usable, released)
         kept = [place for place, found in enumerate(won) if found is not None]
         self.depth += 1
@@ -277,10 +277,10 @@ def _at_thresholds(
     cells: Sums,
     totals: Sums,
     columns: Rows,
-    places: NDArray[np.int64],
+    indices: NDArray[np.int64],
     released: Numbers | None,
 ) -> list[Won | None]:
-    """The best splits at thresholds of the columns at `places`, all nodes scored in one go.
+    """The best splits at thresholds of the columns at `indices`, all nodes scored in one go.
 
     A node misses a column where its cell of missing values is not 0; rows that add up to 0 there
     change no gain on either side and go right, which comes first of equal gains, just as where
@@ -289,7 +289,7 @@ def _at_thresholds(
     """
     params, fixed, binning = rules.params, rules.fixed, rules.binning
     lacks: NDArray[np.bool_] = np.any(cells[:, :, -1], axis=(0, 2))
-    listed = split.candidates(binning.n_bins[columns], lacks, places.astype(np.int32))
+    listed = split.candidates(binning.n_bins[columns], lacks, indices.astype(np.int32))
     won: list[Won | None] = []
     step = max(1, GAINS_AT_ONCE // max(1, len(listed)))
     for start in range(0, len(cells) if len(listed) else 0, step):

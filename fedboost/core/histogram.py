@@ -61,13 +61,13 @@ def _add_entries(
     bins: SparseBins, node_rows: Sequence[Rows], gh: Sums, columns: Rows, sums: Sums
 ) -> None:
     """Adds the entries up, and gives the rest of each node's total to the bin of zeros."""
-    places, nodes = entries(bins, node_rows)
+    indices, nodes = entries(bins, node_rows)
     place_of = np.full(bins.shape[1], -1, np.int32)
     place_of[columns] = np.arange(len(columns), dtype=np.int32)
-    own = place_of[bins.columns[places]]
+    own = place_of[bins.columns[indices]]
     kept = own >= 0
-    places, nodes, own = places[kept], nodes[kept], own[kept]
-    _add_each(bins.bins[places], own, nodes, gh[bins.rows[places]], sums)
+    indices, nodes, own = indices[kept], nodes[kept], own[kept]
+    _add_each(bins.bins[indices], own, nodes, gh[bins.rows[indices]], sums)
     for node, rows in enumerate(node_rows):
         rest = gh[rows].sum(axis=0) - sums[node].sum(axis=1)
         sums[node, np.arange(len(columns)), bins.zero[columns]] += rest

@@ -16,7 +16,7 @@ from fedboost.core import binning, metrics, objectives, sampling
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
-from fedboost.core.grove import planted
+from fedboost.core.growing_trees import planted
 from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Objective, Summary

@@ -108,19 +108,19 @@ class OwnRows:
         else:
             self._layers.append(layer)
 
-    def _view(self, bins: Dense, places: Rows, columns: Rows, first: int) -> View:
-        """Some columns at the root, which lie at `places` in `bins`."""
+    def _view(self, bins: Dense, indices: Rows, columns: Rows, first: int) -> View:
+        """Some columns at the root, which lie at `indices` in `bins`."""
         ordered = ~self._binning.is_categorical[columns]
         n_cells = self._binning.n_cells
-        joined = _joined(bins, self._rows, places, ordered, self._least, n_cells)
+        joined = _joined(bins, self._rows, indices, ordered, self._least, n_cells)
         return View(np.full(joined.shape, ROOT, np.int16), joined, first)
 
     def _grown(self, first: int) -> View:
         """The columns of a sparse table from a place on, grown again from the root."""
         assert isinstance(self._bins, SparseBins)
         columns = self._columns[first : first + COLUMNS_AT_ONCE]
-        places = np.arange(len(columns), dtype=np.int32)
-        view = self._view(self._bins.take(columns).dense(), places, columns, first)
+        indices = np.arange(len(columns), dtype=np.int32)
+        view = self._view(self._bins.take(columns).dense(), indices, columns, first)
         for layer in self._layers:
             view.divide(layer, self._least, self._binning.n_cells)
         return view
@@ -138,22 +138,22 @@ class View:
         """int64 (nodes, columns, n_cells, 2·outputs) of gh (rows, 2·outputs)."""
         sums = np.zeros((len(nodes), len(self.bins), n_cells, gh.shape[1]), np.int64)
         if len(nodes):
-            _add(self.nodes, self.bins, _places(nodes), gh, sums)
+            _add(self.nodes, self.bins, _indices(nodes), gh, sums)
         return sums
 
     def divide(self, layer: Layer, least: int, n_cells: int) -> None:
         """Moves the rows of a layer's nodes to the apparent children."""
         rule = least, self.first
-        _divide(self.nodes, self.bins, _places(layer.nodes), layer.true_sides, rule, n_cells)
+        _divide(self.nodes, self.bins, _indices(layer.nodes), layer.true_sides, rule, n_cells)
 
 
-def _places(nodes: Sequence[int]) -> Rows:
+def _indices(nodes: Sequence[int]) -> Rows:
     """Return the index among `nodes` by heap id up to the end of the nodes' layer, −1 of other
     nodes.
     """
-    places = np.full((1 << (max(nodes) + 1).bit_length()) - 1, -1, np.int32)
-    places[np.array(nodes)] = np.arange(len(nodes))
-    return places
+    indices = np.full((1 << (max(nodes) + 1).bit_length()) - 1, -1, np.int32)
+    indices[np.array(nodes)] = np.arange(len(nodes))
+    return indices
 
 
 @kernel
@@ -218,7 +218,7 @@ def _stand_for(held: Sums, to: Sums, start: int, stop: int) -> None:
 def _divide(
     nodes: Nodes,
     bins: Dense,
-    places: Rows,
+    indices: Rows,
     true_sides: TrueSides,
     rule: tuple[int, int],
     n_cells: int,
@@ -231,7 +231,7 @@ def _divide(
     for j in range(nodes.shape[0]):
         held[:] = 0
         for i in range(nodes.shape[1]):
-            k = places[nodes[j, i]]
+            k = indices[nodes[j, i]]
             if k < 0:
                 side[i] = -1
                 continue
@@ -282,11 +282,11 @@ def _send_decoys(side: Rows, place: int, of: tuple[int, int], least: int) -> Non
 
 
 @kernel
-def _add(nodes: Nodes, bins: Dense, places: Rows, gh: Sums, sums: Sums) -> None:
+def _add(nodes: Nodes, bins: Dense, indices: Rows, gh: Sums, sums: Sums) -> None:
     """Adds up the rows of some nodes."""
     for j in range(nodes.shape[0]):
         for i in range(nodes.shape[1]):
-            k = places[nodes[j, i]]
+            k = indices[nodes[j, i]]
             if k < 0:
                 continue
             cell = sums[k, j, bins[j, i]]

@@ -176,9 +176,9 @@ class Ranked:
             np.array([zeros for _, zeros in parts], np.int64),
         )
 
-    def at(self, places: Counts) -> Ranked:
-        """Some of the columns, numbered in the order of `places`, int64 (k,)."""
-        return Ranked(tuple(self.columns[c] for c in places.tolist()), self.zeros[places])
+    def at(self, indices: Counts) -> Ranked:
+        """Some of the columns, numbered in the order of `indices`, int64 (k,)."""
+        return Ranked(tuple(self.columns[c] for c in indices.tolist()), self.zeros[indices])
 
     def present(self) -> Counts:
         """Return how many rows have a value in each column; int64 (columns,)."""

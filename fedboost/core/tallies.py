@@ -229,10 +229,10 @@ class Tally:
         sums = np.zeros((len(self._centres), 2 * self._bins), np.int64)
         by_class = [(y > 0.5, p)] if p.ndim == 1 else [(y == c, p[:, c]) for c in range(p.shape[1])]
         for own, centre, (is_own, score) in zip(sums, self._centres, by_class, strict=True):
-            np.add.at(own, np.where(is_own, 0, self._bins) + self._places(score, centre), w)
+            np.add.at(own, np.where(is_own, 0, self._bins) + self._indices(score, centre), w)
         return sums.ravel()
 
-    def _places(self, p: Floats, centre: float) -> Integers:
+    def _indices(self, p: Floats, centre: float) -> Integers:
         """The bin of each score, int64 (n,); rising with the score."""
         inside = np.clip(p, np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg)
         distance = np.log(inside) - np.log1p(-inside) - centre

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.layout import Layout, Sums
-from fedboost.crypto.limbs import Octets
+from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.masking import Masks
 from fedboost.errors import PeerError
 
@@ -36,7 +36,7 @@ class Held(Protocol):
     def joined(self, others: Sequence[Self]) -> Self:
         """These and all the others, one after the other."""
 
-    def replaced(self, places: NDArray[np.integer], values: Self) -> Self:
+    def replaced(self, indices: NDArray[np.integer], values: Self) -> Self:
         """A copy with others at these places."""
 
     def __len__(self) -> int: ...
@@ -88,8 +88,8 @@ class Pairs(Generic[H]):
     @classmethod
     def of(cls, held: H) -> Self:
         """Return the pairs that exist."""
-        places = np.arange(len(held))
-        return cls(held, places, held, np.full(len(held), -1))
+        indices = np.arange(len(held))
+        return cls(held, indices, held, np.full(len(held), -1))
 
     @property
     def both(self) -> NDArray[np.int64]:
@@ -117,19 +117,19 @@ class Ciphertexts:
             raise TypeError(f"ciphertexts are uint8 (n, lanes, width), not {self.data.dtype}")
 
     @classmethod
-    def received(cls, octets: bytes, count: int, width: int, lanes: int = 1) -> Ciphertexts:
+    def received(cls, data: bytes, count: int, width: int, lanes: int = 1) -> Ciphertexts:
         """Read a message's `count` times `lanes` ciphertexts of `width` bytes. `count` times
         `lanes` ciphertexts of `width` bytes.
 
         A PeerError unless the size is right; `PublicKey.check` and `PrivateKey.decrypt` check the
         content.
         """
-        if count < 0 or len(octets) != count * lanes * width:
+        if count < 0 or len(data) != count * lanes * width:
             raise PeerError(
                 f"expected {count * lanes} ciphertexts of {width} bytes, "
-                f"got {len(octets)} bytes in all"
+                f"got {len(data)} bytes in all"
             )
-        return cls(np.frombuffer(octets, dtype=np.uint8).reshape(count, lanes, width))
+        return cls(np.frombuffer(data, dtype=np.uint8).reshape(count, lanes, width))
 
     @classmethod
     def concat(cls, parts: Sequence[Ciphertexts]) -> Ciphertexts:
@@ -140,10 +140,10 @@ class Ciphertexts:
         """These and all the others, one after the other."""
         return Ciphertexts.concat([self, *others])
 
-    def replaced(self, places: NDArray[np.integer], values: Ciphertexts) -> Ciphertexts:
+    def replaced(self, indices: NDArray[np.integer], values: Ciphertexts) -> Ciphertexts:
         """A copy with others at these places."""
         data = self.data.copy()
-        data[places] = values.data
+        data[indices] = values.data
         return Ciphertexts(data)
 
     @property
@@ -157,11 +157,11 @@ class Ciphertexts:
         return self.data.shape[1]
 
     @property
-    def each(self) -> Octets:
+    def each(self) -> ByteArray:
         """Every single ciphertext, uint8 (n·lanes, width)."""
         return np.ascontiguousarray(self.data).reshape(-1, self.width)
 
-    def like(self, each: Octets) -> Ciphertexts:
+    def like(self, each: ByteArray) -> Ciphertexts:
         """Other single ciphertexts in as many lanes."""
         return Ciphertexts(each.reshape(-1, self.lanes, self.width))
 

@@ -14,8 +14,8 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from fedboost.crypto.limbs import Octets
-from fedboost.crypto.modular_kernels import ModularKey, ciphertext_bytes, octets
+from fedboost.crypto.limbs import ByteArray
+from fedboost.crypto.modular_kernels import ModularKey, as_bytes, ciphertext_bytes
 from fedboost.crypto.moduli import small_primes
 
 SLACK_BITS = 64  # an exponent this much longer than the group's order is uniform to 2^-64
@@ -156,6 +156,6 @@ def _blinding(key: ModularKey) -> Blinding:
     return Blinding(key)
 
 
-def make_blinders(key: ModularKey, count: int) -> Octets:
+def make_blinders(key: ModularKey, count: int) -> ByteArray:
     """`count` fresh random n-th powers, uint8 (count, width)."""
-    return octets(_blinding(key).make(count), ciphertext_bytes(key))
+    return as_bytes(_blinding(key).make(count), ciphertext_bytes(key))

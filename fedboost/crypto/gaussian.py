@@ -39,8 +39,8 @@ def discrete_gaussian(sigmas: Numbers, secrets: Secrets, *purpose: Purpose) -> N
     for first in range(0, len(flat), _BLOCK):
         own = slice(first, first + _BLOCK)
         count = 8 * (_WORDS_EACH * len(flat[own]) + _WORDS_SPARE)
-        octets = secrets.bytes(count, "gaussian", first, *purpose)
-        words = (np.frombuffer(octets, dtype="<u8") >> np.uint64(1)).astype(np.int64)
+        data = secrets.bytes(count, "gaussian", first, *purpose)
+        words = (np.frombuffer(data, dtype="<u8") >> np.uint64(1)).astype(np.int64)
         try:
             _fill(words, flat[own], found[own])
         except IndexError:

@@ -143,13 +143,11 @@ def hash_ids(ids: Sequence[bytes], domain: bytes) -> Points:
     """The kernel of `hash_to_points`."""
     prefix = hashlib.sha512(_LABEL + len(domain).to_bytes(4, "big") + domain)
     numerators, denominators = [], []
-    for octets in ids:
-        X, Z = _hash_one(prefix, octets)
+    for data in ids:
+        X, Z = _hash_one(prefix, data)
         numerators.append(X)
         denominators.append(Z)
-    return _octets(
-        [x * z % FIELD for x, z in zip(numerators, _inverses(denominators), strict=True)]
-    )
+    return _bytes([x * z % FIELD for x, z in zip(numerators, _inverses(denominators), strict=True)])
 
 
 def multiply_points(points: Points, scalar: bytes) -> Points | None:
@@ -177,11 +175,11 @@ def _for(count: int, workers: Workers) -> Workers:
     return workers if count > FEW else workers.threads
 
 
-def _hash_one(prefix: hashlib._Hash, octets: bytes) -> tuple[mpz, mpz]:
+def _hash_one(prefix: hashlib._Hash, data: bytes) -> tuple[mpz, mpz]:
     """Eight times the first drawn number that lies on the curve, as X/Z."""
     for attempt in range(1 << 16):
         state = prefix.copy()
-        state.update(attempt.to_bytes(4, "big") + octets)
+        state.update(attempt.to_bytes(4, "big") + data)
         u = mpz.from_bytes(state.digest(), "little") % FIELD
         if u not in SMALL_ORDER and gmpy2.legendre(_right_side(u), FIELD) == 1:
             return _times_eight(u)
@@ -224,6 +222,6 @@ def _numbers(points: Points) -> list[mpz]:
     return [mpz.from_bytes(raw[i : i + 32], "little") for i in range(0, len(raw), 32)]
 
 
-def _octets(numbers: Sequence[mpz]) -> Points:
+def _bytes(numbers: Sequence[mpz]) -> Points:
     joined = b"".join([number.to_bytes(POINT_BYTES, "little") for number in numbers])
     return np.frombuffer(joined, dtype=np.uint8).reshape(-1, POINT_BYTES)

@@ -25,7 +25,7 @@ import math
 import secrets
 from dataclasses import dataclass
 
-from fedboost.crypto.limbs import Octets, integers, rows_of
+from fedboost.crypto.limbs import ByteArray, integers, rows_of
 from fedboost.crypto.moduli import check_key_bits, joined, split
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
 from fedboost.crypto.workers import Workers
@@ -62,11 +62,11 @@ class AffineSecret:
         room += [n // before for before, n in zip(self.moduli, self.moduli[1:], strict=False)]
         return min(bound.bit_length() for bound in room) - 2
 
-    def encrypt(self, fields: Octets, width: int) -> Octets:
+    def encrypt(self, fields: ByteArray, width: int) -> ByteArray:
         """Signed plaintexts as ciphertexts, uint8 (n, width)."""
         return rows_of((self.affine(m) for m in integers(fields, signed=True)), width)
 
-    def decrypt(self, data: Octets) -> Octets | None:
+    def decrypt(self, data: ByteArray) -> ByteArray | None:
         """Ciphertexts as plaintexts in two's complement; None if one is out of range."""
         ciphertexts = integers(data)
         if any(c >= self.modulus for c in ciphertexts):
@@ -125,19 +125,19 @@ def generate(key_bits: int, workers: Workers) -> ResiduePrivate:
     return ResiduePrivate(draw(key_bits, ROUNDS))
 
 
-def load_private(octets: bytes, workers: Workers) -> ResiduePrivate:
+def load_private(data: bytes, workers: Workers) -> ResiduePrivate:
     """The key that `AffineSecret.to_bytes` wrote."""
-    numbers = split(octets, len(octets) // (2 * ROUNDS))
+    numbers = split(data, len(data) // (2 * ROUNDS))
     return ResiduePrivate(AffineSecret(tuple(numbers[:ROUNDS]), tuple(numbers[ROUNDS:])))
 
 
-def load_public(octets: bytes, key_bits: int, workers: Workers) -> ResiduePublic:
+def load_public(data: bytes, key_bits: int, workers: Workers) -> ResiduePublic:
     """The key a peer sent; a PeerError unless it is an odd number of exactly `key_bits` bits."""
     check_key_bits("iterative-affine", key_bits, KEY_BITS_MIN)
-    modulus = int.from_bytes(octets, "big")
-    if len(octets) != key_bits // 8 or modulus.bit_length() != key_bits or modulus % 2 == 0:
+    modulus = int.from_bytes(data, "big")
+    if len(data) != key_bits // 8 or modulus.bit_length() != key_bits or modulus % 2 == 0:
         raise PeerError(f"expected an odd number of {key_bits} bits as the encryption key")
-    return ResiduePublic(modulus, plaintext_bits(key_bits), octets, headroom=False)
+    return ResiduePublic(modulus, plaintext_bits(key_bits), data, headroom=False)
 
 
 def _unit(n: int) -> int:

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.limbs import (
     LIMB_BITS,
+    ByteArray,
     Limbs,
-    Octets,
+    bytes_of,
     deposit,
     digits_at,
     limbs_of,
-    octets_of,
 )
 from fedboost.crypto.masking import Masks
 from fedboost.errors import ConfigError
@@ -180,7 +180,7 @@ class Layout(ABC):
                 todo="bound the objective, the weights and the amplification, or raise value_bits",
             )
 
-    def fields(self, values: Sums) -> Octets:
+    def fields(self, values: Sums) -> ByteArray:
         """The rows' plaintexts, signed, uint8 (rows·lanes, width); `check_values` has passed them.
 
         Two's complement of one width for all lanes.
@@ -190,9 +190,9 @@ class Layout(ABC):
         for number, lane in enumerate(self.lanes):
             for digit in lane.digits:
                 deposit(limbs[:, number], values[:, digit.column], digit.shift)
-        return octets_of(limbs.reshape(-1, width), 4 * width)
+        return bytes_of(limbs.reshape(-1, width), 4 * width)
 
-    def packed(self, masks: Masks, packages: Packages) -> Octets:
+    def packed(self, masks: Masks, packages: Packages) -> ByteArray:
         """Return what masks add to the packages' plaintexts, signed, uint8 (packages, width).
 
         One mask for each sum and column, which the layout takes.
@@ -209,9 +209,9 @@ class Layout(ABC):
                 for limb in range(held.shape[1]):
                     deposit(own, held[:, limb], shift + limb * LIMB_BITS)
             limbs[chosen] = own
-        return octets_of(limbs, 4 * width)
+        return bytes_of(limbs, 4 * width)
 
-    def unpack(self, plaintexts: Octets, counts: Sequence[int]) -> Sums | None:
+    def unpack(self, plaintexts: ByteArray, counts: Sequence[int]) -> Sums | None:
         """The sums in packages modulo 2^64, int64 (sum(counts), columns); None if any is out of
         its digit's range.
 
@@ -236,7 +236,7 @@ class Layout(ABC):
         return sums
 
 
-def _lifted(plaintexts: Octets, lane: Lane) -> Limbs:
+def _lifted(plaintexts: ByteArray, lane: Lane) -> Limbs:
     """Packages with each field raised by the least it may be, so that no digit is negative."""
     lift = sum(-digit.least << shift for _, digit, shift in lane.fields())
     width = -(-max(8 * plaintexts.shape[1], lane.package_bits) // LIMB_BITS)
@@ -244,7 +244,7 @@ def _lifted(plaintexts: Octets, lane: Lane) -> Limbs:
     limbs = np.broadcast_to(added, (len(plaintexts), width)).copy()
     own = limbs_of(plaintexts)
     limbs[:, : own.shape[1]] += own
-    return limbs_of(octets_of(limbs, 4 * width))
+    return limbs_of(bytes_of(limbs, 4 * width))
 
 
 def _wide_digits(

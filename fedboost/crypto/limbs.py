@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 LIMB_BITS = 32
 _LIMB = (1 << LIMB_BITS) - 1
 
-Octets = NDArray[np.uint8]  # (n, width): big-endian numbers, two's complement where signed
+ByteArray = NDArray[np.uint8]  # (n, width): big-endian numbers, two's complement where signed
 Limbs = NDArray[np.int64]  # (n, limbs)
 
 
-def limbs_of(octets: Octets) -> Limbs:
+def limbs_of(data: ByteArray) -> Limbs:
     """The limbs of numbers that are not negative, (n, ⌈width / 4⌉)."""
-    count, width = octets.shape
+    count, width = data.shape
     padded = np.zeros((count, -(-width // 4) * 4), dtype=np.uint8)
-    padded[:, padded.shape[1] - width :] = octets
+    padded[:, padded.shape[1] - width :] = data
     return padded.view(">u4")[:, ::-1].astype(np.int64)
 
 
-def octets_of(limbs: Limbs, width: int) -> Octets:
+def bytes_of(limbs: Limbs, width: int) -> ByteArray:
     """The numbers modulo 2^(8·width) after carries and borrows; width a multiple of 4."""
     digits = np.empty((len(limbs), width // 4), dtype=">u4")
     carry = np.zeros(len(limbs), dtype=np.int64)
@@ -58,28 +58,28 @@ def digits_at(limbs: Limbs, shift: int, bits: int) -> NDArray[np.uint64]:
     return found & np.uint64((1 << bits) - 1)
 
 
-def integers(octets: Octets, *, signed: bool = False) -> list[int]:
+def integers(data: ByteArray, *, signed: bool = False) -> list[int]:
     """The numbers as Python's."""
-    width = octets.shape[1]
-    raw = octets.tobytes()
+    width = data.shape[1]
+    raw = data.tobytes()
     return [
         int.from_bytes(raw[start : start + width], "big", signed=signed)
         for start in range(0, len(raw), width)
     ]
 
 
-def rows_of(values: Iterable[int], width: int) -> Octets:
+def rows_of(values: Iterable[int], width: int) -> ByteArray:
     """Python's numbers modulo 2^(8·width), uint8 (n, width)."""
     mask = (1 << (8 * width)) - 1
     joined = b"".join([(value & mask).to_bytes(width, "big") for value in values])
     return np.frombuffer(joined, dtype=np.uint8).reshape(-1, width)
 
 
-def resized(octets: Octets, width: int) -> Octets:
+def resized(data: ByteArray, width: int) -> ByteArray:
     """Return the same signed numbers in another width, which holds them."""
-    own = octets.shape[1]
+    own = data.shape[1]
     if width <= own:
-        return np.ascontiguousarray(octets[:, own - width :])
-    wider = np.repeat(np.where(octets[:, :1] & 0x80, np.uint8(0xFF), np.uint8(0)), width, axis=1)
-    wider[:, width - own :] = octets
+        return np.ascontiguousarray(data[:, own - width :])
+    wider = np.repeat(np.where(data[:, :1] & 0x80, np.uint8(0xFF), np.uint8(0)), width, axis=1)
+    wider[:, width - own :] = data
     return wider

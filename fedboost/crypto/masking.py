@@ -50,11 +50,11 @@ class MaskKey:
 
     __slots__ = ("_key", "_sealed", "public")
 
-    def __init__(self, octets: bytes) -> None:
-        if len(octets) != KEY_BYTES:
-            raise ValueError(f"a mask key has {KEY_BYTES} bytes, got {len(octets)}")
-        first, last = octets[0] & 0xF8, octets[-1] & 0x7F | 0x40
-        self._sealed = bytes((first, *octets[1:-1], last))
+    def __init__(self, data: bytes) -> None:
+        if len(data) != KEY_BYTES:
+            raise ValueError(f"a mask key has {KEY_BYTES} bytes, got {len(data)}")
+        first, last = data[0] & 0xF8, data[-1] & 0x7F | 0x40
+        self._sealed = bytes((first, *data[1:-1], last))
         self._key = X25519PrivateKey.from_private_bytes(self._sealed)
         self.public = self._key.public_key().public_bytes_raw()
 
@@ -82,14 +82,14 @@ class MaskKey:
         raise TypeError("mask keys are not pickled")
 
 
-def is_private_of(octets: bytes, public: bytes) -> bool:
+def is_private_of(data: bytes, public: bytes) -> bool:
     """Return True if these bytes are the seal of the mask key with this public key.
 
     Bytes that only lead to the same public key are not: who moves a share so that the bits change
     which X25519 ignores must not pass (`shamir.liars`).
     """
-    key = MaskKey(octets)
-    return hmac.compare_digest(key.seal(), octets) and key.public == public
+    key = MaskKey(data)
+    return hmac.compare_digest(key.seal(), data) and key.public == public
 
 
 class Pair:
@@ -186,13 +186,13 @@ def answer_masks(shape: tuple[int, int], bits: int, pairs: Iterable[PairStream])
     limbs = np.zeros((rows, outputs, -(-bits // LIMB_BITS)), dtype=np.int64)
     streams = np.zeros(rows, dtype=np.int64)
     for pair in pairs:
-        places = pair.rows
-        inside = not len(places) or (places.min() >= 0 and places.max() < rows)
-        if not inside or len(np.unique(places)) != len(places) or pair.sign not in (1, -1):
+        indices = pair.rows
+        inside = not len(indices) or (indices.min() >= 0 and indices.max() < rows)
+        if not inside or len(np.unique(indices)) != len(indices) or pair.sign not in (1, -1):
             raise ValueError(
-                f"a pair's rows are {len(places)} different ones of {rows}, its sign ±1"
+                f"a pair's rows are {len(indices)} different ones of {rows}, its sign ±1"
             )
-        numbers = wide_stream(pair.key, len(places) * outputs, bits)
-        limbs[places] += pair.sign * numbers.reshape(len(places), *limbs.shape[1:])
-        streams[places] += 1
+        numbers = wide_stream(pair.key, len(indices) * outputs, bits)
+        limbs[indices] += pair.sign * numbers.reshape(len(indices), *limbs.shape[1:])
+        streams[indices] += 1
     return Masks(limbs, bits, int(streams.max(initial=0)))

@@ -34,7 +34,7 @@ from fedboost.crypto.api import (
     seal_released,
 )
 from fedboost.crypto.layout import Layout, Sums
-from fedboost.crypto.limbs import Octets
+from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.masking import Masks
 from fedboost.crypto.shapes import (
     check_cells,
@@ -179,8 +179,8 @@ class ModularPublic:
         return [slice(start, stop) for start, stop in pairwise(ends) if stop > start]
 
     def _sum_parts(
-        self, parts: Sequence[tuple[NDArray[np.int64], Octets]]
-    ) -> tuple[NDArray[np.int64], Octets]:
+        self, parts: Sequence[tuple[NDArray[np.int64], ByteArray]]
+    ) -> tuple[NDArray[np.int64], ByteArray]:
         """The cells that any block touched, and one ciphertext for each."""
         touched = np.concatenate([part[0] for part in parts])
         order = np.argsort(touched, kind="stable")
@@ -188,7 +188,7 @@ class ModularPublic:
         cell, lengths = np.unique(touched, return_counts=True)
         return cell, self._sum_runs(data, lengths)
 
-    def _sum_runs(self, data: Octets, lengths: NDArray[np.int64]) -> Octets:
+    def _sum_runs(self, data: ByteArray, lengths: NDArray[np.int64]) -> ByteArray:
         """Return one ciphertext for each run of `data`; runs of one stay as they are."""
         ends = np.cumsum(lengths)
         sums = data[ends - lengths]
@@ -208,7 +208,7 @@ class ModularPublic:
         parts = self.workers.map(kernel, [(self.key, x[cut], y[cut]) for cut in cuts])
         return a.like(self._joined(parts))
 
-    def _joined(self, parts: Sequence[Octets]) -> Octets:
+    def _joined(self, parts: Sequence[ByteArray]) -> ByteArray:
         empty = np.empty((0, self.width), dtype=np.uint8)
         return np.concatenate([empty, *parts])
 
@@ -222,7 +222,7 @@ class BlinderPool:
         self._key = key
         self._workers = workers
         self._ready = np.empty((0, kernels.ciphertext_bytes(key)), dtype=np.uint8)
-        self._coming: deque[tuple[int, Pending[Octets]]] = deque()
+        self._coming: deque[tuple[int, Pending[ByteArray]]] = deque()
 
     def prepare(self, count: int) -> None:
         """Has at least `count` made ready in the background; returns at once."""
@@ -271,7 +271,7 @@ class ModularPrivate:
         return self._stream(gh, layout)
 
     def _stream(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
-        coming: deque[Pending[Octets]] = deque()
+        coming: deque[Pending[ByteArray]] = deque()
         most = max(1, ENCRYPT_MAX // len(layout.lanes))
         for cut in blocks(len(gh), self.workers.count, min(16, most), most):
             fields = layout.fields(gh[cut])

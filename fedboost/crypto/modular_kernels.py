@@ -17,7 +17,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from fedboost.crypto.joint_sums import sum_columns
-from fedboost.crypto.limbs import Octets, integers, rows_of
+from fedboost.crypto.limbs import ByteArray, integers, rows_of
 
 GCD_BATCH = 64  # ciphertexts multiplied together for one gcd with n
 
@@ -61,7 +61,7 @@ class ModularSecret(Hashable, Protocol):
         """The secret, for the party's own sealed store."""
 
 
-PairKernel = Callable[[ModularKey, Octets, Octets], Octets]
+PairKernel = Callable[[ModularKey, ByteArray, ByteArray], ByteArray]
 
 
 def ciphertext_bytes(key: ModularKey) -> int:
@@ -69,7 +69,7 @@ def ciphertext_bytes(key: ModularKey) -> int:
     return (key.modulus.bit_length() + 7) // 8
 
 
-def numbers(data: Octets) -> list[mpz]:
+def numbers(data: ByteArray) -> list[mpz]:
     """Big-endian rows as numbers."""
     width = data.shape[-1]
     raw = data.tobytes()
@@ -78,22 +78,22 @@ def numbers(data: Octets) -> list[mpz]:
     ]
 
 
-def octets(values: Iterable[mpz], width: int) -> Octets:
+def as_bytes(values: Iterable[mpz], width: int) -> ByteArray:
     """Numbers as big-endian rows, uint8 (count, width)."""
     joined = b"".join([value.to_bytes(width, "big") for value in values])
     return np.frombuffer(joined, dtype=np.uint8).reshape(-1, width)
 
 
 def sum_rows(
-    key: ModularKey, data: Octets, cells: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], Octets]:
+    key: ModularKey, data: ByteArray, cells: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], ByteArray]:
     """Sums of the rows by cell: the cells that occur, ascending, and their ciphertexts."""
     sums = sum_columns(numbers(data), cells, key.modulus)
     touched = sorted(sums)
-    return np.array(touched, dtype=np.int64), octets((sums[c] for c in touched), data.shape[1])
+    return np.array(touched, dtype=np.int64), as_bytes((sums[c] for c in touched), data.shape[1])
 
 
-def sum_runs(key: ModularKey, data: Octets, lengths: NDArray[np.int64]) -> Octets:
+def sum_runs(key: ModularKey, data: ByteArray, lengths: NDArray[np.int64]) -> ByteArray:
     """Sums of consecutive runs of these lengths, one or more each."""
     modulus = key.modulus
     values = iter(numbers(data))
@@ -103,17 +103,17 @@ def sum_runs(key: ModularKey, data: Octets, lengths: NDArray[np.int64]) -> Octet
         for _ in range(length - 1):
             total = total * next(values) % modulus
         sums.append(total)
-    return octets(sums, data.shape[1])
+    return as_bytes(sums, data.shape[1])
 
 
-def add_pairs(key: ModularKey, a: Octets, b: Octets) -> Octets:
+def add_pairs(key: ModularKey, a: ByteArray, b: ByteArray) -> ByteArray:
     """a[i] + b[i]."""
     modulus = key.modulus
     pairs = zip(numbers(a), numbers(b), strict=True)
-    return octets((x * y % modulus for x, y in pairs), a.shape[1])
+    return as_bytes((x * y % modulus for x, y in pairs), a.shape[1])
 
 
-def subtract_pairs(key: ModularKey, a: Octets, b: Octets) -> Octets:
+def subtract_pairs(key: ModularKey, a: ByteArray, b: ByteArray) -> ByteArray:
     """a[i] − b[i], with one inverse for all (Montgomery's trick)."""
     modulus = key.modulus
     divisors = numbers(b)
@@ -127,20 +127,20 @@ def subtract_pairs(key: ModularKey, a: Octets, b: Octets) -> Octets:
     ):
         results.append(x * (inverse * before % modulus) % modulus)
         inverse = inverse * divisor % modulus
-    return octets(reversed(results), a.shape[1])
+    return as_bytes(reversed(results), a.shape[1])
 
 
-def scale_each(key: ModularKey, data: Octets, factors: NDArray[np.int64]) -> Octets:
+def scale_each(key: ModularKey, data: ByteArray, factors: NDArray[np.int64]) -> ByteArray:
     """factors[i] · data[i]."""
     modulus = key.modulus
     scaled = (
         gmpy2.powmod(value, factor, modulus)
         for value, factor in zip(numbers(data), factors.tolist(), strict=True)
     )
-    return octets(scaled, data.shape[1])
+    return as_bytes(scaled, data.shape[1])
 
 
-def running_sums(key: ModularKey, data: Octets, lengths: NDArray[np.int64]) -> Octets:
+def running_sums(key: ModularKey, data: ByteArray, lengths: NDArray[np.int64]) -> ByteArray:
     """Running sums within consecutive segments of these lengths."""
     modulus = key.modulus
     values = iter(numbers(data))
@@ -151,10 +151,10 @@ def running_sums(key: ModularKey, data: Octets, lengths: NDArray[np.int64]) -> O
             value = next(values)
             total = value if total is None else total * value % modulus
             sums.append(total)
-    return octets(sums, data.shape[1])
+    return as_bytes(sums, data.shape[1])
 
 
-def are_units(key: ModularKey, data: Octets) -> bool:
+def are_units(key: ModularKey, data: ByteArray) -> bool:
     """Return True if all are in 1..modulus−1 and have no factor in common with n."""
     n, modulus = mpz(key.n), key.modulus
     values = numbers(data)
@@ -171,12 +171,12 @@ def are_units(key: ModularKey, data: Octets) -> bool:
 
 def release_packages(
     key: ModularKey,
-    data: Octets,
+    data: ByteArray,
     sizes: Sequence[int],
     widths: Sequence[tuple[int, int]],
-    blinders: Octets,
-    masks: Octets | None = None,
-) -> Octets:
+    blinders: ByteArray,
+    masks: ByteArray | None = None,
+) -> ByteArray:
     """Packages of `sizes` consecutive ciphertexts each, blinded; SecureBoost+, Algorithm 4.
 
     `widths` are each package's bits for one sum and for all. package = Σ s_i · 2^(i·bits) +
@@ -202,15 +202,15 @@ def release_packages(
         while held:
             package = gmpy2.powmod(package, mpz(1) << bits, modulus) * held.pop() % modulus
         packages.append(package * high % modulus * factor % modulus)
-    return octets(packages, data.shape[1])
+    return as_bytes(packages, data.shape[1])
 
 
-def encrypt_rows(secret: ModularSecret, fields: Octets) -> Octets:
+def encrypt_rows(secret: ModularSecret, fields: ByteArray) -> ByteArray:
     """Fresh encryptions of signed plaintexts, uint8 (count, ciphertext width)."""
-    return octets(secret.encrypt(integers(fields, signed=True)), ciphertext_bytes(secret.key))
+    return as_bytes(secret.encrypt(integers(fields, signed=True)), ciphertext_bytes(secret.key))
 
 
-def decrypt_packages(secret: ModularSecret, data: Octets) -> Octets | None:
+def decrypt_packages(secret: ModularSecret, data: ByteArray) -> ByteArray | None:
     """The plaintexts, uint8 (count, width); None if one is no ciphertext."""
     plaintexts = secret.decrypt(numbers(data))
     return None if plaintexts is None else rows_of(plaintexts, plaintext_bytes(secret.key))

@@ -49,9 +49,9 @@ def joined(values: list[int], width: int) -> bytes:
     return b"".join([int(value).to_bytes(width, "big") for value in values])
 
 
-def split(octets: bytes, width: int) -> list[int]:
+def split(data: bytes, width: int) -> list[int]:
     """The numbers that `joined` wrote."""
-    return [int.from_bytes(octets[i : i + width], "big") for i in range(0, len(octets), width)]
+    return [int.from_bytes(data[i : i + width], "big") for i in range(0, len(data), width)]
 
 
 @functools.lru_cache(maxsize=1)

@@ -184,19 +184,19 @@ def draw(key_bits: int) -> OuSecret:
             return OuSecret(p, q, g)
 
 
-def read_public(octets: bytes, key_bits: int) -> OuKey:
+def read_public(data: bytes, key_bits: int) -> OuKey:
     """The key, from what `OuSecret.proved` wrote; a PeerError unless it is sound."""
     width, short = key_bits // 8, _prime_bytes(1 << (key_bits - 1))
-    if len(octets) != 2 * width + ROOTS * (short + width):
-        raise PeerError(f"expected a key of {key_bits} bits and its proof, got {len(octets)} bytes")
-    n, g = moduli.split(octets[: 2 * width], width)
+    if len(data) != 2 * width + ROOTS * (short + width):
+        raise PeerError(f"expected a key of {key_bits} bits and its proof, got {len(data)} bytes")
+    n, g = moduli.split(data[: 2 * width], width)
     moduli.check_modulus(n, key_bits)
     key = OuKey(n, g)
     holds = 0 < g < n and gmpy2.gcd(g, n) == 1
     for i in range(ROOTS):
         start = 2 * width + i * (short + width)
-        exponent = int.from_bytes(octets[start : start + short], "big")
-        root = int.from_bytes(octets[start + short : start + short + width], "big")
+        exponent = int.from_bytes(data[start : start + short], "big")
+        root = int.from_bytes(data[start + short : start + short + width], "big")
         power = gmpy2.powmod(g, exponent, n) * gmpy2.powmod(root, n, n) % n
         short_enough = exponent.bit_length() <= _prime_bits(key_bits)
         holds = holds and short_enough and 0 < root < n and power == _challenge(key, i)
@@ -211,16 +211,16 @@ def generate(key_bits: int, workers: Workers) -> ModularPrivate:
     return ModularPrivate(draw(key_bits), workers)
 
 
-def load_private(octets: bytes, workers: Workers) -> ModularPrivate:
+def load_private(data: bytes, workers: Workers) -> ModularPrivate:
     """The key that `OuSecret.to_bytes` wrote."""
-    p, q, g = moduli.split(octets, len(octets) // 3)
+    p, q, g = moduli.split(data, len(data) // 3)
     return ModularPrivate(OuSecret(p, q, g), workers)
 
 
-def load_public(octets: bytes, key_bits: int, workers: Workers) -> ModularPublic:
+def load_public(data: bytes, key_bits: int, workers: Workers) -> ModularPublic:
     """The key a peer sent; a PeerError unless it is sound and of exactly `key_bits` bits."""
     moduli.check_key_bits("okamoto-uchiyama", key_bits, KEY_BITS_MIN)
-    return ModularPublic(read_public(octets, key_bits), workers, octets)
+    return ModularPublic(read_public(data, key_bits), workers, data)
 
 
 def _prime_bits(key_bits: int) -> int:

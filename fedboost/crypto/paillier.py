@@ -123,13 +123,13 @@ def generate(key_bits: int, workers: Workers) -> ModularPrivate:
     return ModularPrivate(PaillierSecret(paillier_keys.generate(key_bits)), workers)
 
 
-def load_private(octets: bytes, workers: Workers) -> ModularPrivate:
+def load_private(data: bytes, workers: Workers) -> ModularPrivate:
     """The key that `PaillierSecret.to_bytes` wrote."""
-    p, q = moduli.split(octets, len(octets) // 2)
+    p, q = moduli.split(data, len(data) // 2)
     return ModularPrivate(PaillierSecret(SecretPrimes(p, q)), workers)
 
 
-def load_public(octets: bytes, key_bits: int, workers: Workers) -> ModularPublic:
+def load_public(data: bytes, key_bits: int, workers: Workers) -> ModularPublic:
     """The key a peer sent; a PeerError unless it is sound and of exactly `key_bits` bits."""
     check_key_bits(key_bits)
-    return ModularPublic(PaillierKey(read_public(octets, key_bits)), workers, octets)
+    return ModularPublic(PaillierKey(read_public(data, key_bits)), workers, data)

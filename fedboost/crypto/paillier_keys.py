@@ -65,17 +65,17 @@ def prove(secret: SecretPrimes) -> bytes:
     return moduli.joined([n, *roots], width)
 
 
-def read_public(octets: bytes, key_bits: int) -> int:
+def read_public(data: bytes, key_bits: int) -> int:
     """n, from what `prove` wrote; a PeerError unless it is a sound key of exactly `key_bits`
     bits.
     """
     width = key_bits // 8
-    if len(octets) != (1 + ROOTS) * width:
+    if len(data) != (1 + ROOTS) * width:
         raise PeerError(
             f"expected a key of {key_bits} bits and its proof, {(1 + ROOTS) * width} bytes, "
-            f"got {len(octets)} bytes"
+            f"got {len(data)} bytes"
         )
-    n, *roots = moduli.split(octets, width)
+    n, *roots = moduli.split(data, width)
     moduli.check_modulus(n, key_bits)
     for i, root in enumerate(roots):
         if not 0 < root < n or gmpy2.powmod(root, n, n) != _challenge(n, i):

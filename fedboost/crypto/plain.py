@@ -6,7 +6,7 @@ headroom, the types) is as with a real scheme.
 
 from __future__ import annotations
 
-from fedboost.crypto.limbs import Octets, resized
+from fedboost.crypto.limbs import ByteArray, resized
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
 from fedboost.crypto.workers import Workers
 from fedboost.errors import PeerError
@@ -23,11 +23,11 @@ class _Itself:
     modulus = 1 << (8 * WIDTH)
     plaintext_bits = PLAINTEXT_BITS
 
-    def encrypt(self, fields: Octets, width: int) -> Octets:
+    def encrypt(self, fields: ByteArray, width: int) -> ByteArray:
         """The numbers themselves."""
         return resized(fields, width)
 
-    def decrypt(self, data: Octets) -> Octets:
+    def decrypt(self, data: ByteArray) -> ByteArray:
         """The numbers themselves."""
         return data
 
@@ -50,13 +50,13 @@ def generate(key_bits: int, workers: Workers) -> ResiduePrivate:
     return ResiduePrivate(_Itself())
 
 
-def load_private(octets: bytes, workers: Workers) -> ResiduePrivate:
+def load_private(data: bytes, workers: Workers) -> ResiduePrivate:
     """The key that `to_bytes` wrote."""
     return ResiduePrivate(_Itself())
 
 
-def load_public(octets: bytes, key_bits: int, workers: Workers) -> ResiduePublic:
+def load_public(data: bytes, key_bits: int, workers: Workers) -> ResiduePublic:
     """The key a peer sent; a PeerError if that is another scheme's."""
-    if octets != KEY:
+    if data != KEY:
         raise PeerError("expected no encryption key, for the plain scheme has none")
     return ResiduePublic(_Itself.modulus, PLAINTEXT_BITS, KEY, headroom=True)

@@ -24,7 +24,7 @@ from fedboost.crypto.api import (
     seal_released,
 )
 from fedboost.crypto.layout import Layout, Sums
-from fedboost.crypto.limbs import Limbs, Octets, integers, limbs_of, octets_of, rows_of
+from fedboost.crypto.limbs import ByteArray, Limbs, bytes_of, integers, limbs_of, rows_of
 from fedboost.crypto.masking import Masks
 from fedboost.crypto.shapes import (
     check_cells,
@@ -62,16 +62,16 @@ class ResiduePublic:
     `headroom`: whether a plaintext is its own encryption, so that the host can blind headroom.
     """
 
-    def __init__(self, modulus: int, plaintext_bits: int, octets: bytes, *, headroom: bool) -> None:
+    def __init__(self, modulus: int, plaintext_bits: int, data: bytes, *, headroom: bool) -> None:
         self.modulus = modulus
         self.plaintext_bits = plaintext_bits
         self.width = residue_bytes(modulus)
-        self._octets = octets
+        self._bytes = data
         self._headroom = headroom
 
     def to_bytes(self) -> bytes:
         """The key as it was received."""
-        return self._octets
+        return self._bytes
 
     def check(self, ciphertexts: Ciphertexts) -> None:
         """A PeerError unless the width is right and every number is below the modulus."""
@@ -184,9 +184,9 @@ class ResiduePublic:
         """Sums of limbs, modulo the key's number."""
         each = sums.reshape(-1, self.width // 4)
         if self._wraps_itself:
-            reduced = octets_of(each, self.width)
+            reduced = bytes_of(each, self.width)
         else:
-            wide = integers(octets_of(each, self.width + SPARE_BYTES), signed=True)
+            wide = integers(bytes_of(each, self.width + SPARE_BYTES), signed=True)
             reduced = rows_of([value % self.modulus for value in wide], self.width)
         return Ciphertexts(reduced.reshape(-1, lanes, self.width))
 
@@ -202,10 +202,10 @@ class ResidueSecret(Protocol):
     def plaintext_bits(self) -> int:
         """Any number below 2^plaintext_bits can be encrypted."""
 
-    def encrypt(self, fields: Octets, width: int) -> Octets:
+    def encrypt(self, fields: ByteArray, width: int) -> ByteArray:
         """Signed plaintexts as ciphertexts, uint8 (n, width)."""
 
-    def decrypt(self, data: Octets) -> Octets | None:
+    def decrypt(self, data: ByteArray) -> ByteArray | None:
         """Ciphertexts as plaintexts in two's complement; None if one is no ciphertext."""
 
     def public_bytes(self) -> bytes:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 SEED_BYTES = 32
 _SALT = b"fedboost secrets 1"  # a release that draws differently must change it
 
-Octets = bytes  # the class below has a method named bytes
-Purpose = str | int | Octets
+ByteArray = bytes  # the class below has a method named bytes
+Purpose = str | int | ByteArray
 
 
 class Secrets:
@@ -28,17 +28,17 @@ class Secrets:
 
     __slots__ = ("_seed",)
 
-    def __init__(self, seed: Octets) -> None:
+    def __init__(self, seed: ByteArray) -> None:
         if len(seed) < SEED_BYTES:
             raise ValueError(f"a secret seed has {SEED_BYTES} bytes at least, got {len(seed)}")
-        self._seed = Octets(seed)
+        self._seed = ByteArray(seed)
 
     @classmethod
     def from_os(cls) -> Secrets:
         """A fresh secret from the operating system."""
         return cls(os.urandom(SEED_BYTES))
 
-    def derive(self, *purpose: Purpose) -> Octets:
+    def derive(self, *purpose: Purpose) -> ByteArray:
         """32 bytes for this purpose (HKDF-SHA256, RFC 5869)."""
         return self._expand("derive", purpose)
 
@@ -46,10 +46,10 @@ class Secrets:
         """A secret of its own for this purpose, e.g. for one stage of a job."""
         return Secrets(self._expand("child", purpose))
 
-    def bytes(self, n: int, *purpose: Purpose) -> Octets:
+    def bytes(self, n: int, *purpose: Purpose) -> ByteArray:
         """`n` bytes for this purpose (ChaCha20 under a derived key, RFC 8439's block function)."""
-        cipher = Cipher(ChaCha20(self._expand("stream", purpose), Octets(16)), mode=None)
-        return cipher.encryptor().update(Octets(n))
+        cipher = Cipher(ChaCha20(self._expand("stream", purpose), ByteArray(16)), mode=None)
+        return cipher.encryptor().update(ByteArray(n))
 
     def permutation(self, n: int, *purpose: Purpose) -> NDArray[np.int64]:
         """A secret order of 0..n−1, int64 (n,): the order that sorts n random 64-bit keys.
@@ -59,11 +59,11 @@ class Secrets:
         drawn = self.bytes(8 * n, "permutation", n, *purpose)
         return np.argsort(np.frombuffer(drawn, dtype="<u8"), kind="stable").astype(np.int64)
 
-    def seal(self) -> Octets:
+    def seal(self) -> ByteArray:
         """The seed itself, for the party's own sealed store and for nothing else."""
         return self._seed
 
-    def _expand(self, use: str, purpose: tuple[Purpose, ...]) -> Octets:
+    def _expand(self, use: str, purpose: tuple[Purpose, ...]) -> ByteArray:
         info = _encoded((use, *purpose))
         return HKDF(algorithm=SHA256(), length=SEED_BYTES, salt=_SALT, info=info).derive(self._seed)
 
@@ -79,14 +79,14 @@ def _encoded(purpose: tuple[Purpose, ...]) -> bytes:
     parts = []
     for part in purpose:
         if isinstance(part, str):
-            kind, octets = b"s", part.encode()
+            kind, data = b"s", part.encode()
         elif isinstance(part, bytes):
-            kind, octets = b"b", part
+            kind, data = b"b", part
         elif isinstance(part, int) and not isinstance(part, bool):
-            kind, octets = b"i", b"%d" % part
+            kind, data = b"i", b"%d" % part
         else:
             raise TypeError(
                 f"a purpose is text, a whole number or bytes, not {type(part).__name__}"
             )
-        parts.append(kind + len(octets).to_bytes(4, "big") + octets)
+        parts.append(kind + len(data).to_bytes(4, "big") + data)
     return b"".join(parts)

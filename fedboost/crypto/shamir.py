@@ -39,11 +39,11 @@ class Share:
         return bytes((self.x,)) + self.y.to_bytes(VALUE_BYTES, "big")
 
     @classmethod
-    def from_bytes(cls, octets: bytes) -> Share:
+    def from_bytes(cls, data: bytes) -> Share:
         """Read what `to_bytes` wrote; a PeerError where no share has these bytes."""
-        if len(octets) != SHARE_BYTES:
-            raise PeerError(f"expected a share of {SHARE_BYTES} bytes, got {len(octets)}")
-        share = cls(octets[0], int.from_bytes(octets[1:], "big"))
+        if len(data) != SHARE_BYTES:
+            raise PeerError(f"expected a share of {SHARE_BYTES} bytes, got {len(data)}")
+        share = cls(data[0], int.from_bytes(data[1:], "big"))
         if not 1 <= share.x <= HOLDERS_MAX:
             raise PeerError(f"a share's place is {share.x}, places are 1 to {HOLDERS_MAX}")
         if share.y >= PRIME:

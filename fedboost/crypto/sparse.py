@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Adder, H
 from fedboost.errors import ProtocolError
 
-Places = NDArray[np.integer]
+Indices = NDArray[np.integer]
 
 
-def fill_skipped(key: Adder[H], cells: H, offsets: Places, skipped: Places, totals: H) -> H:
+def fill_skipped(key: Adder[H], cells: H, offsets: Indices, skipped: Indices, totals: H) -> H:
     """The cells with each skipped one set to its node's total minus the segment's other cells.
 
     Segment s, cells offsets[s] to offsets[s + 1], is one column of one node, all of a node's

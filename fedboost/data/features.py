@@ -174,8 +174,8 @@ def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) 
     if ordinary:
         values = hstack([values, csc_array(beside.values)], format="csc")
     place = {name: sparse.width + at for at, name in enumerate(ordinary)}
-    places = [place[name] if name in place else sparse.place(name) for name in names]
-    chosen = pick(values, [at for at in places if at is not None])
+    indices = [place[name] if name in place else sparse.place(name) for name in names]
+    chosen = pick(values, [at for at in indices if at is not None])
     notes = _check_entries(chosen, names)
     entries = chosen.data.astype(np.float32)
     parts = (entries, chosen.indices, chosen.indptr)

@@ -91,13 +91,13 @@ class Sheet:
         return (*self.columns.column_names, *sparse)
 
     @cached_property
-    def places(self) -> dict[str, int]:
+    def indices(self) -> dict[str, int]:
         """Index of each Arrow column by name."""
         return {name: place for place, name in enumerate(self.columns.column_names)}
 
     def holds(self, name: str) -> bool:
         """Return True if the table has the column."""
-        if name in self.places:
+        if name in self.indices:
             return True
         return self.sparse is not None and self.sparse.place(name) not in (None, BEYOND)
 
@@ -105,14 +105,14 @@ class Sheet:
         """Return True if the column can be a feature: the table has it, or it is all zeros (see
         `place`).
         """
-        if name in self.places:
+        if name in self.indices:
             return True
         return self.sparse is not None and self.sparse.place(name) is not None
 
     def column(self, name: str) -> pa.ChunkedArray:
         """The cells of a column that the table `holds`, one of a sparse sheet with its zeros."""
-        if name in self.places:
-            return self.columns.column(self.places[name])
+        if name in self.indices:
+            return self.columns.column(self.indices[name])
         assert self.sparse is not None
         place = self.sparse.place(name)
         assert place is not None
@@ -138,11 +138,11 @@ class Sheet:
         return pa.table(ordinary | features)
 
 
-def pick(values: csc_array, places: Sequence[int]) -> csc_array:
-    """The columns at `places` of (n, c), in that order; one that is BEYOND has no entries."""
+def pick(values: csc_array, indices: Sequence[int]) -> csc_array:
+    """The columns at `indices` of (n, c), in that order; one that is BEYOND has no entries."""
     from scipy.sparse import csc_array
 
-    wanted = np.asarray(places, dtype=np.int64)
+    wanted = np.asarray(indices, dtype=np.int64)
     if np.array_equal(wanted, np.arange(values.shape[1])):
         return values
     starts = values.indptr[:-1].astype(np.int64)

@@ -17,7 +17,7 @@ Modules:
     answers       a host's answers of one layer: sums and row divisions
     candidates    candidates of one node, in canonical and in secret order
     cells         which rows add to which cells of a histogram
-    grove         trees that grow together, their nodes numbered as one
+    ciphers       the interface of a scheme for guest and host
     growth        where rows stand in a tree, for guest and host
     guest_tree    a growing tree at the guest
     host_noise    noise on every sum that a host releases
@@ -34,5 +34,5 @@ Modules:
     ring          both sides of the lattice schemes
     rounds        a guest's rounds: margins, metrics, early stopping
     schemes       schemes that a job may name
-    sides         the interface of a scheme for guest and host
+    tree_batch    trees that grow together, their nodes numbered as one
 """

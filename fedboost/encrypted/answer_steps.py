@@ -22,23 +22,23 @@ class HasMasks(Protocol):
         """Our rows."""
 
 
-def offer_answer_key(me: HasMasks) -> Out:
+def offer_answer_key(host: HasMasks) -> Out:
     """The public half of our key for masks, to the other hosts."""
-    return Out(send=me.answering.offer())
+    return Out(send=host.answering.offer())
 
 
-def hear_answer_keys(me: HasMasks, got: Mapping[str, AnswerKey]) -> Out:
+def hear_answer_keys(host: HasMasks, got: Mapping[str, AnswerKey]) -> Out:
     """The other hosts' keys."""
-    me.answering.hear(got)
+    host.answering.hear(got)
     return Out()
 
 
-def learn_shared(me: HasMasks, got: SharedRows) -> Out:
+def learn_shared(host: HasMasks, got: SharedRows) -> Out:
     """Note which of our rows the other hosts have as well."""
-    me.answering.learn(got, me.n_rows)
+    host.answering.learn(got, host.n_rows)
     return Out()
 
 
-def shared_bytes_max(me: HasMasks) -> int:
+def shared_bytes_max(host: HasMasks) -> int:
     """Return how large `SharedRows` can be: a bit for each other host and row."""
-    return len(me.answering.others) * me.n_rows // 8 + 1024
+    return len(host.answering.others) * host.n_rows // 8 + 1024

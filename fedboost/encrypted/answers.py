@@ -14,15 +14,15 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import NO_THRESHOLD
 from fedboost.encrypted.candidates import Named
-from fedboost.encrypted.grove import STRIDE, Grove
+from fedboost.encrypted.ciphers import HostCipher, HostRows
 from fedboost.encrypted.host_tree import HostTree
-from fedboost.encrypted.sides import HostRows, HostSide
+from fedboost.encrypted.tree_batch import STRIDE, TreeBatch
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.model.vertical import OwnSplit
 
 Bits = NDArray[np.bool_]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
 Group = list[tuple[int, list[int]]]  # places of trees, and nodes of each
@@ -31,7 +31,7 @@ Group = list[tuple[int, list[int]]]  # places of trees, and nodes of each
 class Gradients:
     """The encrypted gradients of the rows that take part, as they come in."""
 
-    def __init__(self, side: HostSide, first: pb.EncryptedGradients, n_rows: int) -> None:
+    def __init__(self, side: HostCipher, first: pb.EncryptedGradients, n_rows: int) -> None:
         """Begin with so many rows, for the trees from the `first` part's on; `add` that
         part, too.
         """
@@ -66,12 +66,12 @@ class Gradients:
 
 
 def divisions(
-    grove: Grove[HostTree[Any]], won: Mapping[int, Named], binning: Binning, bins: Bins
+    tree_batch: TreeBatch[HostTree[Any]], won: Mapping[int, Named], binning: Binning, bins: Bins
 ) -> dict[int, Bits]:
     """Return which rows of each won node go right."""
     found = {}
     for number, (column, place, missing_left, left_bins) in won.items():
-        tree, node = grove.at(number)
+        tree, node = tree_batch.at(number)
         tree.note_split(node, (column, place, missing_left, left_bins))
         own = of_rows(bins, column, tree.growth.everyone.rows(node))
         found[number] = split.goes_right(own, place, missing_left, binning.missing, left_bins)

@@ -29,7 +29,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Named = tuple[int, int, bool, bytes]  # column, its place there, missing left, left bins
 
 
@@ -68,7 +68,7 @@ class CategoricalColumn:
         """Sums of the column."""
         return len(self.groups) + self.missing
 
-    def named(self, chosen: Places, missing_left: bool) -> Named:
+    def named(self, chosen: Indices, missing_left: bool) -> Named:
         """Return the split that sends the chosen groups left."""
         missing_left = missing_left or self.groups.holds_missing(chosen)
         bins = self.groups.members(chosen)
@@ -81,7 +81,7 @@ class NodeCandidates:
 
     listed: Candidates  # at thresholds
     categorical: tuple[CategoricalColumn, ...]  # columns rising
-    order: Places  # (n_sums,) the k-th sum that goes is number order[k] in canonical order
+    order: Indices  # (n_sums,) the k-th sum that goes is number order[k] in canonical order
 
     @classmethod
     def shuffled(
@@ -103,8 +103,8 @@ class NodeCandidates:
     @cached_property
     def shape(self) -> Shape:
         """Return what the guest is told."""
-        places = self._column_of(self.order[len(self.listed) :])
-        sent = [self.categorical[place] for place in dict.fromkeys(places.tolist())]
+        indices = self._column_of(self.order[len(self.listed) :])
+        sent = [self.categorical[place] for place in dict.fromkeys(indices.tolist())]
         return Shape(
             len(self.listed),
             tuple(len(column.groups) for column in sent),
@@ -117,7 +117,7 @@ class NodeCandidates:
         by_category = np.array([one.column for one in self.categorical], np.int32)
         return np.unique(np.concatenate([self.listed.column, by_category]))
 
-    def named(self, node: int, choice: Places) -> Named:
+    def named(self, node: int, choice: Indices) -> Named:
         """The split that a choice means; a PeerError where nothing was offered that it could mean.
 
         The lowest of several is the one that comes first in canonical order.
@@ -134,21 +134,21 @@ class NodeCandidates:
             listed, place = self.listed, int(chosen[0])
             missing_left = bool(listed.missing_left[place])
             return int(listed.column[place]), int(listed.bin[place]), missing_left, b""
-        places = self._column_of(chosen)
-        column = self.categorical[places[0]]
-        inside = chosen - self._starts[places[0]]
+        indices = self._column_of(chosen)
+        column = self.categorical[indices[0]]
+        inside = chosen - self._starts[indices[0]]
         left = inside[inside < len(column.groups)]
-        if places[0] != places[-1] or not len(left) or len(inside) == column.n_sums:
+        if indices[0] != indices[-1] or not len(left) or len(inside) == column.n_sums:
             raise wrong
         return column.named(left, missing_left=len(inside) > len(left))
 
     @cached_property
-    def _starts(self) -> Places:
+    def _starts(self) -> Indices:
         """Return where each categorical column's sums begin in canonical order."""
         counts = [len(self.listed), *(one.n_sums for one in self.categorical)]
         return np.cumsum(counts, dtype=np.int64)[:-1]
 
-    def _column_of(self, sums: Places) -> Places:
+    def _column_of(self, sums: Indices) -> Indices:
         """Return whose each of some sums of categorical columns is."""
         return np.searchsorted(self._starts, sums, side="right") - 1
 
@@ -165,11 +165,11 @@ def read_choices(got: pb.WonSplits, offered: Mapping[int, NodeCandidates]) -> di
         sizes = wire.unpack(got.sizes, "i4", (count,), about).astype(np.int64)
         if (sizes < 1).any():
             raise PeerError("the guest chose no candidate at all")
-        places = wire.unpack(got.candidates, "i4", (int(sizes.sum()),), what).astype(np.int64)
+        indices = wire.unpack(got.candidates, "i4", (int(sizes.sum()),), what).astype(np.int64)
     else:
-        places = wire.unpack(got.candidates, "i4", (count,), what).astype(np.int64)
-        sizes = np.ones(len(places), np.int64)  # as many as arrived, not as `tied` announces
-    choices = iter(np.split(places, np.cumsum(sizes)[:-1]))
+        indices = wire.unpack(got.candidates, "i4", (count,), what).astype(np.int64)
+        sizes = np.ones(len(indices), np.int64)  # as many as arrived, not as `tied` announces
+    choices = iter(np.split(indices, np.cumsum(sizes)[:-1]))
     return {
         node: min(offered[node].named(node, next(choices)) for _ in range(count))
         for node, count in zip(nodes, tied.tolist(), strict=True)

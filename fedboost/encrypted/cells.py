@@ -18,7 +18,7 @@ from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.groups import Minimum
 
 Rows = NDArray[np.int32]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Bits = NDArray[np.bool_]
 
 # A column's most frequent bin is left out where it holds at least this share of the rows, and only
@@ -34,7 +34,7 @@ class Additions:
 
     rows: Rows  # (m,) of the table
     cells: Rows  # (m, k), of all nodes, counted node after node
-    skipped: Places  # (columns,) the bin that each column leaves out, −1 for none
+    skipped: Indices  # (columns,) the bin that each column leaves out, −1 for none
 
 
 class Cells(ABC):
@@ -100,7 +100,7 @@ class DenseCells(Cells):
             [(self._bins[rows, c] == n).any() for c, n in enumerate(self.n_bins)], np.bool_
         )
 
-    def _skipped(self, bins: NDArray[np.int32]) -> Places:
+    def _skipped(self, bins: NDArray[np.int32]) -> Indices:
         """The most frequent bin of each column where leaving it out pays."""
         skipped = np.full(bins.shape[1], -1, np.int64)
         if not self._leave_out or not len(bins):
@@ -126,10 +126,10 @@ class SparseCells(Cells):
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
         """An entry adds to one cell; the zeros' are left out."""
-        places, node = entries(self._bins, node_rows)
-        cells = self._in_column[places] + self.starts[self._columns[places]] + self.n_cells * node
+        indices, node = entries(self._bins, node_rows)
+        cells = self._in_column[indices] + self.starts[self._columns[indices]] + self.n_cells * node
         skipped = self._bins.zero.astype(np.int64)
-        return Additions(self._bins.rows[places], cells.astype(np.int32)[:, None], skipped)
+        return Additions(self._bins.rows[indices], cells.astype(np.int32)[:, None], skipped)
 
     def missing(self, rows: Rows) -> Bits:
         """Looks at the entries without a value alone."""

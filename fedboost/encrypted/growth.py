@@ -13,7 +13,7 @@ from fedboost import wire
 from fedboost.core.partition import Partition
 from fedboost.core.sampling import Sample
 from fedboost.errors import PeerError
-from fedboost.flow import About
+from fedboost.flow import DisclosureInfo
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.state import state
@@ -62,16 +62,16 @@ def read_divisions(
     return dict(zip(expected, parts, strict=True))
 
 
-def about_divisions(divisions: Iterable[NDArray[np.bool_]]) -> About:
+def about_divisions(divisions: Iterable[NDArray[np.bool_]]) -> DisclosureInfo:
     """Return who is behind a message of divisions: the rows of the children that they make."""
     sides = [(int(np.count_nonzero(bits)), len(bits)) for bits in divisions]
-    return About.of_groups(size for right, rows in sides for size in (right, rows - right))
+    return DisclosureInfo.of_groups(size for right, rows in sides for size in (right, rows - right))
 
 
-def about_leaves(growth: Growth) -> About:
+def about_leaves(growth: Growth) -> DisclosureInfo:
     """Return who is behind a message of leaves: all rows, by the leaf they are in."""
     everyone = growth.everyone
-    return About.of_groups(len(everyone.rows(leaf)) for leaf in everyone.leaves())
+    return DisclosureInfo.of_groups(len(everyone.rows(leaf)) for leaf in everyone.leaves())
 
 
 def write_sample(part: pb.EncryptedGradients, sample: Sample, n_rows: int) -> None:

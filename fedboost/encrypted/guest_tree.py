@@ -14,11 +14,11 @@ from fedboost.core.bins import Bins, of_rows
 from fedboost.core.growth import Rules, choose
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.encrypted.candidates import Shape
-from fedboost.encrypted.grove import STRIDE, Grove
+from fedboost.encrypted.ciphers import Expected
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.host_noise import NoiseScale
 from fedboost.encrypted.offers import Best, best_of
-from fedboost.encrypted.sides import Expected
+from fedboost.encrypted.tree_batch import STRIDE, TreeBatch
 from fedboost.errors import PeerError
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
@@ -233,8 +233,8 @@ class GuestTree(GuestTreeState):
         return dict(zip(self.opened, built, strict=True))
 
 
-class GuestGrove(Grove[GuestTree]):
-    """Trees that grow at once; nodes by number (Grove)."""
+class GuestTreeBatch(TreeBatch[GuestTree]):
+    """Trees that grow at once; nodes by number (TreeBatch)."""
 
     @classmethod
     def planted(

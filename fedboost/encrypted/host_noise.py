@@ -130,6 +130,6 @@ def _digest(rows: Rows, candidates: NodeCandidates) -> bytes:
     hashed, listed = hashlib.sha256(), candidates.listed
     grouped = np.array([column.n_sums for column in candidates.categorical], np.int64)
     for part in (rows, listed.column, listed.bin, listed.missing_left, grouped):
-        octets = np.ascontiguousarray(part).tobytes()
-        hashed.update(len(octets).to_bytes(8, "little") + octets)
+        data = np.ascontiguousarray(part).tobytes()
+        hashed.update(len(data).to_bytes(8, "little") + data)
     return hashed.digest()

@@ -17,16 +17,16 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.encrypted.candidates import CategoricalColumn, Named, NodeCandidates
 from fedboost.encrypted.cells import Cells, Rows
-from fedboost.encrypted.grove import Grove
+from fedboost.encrypted.ciphers import HostRows
 from fedboost.encrypted.growth import Growth
-from fedboost.encrypted.sides import HostRows
+from fedboost.encrypted.tree_batch import TreeBatch
 from fedboost.state import state
 
 Bits = NDArray[np.bool_]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
-KEPT_OCTETS_MAX = 1 << 29  # of a layer's cells of all trees, for the next layer to subtract from
-CELLS_OCTETS_MAX = 1 << 26  # of the nodes whose sums are made at once
+KEPT_BYTES_MAX = 1 << 29  # of a layer's cells of all trees, for the next layer to subtract from
+CELLS_BYTES_MAX = 1 << 26  # of the nodes whose sums are made at once
 
 
 @state
@@ -50,7 +50,7 @@ class HostTree(HostTreeState, Generic[H]):
         self,
         cells: Cells,
         growth: Growth,
-        place: Places,
+        place: Indices,
         *,
         subtraction: bool,
         least: int,
@@ -93,9 +93,9 @@ class HostTree(HostTreeState, Generic[H]):
         if self.minimum is not None:
             self.minimum.divide(node, *won)
 
-    def octets(self, rows: HostRows[H]) -> int:
+    def n_bytes(self, rows: HostRows[H]) -> int:
         """Return what a node's cells take in memory."""
-        return self._cells_of.n_cells * rows.cell_octets
+        return self._cells_of.n_cells * rows.cell_bytes
 
     def candidates(
         self, rows: HostRows[H], nodes: Sequence[int], number: int, secrets: Secrets
@@ -162,15 +162,15 @@ class HostTree(HostTreeState, Generic[H]):
 
     def _group_sums(self, adds: Adder[H], cells: H, offered: Sequence[NodeCandidates]) -> H:
         """The sums of the groups of categorical columns, node after node."""
-        places, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        indices, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         by_category = np.flatnonzero(self._by_category)
         for i, candidates in enumerate(offered):
             for c, column in zip(by_category, candidates.categorical, strict=True):
                 own = np.append(column.groups.lengths, np.ones(int(column.missing), np.int64))
-                places.append(i * self._starts[-1] + self._starts[c] + np.arange(own.sum()))
+                indices.append(i * self._starts[-1] + self._starts[c] + np.arange(own.sum()))
                 lengths.append(own)
         length = np.concatenate(lengths)
-        held = cells[np.concatenate(places)]
+        held = cells[np.concatenate(indices)]
         if (length == 1).all():
             return held
         ends = np.cumsum(length)
@@ -211,7 +211,7 @@ class HostTree(HostTreeState, Generic[H]):
 
     def _keep(self, histograms: dict[int, H], rows: HostRows[H]) -> None:
         """Keeps cells for the next layer, while there is room."""
-        room = KEPT_OCTETS_MAX // max(1, self._trees * self.octets(rows))
+        room = KEPT_BYTES_MAX // max(1, self._trees * self.n_bytes(rows))
         if self._subtraction:
             for node, cells in histograms.items():
                 if len(self._cells) < room:
@@ -235,8 +235,8 @@ class HostTree(HostTreeState, Generic[H]):
         return fill_skipped(rows.adds, sums, offsets, filled, totals)
 
 
-class HostGrove(Grove[HostTree[Any]]):
-    """Trees that grow at once at a host; the nodes have numbers (Grove)."""
+class HostTreeBatch(TreeBatch[HostTree[Any]]):
+    """Trees that grow at once at a host; the nodes have numbers (TreeBatch)."""
 
     def __init__(self, trees: Sequence[HostTree[Any]] = (), first: int = -1) -> None:
         """`first` is the number of the first tree in the model; none, −1: before the first ones."""
@@ -259,14 +259,14 @@ class HostGrove(Grove[HostTree[Any]]):
         nodes of each. One batch at least, which may be empty.
         """
         batch: list[tuple[int, list[int]]] = []
-        room = CELLS_OCTETS_MAX
+        room = CELLS_BYTES_MAX
         for place, tree in enumerate(self.trees):
-            each = max(1, tree.octets(rows))
+            each = max(1, tree.n_bytes(rows))
             left = list(tree.opened)
             while left:
                 if each > room and batch:
                     yield batch
-                    batch, room = [], CELLS_OCTETS_MAX
+                    batch, room = [], CELLS_BYTES_MAX
                 fits = max(1, room // each)
                 batch.append((place, left[:fits]))
                 room, left = room - each * len(left[:fits]), left[fits:]

@@ -10,11 +10,11 @@ from fedboost.crypto.lattice.polynomials import NONCE_BYTES
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import schemes
+from fedboost.encrypted.ciphers import GuestCipher, HostCipher
 from fedboost.encrypted.host_noise import HostNoise, NoiseScale
 from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.sides import GuestSide, HostSide
 from fedboost.errors import PeerError, PolicyError
-from fedboost.flow import Seat
+from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 NONCE_BYTES_MAX = 64  # of a message that carries one
@@ -25,23 +25,23 @@ def takes_nonces(params: EncryptedTreeParams) -> bool:
     return schemes.of(params).takes_nonces
 
 
-def nonce(seat: Seat) -> bytes:
+def nonce(context: StageContext) -> bytes:
     """Our share in the public polynomials of this attempt."""
-    return seat.secrets.child("polynomials").bytes(NONCE_BYTES)
+    return context.secrets.child("polynomials").bytes(NONCE_BYTES)
 
 
-def read_nonces(seat: Seat, got: Mapping[str, pb.Nonce]) -> tuple[bytes, ...]:
+def read_nonces(context: StageContext, got: Mapping[str, pb.Nonce]) -> tuple[bytes, ...]:
     """Ours, and each host's in the table's order; a PeerError for one of another size."""
     for host, message in got.items():
         if len(message.nonce) != NONCE_BYTES:
-            raise PeerError(f"{host} sent a nonce of {len(message.nonce)} octets", party=host)
-    return (nonce(seat), *(got[host].nonce for host in seat.table.hosts))
+            raise PeerError(f"{host} sent a nonce of {len(message.nonce)} bytes", party=host)
+    return (nonce(context), *(got[host].nonce for host in context.table.hosts))
 
 
-def generate(seat: Seat) -> PrivateKey:
+def generate(context: StageContext) -> PrivateKey:
     """A fresh key, as the job says."""
-    encryption = seat.params.encryption
-    return SCHEMES[encryption.scheme].generate(encryption.key_bits, seat.workers)
+    encryption = context.params.encryption
+    return SCHEMES[encryption.scheme].generate(encryption.key_bits, context.workers)
 
 
 def layout(
@@ -64,54 +64,54 @@ def layout(
 
 
 def guest_side(
-    seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...] = ()
-) -> GuestSide:
+    context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...] = ()
+) -> GuestCipher:
     """Return what the guest encrypts an attempt with: a fresh key, or what the `nonces` come to.
 
     `rows` are the training rows that some host has.
     """
-    if seat.cipher is not None:
-        return seat.cipher.guest(value_bits, nonces)
-    return schemes.of(seat.params).guest_side(seat, value_bits, rows, nonces)
+    if context.cipher is not None:
+        return context.cipher.guest(value_bits, nonces)
+    return schemes.of(context.params).guest_side(context, value_bits, rows, nonces)
 
 
 def host_side(
-    seat: Seat, got: pb.EncryptionKey, n_rows: int, binning: Binning, *, are_all: bool
-) -> HostSide:
+    context: StageContext, got: pb.EncryptionKey, n_rows: int, binning: Binning, *, are_all: bool
+) -> HostCipher:
     """Return what a host with `n_rows` training rows, `are_all` those of the job, takes gradients
     in with.
 
     A PeerError for what is unsound or not what the job says; a PolicyError as in `accept`.
     """
-    if seat.cipher is not None:
-        return seat.cipher.host(got, n_rows)
-    check_said(seat, got)
+    if context.cipher is not None:
+        return context.cipher.host(got, n_rows)
+    check_said(context, got)
     check = check_value_bits if are_all else check_value_bits_fit
-    check(seat, got, n_rows)
+    check(context, got, n_rows)
     offered = 2 * int(binning.n_bins.sum())
-    return schemes.of(seat.params).host_side(seat, got, n_rows, offered, _noise(seat, got))
+    return schemes.of(context.params).host_side(context, got, n_rows, offered, _noise(context, got))
 
 
-def accept(seat: Seat, got: pb.EncryptionKey) -> PublicKey:
+def accept(context: StageContext, got: pb.EncryptionKey) -> PublicKey:
     """The guest's key; a PeerError unless it is sound and the one that the job says.
 
     A PolicyError where it declares more bits of a gradient than our policy allows.
     """
-    check_said(seat, got)
-    return read_key(seat, got)
+    check_said(context, got)
+    return read_key(context, got)
 
 
-def read_key(seat: Seat, got: pb.EncryptionKey) -> PublicKey:
+def read_key(context: StageContext, got: pb.EncryptionKey) -> PublicKey:
     """The guest's key; a PeerError unless it is sound."""
-    asked = seat.params.encryption
+    asked = context.params.encryption
     if got.nonces:
         raise PeerError(f"the guest sent nonces, which {asked.scheme} has no use for")
-    return SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, seat.workers)
+    return SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, context.workers)
 
 
-def check_said(seat: Seat, got: pb.EncryptionKey) -> None:
+def check_said(context: StageContext, got: pb.EncryptionKey) -> None:
     """Refuses another scheme than the job's, and more bits than our policy allows."""
-    asked, limits = seat.params.encryption, seat.limits
+    asked, limits = context.params.encryption, context.limits
     if got.scheme != asked.scheme:
         raise PeerError(f"the guest sent a {got.scheme[:32]!r} key, the job says {asked.scheme}")
     if got.value_bits > limits.gradient_bits_max:
@@ -123,21 +123,21 @@ def check_said(seat: Seat, got: pb.EncryptionKey) -> None:
         )
 
 
-def check_value_bits(seat: Seat, got: pb.EncryptionKey, n_rows: int) -> None:
+def check_value_bits(context: StageContext, got: pb.EncryptionKey, n_rows: int) -> None:
     """Refuses, by a PeerError, another precision than that of a job with `n_rows` training rows."""
-    bits = schemes.of(seat.params).bits_of(seat.params, n_rows)
+    bits = schemes.of(context.params).bits_of(context.params, n_rows)
     if got.value_bits != bits:
         raise PeerError(
             f"the guest declares {got.value_bits} bits per gradient, the job has {bits}"
         )
 
 
-def check_value_bits_fit(seat: Seat, got: pb.EncryptionKey, n_rows: int) -> None:
+def check_value_bits_fit(context: StageContext, got: pb.EncryptionKey, n_rows: int) -> None:
     """Refuses, by a PeerError, a precision that no job has of whose training rows we have `n_rows`,
     perhaps not all.
     """
-    own, scheme = seat.params.precision_bits, schemes.of(seat.params)
-    least, most = scheme.bits_least, scheme.bits_of(seat.params, n_rows)
+    own, scheme = context.params.precision_bits, schemes.of(context.params)
+    least, most = scheme.bits_least, scheme.bits_of(context.params, n_rows)
     if not (own or least) <= got.value_bits <= (own or most):
         expected = str(own) if own else f"{least} to {most}"
         raise PeerError(
@@ -145,11 +145,11 @@ def check_value_bits_fit(seat: Seat, got: pb.EncryptionKey, n_rows: int) -> None
         )
 
 
-def _noise(seat: Seat, got: pb.EncryptionKey) -> HostNoise | None:
+def _noise(context: StageContext, got: pb.EncryptionKey) -> HostNoise | None:
     """Return what we add to sums, in this attempt as in every other; None where the job asks for
     none.
     """
-    if not seat.params.host_noise:
+    if not context.params.host_noise:
         return None
-    scale = NoiseScale.of(seat.params, got.value_bits)
-    return HostNoise(scale, seat.job_secrets.child("host noise"))
+    scale = NoiseScale.of(context.params, got.value_bits)
+    return HostNoise(scale, context.job_secrets.child("host noise"))

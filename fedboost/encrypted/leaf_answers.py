@@ -23,10 +23,10 @@ from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.masking import MaskKey, Masks, Pair, PairStream, answer_masks
 from fedboost.encrypted.packed import HostKey
 from fedboost.errors import ConfigError, PeerError, ProtocolError
-from fedboost.flow import Seat
+from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Sums = NDArray[np.int64]
 
 VALUE_BITS_MAX, VALUE_BITS_MIN = 26, 12  # of a gradient
@@ -99,28 +99,28 @@ class Precision:
 class MaskingHost:
     """A host's masks; it prints nothing of them."""
 
-    seat: Seat
+    context: StageContext
     key: MaskKey = field(init=False)
     pairs: dict[str, Pair] = field(default_factory=dict, repr=False)
-    shared: dict[str, Places] = field(default_factory=dict)  # by host: places among the own rows
+    shared: dict[str, Indices] = field(default_factory=dict)  # by host: places among the own rows
 
     def __post_init__(self) -> None:
-        self.key = MaskKey(self.seat.secrets.derive("answer key"))
+        self.key = MaskKey(self.context.secrets.derive("answer key"))
 
     @property
     def others(self) -> list[str]:
         """The other hosts, in the table's order."""
-        return [host for host in self.seat.table.hosts if host != self.seat.party]
+        return [host for host in self.context.table.hosts if host != self.context.party]
 
     def offer(self) -> pb.AnswerKey:
         """Our public key, signed."""
-        signed = self._signed(self.seat.party, self.key.public)
-        return pb.AnswerKey(key=self.key.public, signature=self.seat.signer.sign(signed))
+        signed = self._signed(self.context.party, self.key.public)
+        return pb.AnswerKey(key=self.key.public, signature=self.context.signer.sign(signed))
 
     def hear(self, got: Mapping[str, pb.AnswerKey]) -> None:
         """The others' keys; a PeerError for a forged one."""
         for host, offered in got.items():
-            self.seat.signer.check(host, self._signed(host, offered.key), offered.signature)
+            self.context.signer.check(host, self._signed(host, offered.key), offered.signature)
             self.pairs[host] = Pair(self.key.shared(offered.key), self._salt)
 
     def learn(self, got: pb.SharedRows, n_rows: int) -> None:
@@ -140,12 +140,12 @@ class MaskingHost:
             return None
         if not self.shared:
             raise ProtocolError("hosts answer before they know which rows they share")
-        hosts, streams = self.seat.table.hosts, []
+        hosts, streams = self.context.table.hosts, []
         for host in self.others:
-            places = self.shared[host]
-            inside = places[(places >= rows.start) & (places < rows.stop)] - rows.start
+            indices = self.shared[host]
+            inside = indices[(indices >= rows.start) & (indices < rows.stop)] - rows.start
             key = self.pairs[host].stream_key(b"answer" + number.to_bytes(8, "big"))
-            sign = 1 if hosts.index(self.seat.party) < hosts.index(host) else -1
+            sign = 1 if hosts.index(self.context.party) < hosts.index(host) else -1
             answers = (inside[:, None] * each + np.arange(each)).ravel()
             streams.append(PairStream(key, sign, answers))
         shape = ((rows.stop - rows.start) * each, packing.outputs)
@@ -153,10 +153,10 @@ class MaskingHost:
 
     @property
     def _salt(self) -> bytes:
-        return b"fedboost answers 1" + self.seat.context
+        return b"fedboost answers 1" + self.context.attempt_digest
 
     def _signed(self, host: str, key: bytes) -> bytes:
-        return b"fedboost answer key 1" + self.seat.context + host.encode() + key
+        return b"fedboost answer key 1" + self.context.attempt_digest + host.encode() + key
 
 
 def answered(keys: HostKey, values: Ciphertexts, masks: Masks | None) -> pb.LeafAnswers:
@@ -171,7 +171,7 @@ def answered(keys: HostKey, values: Ciphertexts, masks: Masks | None) -> pb.Leaf
 # The guest's side
 
 
-def shared_rows(held: Mapping[str, Places], n_rows: int) -> dict[str, pb.SharedRows]:
+def shared_rows(held: Mapping[str, Indices], n_rows: int) -> dict[str, pb.SharedRows]:
     """Return what each host is told; `held` are the guest's rows that each has, ascending."""
     has = {host: np.zeros(n_rows, np.bool_) for host in held}
     for host, rows in held.items():
@@ -188,7 +188,7 @@ def read_answers(
     got: Mapping[str, pb.LeafAnswers],
     key: PrivateKey,
     packing: LeafLayout,
-    held: Mapping[str, Places],
+    held: Mapping[str, Indices],
     n_rows: int,
 ) -> Sums:
     """The sums over each row's hosts, int64 (n_rows, outputs); a PeerError where masks are left.

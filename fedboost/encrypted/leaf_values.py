@@ -14,14 +14,14 @@ from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.packed import HostKey
 from fedboost.errors import PeerError
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class LeafValues:
     """The encrypted values of one tree's leaves."""
 
-    nodes: Places  # (leaves,) ascending
+    nodes: Indices  # (leaves,) ascending
     values: Ciphertexts
 
     @classmethod
@@ -29,7 +29,7 @@ class LeafValues:
         cls,
         growth: Growth,
         gradients: Ciphertexts,
-        learns: Places,
+        learns: Indices,
         keys: HostKey,
         reg_lambda: float,
     ) -> LeafValues:
@@ -52,9 +52,9 @@ class LeafValues:
 
     def of_rows(self, growth: Growth, n_rows: int) -> Ciphertexts:
         """Each row's value."""
-        return self.values[self.places(growth.everyone.node_of_rows(n_rows))]
+        return self.values[self.indices(growth.everyone.node_of_rows(n_rows))]
 
-    def places(self, leaves: NDArray[np.integer]) -> Places:
+    def indices(self, leaves: NDArray[np.integer]) -> Indices:
         """Return where the values of these leaves are; a PeerError where the tree has
         no such leaf.
         """

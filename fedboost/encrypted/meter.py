@@ -28,8 +28,8 @@ from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, parent, sibling
 from fedboost.data.frame import Frame
 from fedboost.encrypted.candidates import Named, NodeCandidates
-from fedboost.encrypted.grove import STRIDE
-from fedboost.flow import Charge, Releases, Seat, Spent
+from fedboost.encrypted.tree_batch import STRIDE
+from fedboost.flow import Charge, Releases, Spent, StageContext
 
 Columns = NDArray[np.int32]
 Counts = NDArray[np.int64]
@@ -48,9 +48,9 @@ class Meter:
         self._layer: dict[int, Columns] = {}  # and of this one
 
     @classmethod
-    def of(cls, seat: Seat) -> Meter:
+    def of(cls, context: StageContext) -> Meter:
         """Return the meter of a host."""
-        return cls(seat.data.columns, _values(seat.params), len(seat.parts["train"]))
+        return cls(context.data.columns, _values(context.params), len(context.parts["train"]))
 
     @property
     def most(self) -> int:

@@ -16,8 +16,8 @@ from fedboost.core import categories, split
 from fedboost.core.categories import Divisions
 from fedboost.core.growth import Rules
 from fedboost.core.params import MAX_BIN
-from fedboost.encrypted.candidates import Places, Shape
-from fedboost.encrypted.sides import Expected, GuestRows
+from fedboost.encrypted.candidates import Indices, Shape
+from fedboost.encrypted.ciphers import Expected, GuestRows
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
@@ -82,7 +82,7 @@ class Offers:
         self._shapes: list[Shape] = []  # of the nodes whose sums come now
         self._held = bytearray()
         self._due = 0  # ciphertexts that these sums still lack
-        self._room = 0  # octets that these take
+        self._room = 0  # bytes that these take
         self._read: list[tuple[Sums, Shape]] = []
 
     def add(self, part: pb.CandidateSums) -> None:
@@ -94,12 +94,12 @@ class Offers:
             self._shapes = shapes_of(part, left, self._most, self._host)
             counts, first = [shape.n_sums for shape in self._shapes], len(self._read)
             self._due = self._rows.count(counts)
-            self._room = self._rows.octets(counts, self._nodes[first : first + len(counts)])
+            self._room = self._rows.n_bytes(counts, self._nodes[first : first + len(counts)])
         count = part.packages.count
         if count > self._due or (self._due and not count):
             raise PeerError(f"{self._host} sent {count} packages, its counts need {self._due}")
         if len(self._held) + len(part.packages.data) > self._room:
-            raise PeerError(f"{self._host} sent more than the {self._room} octets of its packages")
+            raise PeerError(f"{self._host} sent more than the {self._room} bytes of its packages")
         self._held += part.packages.data
         self._due -= count
         if not self._due:
@@ -141,11 +141,11 @@ class Best:
     """The greatest gain in an offer, and every choice that has it."""
 
     gain: float
-    choices: list[Places]  # the places of its sums, each
+    choices: list[Indices]  # the places of its sums, each
     left: Sums  # (choices, 2·outputs) what each sends left
 
     @property
-    def parts(self) -> Places:
+    def parts(self) -> Indices:
         """Number of sums that make each choice; int64 (choices,)."""
         return np.array([len(choice) for choice in self.choices], np.int64)
 
@@ -176,7 +176,7 @@ def best_of(rules: Rules, total: Sums, sums: Sums, shape: Shape) -> Best | None:
     return Best(float(gain[best]), choices, left[tied])
 
 
-def _choice(place: int, grouped: Sequence[Divisions], shape: Shape) -> Places:
+def _choice(place: int, grouped: Sequence[Divisions], shape: Shape) -> Indices:
     """The places of the sums of one candidate, counted thresholds first, then column by column."""
     if place < shape.candidates:
         return np.array([place])
@@ -188,7 +188,7 @@ def _choice(place: int, grouped: Sequence[Divisions], shape: Shape) -> Places:
     return np.append(first + found.bins(number), absent).astype(np.int64)
 
 
-def write_choices(chosen: Mapping[int, Sequence[Places]]) -> pb.WonSplits:
+def write_choices(chosen: Mapping[int, Sequence[Indices]]) -> pb.WonSplits:
     """The tied choices of each won node."""
     flat = [choice.astype(np.int32) for choices in chosen.values() for choice in choices]
     message = pb.WonSplits(

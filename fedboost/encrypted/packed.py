@@ -16,22 +16,22 @@ from fedboost.crypto.api import Blinders, Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import keys
-from fedboost.encrypted.host_noise import HostNoise, as_masks, spare_rows_added
-from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.sides import (
+from fedboost.encrypted.ciphers import (
     Expected,
+    GuestCipher,
     GuestRows,
-    GuestSide,
+    HostCipher,
     HostRows,
-    HostSide,
     NodeSums,
     P,
     Rounding,
     Sums,
     TreeScheme,
 )
+from fedboost.encrypted.host_noise import HostNoise, as_masks, spare_rows_added
+from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import PeerError
-from fedboost.flow import Seat
+from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 PART_MAX = 1 << 15  # ciphertexts in one part of the stream of gradients
@@ -84,7 +84,7 @@ class PackedGuestRows(GuestRows):
         """Packages; none straddles nodes."""
         return self.layout.package_count(sums)
 
-    def octets(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+    def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
         """As many packages, each of the key's width."""
         del nodes
         return self.count(sums) * self.key.width
@@ -95,13 +95,13 @@ class PackedGuestRows(GuestRows):
         packages = Ciphertexts.received(answers, self.count(sums), self.key.width)
         return self.key.decrypt(packages, self.layout, sums)
 
-    def octets_max(self, sums: Sequence[int]) -> int:
+    def bytes_max(self, sums: Sequence[int]) -> int:
         """Return all of them in one part."""
         return self.count(sums) * self.key.width
 
 
 @dataclass(frozen=True)
-class PackedGuest(GuestSide):
+class PackedGuest(GuestCipher):
     """The guest's key."""
 
     params: EncryptedTreeParams
@@ -142,7 +142,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
         return self.keys.key
 
     @property
-    def cell_octets(self) -> int:
+    def cell_bytes(self) -> int:
         """As on the wire."""
         return self.gradients.lanes * self.gradients.width
 
@@ -170,7 +170,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
 
 
 @dataclass(frozen=True)
-class PackedHost(HostSide):
+class PackedHost(HostCipher):
     """The guest's key at a host."""
 
     keys: HostKey
@@ -195,7 +195,7 @@ class PackedHost(HostSide):
         return PackedHostRows(self.keys, Ciphertexts.concat(parts), self.noise)
 
     @property
-    def octets_max(self) -> int:
+    def bytes_max(self) -> int:
         """So many ciphertexts."""
         return PART_MAX * self.keys.key.width
 
@@ -221,11 +221,11 @@ class PackedScheme(TreeScheme):
         return nearest
 
     def guest_side(
-        self, seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
+        self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
     ) -> PackedGuest:
         """A fresh key."""
         del nonces
-        params, key = seat.params, keys.generate(seat)
+        params, key = context.params, keys.generate(context)
         room = key.plaintext_bits
         layouts: dict[int, Layout] = {
             n: keys.layout(params, value_bits, n, room) for n in set(rows)
@@ -233,11 +233,16 @@ class PackedScheme(TreeScheme):
         return PackedGuest(params, key, value_bits, layouts)
 
     def host_side(
-        self, seat: Seat, got: pb.EncryptionKey, n_rows: int, offered: int, noise: HostNoise | None
+        self,
+        context: StageContext,
+        got: pb.EncryptionKey,
+        n_rows: int,
+        offered: int,
+        noise: HostNoise | None,
     ) -> PackedHost:
         """The guest's key."""
-        key = keys.read_key(seat, got)
-        packing = keys.layout(seat.params, got.value_bits, n_rows, key.plaintext_bits)
+        key = keys.read_key(context, got)
+        packing = keys.layout(context.params, got.value_bits, n_rows, key.plaintext_bits)
         return PackedHost(HostKey.of(key, packing, offered), noise)
 
 

@@ -17,10 +17,10 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins
 from fedboost.core.partition import ROOT
 from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.encrypted.host_tree import HostGrove, HostTree
+from fedboost.encrypted.host_tree import HostTree, HostTreeBatch
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.rounds import Rounds
-from fedboost.flow import Artefact, Place, Seat
+from fedboost.flow import Artefact, Place, StageContext
 
 COLUMNS_KEPT_MAX = 32  # of a host's table, evenly spread: an audit draws from these
 
@@ -64,41 +64,41 @@ class Record:
 class HostRecord(Record):
     """Of a host: in which cell each training row is, and tree by tree which sums left."""
 
-    def __init__(self, seat: Seat, binning: Binning, bins: Bins) -> None:
+    def __init__(self, context: StageContext, binning: Binning, bins: Bins) -> None:
         """bins (n, columns) of all rows of the seat, of which it keeps some columns."""
-        width, training = bins.shape[1], seat.parts["train"]
+        width, training = bins.shape[1], context.parts["train"]
         kept = np.linspace(0, max(0, width - 1), min(width, COLUMNS_KEPT_MAX))
         self._columns = np.unique(kept.round().astype(np.int32))
         self._training, self._n_cells, self._n_rows = training, binning.n_cells, bins.shape[0]
         self._noted = -1  # the last tree
-        params: EncryptedTreeParams = seat.params
+        params: EncryptedTreeParams = context.params
         facts = {
             "kind": HOST,
-            "columns": [seat.data.columns[column] for column in self._columns.tolist()],
+            "columns": [context.data.columns[column] for column in self._columns.tolist()],
             "values": 2 * params.n_outputs // params.trees_per_round,
             "noise": params.host_noise,
         }
         super().__init__(facts, {CELLS: _dense(bins, self._columns)[training]})
 
-    def add(self, grove: HostGrove) -> None:
+    def add(self, tree_batch: HostTreeBatch) -> None:
         """Trees that have grown as far as this host knows; one that it knows is not noted again."""
-        for number, tree in enumerate(grove.trees, start=grove.first):
+        for number, tree in enumerate(tree_batch.trees, start=tree_batch.first):
             if number > self._noted:
                 self._noted = number
                 self._add(number, tree)
 
     def _add(self, number: int, tree: HostTree[Any]) -> None:
         used = np.isin(self._columns, tree.columns)
-        places = np.searchsorted(tree.columns, self._columns[used])
-        finest = np.tile(np.arange(self._n_cells, dtype=np.uint8), (len(places), 1))
+        indices = np.searchsorted(tree.columns, self._columns[used])
+        finest = np.tile(np.arange(self._n_cells, dtype=np.uint8), (len(indices), 1))
         opened = sorted(tree.released)
-        groups = [finest if (own := tree.released[n]) is None else own[places] for n in opened]
+        groups = [finest if (own := tree.released[n]) is None else own[indices] for n in opened]
         at = tree.growth.training.node_of_rows(self._n_rows)[self._training]
         found: Mapping[str, NDArray[np.generic]] = {
             AT: at.astype(np.int16),  # MAX_DEPTH bounds heap ids
             NODES: np.array(opened, np.int32),
             USED: np.flatnonzero(used).astype(np.int32),
-            GROUPS: np.array(groups, np.uint8).reshape(len(opened), len(places), self._n_cells),
+            GROUPS: np.array(groups, np.uint8).reshape(len(opened), len(indices), self._n_cells),
         }
         self.arrays |= {of_tree(number, name): array for name, array in found.items()}
 
@@ -106,7 +106,7 @@ class HostRecord(Record):
 class GuestRecord(Record):
     """Of the guest: what each host could see of how rows divide, and what labels they have."""
 
-    def __init__(self, seat: Seat, rows: Mapping[str, NDArray[np.integer]]) -> None:
+    def __init__(self, context: StageContext, rows: Mapping[str, NDArray[np.integer]]) -> None:
         """rows (m,) by host: which of the guest's it has, in the order in which it sees them."""
         hosts = list(rows)
         start: Arrays = {
@@ -124,7 +124,7 @@ class GuestRecord(Record):
     def closed(self, rounds: Rounds) -> Artefact:
         """The end: labels, margins, and which rows were learnt from."""
         given = self._given()
-        arrays = {Y: rounds.y, MARGIN: rounds.margin, TRAINING: ~rounds.seat.validation}
+        arrays = {Y: rounds.y, MARGIN: rounds.margin, TRAINING: ~rounds.context.validation}
         facts = {**given.facts, "objective": rounds.params.objective}
         return Artefact(facts, {**given.arrays, **arrays})
 

@@ -3,7 +3,7 @@
     group    over groups of enough rows, in a secret order           HostTree.candidates
     noise    what the job adds to every sum                          HostNoise.of_node
     charge   the equations that the sums are, on the table's budget  Meter.charge
-    record   what leaves, for choices to come and for an audit       HostGrove.note_offered
+    record   what leaves, for choices to come and for an audit       HostTreeBatch.note_offered
     blind    packed and re-randomised                                HostRows.blind
 
 Who changes what a host releases changes it here or in one of these.
@@ -16,27 +16,29 @@ from typing import Any
 
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.candidates import NodeCandidates
-from fedboost.encrypted.grove import STRIDE
-from fedboost.encrypted.host_tree import HostGrove
+from fedboost.encrypted.ciphers import HostRows, NodeSums
+from fedboost.encrypted.host_tree import HostTreeBatch
 from fedboost.encrypted.meter import Meter
 from fedboost.encrypted.offers import write_shapes
-from fedboost.encrypted.sides import HostRows, NodeSums
-from fedboost.flow import About, Out
+from fedboost.encrypted.tree_batch import STRIDE
+from fedboost.flow import DisclosureInfo, Out
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 
-def release(grove: HostGrove, rows: HostRows[Any], meter: Meter, secrets: Secrets) -> Iterator[Out]:
+def release(
+    tree_batch: HostTreeBatch, rows: HostRows[Any], meter: Meter, secrets: Secrets
+) -> Iterator[Out]:
     """Let go of the sums of all candidates of the open nodes, in parts.
 
     `secrets` are the attempt's own. Nodes whose cells fit into memory together leave together: the
     first part of theirs says how all their sums are arranged, and who is behind them.
     """
-    grove.begin_layer()
+    tree_batch.begin_layer()
     meter.begin_layer()
-    for batch in grove.batches(rows):
+    for batch in tree_batch.batches(rows):
         offered, sums = dict[int, NodeCandidates](), list[NodeSums[Any]]()
         for place, nodes in batch:
-            tree, number = grove.trees[place], grove.first + place
+            tree, number = tree_batch.trees[place], tree_batch.first + place
             grouped = tree.candidates(rows, nodes, number, secrets)
             for node, (candidates, pairs) in grouped.items():
                 training, order = tree.growth.training.rows(node), candidates.order
@@ -48,13 +50,13 @@ def release(grove: HostGrove, rows: HostRows[Any], meter: Meter, secrets: Secret
         if not sums:
             yield Out(send=write_shapes([]))
             return
-        about = About(
+        about = DisclosureInfo(
             rows=sum(node.rows for node in sums),
             groups=sum(len(node.sums) for node in sums),
-            smallest_group=grove.smallest_group(offered),
+            smallest_group=tree_batch.smallest_group(offered),
             charges=meter.charge(offered),
         )
-        grove.note_offered(offered)
+        tree_batch.note_offered(offered)
         message = write_shapes([candidates.shape for candidates in offered.values()])
         blinded = rows.blind(sums)
         message.packages.CopyFrom(next(blinded, pb.Ciphertexts()))

@@ -26,27 +26,27 @@ from fedboost.crypto.lattice.words import Words, words_of
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.encrypted import keys
-from fedboost.encrypted.host_noise import HostNoise, spare_rows
-from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.sides import (
+from fedboost.encrypted.ciphers import (
     Expected,
+    GuestCipher,
     GuestRows,
-    GuestSide,
+    HostCipher,
     HostRows,
-    HostSide,
     NodeSums,
     P,
     Rounding,
     Sums,
     TreeScheme,
 )
+from fedboost.encrypted.host_noise import HostNoise, spare_rows
+from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import PeerError
-from fedboost.flow import Seat
+from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 BLOCKS_EACH = 16  # of N rows in one part of the stream of gradients
 ANSWERS_EACH = 1024  # in one part of a host's answers: ten megabytes of `lattice`
-PART_OCTETS_MAX = 1 << 24  # of either, where outputs are many: fewer, but one at least
+PART_BYTES_MAX = 1 << 24  # of either, where outputs are many: fewer, but one at least
 
 
 @dataclass(frozen=True)
@@ -84,25 +84,25 @@ class RingGuestRows(GuestRows):
         """One answer a sum."""
         return sum(sums)
 
-    def octets(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+    def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
         """Each node's answers are as wide as its rows make them."""
         found = zip(sums, nodes, strict=True)
-        return sum(count * self._shape(node.rows).octets for count, node in found)
+        return sum(count * self._shape(node.rows).n_bytes for count, node in found)
 
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
         """Each node's answers, as wide as its rows make them."""
         found, first = [np.empty((0, self.secret.outputs), np.int64)], 0
         for count, node in zip(sums, nodes, strict=True):
-            own = answers[first : first + count * self._shape(node.rows).octets]
+            own = answers[first : first + count * self._shape(node.rows).n_bytes]
             rows = max(1, node.rows)
             found.append(decrypt(self.secret, own, count, rows, node.most, self.workers))
             first += len(own)
         return np.concatenate(found)
 
-    def octets_max(self, sums: Sequence[int]) -> int:
+    def bytes_max(self, sums: Sequence[int]) -> int:
         """So many answers of the widest kind."""
-        one = self._shape(self.secret.budget.rows).octets
-        return max(one, min(PART_OCTETS_MAX, min(sum(sums), ANSWERS_EACH) * one))
+        one = self._shape(self.secret.budget.rows).n_bytes
+        return max(one, min(PART_BYTES_MAX, min(sum(sums), ANSWERS_EACH) * one))
 
     def _shape(self, rows: int) -> AnswerShape:
         secret = self.secret
@@ -112,10 +112,10 @@ class RingGuestRows(GuestRows):
 
 
 @dataclass(frozen=True)
-class RingGuest(GuestSide):
+class RingGuest(GuestCipher):
     """What all of an attempt's trees come from."""
 
-    seat: Seat
+    context: StageContext
     scheme: RingScheme
     value_bits: int
     nonces: tuple[bytes, ...]  # ours, then each host's in the table's order
@@ -131,16 +131,16 @@ class RingGuest(GuestSide):
 
     def rounding(self, number: int) -> Rounding:
         """Up or down at random, and the same way when a round is grown again."""
-        secrets = self.seat.job_secrets.child("rounding", number)
+        secrets = self.context.job_secrets.child("rounding", number)
         return self.scheme.rounding(self.value_bits, secrets)
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> RingGuestRows:
         """Fresh secrets for these rows."""
-        budget = self.scheme.budget(self.seat.params, n_rows, self.value_bits)
-        origin = Origin(self.seat.context, self.nonces[0], self.nonces[1:])
+        budget = self.scheme.budget(self.context.params, n_rows, self.value_bits)
+        origin = Origin(self.context.attempt_digest, self.nonces[0], self.nonces[1:])
         own = TreePolynomials(budget.parameters, origin, tree)
-        secret = TreeSecret(own, budget, np.ascontiguousarray(gh), self.seat.secrets)
-        return RingGuestRows(secret, self.seat.table.hosts, self.seat.workers.threads)
+        secret = TreeSecret(own, budget, np.ascontiguousarray(gh), self.context.secrets)
+        return RingGuestRows(secret, self.context.table.hosts, self.context.workers.threads)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class RingHostRows(HostRows[LatticeSums]):
         return CellAdds()
 
     @property
-    def cell_octets(self) -> int:
+    def cell_bytes(self) -> int:
         """A vector and its numbers."""
         return 8 * (self.held.tree.parameters.ring + self.held.numbers.shape[1])
 
@@ -174,8 +174,8 @@ class RingHostRows(HostRows[LatticeSums]):
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
         for node in nodes:
             width = self.budget.width(max(1, node.rows))
-            octets = AnswerShape(self.budget.parameters, self.held.numbers.shape[1], width).octets
-            for cut in answer_parts(len(node.sums), octets):
+            n_bytes = AnswerShape(self.budget.parameters, self.held.numbers.shape[1], width).n_bytes
+            for cut in answer_parts(len(node.sums), n_bytes):
                 part = node.sums[cut]
                 noise = None if node.noise is None else node.noise[cut]
                 secrets = self.secrets.child("lattice answers", node.tree, node.node, cut.start)
@@ -184,10 +184,10 @@ class RingHostRows(HostRows[LatticeSums]):
 
 
 @dataclass(frozen=True)
-class RingHost(HostSide):
+class RingHost(HostCipher):
     """What all of an attempt's trees come from, at a host."""
 
-    seat: Seat
+    context: StageContext
     budget: Budget
     origin: Origin
     columns: int  # numbers of a row
@@ -204,7 +204,7 @@ class RingHost(HostSide):
 
     def rows(self, parts: Sequence[Words], tree: int, key: bytes) -> RingHostRows:
         """The rows with the windows of our own derivation."""
-        own, place = self.seat, self.seat.table.hosts.index(self.seat.party)
+        own, place = self.context, self.context.table.hosts.index(self.context.party)
         of = TreePolynomials(self.budget.parameters, self.origin, tree)
         held = EncryptedRows.of(of, np.concatenate(parts))
         keys = TreeKey.received(of, place, key, self.columns)
@@ -212,23 +212,23 @@ class RingHost(HostSide):
         return RingHostRows(held, keys, self.budget, own.secrets, threads, self.noise)
 
     @property
-    def octets_max(self) -> int:
+    def bytes_max(self) -> int:
         """Rows of some blocks, and the tree's key."""
         own = self.budget.parameters
         blocks = blocks_each(own, self.columns) + 1
-        return blocks * own.ring * self.columns * own.word_octets
+        return blocks * own.ring * self.columns * own.word_bytes
 
 
 def blocks_each(own: LatticeParameters, columns: int) -> int:
     """Return how many blocks of N rows go into a part."""
-    return max(1, min(BLOCKS_EACH, PART_OCTETS_MAX // (own.ring * columns * own.word_octets)))
+    return max(1, min(BLOCKS_EACH, PART_BYTES_MAX // (own.ring * columns * own.word_bytes)))
 
 
-def answer_parts(sums: int, octets: int) -> Iterator[slice]:
+def answer_parts(sums: int, n_bytes: int) -> Iterator[slice]:
     """Yield which of a node's sums go into each part of an answer, where one sum takes so many
     bytes.
     """
-    each = max(1, min(ANSWERS_EACH, PART_OCTETS_MAX // octets))
+    each = max(1, min(ANSWERS_EACH, PART_BYTES_MAX // n_bytes))
     for start in range(0, sums, each):
         yield slice(start, min(start + each, sums))
 
@@ -271,21 +271,26 @@ class RingScheme(TreeScheme):
         return unbiased(value_bits, secrets)
 
     def guest_side(
-        self, seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
+        self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
     ) -> RingGuest:
         """Return what the nonces come to."""
         del rows
-        return RingGuest(seat, self, value_bits, nonces)
+        return RingGuest(context, self, value_bits, nonces)
 
     def host_side(
-        self, seat: Seat, got: pb.EncryptionKey, n_rows: int, offered: int, noise: HostNoise | None
+        self,
+        context: StageContext,
+        got: pb.EncryptionKey,
+        n_rows: int,
+        offered: int,
+        noise: HostNoise | None,
     ) -> RingHost:
         """Return what the nonces come to."""
         del offered
-        origin = accept_nonces(seat, got)
-        columns = 2 * seat.params.n_outputs // seat.params.trees_per_round
+        origin = accept_nonces(context, got)
+        columns = 2 * context.params.n_outputs // context.params.trees_per_round
         return RingHost(
-            seat, self.budget(seat.params, n_rows, got.value_bits), origin, columns, noise
+            context, self.budget(context.params, n_rows, got.value_bits), origin, columns, noise
         )
 
 
@@ -304,11 +309,11 @@ def unbiased(bits: int, secrets: Secrets) -> Rounding:
     return rounding
 
 
-def accept_nonces(seat: Seat, got: pb.EncryptionKey) -> Origin:
+def accept_nonces(context: StageContext, got: pb.EncryptionKey) -> Origin:
     """Return what public polynomials come from; refuses, by a PeerError, nonces without our own."""
-    hosts = seat.table.hosts
+    hosts = context.table.hosts
     if got.key or len(got.nonces) != 1 + len(hosts):
         raise PeerError(f"the guest sent {len(got.nonces)} nonces for {1 + len(hosts)} parties")
-    if got.nonces[1 + hosts.index(seat.party)] != keys.nonce(seat):
+    if got.nonces[1 + hosts.index(context.party)] != keys.nonce(context):
         raise PeerError("the guest put another nonce in the place of ours")
-    return Origin(seat.context, got.nonces[0], tuple(got.nonces[1:]))
+    return Origin(context.attempt_digest, got.nonces[0], tuple(got.nonces[1:]))

@@ -16,10 +16,10 @@ from fedboost.core.objectives import Objective
 from fedboost.core.params import TreeParams
 from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample
+from fedboost.encrypted.ciphers import Rounding
 from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.sides import Rounding
-from fedboost.flow import Seat
-from fedboost.messages.job_pb2 import Count, Told
+from fedboost.flow import StageContext
+from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import labels, words
 from fedboost.slot import Slot
 from fedboost.state import state
@@ -37,11 +37,11 @@ class Labels:
     weight: Floats
 
     @classmethod
-    def of(cls, seat: Seat, params: TreeParams) -> Self:
+    def of(cls, context: StageContext, params: TreeParams) -> Self:
         """Return a table's labels; refuses early stopping without rows held out."""
-        labels.check_held_out(params, bool(seat.validation.any()))
-        weight = seat.data.weight
-        return cls(seat.label, np.ones(seat.data.n_rows) if weight is None else weight)
+        labels.check_held_out(params, bool(context.validation.any()))
+        weight = context.data.weight
+        return cls(context.label, np.ones(context.data.n_rows) if weight is None else weight)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RoundsState:
 class Rounds(RoundsState):
     """Finished rounds; a protocol's guest remembers them beside its trees."""
 
-    seat: Seat
+    context: StageContext
     params: EncryptedTreeParams
     objective: Objective
     y: Floats
@@ -92,7 +92,7 @@ class Rounds(RoundsState):
         own = self.params.label_protection
         if own is None or own.purity_max is None:
             return None
-        training = ~self.seat.validation
+        training = ~self.context.validation
         return PurityLimit.of_labels(self.params.objective, self.y, training, own.purity_max)
 
     @property
@@ -115,7 +115,7 @@ class Rounds(RoundsState):
         """Begins a round, or takes up one under way: its gradients at the margins before it, of the
         rows that it draws, as exact integers in units of `fixed`.
         """
-        number, train = len(self.history), self.seat.parts["train"]
+        number, train = len(self.history), self.context.parts["train"]
         if self.start is None:
             self.start = self.margin.copy()
         g, h = self.objective.gradients(self.start[train], self.y[train], self.weight[train])
@@ -145,7 +145,7 @@ class Rounds(RoundsState):
         output = (tree - sum(self.forest[:-1]) * per_round) // self.forest[-1]
         return slice(output, output + 1)
 
-    def close_round(self, loop: str) -> Told:
+    def close_round(self, loop: str) -> StatusReport:
         """Metrics; says when early stopping ends the rounds, which `loop` counts."""
         measured = self._measure()
         self.history.append(measured)
@@ -153,21 +153,21 @@ class Rounds(RoundsState):
         del self.round
         if self.params.early_stopping_rounds is not None:
             self.stopping = self.stopping.after(measured["validation"][self.params.metrics[-1]])
-        return Told(ends=self.ended(loop), metrics=words.as_metrics(measured))
+        return StatusReport(ends=self.ended(loop), metrics=words.as_metrics(measured))
 
     def ended(self, loop: str) -> str:
         """The loop that is over: that of the rounds where early stopping says so, or none."""
         return loop if self.stopping.stop else ""
 
-    def told(self) -> Told:
+    def told(self) -> StatusReport:
         """Report the rounds: metrics of the one that the model keeps, counts, curves."""
         best = self.best_round
-        told = Told(best=words.as_metrics(self.history[best]))
+        told = StatusReport(best=words.as_metrics(self.history[best]))
         told.counts.add(name="rounds", count=best + 1)
         told.counts.add(name="trees", count=self.n_kept)
         if self.first_round:
             told.counts.add(name="earlier_rounds", count=self.first_round)
-        parts = self.seat.parts
+        parts = self.context.parts
         told.counts.extend(Count(name=name, count=len(rows)) for name, rows in parts.items())
         if self.params.objective == "binary:logistic":
             prediction = objectives.transform(self.params.objective, self.margin)[:, 0]
@@ -187,5 +187,5 @@ class Rounds(RoundsState):
         }
 
     def _measure(self) -> dict[str, dict[str, float]]:
-        parts = self.seat.parts
+        parts = self.context.parts
         return words.measured(self.params, self.margin, self.y, self.weight, parts)

@@ -20,8 +20,8 @@ from fedboost.crypto.schemes import SCHEMES as KEYED
 from fedboost.crypto.schemes import KeyScheme
 
 if TYPE_CHECKING:
+    from fedboost.encrypted.ciphers import TreeScheme
     from fedboost.encrypted.params import EncryptedTreeParams
-    from fedboost.encrypted.sides import TreeScheme
 
 
 @dataclass(frozen=True)

@@ -237,16 +237,16 @@ class StageDone(_message.Message):
     TOLD_FIELD_NUMBER: _ClassVar[int]
     stage: str
     seconds: float
-    told: Told
-    def __init__(self, stage: _Optional[str] = ..., seconds: _Optional[float] = ..., told: _Optional[_Union[Told, _Mapping]] = ...) -> None: ...
+    told: StatusReport
+    def __init__(self, stage: _Optional[str] = ..., seconds: _Optional[float] = ..., told: _Optional[_Union[StatusReport, _Mapping]] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("result", "told")
     RESULT_FIELD_NUMBER: _ClassVar[int]
     TOLD_FIELD_NUMBER: _ClassVar[int]
     result: bytes
-    told: Told
-    def __init__(self, result: _Optional[bytes] = ..., told: _Optional[_Union[Told, _Mapping]] = ...) -> None: ...
+    told: StatusReport
+    def __init__(self, result: _Optional[bytes] = ..., told: _Optional[_Union[StatusReport, _Mapping]] = ...) -> None: ...
 
 class JobJournal(_message.Message):
     __slots__ = ("status", "spec", "events")
@@ -258,7 +258,7 @@ class JobJournal(_message.Message):
     events: _containers.RepeatedCompositeFieldContainer[Event]
     def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., spec: _Optional[bytes] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
-class Told(_message.Message):
+class StatusReport(_message.Message):
     __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy", "released")
     ENDS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]

@@ -76,8 +76,8 @@ class StageRequest(_message.Message):
 class StageReply(_message.Message):
     __slots__ = ("told",)
     TOLD_FIELD_NUMBER: _ClassVar[int]
-    told: _job_pb2.Told
-    def __init__(self, told: _Optional[_Union[_job_pb2.Told, _Mapping]] = ...) -> None: ...
+    told: _job_pb2.StatusReport
+    def __init__(self, told: _Optional[_Union[_job_pb2.StatusReport, _Mapping]] = ...) -> None: ...
 
 class StepCall(_message.Message):
     __slots__ = ("job", "attempt", "stage", "turns", "awaits", "rounds", "among", "spares")
@@ -123,9 +123,9 @@ class TurnReply(_message.Message):
     __slots__ = ("told", "cost")
     TOLD_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
-    told: _job_pb2.Told
+    told: _job_pb2.StatusReport
     cost: _job_pb2.StepCost
-    def __init__(self, told: _Optional[_Union[_job_pb2.Told, _Mapping]] = ..., cost: _Optional[_Union[_job_pb2.StepCost, _Mapping]] = ...) -> None: ...
+    def __init__(self, told: _Optional[_Union[_job_pb2.StatusReport, _Mapping]] = ..., cost: _Optional[_Union[_job_pb2.StepCost, _Mapping]] = ...) -> None: ...
 
 class SignedHead(_message.Message):
     __slots__ = ("party", "text", "signature")

@@ -23,7 +23,7 @@ HALF = 0.5  # from which on a single probability votes for the class
 SUM_GAP_MAX = 1e-6  # of the probabilities of a row from 1
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ def bagged(parts: Sequence[Predictions], by: By) -> pa.Table:
     twice in one table, or where votes are wanted of what is no probability.
     """
     check_alike([_kind(part) for part in parts], by)
-    ids, places = _joined(parts)
+    ids, indices = _joined(parts)
     total = np.zeros((ids.num_rows, parts[0].values.shape[1]))
     count = np.zeros(ids.num_rows, np.int64)
-    for part, rows in zip(parts, places, strict=True):
+    for part, rows in zip(parts, indices, strict=True):
         count[rows] += 1
         total[rows] += part.values if by == "mean" else _votes(part)
     columns = dict(zip(ids.column_names, ids.columns, strict=True))
@@ -104,7 +104,7 @@ def _votes(part: Predictions) -> Floats:
     return votes.astype(np.float64)
 
 
-def _joined(parts: Sequence[Predictions]) -> tuple[pa.Table, list[Places]]:
+def _joined(parts: Sequence[Predictions]) -> tuple[pa.Table, list[Indices]]:
     """Every id once, as they come first, and for each part where its rows stand among them."""
     names = parts[0].ids.column_names
     columns = {name: _stacked([part.ids.column(name) for part in parts], name) for name in names}
@@ -121,12 +121,12 @@ def _joined(parts: Sequence[Predictions]) -> tuple[pa.Table, list[Places]]:
     place = np.empty(rows, np.int64)
     place[members] = np.repeat(rank, sizes)
     ends = np.cumsum([part.ids.num_rows for part in parts])
-    places = np.split(place, ends[:-1])
-    for part, own in zip(parts, places, strict=True):
+    indices = np.split(place, ends[:-1])
+    for part, own in zip(parts, indices, strict=True):
         twice = len(own) - len(np.unique(own))
         if twice:
             raise DataError(f"{twice} ids stand there more than once", file=part.name)
-    return pa.table(columns).take(pa.array(first[order])), places
+    return pa.table(columns).take(pa.array(first[order])), indices
 
 
 def _stacked(columns: Sequence[pa.ChunkedArray], name: str) -> pa.ChunkedArray:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fedboost.core import objectives
 from fedboost.data.frame import Values
-from fedboost.flow import MODEL, Artefact, Out, Place, Seat
-from fedboost.messages.job_pb2 import Count, Told
+from fedboost.flow import MODEL, Artefact, Out, Place, StageContext
+from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import columns
 
 CELLS_MAX = 1 << 24  # rows × trees of a batch: 128 MiB of places, 64 MiB to a host
@@ -21,14 +21,14 @@ CELLS_MAX = 1 << 24  # rows × trees of a batch: 128 MiB of places, 64 MiB to a 
 class Batches(ABC):
     """What a guest remembers of finished batches; a protocol's guest adds the one under way."""
 
-    seat: Seat
+    context: StageContext
     model: Artefact = field(init=False)  # the guest's shard
     values: Values = field(init=False)
     margin: NDArray[np.float64] = field(init=False)  # (rows, outputs) of finished batches
     first: int = 0  # row of the batch under way
 
     def __post_init__(self) -> None:
-        self.model, self.values = self.seat.artefacts[MODEL], columns.of_seat(self.seat)
+        self.model, self.values = self.context.artefacts[MODEL], columns.of_seat(self.context)
         base = np.array(self.model.facts["base_margin"], np.float64)
         self.margin = np.tile(base, (self.values.shape[0], 1))
 
@@ -36,7 +36,7 @@ class Batches(ABC):
     def rows(self) -> slice:
         """The rows of the batch under way."""
         most = max(1, CELLS_MAX // max(1, self.model.facts["trees"]))
-        count = min(self.seat.params.batch_rows, most)
+        count = min(self.context.params.batch_rows, most)
         return slice(self.first, min(self.first + count, self.values.shape[0]))
 
     @abstractmethod
@@ -51,29 +51,29 @@ class Batches(ABC):
             return Out()
         return Out(told=self.all_told())
 
-    def all_told(self) -> Told:
+    def all_told(self) -> StatusReport:
         """Report the totals to the coordinator once there is no further batch."""
         counts = [Count(name="predicted", count=self.values.shape[0])]
-        return Told(ends="batch", counts=counts)
+        return StatusReport(ends="batch", counts=counts)
 
 
-def snapshot(me: Batches, _: Place) -> Artefact:
+def snapshot(guest: Batches, _: Place) -> Artefact:
     """Margins of finished batches."""
-    return Artefact({"first": me.first}, {"margin": me.margin})
+    return Artefact({"first": guest.first}, {"margin": guest.margin})
 
 
-def restore(me: Batches, kept: Artefact) -> Told:
+def restore(guest: Batches, kept: Artefact) -> StatusReport:
     """Carries on behind the last finished batch."""
-    me.first, me.margin = kept.facts["first"], kept.arrays["margin"].astype(np.float64)
-    if me.first >= me.values.shape[0]:
-        return me.all_told()
-    me.start_batch()
-    return Told()
+    guest.first, guest.margin = kept.facts["first"], kept.arrays["margin"].astype(np.float64)
+    if guest.first >= guest.values.shape[0]:
+        return guest.all_told()
+    guest.start_batch()
+    return StatusReport()
 
 
-def finish(me: Batches) -> Artefact:
+def finish(guest: Batches) -> Artefact:
     """The predictions float64 (rows, outputs): probabilities or means, or margins if wanted."""
-    prediction = me.margin
-    if not me.seat.params.output_margin:
-        prediction = objectives.transform(me.model.facts["objective"], me.margin)
-    return Artefact({"model": me.seat.params.model}, {"prediction": prediction})
+    prediction = guest.margin
+    if not guest.context.params.output_margin:
+        prediction = objectives.transform(guest.model.facts["objective"], guest.margin)
+    return Artefact({"model": guest.context.params.model}, {"prediction": prediction})

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from fedboost.core.binning import Binning, Codes
 from fedboost.data.frame import Frame, Values
 from fedboost.errors import DataError
-from fedboost.flow import MODEL, Seat
+from fedboost.flow import MODEL, StageContext
 
 Facts = Mapping[str, Any]  # of a shard: `columns`, and `categories` by the name of a column
 
 
-def places(facts: Facts, frame: Frame) -> list[int]:
+def indices(facts: Facts, frame: Frame) -> list[int]:
     """Return where the model's columns of this party stand in a table.
 
     A DataError names a column that the table lacks, or whose values are categories in one of them
@@ -53,9 +53,9 @@ def places(facts: Facts, frame: Frame) -> list[int]:
 def values(facts: Facts, frame: Frame) -> Values:
     """float32 (rows, the model's columns), as its trees read them; dense or sparse, as the table.
 
-    Of a category its place in the model's list, NaN where it has none. Refuses as `places` does.
+    Of a category its place in the model's list, NaN where it has none. Refuses as `indices` does.
     """
-    chosen = frame.values[:, places(facts, frame)]
+    chosen = frame.values[:, indices(facts, frame)]
     if not isinstance(chosen, np.ndarray):
         chosen.sort_indices()
         return chosen
@@ -66,12 +66,12 @@ def values(facts: Facts, frame: Frame) -> Values:
     return read
 
 
-def of_seat(seat: Seat) -> Values:
+def of_seat(context: StageContext) -> Values:
     """The values of a party that predicts, by its own shard; a DataError names a wrong column."""
     try:
-        return values(seat.artefacts[MODEL].facts, seat.data)
+        return values(context.artefacts[MODEL].facts, context.data)
     except DataError as error:
-        raise error.at(party=seat.party) from None
+        raise error.at(party=context.party) from None
 
 
 def listed(

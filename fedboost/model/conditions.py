@@ -119,6 +119,6 @@ def _of_categories(column: str, bits: int, known: Sequence[str]) -> str | None:
         return None
     inside = not bits & OTHERS
     listed = bits if inside else CATEGORIES & ~bits
-    places = members(listed.to_bytes(SET_BYTES + 1, "little"))
-    texts = ", ".join(repr(known[k]) if k < len(known) else f"number {k}" for k in places)
+    indices = members(listed.to_bytes(SET_BYTES + 1, "little"))
+    texts = ", ".join(repr(known[k]) if k < len(known) else f"number {k}" for k in indices)
     return f"{column} {'in' if inside else 'not in'} {{{texts}}}"

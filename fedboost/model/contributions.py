@@ -83,9 +83,9 @@ def joined(model: Whole, frames: Mapping[str, Frame]) -> tuple[NDArray[np.int64]
     model reads them. A DataError where no row is in all, or a table does not fit the model.
     """
     (first, guest), *others = frames.items()
-    places = [{row: place for place, row in enumerate(frame.ids)} for _, frame in others]
+    indices = [{row: place for place, row in enumerate(frame.ids)} for _, frame in others]
     rows = np.array(
-        [i for i, row in enumerate(guest.ids) if all(row in known for known in places)], np.int64
+        [i for i, row in enumerate(guest.ids) if all(row in known for known in indices)], np.int64
     )
     if not len(rows):
         raise DataError(f"no row of {first} is in every table", todo="check the id columns")
@@ -93,7 +93,7 @@ def joined(model: Whole, frames: Mapping[str, Frame]) -> tuple[NDArray[np.int64]
     taken = [guest.take(rows.tolist())]
     taken += [
         frame.take([place[row] for row in ids])
-        for (_, frame), place in zip(others, places, strict=True)
+        for (_, frame), place in zip(others, indices, strict=True)
     ]
     return rows, _side_by_side(
         [_read(model, party, frame) for party, frame in zip(frames, taken, strict=True)]

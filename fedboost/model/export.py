@@ -169,8 +169,8 @@ def _left_bins(split: HostSplit, known: dict[str, list[str]]) -> bytes:
     if split.column not in known:
         return b""
     own = set(split.categories)
-    places = [i for i, text in enumerate(known[split.column]) if text in own]
-    return categories.as_set(np.array(places, np.int64))
+    indices = [i for i, text in enumerate(known[split.column]) if text in own]
+    return categories.as_set(np.array(indices, np.int64))
 
 
 def _threshold(split: HostSplit) -> np.float32:

@@ -26,7 +26,7 @@ NO_NODE = -1
 # In a shard with unscored splits: a guest's secret key, a host's public one.
 KEY = "key"
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int32]
 
@@ -112,7 +112,7 @@ class Tops:
         own = {n: a for n, a in shard.arrays.items() if not n.startswith("below_")}
         return cls(own, vertical.TreeShape.of(own))
 
-    def bottom(self, values: Values, rows: slice) -> Places:
+    def bottom(self, values: Values, rows: slice) -> Indices:
         """The bottom nodes that rows of a table reach, int64 (rows, trees): places in the arrays.
 
         values float32 (all rows, the guest's columns), as the model reads them.
@@ -121,7 +121,7 @@ class Tops:
         vertical.descend_own(self.arrays, self.shape, values, at, rows.start)
         return at
 
-    def numbers(self, shard: Artefact, *, divided: bool = False) -> Places:
+    def numbers(self, shard: Artefact, *, divided: bool = False) -> Indices:
         """Return by which number each host knows a bottom node, int64 (hosts, nodes); NO_NODE
         elsewhere, and where that host had no row to learn from, or with `divided` no split.
         """
@@ -138,7 +138,7 @@ class Tops:
         return found
 
 
-def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Places, Floats]]:
+def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Indices, Floats]]:
     """Return a host's leaves by tree: int64 ascending by its numbers, and their values (leaves,
     outputs).
 
@@ -147,17 +147,17 @@ def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Places, Floats]]:
     own = (shard.arrays["below_host"] == host) & (shard.arrays["below_owner"] == vertical.LEAF)
     found = {}
     for tree in np.unique(shard.arrays["below_tree"][own]).tolist():
-        places = np.flatnonzero(own & (shard.arrays["below_tree"] == tree))
-        nodes = shard.arrays["below_node"][places].astype(np.int64)
+        indices = np.flatnonzero(own & (shard.arrays["below_tree"] == tree))
+        nodes = shard.arrays["below_node"][indices].astype(np.int64)
         order = np.argsort(nodes)
-        values = shard.arrays["below_value"][places[order]].astype(np.float64)
+        values = shard.arrays["below_value"][indices[order]].astype(np.float64)
         found[tree] = (nodes[order], values)
     return found
 
 
 def descend(
-    arrays: Mapping[str, NDArray[np.generic]], tree: int, values: Values, rows: slice, at: Places
-) -> Places:
+    arrays: Mapping[str, NDArray[np.generic]], tree: int, values: Values, rows: slice, at: Indices
+) -> Indices:
     """Return where rows end below a host's bottom nodes `at`, int64 (rows,), of one tree; NO_NODE
     stays.
 

@@ -65,8 +65,8 @@ class Telling:
 
     def by_place(self) -> Telling:
         """The same for values whose categories are places in the lists, not a table's codes."""
-        places = {c: np.arange(len(codes), dtype=np.int32) for c, codes in self._codes.items()}
-        return replace(self, binning=replace(self.binning, categories=places))
+        indices = {c: np.arange(len(codes), dtype=np.int32) for c, codes in self._codes.items()}
+        return replace(self, binning=replace(self.binning, categories=indices))
 
     def only(self, chosen: Sequence[int]) -> Telling:
         """Return what is told of these columns alone."""

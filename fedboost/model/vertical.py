@@ -48,7 +48,7 @@ class GuestNode:
 
 
 Arrays = dict[str, NDArray[np.generic]]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:
@@ -173,13 +173,13 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
     known = _known(guest)
     arrays = {name: array.copy() for name, array in guest.arrays.items()}
     for number, host in enumerate(names, start=1):
-        places = np.flatnonzero(arrays["owner"] == number)
-        if not len(places):
+        indices = np.flatnonzero(arrays["owner"] == number)
+        if not len(indices):
             continue
         shard = hosts[host].arrays
         keys = zip(shard["tree"].tolist(), shard["node"].tolist(), strict=True)
         found = {key: place for place, key in enumerate(keys)}
-        asked = zip(arrays["tree"][places].tolist(), arrays["node"][places].tolist(), strict=True)
+        asked = zip(arrays["tree"][indices].tolist(), arrays["node"][indices].tolist(), strict=True)
         try:
             own = np.array([found[key] for key in asked], np.int64)
         except KeyError:
@@ -188,10 +188,10 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
                 party=host,
                 todo="export the shard again, from the store that trained the model",
             ) from None
-        arrays["feature"][places] = shard["feature"][own].astype(np.int32) + len(columns)
-        arrays["threshold"][places] = shard["threshold"][own]
-        arrays["missing_left"][places] = shard["missing_left"][own]
-        arrays["left_bins"][places] = shard["left_bins"][own]
+        arrays["feature"][indices] = shard["feature"][own].astype(np.int32) + len(columns)
+        arrays["threshold"][indices] = shard["threshold"][own]
+        arrays["missing_left"][indices] = shard["missing_left"][own]
+        arrays["left_bins"][indices] = shard["left_bins"][own]
         columns += [(host, name) for name in hosts[host].facts["columns"]]
         known += _known(hosts[host])
     return Whole(guest.facts, columns, known, arrays, TreeShape.of(arrays))
@@ -244,7 +244,7 @@ def descend_own(
     arrays: Mapping[str, NDArray[np.generic]],
     shape: TreeShape,
     values: Values,
-    at: Places,
+    at: Indices,
     first: int,
 ) -> None:
     """Moves rows, in place, down the guest's own nodes until each stands at a leaf or at somebody
@@ -254,10 +254,10 @@ def descend_own(
     `first` + i of the values float32 (all rows, the guest's columns), as the model reads them.
     """
     trees, flat = at.shape[1], at.reshape(-1)
-    places = np.flatnonzero(arrays["owner"][flat] == GUEST)
-    while len(places):
-        nodes = flat[places]
+    indices = np.flatnonzero(arrays["owner"][flat] == GUEST)
+    while len(indices):
+        nodes = flat[indices]
         columns = arrays["feature"][nodes].astype(np.int64)
-        right = goes_right(values_at(values, places // trees + first, columns), arrays, nodes)
-        flat[places] = np.where(right, shape.right[nodes], shape.left[nodes])
-        places = places[arrays["owner"][flat[places]] == GUEST]
+        right = goes_right(values_at(values, indices // trees + first, columns), arrays, nodes)
+        flat[indices] = np.where(right, shape.right[nodes], shape.left[nodes])
+        indices = indices[arrays["owner"][flat[indices]] == GUEST]

@@ -11,7 +11,7 @@ from fedboost import wire
 from fedboost.core import metrics, objectives
 from fedboost.core.params import TreeParams
 from fedboost.core.tree import Tree
-from fedboost.flow import Seat
+from fedboost.flow import StageContext
 from fedboost.messages.job_pb2 import Curve, Importance, Metric
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode
@@ -43,17 +43,17 @@ def measured(
     }
 
 
-def importance(seat: Seat, nodes: Iterable[GuestNode]) -> list[Importance]:
+def importance(context: StageContext, nodes: Iterable[GuestNode]) -> list[Importance]:
     """Gain and splits: the guest's columns by name, every host's as one sum."""
     summed: dict[tuple[str, str], tuple[float, int]] = {}
     for node in nodes:
         if node.owner == vertical.LEAF:
             continue
-        party, feature = seat.party, ""
+        party, feature = context.party, ""
         if node.split is None:
-            party = seat.table.hosts[node.owner - 1]
+            party = context.table.hosts[node.owner - 1]
         else:
-            feature = seat.data.columns[node.split.feature]
+            feature = context.data.columns[node.split.feature]
         gain, count = summed.get((party, feature), (0.0, 0))
         summed[party, feature] = (gain + node.gain, count + 1)
     return [

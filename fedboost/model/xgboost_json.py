@@ -177,21 +177,21 @@ def _tree(model: Whole, nodes: slice, column: int, added: float) -> dict[str, An
     }
 
 
-def _categories(model: Whole, nodes: slice, places: NDArray[np.int64]) -> dict[str, Any]:
-    """Return what the categorical splits at `places` send right, as XGBoost lists it, node after
+def _categories(model: Whole, nodes: slice, indices: NDArray[np.int64]) -> dict[str, Any]:
+    """Return what the categorical splits at `indices` send right, as XGBoost lists it, node after
     node.
 
     A set may not be empty: where all go left it holds the number behind the last category.
     """
     right: list[list[int]] = []
-    for place in places:
+    for place in indices:
         held = set(categories.members(model.arrays["left_bins"][nodes][place].tobytes()))
         known = model.categories[int(model.arrays["feature"][nodes][place])]
         right.append([bin_ for bin_ in range(known) if bin_ not in held] or [known])
     sizes = [len(held) for held in right]
     return {
         "categories": [bin_ for held in right for bin_ in held],
-        "categories_nodes": places.tolist(),
+        "categories_nodes": indices.tolist(),
         "categories_segments": [sum(sizes[:i]) for i in range(len(sizes))],
         "categories_sizes": sizes,
     }

@@ -14,7 +14,7 @@ from fedboost import protocols, wire
 from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import Protocol, Role, RowsUsed
 from fedboost.messages.fault_pb2 import Fault
-from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StepDone, Told
+from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StatusReport, StepDone
 from fedboost.settings import Settings, parse
 
 CURVE_POINTS_MAX = 10_000  # of one curve; guests thin theirs out to a few hundred
@@ -120,7 +120,7 @@ class Story:
     steps: tuple[StepTotal, ...]
     moments: tuple[Moment, ...]
     result: Result | None  # None until the job has finished
-    told: Told
+    told: StatusReport
     curves: tuple[Drawn, ...]
 
     @property
@@ -233,10 +233,10 @@ def in_order(splits: Mapping[str, object]) -> list[str]:
     return sorted(splits, key=lambda name: SPLITS.index(name) if name in SPLITS else len(SPLITS))
 
 
-def _told_by_stages(events: list[Event]) -> Told:
+def _told_by_stages(events: list[Event]) -> StatusReport:
     """Collect what was reported in finished stages of a job that has not finished."""
     last = {e.stage.stage: e.stage.told for e in events if e.HasField("stage")}
-    told = Told()
+    told = StatusReport()
     for (
         own
     ) in last.values():  # one that was left while parties closed it was walked to its end again

@@ -16,7 +16,7 @@ from fedboost.sdk.refusals import InvalidTableError
 from fedboost.sdk.seats import PartyRows, Seats
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def of_rows(train: Taught, held: Taught) -> Assembled:
 
 
 def _source(
-    seat: PartyRows, label: Floats | None, weight: Floats | None, numbers: Places | None = None
+    seat: PartyRows, label: Floats | None, weight: Floats | None, numbers: Indices | None = None
 ) -> tuple[Sheet, dict[str, Any]]:
     """A party's table with ids, label and weights beside its features, and what a job says of it.
 
@@ -133,11 +133,11 @@ def _stacked_ids(upper: PartyRows, lower: PartyRows) -> list[Hashable]:
     """Return a name for each row of two tables: ids, or places, which differ between the tables."""
     if upper.ids:
         return [*upper.tokens, *lower.tokens]
-    places = [(0, row) for row in range(upper.rows.n_rows)]
-    return [*places, *((1, row) for row in range(lower.rows.n_rows))]
+    indices = [(0, row) for row in range(upper.rows.n_rows)]
+    return [*indices, *((1, row) for row in range(lower.rows.n_rows))]
 
 
-def _first_of_each(named: Sequence[Hashable]) -> Places:
+def _first_of_each(named: Sequence[Hashable]) -> Indices:
     """The rows that bring something new: a host may have given the same table twice."""
     place: dict[Hashable, int] = {}
     for row, one in enumerate(named):

@@ -30,7 +30,7 @@ from fedboost.sdk.seats import PartyRows, Seats
 from fedboost.settings import parse
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Rows: TypeAlias = Any  # a table, or tables by party
 Labels: TypeAlias = Any  # array-like, or arrays by party, or the name of a column
 Scores: TypeAlias = Floats | dict[str, Floats]
@@ -87,13 +87,13 @@ class Federated(Fitted):
     def _assembled(self, train: Taught, held: Taught | None) -> Assembled:
         if held is None:
             if not self._is_horizontal and not train.seats[train.guest].ids:
-                seats.check_places(train.seats)
+                seats.check_indices(train.seats)
             return assembly.as_given(train)
         if self._is_horizontal:
             return assembly.of_rows(train, held)
         if not train.seats[train.guest].ids:
-            seats.check_places(train.seats)
-            seats.check_places(held.seats)
+            seats.check_indices(train.seats)
+            seats.check_indices(held.seats)
         return assembly.of_columns(train, held, exact=self._protocol().rows is RowsUsed.COMMON)
 
     def _run(self, found: Assembled, train: Taught) -> None:
@@ -308,7 +308,7 @@ class Federated(Fitted):
         with refusing(party=party):
             return seat.rows.frame(names, list(facts["categories"]))
 
-    def _check_partners(self, partners: Mapping[str, Places]) -> None:
+    def _check_partners(self, partners: Mapping[str, Indices]) -> None:
         for host, rows in partners.items():
             lacking = int(np.count_nonzero(rows < 0))
             if lacking:

@@ -18,7 +18,7 @@ from fedboost.data.holdout import validation_rows_by_id
 from fedboost.data.ids import encode_ids
 from fedboost.sdk.refusals import InvalidTableError
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 SEED = 0  # of the ranks
 
 
@@ -40,11 +40,11 @@ def fraction_of(parts: Sequence[tuple[int, int]]) -> float:
     return exact if low < exact < high else (low + high) / 2
 
 
-def numbers(train: int, held: int, fraction: float) -> tuple[Places, Places]:
+def numbers(train: int, held: int, fraction: float) -> tuple[Indices, Indices]:
     """Fresh ids, int64 (train,) and (held,): all of the second would be held out, none of the
     first."""
-    free: list[Places] = []
-    out: list[Places] = []
+    free: list[Indices] = []
+    out: list[Indices] = []
     first, step = 1, 0
     while sum(map(len, free)) < train or sum(map(len, out)) < held:
         lacking = max(train - sum(map(len, free)), held - sum(map(len, out)))

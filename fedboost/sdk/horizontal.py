@@ -50,7 +50,7 @@ class Horizontal(Federated):
             {} if weights is None else {party: weights[rows] for party, rows in dealt.items()},
         )
 
-    def _dealt_rows(self, whole: PartyRows, *, learns: bool) -> dict[str, seats.Places]:
+    def _dealt_rows(self, whole: PartyRows, *, learns: bool) -> dict[str, seats.Indices]:
         """The rows of a single table by party: in turn, or in proportion to those it trains on."""
         if learns:
             names = seats.names_of(self.get_params()["parties"], horizontal=True)

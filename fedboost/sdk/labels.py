@@ -110,7 +110,7 @@ class Classes:
             return {"objective": "binary:logistic"}
         return {"objective": "multi:softprob", "num_class": len(self.values)}
 
-    def places(self, y: NDArray[Any]) -> Floats:
+    def indices(self, y: NDArray[Any]) -> Floats:
         """The classes' places, float64 (n,); an InvalidTableError counts labels of no class."""
         unknown = int(np.count_nonzero(~np.isin(y, self.values)))
         if unknown:

@@ -66,7 +66,7 @@ class Classifier(Estimator):
         self.classes_ = found.values
 
     def _job_labels(self, y: NDArray[Any]) -> Floats:
-        return Classes(self.classes_).places(y)
+        return Classes(self.classes_).indices(y)
 
     def _learned_settings(self) -> dict[str, Any]:
         return Classes(self.classes_).settings

@@ -20,7 +20,7 @@ from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
 from fedboost.sdk.tables import RowTable, rows_of
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 # How many parties a single table is dealt to, or their names, or the columns of each.
 Parties: TypeAlias = int | Sequence[str] | Mapping[str, Sequence[str] | None]
 IdNames: TypeAlias = str | Sequence[str]
@@ -41,8 +41,8 @@ class PartyRows:
     def tokens(self) -> list[bytes]:
         """The rows' ids as parties compare them; a DataError where some have none, or share one."""
         if not self.ids:
-            places = pa.chunked_array([np.arange(1, self.rows.n_rows + 1)])
-            return encode_ids([places], ["id"])
+            indices = pa.chunked_array([np.arange(1, self.rows.n_rows + 1)])
+            return encode_ids([indices], ["id"])
         found = encode_ids(self.ids, ["id"] * len(self.ids))
         rows, shared = shared_ids(found)
         if rows:
@@ -52,7 +52,7 @@ class PartyRows:
             )
         return found
 
-    def take(self, rows: Places) -> PartyRows:
+    def take(self, rows: Indices) -> PartyRows:
         """The rows numbered `rows`, int64 (k,), in that order."""
         chosen = pa.array(rows)
         return PartyRows(self.rows.take(rows), tuple(cells.take(chosen) for cells in self.ids))
@@ -117,7 +117,7 @@ def single(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> PartyRows
     return PartyRows(rows.without([name for name in names if name in rows.names]))
 
 
-def check_places(seats: Seats) -> None:
+def check_indices(seats: Seats) -> None:
     """Refuses tables whose rows cannot belong together by their places.
 
     They must be as many, and where tables have a pandas index it must be the same.
@@ -143,7 +143,7 @@ def _same_index(one: list[pa.ChunkedArray], other: list[pa.ChunkedArray]) -> boo
     return len(one) == len(other) and all(a.equals(b) for a, b in zip(one, other, strict=True))
 
 
-def partner_rows(seats: Seats, guest: str) -> dict[str, Places]:
+def partner_rows(seats: Seats, guest: str) -> dict[str, Indices]:
     """Return the index of every guest row in each host's table, int64 (its rows,); −1: it has none.
 
     Refuses as `check_places` does where rows have no ids.
@@ -151,7 +151,7 @@ def partner_rows(seats: Seats, guest: str) -> dict[str, Places]:
     hosts = [party for party in seats if party != guest]
     n_rows = seats[guest].rows.n_rows
     if not seats[guest].ids:
-        check_places(seats)
+        check_indices(seats)
         return {host: np.arange(n_rows) for host in hosts}
     tokens = seats[guest].tokens
     found = {}
@@ -217,7 +217,7 @@ def _as_said(
     return {party: rest if part is None else list(part) for party, part in parties.items()}
 
 
-def dealt_rows(n_rows: int, count: int) -> list[Places]:
+def dealt_rows(n_rows: int, count: int) -> list[Indices]:
     """The rows of a single table for each of `count` parties: one after the other, in turn."""
     if n_rows < count:
         raise InvalidTableError(

@@ -21,7 +21,7 @@ from fedboost.data.sheet import Sheet, SparseColumns
 from fedboost.sdk.refusals import InvalidTableError
 
 TableLike: TypeAlias = Any  # array-like (n, columns), scipy sparse, or whatever speaks Arrow
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -67,7 +67,7 @@ class RowTable:
         columns = self.columns.rename_columns(list(names))
         return replace(self, names=tuple(names), columns=columns, categorical=kinds)
 
-    def take(self, rows: Places) -> RowTable:
+    def take(self, rows: Indices) -> RowTable:
         """The rows numbered `rows`, int64 (k,), in that order."""
         chosen = pa.array(rows)
         index = {name: level.take(chosen) for name, level in self.index.items()}

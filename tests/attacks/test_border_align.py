@@ -13,7 +13,7 @@ from fedboost.crypto.intersection import Exponent, as_keys
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PeerError, UnreachableError
-from fedboost.flow import About, Out, Spent
+from fedboost.flow import DisclosureInfo, Out, Spent
 from fedboost.messages.protocol.align_pb2 import CommonSet
 from fedboost.protocols.align import guest, host, ring
 from fedboost.protocols.align_pairs import guest as pairs_guest
@@ -42,9 +42,9 @@ def ids_opened(at):
     guess can be tried on it.
     """
 
-    def intersect(me, _):
-        wanted = sorted(as_keys(me.kept))  # the host's whole set, blinded by both
-        me.shared = len(wanted)
+    def intersect(state, _):
+        wanted = sorted(as_keys(state.kept))  # the host's whole set, blinded by both
+        state.shared = len(wanted)
         return Out(send={TELCO: CommonSet(points=len(wanted), data=b"".join(wanted))})
 
     with pytest.MonkeyPatch.context() as patch:
@@ -55,7 +55,7 @@ def ids_opened(at):
     bare = np.frombuffer(opened.data, np.uint8).reshape(-1, 32)
     points = as_keys(taken_off(bare, at.state(GUEST).exponent))
     hashed = as_keys(
-        intersection.hash_to_points(GUESSES, ring.domain_of(at.seats[GUEST]), Serial())
+        intersection.hash_to_points(GUESSES, ring.domain_of(at.contexts[GUEST]), Serial())
     )
     name = dict(zip(hashed, GUESSES, strict=True))
     return sorted(name[point] for point in points if point in name)
@@ -89,8 +89,8 @@ def known_again(context):
         for one in (room(), room()):
             at = one
             if sets:
-                seats = {p: replace(seat, context=context) for p, seat in one.seats.items()}
-                at = Room(one.protocol, seats)
+                contexts = {p: replace(c, attempt_digest=context) for p, c in one.contexts.items()}
+                at = Room(one.protocol, contexts)
             now(at.walk())
             [sent] = [
                 p.message.data
@@ -124,9 +124,9 @@ def left_with_ids(folder, monkeypatch):
     meet = pairs_guest.meet
     opened: list[int] = []
 
-    def leaves(me, got):
-        meet(me, got)
-        opened.extend(len(meeting.common) for meeting in me.meetings.values())
+    def leaves(state, got):
+        meet(state, got)
+        opened.extend(len(meeting.common) for meeting in state.meetings.values())
         raise UnreachableError("the guest has what it wants", party="bank")
 
     monkeypatch.setattr(pairs_guest, "meet", leaves)
@@ -157,7 +157,7 @@ def test_ids_that_a_pair_can_open_are_charged_though_nobody_names_them(tmp_path,
 def test_ids_that_a_pair_can_open_are_free_where_only_named_ones_are_charged(tmp_path, monkeypatch):
     returned = pairs_host.blind_again
     monkeypatch.setattr(
-        pairs_host, "blind_again", lambda *given: replace(returned(*given), about=About())
+        pairs_host, "blind_again", lambda *given: replace(returned(*given), about=DisclosureInfo())
     )
     opened, charged = left_with_ids(tmp_path, monkeypatch)
     assert (opened, charged) == (SHARED, 0)

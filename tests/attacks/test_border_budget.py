@@ -19,7 +19,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PeerError, UnreachableError
 from fedboost.flow import Releases
-from fedboost.messages.job_pb2 import JobId, Told
+from fedboost.messages.job_pb2 import JobId, StatusReport
 from fedboost.protocols.federboost_vertical import guest as federboost_guest
 from fedboost.protocols.hybridtree import guest as hybridtree_guest
 from fedboost.protocols.hybridtree import host as hybridtree_host
@@ -100,11 +100,11 @@ def failing(monkeypatch, module, step, attempts):
     """The guest gives up at a step of its, in the first attempts."""
     real, tries = getattr(module, step), [0]
 
-    def close(me, *got):
+    def close(state, *got):
         tries[0] += 1
         if tries[0] < attempts:
             raise UnreachableError("the guest's daemon died", party=GUEST)
-        return real(me, *got)
+        return real(state, *got)
 
     monkeypatch.setattr(module, step, close)
 
@@ -187,10 +187,10 @@ def deeper(**own):
     """A guest, and whoever leads the job, that want six layers of a tree signed for two."""
     job = made({"max_depth": 2, "n_estimators": 1, "min_child_weight": 0.0, **own}, (2, 2, 2), 200)
     room = job.room()
-    guest = room.seats[GUEST]
+    guest = room.contexts[GUEST]
     more = guest.params.model_copy(update={"max_depth": 6})
-    seats = {**room.seats, GUEST: type(guest)(**{**vars(guest), "params": more})}
-    return Room(room.protocol, {GUEST: seats[GUEST], **seats})
+    contexts = {**room.contexts, GUEST: type(guest)(**{**vars(guest), "params": more})}
+    return Room(room.protocol, {GUEST: contexts[GUEST], **contexts})
 
 
 def test_a_tree_has_no_more_layers_than_the_job_that_the_host_signed():
@@ -309,9 +309,9 @@ def listened(town, monkeypatch, **rules):
     """A job whose guest notes which value each row gets: these, tree by tree, and the job."""
     real, heard = hybridtree_guest.add_values, []
 
-    def noted(me, got):
-        out = real(me, got)
-        heard.append(np.unique(me.total.ravel(), return_inverse=True)[1])
+    def noted(state, got):
+        out = real(state, got)
+        heard.append(np.unique(state.total.ravel(), return_inverse=True)[1])
         return out
 
     monkeypatch.setattr(hybridtree_guest, "add_values", noted)
@@ -342,7 +342,7 @@ def test_random_cuts_are_charged_and_a_column_is_not_put_in_order(town, monkeypa
     assert done.error.where["key"] == "policy.disclosure_max"
     assert not heard  # it is not even begun: the forecast says so
     monkeypatch.setattr(Spending, "judge_table", _knows_the_table)
-    monkeypatch.setattr(Spending, "judge_seat", lambda *_: Told())
+    monkeypatch.setattr(Spending, "judge_seat", lambda *_: StatusReport())
     heard, done, entries = listened(town, monkeypatch, disclosure_max=0.15)
     assert done.error.where["key"] == "policy.disclosure_max"
     assert len(heard) <= 3
@@ -352,7 +352,7 @@ def test_random_cuts_are_charged_and_a_column_is_not_put_in_order(town, monkeypa
 def test_random_cuts_put_a_column_in_order_where_they_are_free(town, monkeypatch):
     monkeypatch.setattr(hybridtree_host, "ordered", lambda *_: ())
     monkeypatch.setattr(Spending, "judge_table", _knows_the_table)
-    monkeypatch.setattr(Spending, "judge_seat", lambda *_: Told())
+    monkeypatch.setattr(Spending, "judge_seat", lambda *_: StatusReport())
     heard, done, _ = listened(town, monkeypatch, disclosure_max=0.15)
     assert done.state == "finished"
     assert in_order(heard) > 0.9

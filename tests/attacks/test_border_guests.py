@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from fedboost.errors import PolicyError
-from fedboost.flow import About
+from fedboost.flow import DisclosureInfo
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.ledger.messages import Noted
@@ -31,7 +31,7 @@ def told(folder, names=("credit", "credit"), **keys):
         for guest, name in zip(GUESTS, names, strict=True):
             spending._jobs[guest] = replace(accounts.SUMS, job=guest, guest=guest, dataset=name)
             envelope = Envelope(job=guest, receiver=guest, payload_sha256=os.urandom(32))
-            about = About(charges=(accounts.sums(EACH),))
+            about = DisclosureInfo(charges=(accounts.sums(EACH),))
             with suppress(PolicyError), account.changes() as sql:
                 spending.charge([Noted(envelope, envelope, about)], sql)
                 got += EACH

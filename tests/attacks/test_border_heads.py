@@ -7,7 +7,7 @@ has sent something since was there.
 import pytest
 
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.ledger.signed_heads import Heads
+from fedboost.runtime.ledger.signed_heads import SignedHeads
 from tests.unit.runtime.ledger.test_signed_heads import BANK, TELCO, Town
 
 
@@ -38,7 +38,7 @@ def test_the_head_of_who_is_there_is_not_kept_back(tmp_path, whose):
 
 
 def test_the_head_of_who_is_there_is_kept_back_where_any_may_be_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(Heads, "_has_stated", lambda *_: False)
+    monkeypatch.setattr(SignedHeads, "_has_stated", lambda *_: False)
     for whose in (BANK, TELCO):
         folder = tmp_path / whose
         folder.mkdir()

@@ -18,7 +18,7 @@ from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import host as training
 from fedboost.protocols.predict import host as predicting
 from fedboost.runtime.config.policy import Policy, PredictPolicy
-from tests.support.federated import GUEST, HOSTS, Pad, frame_of, seats_for
+from tests.support.federated import GUEST, HOSTS, Pad, contexts_for, frame_of
 
 TELCO = HOSTS[0]
 ROWS, BUCKETS, EPSILON = 400, 8, 2.0
@@ -32,13 +32,13 @@ def host_seat(rows, protocol="federboost-vertical", params=None, **more):
     frame = frame_of([IDS[row] for row in rows], VALUES[list(rows)])
     frames = {GUEST: frame_of([b"x"], np.zeros((1, 1), np.float32)), TELCO: frame}
     own = {"epsilon": EPSILON, "buckets": BUCKETS, "n_estimators": 16}
-    return replace(seats_for(protocol, frames, own if params is None else params)[TELCO], **more)
+    return replace(contexts_for(protocol, frames, own if params is None else params)[TELCO], **more)
 
 
-def told(seat):
+def told(context):
     """The buckets that a host tells, uint8 (rows, columns)."""
-    message: Any = training.send_buckets(training.begin(seat)).send
-    return buckets.read(message, len(seat.frame.ids), TELCO).ids
+    message: Any = training.send_buckets(training.begin(context)).send
+    return buckets.read(message, len(context.frame.ids), TELCO).ids
 
 
 # Another attempt with other rows
@@ -83,23 +83,23 @@ def test_attempts_with_other_rows_tell_more_where_cut_points_are_drawn_anew():
 
 
 def test_an_id_meets_the_same_noise_in_any_order_and_subset():
-    seat = host_seat(range(ROWS))
-    whole = told(seat)
+    context = host_seat(range(ROWS))
+    whole = told(context)
     for rows in (range(ROWS)[::-1], range(0, ROWS, 3), (17,)):
-        again = told(host_seat(rows, notebook=seat.notebook))
+        again = told(host_seat(rows, notebook=context.notebook))
         assert again.tolist() == whole[list(rows)].tolist()
 
 
 def test_other_jobs_cuts_columns_and_epsilons_meet_other_noise():
-    seat = host_seat(range(ROWS))
-    own = training.begin(seat).telling
+    context = host_seat(range(ROWS))
+    own = training.begin(context).telling
     others = [
-        replace(own, job="job-2", mark=telling.mark_of(seat.lasting_secrets("job-2"))),
+        replace(own, job="job-2", mark=telling.mark_of(context.lasting_secrets("job-2"))),
         replace(own, columns=("c1", "c0")),
         replace(own, epsilon=2.0000001),
         replace(own, binning=replace(own.binning, cuts=tuple(c + 1 for c in own.binning.cuts))),
     ]
-    moved = [one.buckets(VALUES, IDS, seat.lasting_secrets) != TRUTH for one in (own, *others)]
+    moved = [one.buckets(VALUES, IDS, context.lasting_secrets) != TRUTH for one in (own, *others)]
     for other in moved[1:]:
         assert abs((moved[0] == other).mean() - 0.5) < 0.06  # each moves nearly half of all values
 
@@ -131,9 +131,9 @@ def trained(rows, nodes):
     return buckets.read(message, len(rows), TELCO).ids, training.finish(me)
 
 
-def asked(seat, nodes, rows):
+def asked(context, nodes, rows):
     """Where all these rows go at all these nodes, bool (nodes, rows)."""
-    me = predicting.begin(seat)
+    me = predicting.begin(context)
     message = Questions(
         trees=wire.pack(np.array([tree for tree, *_ in nodes], np.int32)),
         nodes=wire.pack(np.array([node for _, node, *_ in nodes], np.int32)),
@@ -151,9 +151,9 @@ def predicting_seat(shard, rows, exact=()):
     return host_seat(rows, "predict", {"model": "job-1"}, **more)
 
 
-def read_back(seat):
+def read_back(context):
     """Every row's bucket, of how many cut points it lies right."""
-    right = asked(seat, EVERY_BUCKET, range(len(seat.frame.ids)))
+    right = asked(context, EVERY_BUCKET, range(len(context.frame.ids)))
     return right.reshape(2, BUCKETS - 1, -1).sum(axis=1).T
 
 
@@ -183,18 +183,18 @@ def test_a_model_of_the_guests_making_reads_every_bucket_where_the_owner_allows_
 
 def test_a_store_with_another_key_answers_nothing_with_noise_of_its_own():
     _, shard = trained(range(ROWS), EVERY_BUCKET)
-    seat = predicting_seat(shard, range(ROWS))
-    moved = replace(seat, lasting_secrets=seat.lasting_secrets("another store").child)
+    context = predicting_seat(shard, range(ROWS))
+    moved = replace(context, lasting_secrets=context.lasting_secrets("another store").child)
     with pytest.raises(ConfigError, match="the store has another key"):
         predicting.begin(moved)
 
 
 def test_ids_by_other_columns_do_not_draw_the_noise_anew():
     _, shard = trained(range(ROWS), EVERY_BUCKET)
-    seat = predicting_seat(shard, range(ROWS))
-    renamed = replace(seat.frame, ids=[b"x" + row for row in IDS], id_columns=("id", "x"))
+    context = predicting_seat(shard, range(ROWS))
+    renamed = replace(context.frame, ids=[b"x" + row for row in IDS], id_columns=("id", "x"))
     with pytest.raises(ConfigError, match="ids of other columns"):
-        predicting.begin(replace(seat, frame=renamed))
+        predicting.begin(replace(context, frame=renamed))
 
 
 # Nodes that a row does not reach
@@ -205,9 +205,9 @@ CHAIN = [(0, 0, 0, 3), (0, 1, 1, 2), (0, 2, 1, 5)]  # two columns, one below the
 def off_path():
     """Of rows that go right at the root: what the node on its left says of them."""
     _, shard = trained(range(ROWS), CHAIN)
-    seat = predicting_seat(shard, range(ROWS), exact=(GUEST,))
-    right = np.flatnonzero(asked(seat, CHAIN[:1], range(ROWS))[0])
-    return right, asked(seat, CHAIN[1:2], right)[0]
+    context = predicting_seat(shard, range(ROWS), exact=(GUEST,))
+    right = np.flatnonzero(asked(context, CHAIN[:1], range(ROWS))[0])
+    return right, asked(context, CHAIN[1:2], right)[0]
 
 
 def test_a_host_answers_only_where_its_own_splits_let_a_row_come():
@@ -215,11 +215,11 @@ def test_a_host_answers_only_where_its_own_splits_let_a_row_come():
     with pytest.raises(PeerError, match="nodes that they do not reach"):
         off_path()
     _, shard = trained(range(ROWS), CHAIN)
-    seat = predicting_seat(shard, range(ROWS), exact=(GUEST,))
-    right = asked(seat, CHAIN[:1], range(ROWS))[0]
+    context = predicting_seat(shard, range(ROWS), exact=(GUEST,))
+    right = asked(context, CHAIN[:1], range(ROWS))[0]
     for node, there in ((CHAIN[1], ~right), (CHAIN[2], right)):
         rows = np.flatnonzero(there)
-        assert asked(seat, [node], rows)[0].tolist() == (TRUTH[rows, 1] > node[3]).tolist()
+        assert asked(context, [node], rows)[0].tolist() == (TRUTH[rows, 1] > node[3]).tolist()
 
 
 def test_a_host_answers_for_any_row_where_paths_are_not_checked(monkeypatch):

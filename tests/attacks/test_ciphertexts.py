@@ -7,7 +7,7 @@ from gmpy2 import mpz
 
 from fedboost.crypto.fixed_base import PrimePowers
 from fedboost.crypto.modular import BlinderPool, ModularPublic
-from fedboost.crypto.modular_kernels import numbers, octets
+from fedboost.crypto.modular_kernels import as_bytes, numbers
 from fedboost.crypto.moduli import small_primes
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey
@@ -49,7 +49,7 @@ def test_equal_gradients_show_the_labels_where_encryption_is_not_fresh(monkeypat
 def ones(_, count):
     """Blinding factors that blind nothing."""
     width = short_keys("paillier")[1].width
-    return octets([mpz(1)] * count, width)
+    return as_bytes([mpz(1)] * count, width)
 
 
 def rows_by_small_primes():
@@ -61,7 +61,7 @@ def rows_by_small_primes():
     n, phi = PRIMES.n, (PRIMES.p - 1) * (PRIMES.q - 1)
     layout = GhLayout(8, ROWS, host.plaintext_bits, compress=False)
     primes = [int(p) for p in small_primes()[1 : ROWS + 1]]
-    rows = single(octets([gmpy2.powmod(p, n, n * n) for p in primes], host.width))
+    rows = single(as_bytes([gmpy2.powmod(p, n, n * n) for p in primes], host.width))
     members = np.flatnonzero(np.random.default_rng().random(ROWS) < 0.5)
     sums = host.segment_sum(rows, members, np.zeros((len(members), 1), np.int32), 1)
     released = host.release(sums, layout, host.blinders()).to_bytes()
@@ -94,7 +94,7 @@ def rows_by_a_void_key(p, q):
     host = ModularPublic(PaillierKey(n), Serial())
     layout = GhLayout(8, ROWS, host.plaintext_bits, compress=False)
     primes = [int(prime) for prime in small_primes()[1 : ROWS + 1]]
-    rows = single(octets([mpz(prime) for prime in primes], host.width))
+    rows = single(as_bytes([mpz(prime) for prime in primes], host.width))
     host.check(rows)
     members = np.flatnonzero(np.random.default_rng().random(ROWS) < 0.5)
     sums = host.segment_sum(rows, members, np.zeros((len(members), 1), np.int32), 1)
@@ -132,7 +132,7 @@ def bits_read(value_bits, rows=100):
     private, _ = short_keys("paillier")
     layout = GhLayout(value_bits, rows, host.plaintext_bits, compress=False)
     secret = private._secret
-    marked = single(octets(secret.encrypt([1 << i for i in range(rows)]), host.width))
+    marked = single(as_bytes(secret.encrypt([1 << i for i in range(rows)]), host.width))
     right = np.zeros(rows)
     blinders, draw = host.blinders(), np.random.default_rng(3)
     for _ in range(TRIALS):

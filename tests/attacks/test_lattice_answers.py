@@ -40,8 +40,8 @@ def test_rows_are_solved_for_between_two_answers_of_one_zero_encryption(monkeypa
     drawn = answers._drawn
 
     def shared(secrets, count, each, use):
-        octets = drawn(secrets, count, each, use)
-        return np.repeat(octets[:1], count, axis=0) if use in ("v", "e1") else octets
+        data = drawn(secrets, count, each, use)
+        return np.repeat(data[:1], count, axis=0) if use in ("v", "e1") else data
 
     monkeypatch.setattr(answers, "_drawn", shared)
     read, truth = rows_between_two_answers()

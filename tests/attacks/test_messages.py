@@ -55,7 +55,7 @@ def test_gradients_of_another_job_are_refused():
 
 def test_gradients_of_another_job_are_worked_with_where_envelopes_say_nothing(monkeypatch):
     monkeypatch.setattr(Terms, "__eq__", lambda *_: True)
-    assert now(replayed()).grove.trees
+    assert now(replayed()).tree_batch.trees
 
 
 # Two messages in one place

@@ -24,9 +24,9 @@ ATTEMPTS = 121
 # Noise drawn again in every attempt
 
 
-def told(seat):
+def told(context):
     """What the host tells, uint8 (rows, columns)."""
-    message = host_steps.send_buckets(host_steps.begin(seat)).send
+    message = host_steps.send_buckets(host_steps.begin(context)).send
     assert isinstance(message, BucketIds)
     return buckets.read(message, ROWS, TELCO).ids
 
@@ -37,12 +37,12 @@ def shares_right(draws_again):
     `draws_again`: whether noise comes from the attempt's secret instead of the store's.
     """
     job = open_job({"epsilon": 1.0, "n_estimators": 1, "buckets": 8}, (1, 3), ROWS, missing=0.0)
-    quiet = room_of(replace(job, params={**job.params, "epsilon": None})).seats[TELCO]
-    truth, seat = told(quiet), room_of(job).seats[TELCO]
+    quiet = room_of(replace(job, params={**job.params, "epsilon": None})).contexts[TELCO]
+    truth, context = told(quiet), room_of(job).contexts[TELCO]
     heard = np.zeros((*truth.shape, 8), np.int64)
     for attempt in range(ATTEMPTS):
         own = Secrets(attempt.to_bytes(32, "big"))
-        later = replace(seat, secrets=own)
+        later = replace(context, secrets=own)
         anew = replace(later, lasting_secrets=own.child, notebook=Pad())
         ids = told(anew if draws_again else later)
         heard[(*np.indices(truth.shape), ids)] += 1

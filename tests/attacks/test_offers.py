@@ -25,7 +25,7 @@ def neighbours_read(heard):
     """
     job = made({"n_estimators": 1}, (1, COLUMNS), 600, missing=0.0)
     room = now(job.room().until("divide_rows"))
-    offer = room.state(HOST).grove.offered[0]
+    offer = room.state(HOST).tree_batch.offered[0]
     listed, order = offer.listed, offer.order
     place = {(int(listed.column[i]), int(listed.bin[i])): i for i in range(len(order))}
     by_column = sorted(place)

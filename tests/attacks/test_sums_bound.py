@@ -50,12 +50,14 @@ async def opened_apart(target):
     first = await room_of(frames).until("sum_histograms")
     kept = await first.sessions[target].snapshot()
     again = with_seed(room_of(frames), b"again")
-    seats = {name: replace(one, context=b"\1" * 32) for name, one in again.seats.items()}
+    contexts = {
+        name: replace(one, attempt_digest=b"\1" * 32) for name, one in again.contexts.items()
+    }
     at = {LOOP: kept.facts[HISTORY]}
-    seats[target] = replace(seats[target], place=LOOP, kept=at)
+    contexts[target] = replace(contexts[target], place=LOOP, kept=at)
     for name in set(PARTIES) - {target}:
-        seats[name] = replace(seats[name], kept=at)
-    room = Room(again.protocol, seats)
+        contexts[name] = replace(contexts[name], kept=at)
+    room = Room(again.protocol, contexts)
     for name, session in room.sessions.items():
         await session.open(kept if name == target else None)
     await room.call("show_columns", "bank")
@@ -104,7 +106,7 @@ def test_contributors_at_different_places_do_not_add_up(target):
 @pytest.fixture
 def unlike(monkeypatch):
     """Contributors hear where the others stand, and go on wherever that is."""
-    guests = lambda seat, got: got[PARTIES[0]].tag_key if PARTIES[0] in got else b""  # noqa: E731
+    guests = lambda context, got: got[PARTIES[0]].tag_key if PARTIES[0] in got else b""  # noqa: E731
     monkeypatch.setattr(standing, "agreed", guests)
     monkeypatch.setattr(standing, "same", lambda *_: None)
 

@@ -134,12 +134,12 @@ def one_row_apart(seeds=range(8)):
     return alone, nodes
 
 
-def follow_alone(nodes, bins, places, true_sides, rule, n_cells):
+def follow_alone(nodes, bins, indices, true_sides, rule, n_cells):
     """Sends rows by their true bins and the few of a cell after its others, without decoys."""
     (values, by, right), least = true_sides, rule[0]
     for own, cells in zip(nodes, bins, strict=True):
-        for node in np.flatnonzero(places >= 0).tolist():
-            inside, at = np.flatnonzero(own == node), places[node]
+        for node in np.flatnonzero(indices >= 0).tolist():
+            inside, at = np.flatnonzero(own == node), indices[node]
             side = right[at, values[by[at], inside]]
             for cell in np.unique(cells[inside]):
                 rows, to = inside[cells[inside] == cell], side[cells[inside] == cell]

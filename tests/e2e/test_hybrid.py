@@ -17,8 +17,8 @@ TREES = 6
 def shares(pooled, folder):
     """The guest has 160 rows, the hosts most of these and 30 others, shared in part."""
     sources = world.shares(pooled, folder, list(PARTIES))
-    places = {"bank": (0, ROWS), "telco": (ALONE, 90), "shop": (60, 130)}
-    for party, (first, count) in places.items():
+    indices = {"bank": (0, ROWS), "telco": (ALONE, 90), "shop": (60, 130)}
+    for party, (first, count) in indices.items():
         table = pq.read_table(sources[party].path).slice(first, count)
         world.write(folder / f"{party}.parquet", table)
     return sources

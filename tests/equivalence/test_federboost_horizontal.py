@@ -176,8 +176,8 @@ def test_columns_stand_in_the_guests_order_whoever_has_them_how():
         values=np.asfortranarray(shop.values[:, order]),
         columns=tuple(shop.columns[place] for place in order),
     )
-    room.seats[HOSTS[1]] = replace(room.seats[HOSTS[1]], frame=frames[HOSTS[1]])
-    assert_pooled(job, type(room)(room.protocol, room.seats))
+    room.contexts[HOSTS[1]] = replace(room.contexts[HOSTS[1]], frame=frames[HOSTS[1]])
+    assert_pooled(job, type(room)(room.protocol, room.contexts))
 
 
 # Wherever the rows lie
@@ -209,8 +209,8 @@ def test_thirty_two_parties_come_to_the_pooled_model():
 
 def test_two_parties_come_to_the_pooled_model_where_their_policies_let_them():
     job = made(sizes=(120, 100))
-    seat = job.room().seats[GUEST]
-    limits = seat.limits.model_copy(update={"aggregation_parties_min": 2})
+    context = job.room().contexts[GUEST]
+    limits = context.limits.model_copy(update={"aggregation_parties_min": 2})
     assert_pooled(job, job.room(limits=limits))
 
 

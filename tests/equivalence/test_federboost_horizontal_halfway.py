@@ -37,18 +37,20 @@ def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(
     shape = {"weighted": True, "held": 0.3, "categories": 4, "own_rows_min": least}
     job = made({"n_estimators": 2, **params, **mode}, **shape)
     whole, expected = keeping(job.room())
-    places = [place for place in whole.kept if place < (0, 3) or place[0] == 1]
-    assert places[0] == LOOP, "the search is not kept"
-    assert len(places) >= 5, "hardly anything was kept inside the rounds"
-    for place in places:
+    indices = [place for place in whole.kept if place < (0, 3) or place[0] == 1]
+    assert indices[0] == LOOP, "the search is not kept"
+    assert len(indices) >= 5, "hardly anything was kept inside the rounds"
+    for place in indices:
 
         def seeded(room, seed, place=place):
             own = with_seed(room, seed)
-            seats = {
-                name: replace(seat, context=seed.ljust(32), notebook=whole.seats[name].notebook)
-                for name, seat in own.seats.items()
+            contexts = {
+                name: replace(
+                    context, attempt_digest=seed.ljust(32), notebook=whole.contexts[name].notebook
+                )
+                for name, context in own.contexts.items()
             }
-            return type(own)(own.protocol, seats, own.wait_s)
+            return type(own)(own.protocol, contexts, own.wait_s)
 
         room, found = carried_on(job.room, place, whole.kept[place], seeded)
         assert_same(found, expected)

@@ -208,12 +208,12 @@ def test_a_break_loses_nothing(tmp_path, monkeypatch, step, mode):
     expected = assert_pooled(job)
     done, left = getattr(training, step), [{"split_nodes": 8, "read_metrics": 3}.get(step, 1)]
 
-    def failing(me, *got):
-        if me.is_guest:
+    def failing(state, *got):
+        if state.is_guest:
             left[0] -= 1
             if left[0] == 0:
                 raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return done(me, *got)
+        return done(state, *got)
 
     monkeypatch.setattr(training, step, failing)
     sources, spec = {}, spec_of(job, AGGREGATOR)

@@ -123,11 +123,13 @@ def carried_on(job, rounds, layers):
             await first.call("add_up", GUEST)
             await first.call("split_nodes", *job.parties)
         fresh = with_seed(job.room(), b"again")
-        seats = {
-            name: replace(seat, context=b"\1" * 32, notebook=first.seats[name].notebook)
-            for name, seat in fresh.seats.items()
+        contexts = {
+            name: replace(
+                context, attempt_digest=b"\1" * 32, notebook=first.contexts[name].notebook
+            )
+            for name, context in fresh.contexts.items()
         }
-        room = CarriedOn(fresh.protocol, seats, done=rounds)
+        room = CarriedOn(fresh.protocol, contexts, done=rounds)
         await room.open(kept)
         await room.protocol.walk(room)
         return room, {party: await s.close() for party, s in room.sessions.items()}
@@ -163,7 +165,7 @@ def test_what_is_over_at_a_checkpoint_grows_no_further():
         first = await job.room().until("close_model")
         kept = {party: await s.snapshot() for party, s in first.sessions.items()}
         fresh = job.room()
-        room = CarriedOn(fresh.protocol, fresh.seats, done=3)
+        room = CarriedOn(fresh.protocol, fresh.contexts, done=3)
         await room.open(kept)
         await room.protocol.walk(room)
         return room, {party: await s.close() for party, s in room.sessions.items()}
@@ -222,11 +224,11 @@ def test_cut_points_stay_with_their_columns_wherever_these_stand_now():
     room = again.room(artefacts=told)
     order = [3, 1, 0, 2]
     for party in (GUEST, TELCO):
-        frame = room.seats[party].frame
+        frame = room.contexts[party].frame
         moved = replace(
             frame,
             values=np.asfortranarray(frame.values[:, order]),
             columns=tuple(frame.columns[place] for place in order),
         )
-        room.seats[party] = replace(room.seats[party], frame=moved)
-    assert_pooled(again, type(room)(room.protocol, room.seats))
+        room.contexts[party] = replace(room.contexts[party], frame=moved)
+    assert_pooled(again, type(room)(room.protocol, room.contexts))

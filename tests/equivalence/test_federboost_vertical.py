@@ -191,7 +191,7 @@ def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(monkeypatch, pa
         kept = {party: await s.snapshot() for party, s in first.sessions.items()}
         await first.call("grow_trees", GUEST)
         fresh = room_of(job)
-        room = CarriedOn(fresh.protocol, fresh.seats, done=batches)
+        room = CarriedOn(fresh.protocol, fresh.contexts, done=batches)
         await room.open(kept)
         await room.protocol.walk(room)
         return room, {party: await s.close() for party, s in room.sessions.items()}
@@ -276,7 +276,7 @@ def test_a_disclosure_trains_again_to_what_a_fresh_job_would():
     found = now(room.walk())
     assert {posted.envelope.sender for posted in room.posted} == {GUEST}
     other = replace(job, params={**job.params, **more})
-    assert_same(other, twin(other), Room(room.protocol, room.seats))
+    assert_same(other, twin(other), Room(room.protocol, room.contexts))
     expected = now(room_of(other).walk())
     for party, shard in expected.items():
         assert found[party].disclosure is None

@@ -108,8 +108,8 @@ def test_columns_stand_in_the_guests_order_whoever_has_them_how():
         values=np.asfortranarray(frames[TELCO].values[:, order]),
         columns=tuple(frames[TELCO].columns[place] for place in order),
     )
-    room.seats[TELCO] = replace(room.seats[TELCO], frame=turned)
-    assert_pooled(job, type(room)(room.protocol, room.seats))
+    room.contexts[TELCO] = replace(room.contexts[TELCO], frame=turned)
+    assert_pooled(job, type(room)(room.protocol, room.contexts))
 
 
 def test_sparse_columns_need_not_be_as_many_with_everybody():
@@ -118,8 +118,8 @@ def test_sparse_columns_need_not_be_as_many_with_everybody():
     job.values[job.spans[TELCO], 9:] = 0.0
     room, frame = job.room(), job.frames()[TELCO]
     shorter = replace(frame, values=frame.values[:, :9], columns=frame.columns[:9])
-    room.seats[TELCO] = replace(room.seats[TELCO], frame=shorter)
-    assert_pooled(job, type(room)(room.protocol, room.seats))
+    room.contexts[TELCO] = replace(room.contexts[TELCO], frame=shorter)
+    assert_pooled(job, type(room)(room.protocol, room.contexts))
 
 
 # Wherever the rows lie
@@ -203,18 +203,18 @@ def test_a_million_sparse_columns_cost_as_much_as_a_hundred(columns):
     spent = []
     for width in (100, columns):
         room = rows.room()
-        for party, seat in room.seats.items():
-            frame = seat.frame
+        for party, context in room.contexts.items():
+            frame = context.frame
             if frame is not None:
-                places = np.linspace(0, width - 1, 100).astype(np.int64)
+                indices = np.linspace(0, width - 1, 100).astype(np.int64)
                 own = frame.values.tocoo()
-                entries = (own.data, (own.coords[0], places[own.coords[1]]))
+                entries = (own.data, (own.coords[0], indices[own.coords[1]]))
                 values = csc_array(entries, shape=(frame.values.shape[0], width))
                 names = tuple(f"f{i}" for i in range(width))
-                room.seats[party] = replace(
-                    seat, frame=replace(frame, values=values, columns=names)
+                room.contexts[party] = replace(
+                    context, frame=replace(frame, values=values, columns=names)
                 )
-        room = type(room)(room.protocol, room.seats)
+        room = type(room)(room.protocol, room.contexts)
         left = now(room.walk())
         spent.append(uplink(room, TELCO))
         assert left[GUEST].facts["columns"] == []

@@ -46,11 +46,13 @@ def carried_on(job, rounds):
         first = await job.room().until("sum_system", rounds + 1)
         kept = {party: await s.snapshot() for party, s in first.sessions.items()}
         fresh = with_seed(job.room(), b"again")
-        seats = {
-            name: replace(seat, context=b"\1" * 32, notebook=first.seats[name].notebook)
-            for name, seat in fresh.seats.items()
+        contexts = {
+            name: replace(
+                context, attempt_digest=b"\1" * 32, notebook=first.contexts[name].notebook
+            )
+            for name, context in fresh.contexts.items()
         }
-        room = CarriedOn(fresh.protocol, seats, done=rounds)
+        room = CarriedOn(fresh.protocol, contexts, done=rounds)
         await room.open(kept)
         await room.protocol.walk(room)
         return room, {party: await s.close() for party, s in room.sessions.items()}
@@ -86,7 +88,7 @@ def test_what_is_over_at_a_checkpoint_goes_on_no_further(params):
         first = await job.room().until("close_model")
         kept = {party: await s.snapshot() for party, s in first.sessions.items()}
         fresh = job.room()
-        room = CarriedOn(fresh.protocol, fresh.seats, done=0)
+        room = CarriedOn(fresh.protocol, fresh.contexts, done=0)
         await room.open(kept)
         await room.protocol.walk(room)
         return room, {party: await s.close() for party, s in room.sessions.items()}

@@ -93,7 +93,7 @@ def test_leaves_and_covers_come_from_the_rows_and_not_from_noisy_sums():
     room = noisy({"n_estimators": 1, "host_noise": 4.0}).room()
     now(room.until("close_trees"))
     guest = room.state(GUEST)
-    [tree] = guest.growing.grove.trees
+    [tree] = guest.growing.tree_batch.trees
     values = tree.leaves()
     assert len(tree.won) > 1
     for node, value in values.items():
@@ -123,11 +123,11 @@ def test_hybridtree_has_noise_in_every_sum_of_its_hosts(params, how, monkeypatch
 
 def test_a_sparse_table_has_noise_in_every_sum(monkeypatch):
     room = noisy({}, {"zero": 0.7}).room()
-    host = room.seats[HOSTS[0]]
+    host = room.contexts[HOSTS[0]]
     assert host.frame is not None
     frame = replace(host.frame, values=csc_array(host.frame.values))
-    seats = {**room.seats, HOSTS[0]: replace(host, frame=frame)}
-    watched = Watched.of(Room(room.protocol, seats), monkeypatch)
+    contexts = {**room.contexts, HOSTS[0]: replace(host, frame=frame)}
+    watched = Watched.of(Room(room.protocol, contexts), monkeypatch)
     room = watched.room
     now(room.walk())
     assert (watched.noise != 0).mean() > 0.99
@@ -162,12 +162,12 @@ def tree_before_division(sigma):
     room = made({"host_noise": sigma, "mode": "layered"}, (2, 3), 90).room()
     now(room.until("divide_rows"))
     guest = room.state(GUEST)
-    [tree] = guest.growing.grove.trees
+    [tree] = guest.growing.tree_batch.trees
     assert 0 in tree.won
     divisions = {0: np.arange(90) % 2 == 0}
     rows = tree.growth.everyone.rows(0)
     left = rows[~divisions[0]]
-    sums = tree.gh[left[~room.seats[GUEST].validation[left]]].sum(axis=0)
+    sums = tree.gh[left[~room.contexts[GUEST].validation[left]]].sum(axis=0)
     return tree, divisions, sums, NoiseScale.of(room.params, guest.rules.fixed.bits).most
 
 
@@ -211,8 +211,8 @@ def test_a_host_that_swaps_left_and_right_is_refused_with_noise_as_without(sigma
     job = made({"host_noise": sigma, "mode": "layered", "n_estimators": 1}, (2, 3), 304, held=0.0)
 
     def swap(division):
-        octets = np.frombuffer(division.goes_right.data, np.uint8)
-        division.goes_right.data = (~octets).tobytes()
+        data = np.frombuffer(division.goes_right.data, np.uint8)
+        division.goes_right.data = (~data).tobytes()
 
     room = job.room()
     room.alter = changing("RowDivisions", swap)
@@ -224,7 +224,7 @@ def test_sums_may_be_beyond_their_rows_by_the_noise_and_no_more():
     room = noisy({}).room()
     now(room.until("choose_splits"))
     guest = room.state(GUEST)
-    [tree] = guest.growing.grove.trees
+    [tree] = guest.growing.tree_batch.trees
     assert isinstance(tree, GuestTree)
     most = NoiseScale.of(room.params, guest.rules.fixed.bits).most
     rows = tree.growth.training.rows(0)

@@ -31,9 +31,9 @@ def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(
     job = made(said, weighted=True, categories=5, least=least, rows=150)
     whole, expected = keeping(job.room())
     noted = for_an_audit(hybridtree_host, whole)
-    places = [place for place in whole.kept if place[0] == 1]
-    assert len(places) >= 2, "hardly anything was kept inside the second round"
-    for place in places:
+    indices = [place for place in whole.kept if place[0] == 1]
+    assert len(indices) >= 2, "hardly anything was kept inside the second round"
+    for place in indices:
         room, found = carried_on(job.room, place, whole.kept[place])
         assert_same(found, expected)
         assert room.state(GUEST).margin.tobytes() == whole.state(GUEST).margin.tobytes()

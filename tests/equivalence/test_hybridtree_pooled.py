@@ -183,9 +183,9 @@ def test_another_attempt_has_the_same_numbers_and_another_job_others():
     job = made({}, rows=160)
     twin, known = twin_of(job), []
     rooms = [job.room(), with_seed(job.room(), b"attempt"), job.room()]
-    rooms[2].seats = {
-        name: replace(seat, job_secrets=seat.job_secrets.child("other"))
-        for name, seat in rooms[2].seats.items()
+    rooms[2].contexts = {
+        name: replace(context, job_secrets=context.job_secrets.child("other"))
+        for name, context in rooms[2].contexts.items()
     }
     for room in rooms:
         room.__post_init__()  # sessions with these seats

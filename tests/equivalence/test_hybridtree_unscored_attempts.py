@@ -105,11 +105,11 @@ def test_a_whole_job_that_paused_goes_on_behind_its_last_round(tmp_path, monkeyp
     closed = []
     close_round = training.close_round
 
-    def failing(me):
-        closed.append(me.trees_closed)
+    def failing(state):
+        closed.append(state.trees_closed)
         if len(closed) == 3:
             raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_round(me)
+        return close_round(state)
 
     monkeypatch.setattr(training, "close_round", failing)
     sources = {}

@@ -15,7 +15,7 @@ from fedboost.data.holdout import canonical_order
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
-from fedboost.flow import Keeps
+from fedboost.flow import CheckpointPolicy
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.model.hybrid import first_number
@@ -43,7 +43,9 @@ class CarriedOn(Room):
 
     done: int = 0
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+    def rounds(
+        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
+    ) -> Iterator[int]:
         """The rest of the outermost rounds; all of the others."""
         first = self.done if name == training.LOOP else 0
         return (index for index in super().rounds(name, most) if index >= first)
@@ -73,7 +75,7 @@ async def interrupted(job, rounds):
 async def carried_on(job, kept, rounds, seed=b""):
     """The shards, and the guest, of the rounds that were left, at another attempt if seeded."""
     fresh = with_seed(job.room(), seed) if seed else job.room()
-    room = CarriedOn(fresh.protocol, fresh.seats, done=rounds)
+    room = CarriedOn(fresh.protocol, fresh.contexts, done=rounds)
     await room.open(kept)
     await room.protocol.walk(room)
     guest = room.state(GUEST)
@@ -219,11 +221,11 @@ def test_a_break_amid_a_round_loses_nothing(tmp_path, monkeypatch, params):
     job = made({**params, "n_estimators": 3}, (2, 2, 2), weighted=True)
     per_round, closed, close_tree = job.own.trees_per_round, [], training.close_tree
 
-    def failing(me):
-        closed.append(me.trees_closed)
+    def failing(state):
+        closed.append(state.trees_closed)
         if len(closed) == per_round + 1:  # the first tree of the second round
             raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_tree(me)
+        return close_tree(state)
 
     monkeypatch.setattr(training, "close_tree", failing)
     spec, sources = spec_of(job), {}

@@ -14,7 +14,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
-from fedboost.flow import Seat
+from fedboost.flow import StageContext
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.protocols.hybridtree import guest as hybrid_guest
@@ -72,17 +72,17 @@ def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, resumed
     job, rounds, seed = make({"n_estimators": 4, **params}, rows=90), 2, b"another attempt"
 
     first, fresh = under(job, scheme).room(), with_seed(under(job, scheme).room(), seed)
-    second = resumed(fresh.protocol, fresh.seats, done=rounds)
+    second = resumed(fresh.protocol, fresh.contexts, done=rounds)
 
     async def both():
         return await ended(second, await broken_off(first, rounds))
 
     found = now(both())
-    assert first.seats[GUEST].secrets != second.seats[GUEST].secrets
+    assert first.contexts[GUEST].secrets != second.contexts[GUEST].secrets
     assert second.state(GUEST).nonces != first.state(GUEST).nonces
 
     whole = job.room()
-    with plain_as(scheme, whole.seats[GUEST].job_secrets):  # never interrupted
+    with plain_as(scheme, whole.contexts[GUEST].job_secrets):  # never interrupted
         assert_same_shards(found, now(whole.walk()))
 
 
@@ -110,27 +110,27 @@ def test_a_job_that_continues_a_model_is_the_plain_one(params):
 
 def noting(monkeypatch, module):
     """What the guest of a stage had: its seats, one an attempt, and its last margins."""
-    noted = SimpleNamespace(seats=list[Seat](), guest=None)
+    noted = SimpleNamespace(contexts=list[StageContext](), guest=None)
     begin, finish = module.begin, module.finish
 
-    def begun(seat):
-        noted.seats.append(seat)
-        return begin(seat)
+    def begun(context):
+        noted.contexts.append(context)
+        return begin(context)
 
-    def finished(me):
-        noted.guest = me
-        return finish(me)
+    def finished(state):
+        noted.guest = state
+        return finish(state)
 
     monkeypatch.setattr(module, "begin", begun)
     monkeypatch.setattr(module, "finish", finished)
     return noted
 
 
-def plain_room(job, seat):
+def plain_room(job, context):
     """The same job unencrypted, its guest with the secrets that it had at this seat."""
     room = job.room()
-    own = replace(room.seats[GUEST], secrets=seat.secrets, job_secrets=seat.job_secrets)
-    return Room(room.protocol, {**room.seats, GUEST: own})
+    own = replace(room.contexts[GUEST], secrets=context.secrets, job_secrets=context.job_secrets)
+    return Room(room.protocol, {**room.contexts, GUEST: own})
 
 
 def assert_same_trees(found, expected):
@@ -165,8 +165,8 @@ def test_a_whole_secureboost_job_is_the_plain_one_and_predicts_its_margins(tmp_p
     )
     assert done.state == "finished", done.error.lines()
     assert scored.state == "finished", scored.error.lines()
-    twin = plain_room(secureboost_jobs.in_canonical_order(job), noted.seats[0])
-    with plain_as(LATTICE, noted.seats[0].job_secrets):
+    twin = plain_room(secureboost_jobs.in_canonical_order(job), noted.contexts[0])
+    with plain_as(LATTICE, noted.contexts[0].job_secrets):
         expected = now(twin.walk())
     assert_same_trees(done.shards, expected)
     margin = twin.state(GUEST).margin
@@ -175,7 +175,7 @@ def test_a_whole_secureboost_job_is_the_plain_one_and_predicts_its_margins(tmp_p
     predictions = scored.predictions
     assert predictions is not None
     at = {row: k for k, row in enumerate(encode_ids([predictions["id"]], ["id"]))}
-    order = [at[row] for row in noted.seats[0].frame.ids]
+    order = [at[row] for row in noted.contexts[0].frame.ids]
     [name] = [name for name in predictions.column_names if name != "id"]
     found = predictions[name].to_numpy()[order]
     assert found.tobytes() == objectives.transform(job.own.objective, margin)[:, 0].tobytes()
@@ -196,8 +196,8 @@ def test_a_whole_hybridtree_job_is_the_plain_one(tmp_path, monkeypatch):
     spec = hybrid.spec_of(under(job, LATTICE))
     [done] = now(run_jobs(tmp_path / "job", hybrid.arrow_tables(job), [spec]))
     assert done.state == "finished", done.error.lines()
-    twin = plain_room(hybrid.in_canonical_order(job), noted.seats[0])
-    with plain_as(LATTICE, noted.seats[0].job_secrets):
+    twin = plain_room(hybrid.in_canonical_order(job), noted.contexts[0])
+    with plain_as(LATTICE, noted.contexts[0].job_secrets):
         expected = now(twin.walk())
     assert_same_trees(done.shards, expected)
     assert repr(done.result["metrics"]) == repr(twin.state(GUEST).history[-1])
@@ -209,11 +209,11 @@ def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_
     job = secureboost_jobs.made({"n_estimators": 3, "max_depth": 2}, (2, 2), weighted=True)
     noted, closed, close_trees = noting(monkeypatch, boost_guest), [], boost_guest.close_trees
 
-    def failing(me):
-        closed.append(me.trees_closed)
+    def failing(state):
+        closed.append(state.trees_closed)
         if len(closed) == 2:
             raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_trees(me)
+        return close_trees(state)
 
     monkeypatch.setattr(boost_guest, "close_trees", failing)
     spec, sources = boost.spec_of(under(job, LATTICE)), {}
@@ -240,7 +240,7 @@ def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_
     assert closed == [0, 1, 1, 2]
     nonces = [row.sha256 for row in ledgers[GUEST] if row.kind.endswith(".Nonce")]
     assert len(set(nonces)) == 2
-    first, second = noted.seats
+    first, second = noted.contexts
     assert first.secrets.seal() != second.secrets.seal()
     with plain_as(LATTICE, first.job_secrets):  # never interrupted
         expected = now(plain_room(secureboost_jobs.in_canonical_order(job), first).walk())
@@ -252,8 +252,10 @@ def test_more_threads_grow_the_same_trees():
     with ThreadWorkers(3) as workers:
         rooms = [job.room()]
         again = job.room()
-        seats = {party: replace(seat, workers=workers) for party, seat in again.seats.items()}
-        rooms.append(Room(again.protocol, seats))
+        contexts = {
+            party: replace(context, workers=workers) for party, context in again.contexts.items()
+        }
+        rooms.append(Room(again.protocol, contexts))
         one, several = [now(room.walk()) for room in rooms]
         assert workers.busy_seconds() > 0.0
     assert_same_shards(several, one)

@@ -131,12 +131,12 @@ def test_sparse_tables_grow_the_plain_trees(parties):
 
     def room(scheme):
         whole = under(job, scheme).room()
-        seats = dict(whole.seats)
+        contexts = dict(whole.contexts)
         for party in parties:
-            frame = seats[party].frame
+            frame = contexts[party].frame
             sparse = replace(frame, values=csc_array(frame.values))
-            seats[party] = replace(seats[party], frame=sparse)
-        return Room(whole.protocol, seats)
+            contexts[party] = replace(contexts[party], frame=sparse)
+        return Room(whole.protocol, contexts)
 
     assert_plain_twin(room(LATTICE), room("plain"))
 
@@ -210,8 +210,8 @@ def assert_same_arrays(found, expected):
             assert found[party].arrays[name].tobytes() == array.tobytes(), (party, name)
 
 
-def rows_added(monkeypatch, job, octets, kept=host_tree.KEPT_OCTETS_MAX):
-    """How many rows the hosts of a job add up, all nodes together, in groups of so many octets."""
+def rows_added(monkeypatch, job, data, kept=host_tree.KEPT_BYTES_MAX):
+    """How many rows the hosts of a job add up, all nodes together, in groups of so many bytes."""
     added: list[int] = []
     own = host_tree.HostTree._added_up
 
@@ -222,7 +222,7 @@ def rows_added(monkeypatch, job, octets, kept=host_tree.KEPT_OCTETS_MAX):
 
     with monkeypatch.context() as patch:
         patch.setattr(host_tree.HostTree, "_added_up", noted)
-        patch.setattr(host_tree, "CELLS_OCTETS_MAX", octets)
+        patch.setattr(host_tree, "CELLS_OCTETS_MAX", data)
         patch.setattr(host_tree, "KEPT_OCTETS_MAX", kept)
         now(job.room().walk())
     return sum(added)
@@ -242,7 +242,7 @@ def test_trees_that_grow_at_once_share_the_room_for_cells(monkeypatch):
 
     def noted(self, histograms, rows):
         keep(self, histograms, rows)
-        held.append((len(self._cells), self.octets(rows)))
+        held.append((len(self._cells), self.n_bytes(rows)))
 
     monkeypatch.setattr(host_tree.HostTree, "_keep", noted)
     monkeypatch.setattr(host_tree, "KEPT_OCTETS_MAX", 4 << 20)
@@ -343,23 +343,23 @@ def test_the_guest_rounds_at_random_and_without_bias():
     drawn = []
     for seed in (b"one", b"other"):
         room = under(job, LATTICE).room()
-        seats = {
-            party: replace(seat, job_secrets=seat.job_secrets.child(seed))
-            for party, seat in room.seats.items()
+        contexts = {
+            party: replace(context, job_secrets=context.job_secrets.child(seed))
+            for party, context in room.contexts.items()
         }
-        again = Room(room.protocol, seats)
+        again = Room(room.protocol, contexts)
         now(again.until("open_layer"))
         drawn.append(again.state(GUEST).round.gh)
     gaps = np.abs(drawn[0] - drawn[1])
     assert gaps.max() == 1
     assert isinstance(job, Job)
     twin = job.room()
-    with plain_as(LATTICE, twin.seats[GUEST].job_secrets):
+    with plain_as(LATTICE, twin.contexts[GUEST].job_secrets):
         now(twin.walk())
     guest = twin.state(GUEST)
     params = guest.params
     assert params.encryption.scheme == "plain"
-    fixed, train = guest.rules.fixed, guest.seat.parts["train"]
+    fixed, train = guest.rules.fixed, guest.context.parts["train"]
     g, h = guest.objective.gradients(
         np.tile(guest.base_margin, (len(job.y), 1))[train], guest.y[train], guest.weight[train]
     )

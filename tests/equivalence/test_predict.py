@@ -97,9 +97,9 @@ class Trained:
         with pytest.MonkeyPatch.context() as patch:
             finish = training.finish
 
-            def noting(me):
-                self.ids, self.margin = list(me.seat.frame.ids), me.margin.copy()
-                return finish(me)
+            def noting(state):
+                self.ids, self.margin = list(state.context.frame.ids), state.margin.copy()
+                return finish(state)
 
             patch.setattr(training, "finish", noting)
             done = run_job(folder, self.tables, spec)
@@ -223,11 +223,11 @@ def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_rows_o
     closed, used = [], []
     close_batch = predicting.close_batch
 
-    def failing(me):
-        closed.append(me.first)
+    def failing(state):
+        closed.append(state.first)
         if len(closed) == 3:
             raise UnreachableError("the guest's memory is gone", party="bank")
-        return close_batch(me)
+        return close_batch(state)
 
     monkeypatch.setattr(predicting, "close_batch", failing)
     spec = job_spec("predict", NAMES, params={"model": trained.model, "batch_rows": 200})

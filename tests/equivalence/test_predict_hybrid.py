@@ -216,7 +216,7 @@ def test_categories_are_read_by_their_names_and_new_ones_as_missing(split):
     shards = trained(job).shards
     room = job.scoring(shards, output_margin=True)
     host = HOSTS[0]
-    frame = room.seats[host].frame
+    frame = room.contexts[host].frame
     assert frame is not None
     texts = frame.categories["c0"]
     # The same table with another list of names, two of them unknown to the model.
@@ -224,8 +224,8 @@ def test_categories_are_read_by_their_names_and_new_ones_as_missing(split):
     codes = len(texts) - frame.values[:, 0]
     codes[:3] = [0, len(names) - 1, np.nan]
     renamed = replace(frame, values=np.asfortranarray(codes[:, None]), categories={"c0": names})
-    seats = {**room.seats, host: replace(room.seats[host], frame=renamed)}
-    found = now(type(room)(room.protocol, seats).walk())[GUEST].arrays["prediction"]
+    contexts = {**room.contexts, host: replace(room.contexts[host], frame=renamed)}
+    found = now(type(room)(room.protocol, contexts).walk())[GUEST].arrays["prediction"]
     gone = job.columns[host].copy()
     gone[:3] = np.nan
     expected = followed(replace(job, columns={**job.columns, host: gone}), shards)

@@ -33,9 +33,9 @@ def noting_margins(monkeypatch):
     noted: dict[bytes, np.ndarray] = {}
     finish = training.finish
 
-    def noting(me):
-        noted.update(zip(me.seat.frame.ids, me.margin.copy(), strict=True))
-        return finish(me)
+    def noting(state):
+        noted.update(zip(state.context.frame.ids, state.margin.copy(), strict=True))
+        return finish(state)
 
     monkeypatch.setattr(training, "finish", noting)
     return noted

@@ -72,7 +72,7 @@ def test_more_categories_than_bins_go_with_the_missing_ones():
     job = made({"max_bin": 4, "n_estimators": 4}, (1, 2), rows=300, categories=9, missing=0.0)
     done = assert_pooled(job)
     rare = [tree.missing_left[tree.left_bins.any(axis=1)] for (tree,) in done.trained.rounds]
-    assert any(places.any() for places in rare)
+    assert any(indices.any() for indices in rare)
     known = done.shards[GUEST].facts["categories"]["c0"]
     assert len(known) == 4
     codes = job.columns[GUEST][~job.out, -1]

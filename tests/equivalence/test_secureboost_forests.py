@@ -92,8 +92,8 @@ def test_a_host_draws_columns_of_its_own_for_every_tree():
     job = made({"forest": {"n_trees": 4, "colsample_bytree": 0.34}, "n_estimators": 1}, (1, 3))
     room = job.room()
     now(room.walk())
-    drawn = {tree._columns.tobytes() for tree in room.state(HOSTS[0]).grove.trees}
-    assert all(len(tree._columns) == 1 for tree in room.state(HOSTS[0]).grove.trees)
+    drawn = {tree._columns.tobytes() for tree in room.state(HOSTS[0]).tree_batch.trees}
+    assert all(len(tree._columns) == 1 for tree in room.state(HOSTS[0]).tree_batch.trees)
     assert len(drawn) > 1
 
 
@@ -103,7 +103,7 @@ def test_predictions_average_within_a_round(objective):
     job = made({**objective, **MOVING, "n_estimators": 4}, (2, 3, 2), rows=200)
     room = job.room()
     model = now(room.walk())
-    frames = {party: seat.frame for party, seat in job.room().seats.items()}
+    frames = {party: context.frame for party, context in job.room().contexts.items()}
     artefacts = {party: {MODEL: shard} for party, shard in model.items()}
     params = {"model": "job-1", "output_margin": True}
     done = now(room_for("predict", frames, params, artefacts=artefacts).walk())

@@ -42,10 +42,10 @@ def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(
     least = 1 if "host_noise" in params else 5
     job = made(said, (2, 2, 2), 80, weighted=True, held=0.3, categories=4, least=least)
     whole, expected = keeping(job.room())
-    places = inside(whole.kept, 1)
+    indices = inside(whole.kept, 1)
     noted = for_an_audit(secureboost_host, whole)
-    assert places, "nothing was kept inside the second round"
-    for place in places:
+    assert indices, "nothing was kept inside the second round"
+    for place in indices:
         room, found = carried_on(job.room, place, whole.kept[place])
         assert_same(found, expected)
         assert room.state(GUEST).margin.tobytes() == whole.state(GUEST).margin.tobytes()

@@ -31,13 +31,13 @@ def sparse(values):
 def rooms_of(job, parties):
     """A job's room, and the same with the tables of some parties sparse."""
     room = job.room()
-    seats = {}
-    for party, seat in job.room().seats.items():
-        frame = seat.frame
+    contexts = {}
+    for party, context in job.room().contexts.items():
+        frame = context.frame
         if party in parties:
             frame = replace(frame, values=sparse(frame.values))
-        seats[party] = replace(seat, frame=frame)
-    return room, Room(room.protocol, seats)
+        contexts[party] = replace(context, frame=frame)
+    return room, Room(room.protocol, contexts)
 
 
 def assert_same(job, parties):
@@ -127,8 +127,8 @@ def test_predictions_from_sparse_tables_are_the_dense_ones():
     found = []
     for as_read in (np.asfortranarray, sparse):
         frames = {
-            party: replace(seat.frame, values=as_read(seat.frame.values))
-            for party, seat in job.room().seats.items()
+            party: replace(context.frame, values=as_read(context.frame.values))
+            for party, context in job.room().contexts.items()
         }
         artefacts = {party: {MODEL: shard} for party, shard in model.items()}
         params = {"model": "job-1", "output_margin": True, "batch_rows": 64}

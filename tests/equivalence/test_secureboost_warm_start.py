@@ -19,7 +19,7 @@ FIRST, MORE = 4, 6  # rounds
 
 def scored(job, model):
     """The margins of a job's rows under a model: what its stage `predict` leaves by party."""
-    frames = {party: seat.frame for party, seat in job.room().seats.items()}
+    frames = {party: context.frame for party, context in job.room().contexts.items()}
     artefacts = {party: {MODEL: shard} for party, shard in model.items()}
     params = {"model": MODEL_ID, "output_margin": True}
     return now(room_for("predict", frames, params, artefacts=artefacts).walk())
@@ -30,8 +30,10 @@ def room_behind(job, model):
     margins = scored(job, model)
     room = job.room()
     left = {party: {MODEL: model[party], "predict": margins[party]} for party in model}
-    seats = {party: replace(seat, artefacts=left[party]) for party, seat in room.seats.items()}
-    return Room(room.protocol, seats)
+    contexts = {
+        party: replace(context, artefacts=left[party]) for party, context in room.contexts.items()
+    }
+    return Room(room.protocol, contexts)
 
 
 def with_params(job, **params):
@@ -203,8 +205,8 @@ def widened(job, seed=3):
     draw = np.random.default_rng(seed)
     fresh = made(job.params, tuple(job.widths.values()), 70, seed=seed)
     frames = {}
-    for party, seat in fresh.room().seats.items():
-        frame = seat.frame
+    for party, context in fresh.room().contexts.items():
+        frame = context.frame
         order = draw.permutation(len(frame.columns))
         extra = draw.normal(size=(frame.n_rows, 1)).astype(np.float32)
         values = np.asfortranarray(np.concatenate([extra, frame.values[:, order]], axis=1))
@@ -257,7 +259,7 @@ def test_a_continuation_that_was_interrupted_is_the_one_that_was_not(params):
         await broken.until("start_round", 3)
         kept = {p: await session.snapshot() for p, session in broken.sessions.items()}
         await broken.call("start_round", GUEST)
-        room = CarriedOn(fresh.protocol, fresh.seats, done=2)
+        room = CarriedOn(fresh.protocol, fresh.contexts, done=2)
         await room.open(kept)
         await room.protocol.walk(room)
         return {name: await s.close() for name, s in room.sessions.items()}, room.state(GUEST)
@@ -285,14 +287,14 @@ def test_a_table_with_other_categories_keeps_the_places_of_the_models():
     texts = [f"{HOSTS[0]} {k}" for k in range(5)]
     wider = tuple(sorted([*texts, "a", f"{HOSTS[0]} 2b", "z"]))
     place = np.array([wider.index(text) for text in texts] + [np.nan])
-    seat = fresh.seats[HOSTS[0]]
-    values = seat.frame.values.copy(order="F")
+    context = fresh.contexts[HOSTS[0]]
+    values = context.frame.values.copy(order="F")
     codes = values[:, -1]
     values[:, -1] = place[np.where(np.isnan(codes), 5, codes).astype(int)]
-    column = seat.frame.columns[-1]
-    frame = replace(seat.frame, values=values, categories={column: wider})
-    seats = {**fresh.seats, HOSTS[0]: replace(seat, frame=frame)}
-    found = now(Room(fresh.protocol, seats).walk())
+    column = context.frame.columns[-1]
+    frame = replace(context.frame, values=values, categories={column: wider})
+    contexts = {**fresh.contexts, HOSTS[0]: replace(context, frame=frame)}
+    found = now(Room(fresh.protocol, contexts).walk())
     for party, shard in expected.items():
         assert found[party].facts["categories"] == shard.facts["categories"]
         for name, array in shard.arrays.items():

@@ -16,7 +16,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
-from fedboost.flow import Keeps
+from fedboost.flow import CheckpointPolicy
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
@@ -59,7 +59,9 @@ class CarriedOn(Room):
 
     done: int = 0
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+    def rounds(
+        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
+    ) -> Iterator[int]:
         """The rest of the outermost rounds; all of the others."""
         first = self.done if name == plan.loop(self.params) else 0
         return (index for index in super().rounds(name, most) if index >= first)
@@ -86,7 +88,7 @@ async def snapshots(room, rounds):
 async def carried_on(job, kept, rounds):
     """The shards, and the guest, of the rounds that were left."""
     fresh = job.room()
-    room = CarriedOn(fresh.protocol, fresh.seats, done=rounds)
+    room = CarriedOn(fresh.protocol, fresh.contexts, done=rounds)
     await room.open(kept)
     await room.protocol.walk(room)
     guest = room.state(GUEST)
@@ -150,9 +152,9 @@ def trained_and_scored(folder, job):
     with pytest.MonkeyPatch.context() as patch:
         finish = training.finish
 
-        def noting(me):
-            noted.update(ids=list(me.seat.frame.ids), margin=me.margin.copy())
-            return finish(me)
+        def noting(state):
+            noted.update(ids=list(state.context.frame.ids), margin=state.margin.copy())
+            return finish(state)
 
         patch.setattr(training, "finish", noting)
         done, scored = now(
@@ -229,11 +231,11 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(
     job = made({**CLASSES, "mode": mode, "max_depth": 2}, (2, 2), weighted=True)
     closed, close_trees = [], training.close_trees
 
-    def failing(me):
-        closed.append(me.trees_closed)
+    def failing(state):
+        closed.append(state.trees_closed)
         if len(closed) == 5:  # the second of three classes, in the second round
             raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_trees(me)
+        return close_trees(state)
 
     monkeypatch.setattr(training, "close_trees", failing)
     spec, sources = spec_of(job), {}

@@ -158,12 +158,12 @@ CUTS = [*SMOKE, *(pytest.param(*cut, marks=pytest.mark.long) for cut in MORE)]
 def test_all_processes_die_at_once_and_the_model_is_the_same(
     tmp_path, monkeypatch, undisturbed, what, times, when
 ):
-    seats: list[tuple[str, str, int]] = []
-    seat = PartyJob.seat
+    contexts: list[tuple[str, str, int]] = []
+    context = PartyJob.context
 
     def seated(self, stage, *args, **named):
-        seats.append((self.signed.party, stage, self.attempt))
-        return seat(self, stage, *args, **named)
+        contexts.append((self.signed.party, stage, self.attempt))
+        return context(self, stage, *args, **named)
 
     monkeypatch.setattr(PartyJob, "seat", seated)
     cut = Cut(what, times, when, tmp_path)
@@ -186,7 +186,7 @@ def test_all_processes_die_at_once_and_the_model_is_the_same(
         assert found[party].arrays.keys() == shard.arrays.keys()
         for name, array in shard.arrays.items():
             np.testing.assert_array_equal(found[party].arrays[name], array, strict=True)
-    assert len(seats) == len(set(seats)), "two seats drew from the same secrets"
+    assert len(contexts) == len(set(contexts)), "two seats drew from the same secrets"
     grown = [e.round.progress.done for e in journal.events if e.WhichOneof("what") == "round"]
     assert len(grown) <= TREES + 1, "more than one tree was lost"
     layers = layers_grown(journal.events)

@@ -135,8 +135,8 @@ def _unseen(patched):
 
 
 def _any_point(patched):
-    def opened(me, points):
-        return taken_off(points, me.exponent)
+    def opened(state, points):
+        return taken_off(points, state.exponent)
 
     patched.setattr(align_host, "given_back", opened)
 
@@ -147,10 +147,10 @@ def _other_tables(patched, module, step):
         patched.setattr(lies, name, 1.0)
     real, calls = getattr(module, step), count()
 
-    def dies(me, *got):
+    def dies(state, *got):
         if next(calls) % 3:
-            raise UnreachableError("the guest's daemon died", party=me.seat.party)
-        return real(me, *got)
+            raise UnreachableError("the guest's daemon died", party=state.context.party)
+        return real(state, *got)
 
     patched.setattr(module, step, dies)
 
@@ -158,8 +158,8 @@ def _other_tables(patched, module, step):
 def _noise_by_place(patched):
     by_id = IdNoise.__init__
 
-    def by_place(me, secrets, ids):
-        by_id(me, secrets, (b"%d" % place for place, _ in enumerate(ids)))
+    def by_place(state, secrets, ids):
+        by_id(state, secrets, (b"%d" % place for place, _ in enumerate(ids)))
 
     _only("noise")(patched)
     _other_tables(patched, federboost_guest, "receive_buckets")

@@ -88,12 +88,12 @@ def ciphertexts(message):
 def ended(name, scheme, alter):
     """How a conversation of that name ends, with real keys."""
     honest = conversations.named(name)
-    seats = {}
-    for party, seat in honest.seats.items():
-        encryption = seat.params.encryption.model_copy(update={"scheme": scheme})
-        params = seat.params.model_copy(update={"encryption": encryption, "n_estimators": 1})
-        seats[party] = replace(seat, params=params)
-    room = Room(honest.protocol, seats, alter=alter)
+    contexts = {}
+    for party, context in honest.contexts.items():
+        encryption = context.params.encryption.model_copy(update={"scheme": scheme})
+        params = context.params.model_copy(update={"encryption": encryption, "n_estimators": 1})
+        contexts[party] = replace(context, params=params)
+    room = Room(honest.protocol, contexts, alter=alter)
     with pytest.raises(FedboostError) as refused:
         now(room.walk())
     return refused.value

@@ -139,31 +139,31 @@ KINDS = {
 # Faults of a disk
 
 
-def flipped(octets, draw):
+def flipped(data, draw):
     """One bit is another."""
-    place = draw.randrange(8 * len(octets))
-    spoilt = bytearray(octets)
+    place = draw.randrange(8 * len(data))
+    spoilt = bytearray(data)
     spoilt[place // 8] ^= 1 << (place % 8)
     return bytes(spoilt)
 
 
-def torn(octets, draw):
+def torn(data, draw):
     """The end was never written."""
-    return octets[: draw.randrange(len(octets))]
+    return data[: draw.randrange(len(data))]
 
 
-def unwritten(octets, draw):
+def unwritten(data, draw):
     """A block holds zeros, as after a power cut."""
-    start = draw.randrange(len(octets))
-    end = min(start + 512, len(octets))
-    return octets[:start] + bytes(end - start) + octets[end:]
+    start = draw.randrange(len(data))
+    end = min(start + 512, len(data))
+    return data[:start] + bytes(end - start) + data[end:]
 
 
-def stale(octets, draw):
+def stale(data, draw):
     """A block holds what another one should."""
-    size = min(512, len(octets) // 2)
-    one, other = draw.randrange(len(octets) - size + 1), draw.randrange(len(octets) - size + 1)
-    return octets[:one] + octets[other : other + size] + octets[one + size :]
+    size = min(512, len(data) // 2)
+    one, other = draw.randrange(len(data) - size + 1), draw.randrange(len(data) - size + 1)
+    return data[:one] + data[other : other + size] + data[one + size :]
 
 
 FAULTS = {"flipped": flipped, "torn": torn, "unwritten": unwritten, "stale": stale}
@@ -192,10 +192,10 @@ def spoil(sound, folder, fault, draw):
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
     path = draw.choice(sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size))
-    octets = path.read_bytes()
-    spoilt = FAULTS[fault](octets, draw)
+    data = path.read_bytes()
+    spoilt = FAULTS[fault](data, draw)
     path.write_bytes(spoilt)
-    return None if spoilt == octets else path
+    return None if spoilt == data else path
 
 
 @pytest.mark.parametrize("fault", FAULTS)

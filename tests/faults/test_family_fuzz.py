@@ -1,4 +1,4 @@
-"""Every decoder is fed octets that nearly are what it reads: a result, or one typed error.
+"""Every decoder is fed bytes that nearly are what it reads: a result, or one typed error.
 
 `make fuzz` does the same for minutes each, guided by coverage (`tests.faults.fuzz`).
 """
@@ -16,7 +16,7 @@ AT_EACH = settings(suppress_health_check=list(HealthCheck))
 
 
 def edits(sample: bytes) -> st.SearchStrategy[bytes]:
-    """A sample with a few octets changed, cut out, put in or told twice."""
+    """A sample with a few bytes changed, cut out, put in or told twice."""
     place = st.integers(0, max(len(sample) - 1, 0))
     edit = st.one_of(
         st.tuples(st.just("set"), place, st.binary(min_size=1, max_size=4)),
@@ -28,22 +28,22 @@ def edits(sample: bytes) -> st.SearchStrategy[bytes]:
     )
 
     def spoilt(changes: list[tuple[str, int, bytes]]) -> bytes:
-        octets = bytearray(sample)
-        for how, at, given_octets in changes:
-            size = len(given_octets)
+        data = bytearray(sample)
+        for how, at, given_bytes in changes:
+            size = len(given_bytes)
             if how == "set":
-                octets[at : at + size] = given_octets
-            elif how == "flip" and at < len(octets):
-                octets[at] ^= given_octets[0]
+                data[at : at + size] = given_bytes
+            elif how == "flip" and at < len(data):
+                data[at] ^= given_bytes[0]
             elif how == "insert":
-                octets[at:at] = given_octets
+                data[at:at] = given_bytes
             elif how == "cut":
-                del octets[at : at + size]
+                del data[at : at + size]
             elif how == "double":
-                octets[at:at] = octets[at : at + size]
+                data[at:at] = data[at : at + size]
             elif how == "end":
-                del octets[at:]
-        return bytes(octets)
+                del data[at:]
+        return bytes(data)
 
     return st.lists(edit, min_size=1, max_size=4).map(spoilt)
 

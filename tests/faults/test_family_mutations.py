@@ -41,7 +41,7 @@ WAIT_S = 5.0  # for a message that never comes; a test that waits so long has fa
 
 
 @dataclass(frozen=True)
-class Shown:
+class Visibility:
     """The fullest message of a kind in a conversation."""
 
     name: str
@@ -90,7 +90,7 @@ def shown(name):
         weight = len(posted.message.ListFields()), len(posted.payload)
         kind = posted.envelope.kind
         if kind not in found or weight > found[kind][0]:
-            found[kind] = weight, Shown(name, posted.envelope, posted.payload)
+            found[kind] = weight, Visibility(name, posted.envelope, posted.payload)
     return [one for _, one in found.values()]
 
 
@@ -170,7 +170,7 @@ def forgeries(envelope, payload):
 def at_the_border(name):
     """What came of every forgery in a conversation, and what everybody was left with."""
     honest = conversations.named(name)
-    room = Border(honest.protocol, honest.seats, WAIT_S).forge(shown(name))
+    room = Border(honest.protocol, honest.contexts, WAIT_S).forge(shown(name))
     left = now(room.walk())
     return room.outcomes, left
 
@@ -217,9 +217,9 @@ def tells(one, label):
         if done or place(envelope) != one.place:
             return envelope, payload
         sealed = dict(renumbered(envelope, payload)).get(label)
-        octets = mutations.lying(one.kind, label)(payload)
-        if octets is not None:
-            sealed = resealed(envelope, octets)
+        data = mutations.lying(one.kind, label)(payload)
+        if data is not None:
+            sealed = resealed(envelope, data)
         if sealed is None:
             return envelope, payload
         done.append(envelope)
@@ -284,7 +284,7 @@ def told(one, label):
     """The stage in which the lie is told."""
     alter, done = tells(one, label)
     honest = conversations.named(one.name)
-    room = Room(honest.protocol, honest.seats, WAIT_S, alter)
+    room = Room(honest.protocol, honest.contexts, WAIT_S, alter)
     try:
         left, error = now(room.walk()), None
     except FedboostError as refused:
@@ -307,7 +307,7 @@ def assert_refused(one, ended):
     assert absent or late or isinstance(error, REFUSALS), error
     step = error.where.get("step")  # None: the session itself has refused it
     assert step is None or ended.room.protocol.step(step), error.lines()
-    assert error.where.get("party") in ended.room.seats
+    assert error.where.get("party") in ended.room.contexts
     assert max(map(len, error.lines())) < 400
 
 
@@ -316,7 +316,7 @@ async def again(room):
     for session in room.sessions.values():
         with pytest.raises(FedboostError):
             await session.run_step(step_call(room))
-    return await Room(room.protocol, room.seats, WAIT_S).walk()
+    return await Room(room.protocol, room.contexts, WAIT_S).walk()
 
 
 def step_call(room):

@@ -42,7 +42,7 @@ def _signing(real: Callable[[Identity, bytes], bytes]) -> Callable[[Identity, by
 def replaced(next_job: Callable[[], int]) -> Iterator[None]:
     """Inside, what the system draws is a process's own sequence; `next_job` numbers jobs."""
 
-    def octets(count: int) -> bytes:
+    def n_bytes(count: int) -> bytes:
         process = PROCESS.get()
         if process is None:
             process = nobody
@@ -51,18 +51,18 @@ def replaced(next_job: Callable[[], int]) -> Iterator[None]:
         return hashlib.shake_256(named).digest(count)
 
     def bits(count: int) -> int:
-        return int.from_bytes(octets(-(-count // 8)), "big") >> (-count % 8)
+        return int.from_bytes(n_bytes(-(-count // 8)), "big") >> (-count % 8)
 
     def below(most: int) -> int:
-        return int.from_bytes(octets(most.bit_length() // 8 + 16), "big") % most
+        return int.from_bytes(n_bytes(most.bit_length() // 8 + 16), "big") % most
 
     nobody = Process("nobody")
     with (
         mock.patch.object(Vault, "seed", _seed_of_job),
         mock.patch.object(Identity, "sign", _signing(Identity.sign)),
-        mock.patch.object(os, "urandom", octets),
-        mock.patch.object(random, "_urandom", octets),  # of SystemRandom
-        mock.patch.object(secrets, "token_bytes", lambda n=32: octets(n)),
+        mock.patch.object(os, "urandom", n_bytes),
+        mock.patch.object(random, "_urandom", n_bytes),  # of SystemRandom
+        mock.patch.object(secrets, "token_bytes", lambda n=32: n_bytes(n)),
         mock.patch.object(secrets, "token_hex", lambda n=32: f"{next_job():0{2 * n}x}"),
         mock.patch.object(secrets, "randbits", bits),
         mock.patch.object(secrets, "randbelow", below),

@@ -212,13 +212,13 @@ class Adversary(Schedule):
 
     def patches(self, patched: pytest.MonkeyPatch) -> None:
         """A larger job than the host has signed, walked by coordinator and guest."""
-        rounds, seat = StageWalk.rounds, PartyJob.seat
+        rounds, context = StageWalk.rounds, PartyJob.context
 
         def more(walk: StageWalk, name: str, most: int, **keeps: Any) -> Any:
             return rounds(walk, name, most + (0 if self._is_calm else self._larger), **keeps)
 
         def larger(job: PartyJob, *given: Any, **named: Any) -> Any:
-            own = seat(job, *given, **named)
+            own = context(job, *given, **named)
             if job.signed.party == HOST or self._is_calm or not self._larger:
                 return own
             known = [name for name in LARGER if hasattr(own.params, name)]

@@ -22,7 +22,7 @@ from fedboost.aggregation.statistic import Statistic
 from fedboost.aggregation.sums import Aggregation
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
-from fedboost.flow import AGGREGATOR, GUEST, HOST, START, Seat, Table
+from fedboost.flow import AGGREGATOR, GUEST, HOST, START, StageContext, Table
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol.aggregation_pb2 import Masked, RevealedShares, Total
 from fedboost.runtime.config.policy import Policy
@@ -43,9 +43,9 @@ def names(count: int) -> tuple[str, ...]:
     return tuple(f"p{i:02d}" for i in range(count))
 
 
-def seats(
+def contexts(
     count: int, *, attempt: int = 1, pads: Mapping[str, Pad] | None = None, **settings: Any
-) -> dict[str, Seat]:
+) -> dict[str, StageContext]:
     """Seats of contributors and of an aggregator apart, the same in every run.
 
     `least` is what every policy asks for; the other settings are the job's.
@@ -54,7 +54,7 @@ def seats(
     parties = names(count)
     table = Table(parties[0], parties[1:], ADDER)
     return {
-        name: Seat(
+        name: StageContext(
             party=name,
             role={ADDER: AGGREGATOR, parties[0]: GUEST}.get(name, HOST),
             table=table,
@@ -68,7 +68,7 @@ def seats(
             origin=hashlib.sha256(b"job-1").digest(),
             place=START,
             kept={},
-            context=hashlib.sha256(b"attempt %d" % attempt).digest(),
+            attempt_digest=hashlib.sha256(b"attempt %d" % attempt).digest(),
             signer=Hand(name),
             notebook=(pads or {}).get(name, Pad()),
             workers=Serial(),
@@ -207,9 +207,9 @@ class Circle:
 
 def circle(count: int, **settings: Any) -> Circle:
     """Contributors who have said nothing yet."""
-    own = seats(count, **settings)
+    own = contexts(count, **settings)
     adder = aggregator.begin(own.pop(ADDER))
-    return Circle({name: Contributor(seat) for name, seat in own.items()}, adder)
+    return Circle({name: Contributor(context) for name, context in own.items()}, adder)
 
 
 def fresh_circle(count: int, sums: int = 4, **settings: Any) -> Circle:
@@ -267,5 +267,5 @@ def rows_of(array: Array) -> NDArray[np.uint8]:
 
 def keys_from(*numbers: int) -> Array:
     """Numbers as X25519 writes them."""
-    octets = b"".join(number.to_bytes(32, "little") for number in numbers)
-    return wire.pack(np.frombuffer(octets, np.uint8).reshape(-1, 32))
+    data = b"".join(number.to_bytes(32, "little") for number in numbers)
+    return wire.pack(np.frombuffer(data, np.uint8).reshape(-1, 32))

@@ -73,8 +73,8 @@ def gradients(rows, outputs=1, seed=0, bits=30):
 def naive_sums(values, rows, cells, n_cells):
     """Python's sums of values[rows[i]] over the cells, whatever can be added to zero."""
     sums = [0] * n_cells
-    for row, places in zip(rows.tolist(), cells.tolist(), strict=True):
-        for cell in places:
+    for row, indices in zip(rows.tolist(), cells.tolist(), strict=True):
+        for cell in indices:
             if cell >= 0:
                 sums[cell] = sums[cell] + values[row]
     return sums

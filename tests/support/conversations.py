@@ -146,11 +146,13 @@ def hybridtree_lattice(alter: Alter | None = None) -> Room:
 
 def hybridtree_unscored(alter: Alter | None = None, **more: Any) -> Room:
     """The same rows; hosts cut by themselves, with two rows at least on either side."""
-    seats = hybridtree().seats
+    contexts = hybridtree().contexts
     own = {k: v for k, v in PARAMS.items() if k not in ("max_depth", "min_child_weight")}
     own |= {"guest_depth": 2, "host_depth": 2, "split": "unscored", **more}
-    frames = {party: seat.frame for party, seat in seats.items() if seat.frame is not None}
-    artefacts = {party: seat.artefacts for party, seat in seats.items()}
+    frames = {
+        party: context.frame for party, context in contexts.items() if context.frame is not None
+    }
+    artefacts = {party: context.artefacts for party, context in contexts.items()}
     limits = Policy(group_rows_min=2)
     return room_for(
         "hybridtree", frames, own, held=0.25, artefacts=artefacts, limits=limits, alter=alter
@@ -159,13 +161,13 @@ def hybridtree_unscored(alter: Alter | None = None, **more: Any) -> Room:
 
 def predict_hybrid(model: dict[str, Artefact], alter: Alter | None = None, **more: Any) -> Room:
     """All 36 rows, in two batches, with a model of `hybridtree`."""
-    seats = hybridtree().seats
+    contexts = hybridtree().contexts
     facts = {"hosts": list(PARTIES[1:])}  # as a model's store adds them
     artefacts = {
-        party: {**seat.artefacts, MODEL: replace(model[party], facts=model[party].facts | facts)}
-        for party, seat in seats.items()
+        party: {**context.artefacts, MODEL: replace(model[party], facts=model[party].facts | facts)}
+        for party, context in contexts.items()
     }
-    frames = {p: replace(s.frame, label=None) for p, s in seats.items() if s.frame is not None}
+    frames = {p: replace(s.frame, label=None) for p, s in contexts.items() if s.frame is not None}
     split = model[GUEST].facts["split"]
     params = {"model": "job-1", "split": split, "batch_rows": 20, **more}
     return room_for("predict-hybrid", frames, params, artefacts=artefacts, alter=alter)

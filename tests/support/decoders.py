@@ -1,4 +1,4 @@
-"""Everything that reads octets which somebody else may have written, as one table.
+"""Everything that reads bytes which somebody else may have written, as one table.
 
 A decoder reads them, or refuses them by one typed error; what it must hold besides, it asserts.
 """
@@ -65,15 +65,15 @@ KNOWN = ("u1", "i4", "i8", "f4", "f8")  # the dtypes that travel
 
 @dataclass(frozen=True)
 class Decoder:
-    """What reads octets, and some that it reads."""
+    """What reads bytes, and some that it reads."""
 
     read: Callable[[bytes], object]
     samples: tuple[bytes, ...]
 
-    def survives(self, octets: bytes) -> None:
+    def survives(self, data: bytes) -> None:
         """It reads them, or says by a typed error of one line that it cannot."""
         try:
-            self.read(octets)
+            self.read(data)
         except FedboostError as error:
             refused = error
         else:
@@ -97,11 +97,11 @@ def samples_of(kind: type[Message]) -> tuple[bytes, ...]:
 def message(kind: type[Message]) -> Decoder:
     """Of one type of message."""
 
-    def read(octets):
-        found = wire.decode(kind, octets, "telco")
+    def read(data):
+        found = wire.decode(kind, data, "telco")
         assert wire.decode(kind, wire.encode(found), "telco") == found
         assert wire.count_values(found) >= 0
-        assert len(wire.describe(found)) < 100 + 2 * len(octets) + 8 * len(repr(kind))
+        assert len(wire.describe(found)) < 100 + 2 * len(data) + 8 * len(repr(kind))
         for _, value in found.ListFields():
             if isinstance(value, Array):
                 wanted = value.dtype if value.dtype in KNOWN else "i4"
@@ -116,9 +116,9 @@ def messages(_: Path) -> Decoder:
     each = [message(kind) for kind in EVERY_TYPE]
     samples = [bytes([n]) + sample for n, one in enumerate(each) for sample in one.samples]
 
-    def read(octets):
-        which = sum(octets[:1]) % len(each)
-        each[which].read(octets[1:])
+    def read(data):
+        which = sum(data[:1]) % len(each)
+        each[which].read(data[1:])
 
     return Decoder(read, tuple(samples))
 
@@ -126,19 +126,19 @@ def messages(_: Path) -> Decoder:
 def piece(_: Path) -> Decoder:
     """Of a part of a payload on its way."""
 
-    def read(octets):
-        found = wire.decode(exchange_pb2.Piece, octets, "telco")
+    def read(data):
+        found = wire.decode(exchange_pb2.Piece, data, "telco")
         assert wire.piece_data(found, "telco") == found.data
 
-    (sample,) = wire.pieces(b"some octets")
+    (sample,) = wire.pieces(b"some bytes")
     return Decoder(read, (sample.SerializeToString(),))
 
 
 def fault(_: Path) -> Decoder:
     """Of what another side says of its failure."""
 
-    def read(octets):
-        error = faults.from_message(wire.decode(fault_pb2.Fault, octets, "telco"))
+    def read(data):
+        error = faults.from_message(wire.decode(fault_pb2.Fault, data, "telco"))
         assert all(line == printable(line, most=None) for line in error.lines())
 
     sample = fault_pb2.Fault(code="data", what="a column", todo="mend it")
@@ -154,8 +154,8 @@ def submission(_: Path) -> Decoder:
 def journal(_: Path) -> Decoder:
     """Of a job's journal, as a report and a client read it."""
 
-    def read(octets):
-        story.read(wire.decode(JobJournal, octets, "the coordinator"))
+    def read(data):
+        story.read(wire.decode(JobJournal, data, "the coordinator"))
 
     sample = JobJournal(spec=small_jobs.spec("secureboost").model_dump_json().encode())
     sample.status.state = "finished"
@@ -210,8 +210,8 @@ def settings(kind: type[Any], sample: dict[str, Any], folder: Path) -> Decoder:
     """Of a settings file."""
     path = folder / "settings.yaml"
 
-    def read(octets):
-        path.write_bytes(octets)
+    def read(data):
+        path.write_bytes(data)
         load(kind, path)
 
     return Decoder(read, (yaml.safe_dump(sample).encode(),))
@@ -225,8 +225,8 @@ def a_file(folder: Path, path: Path, read: Callable[[], object]) -> Decoder:
     sound = {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
     read()
 
-    def replaced(octets):
-        path.write_bytes(octets)
+    def replaced(data):
+        path.write_bytes(data)
         try:
             read()
         finally:
@@ -244,9 +244,9 @@ ARRAYS = {"gradient": np.arange(6.0).reshape(2, 3), "flags": np.array([True, Fal
 def archive(_: Path) -> Decoder:
     """Of arrays in an archive."""
 
-    def read(octets):
+    def read(data):
         with contextlib.suppress(ValueError):  # whoever reads one says whose it is
-            arrays.read(octets)
+            arrays.read(data)
 
     packed, plain = io.BytesIO(), dict[str, Any](ARRAYS)
     np.savez(packed, **plain)
@@ -332,7 +332,7 @@ def statement(head: Head) -> Statement:
 def signed_head(_: Path) -> Decoder:
     """Of what parties sign of their ledgers."""
     sample = statement(Head(20, "f" * 64)).encode()
-    return Decoder(lambda octets: signed_heads.read("bank", octets), (sample,))
+    return Decoder(lambda data: signed_heads.read("bank", data), (sample,))
 
 
 def exported_ledger(folder: Path) -> Decoder:
@@ -342,8 +342,8 @@ def exported_ledger(folder: Path) -> Decoder:
     ledger.keep(KeptHead("job-1", "bank", statement(ledger.head()).encode(), b"signed"))
     sample = comparison.export(ledger, "bank", "job-1", None, lambda _: b"signed")
 
-    def read(octets):
-        comparison.compare(ledger, "telco", comparison.read(octets, lambda *_: None))
+    def read(data):
+        comparison.compare(ledger, "telco", comparison.read(data, lambda *_: None))
 
     return Decoder(read, (sample,))
 
@@ -367,7 +367,7 @@ def release(folder: Path) -> Decoder:
         draft = releases.draft(config("telco"), shard, "bank", ledger)
         sample = releases.sign(config("telco"), draft, ledger).file
     bank = config("bank")
-    return Decoder(lambda octets: releases.read(bank, octets, models.MODEL), (sample,))
+    return Decoder(lambda data: releases.read(bank, data, models.MODEL), (sample,))
 
 
 # Certificates
@@ -391,8 +391,8 @@ def revocations(folder: Path) -> Decoder:
     authority.revoke(folder, "bank", now)
     ca, path = (folder / "ca.pem").read_bytes(), folder / "list.pem"
 
-    def read(octets):
-        path.write_bytes(octets)
+    def read(data):
+        path.write_bytes(data)
         tls.read_revoked(path, ca)
 
     return Decoder(read, ((folder / "ca.crl").read_bytes(),))
@@ -413,8 +413,8 @@ def table(format_: Any, folder: Path) -> Decoder:
         sink.write(b"1 1:0.5 3:-2\n0 2:1e3\n1 1:1 2:2 3:3\n")
     path = folder / f"table.{format_}"
 
-    def read(octets):
-        path.write_bytes(octets)
+    def read(data):
+        path.write_bytes(data)
         read_table(SourceSpec(path=str(path), format=format_), party="bank")
 
     return Decoder(read, (sink.getvalue().to_pybytes(),))

@@ -23,10 +23,19 @@ from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import FedboostError, JobError, PeerError
-from fedboost.flow import HISTORY, START, Artefact, Keeps, RowsUsed, Seat, Step, Table
+from fedboost.flow import (
+    HISTORY,
+    START,
+    Artefact,
+    CheckpointPolicy,
+    RowsUsed,
+    StageContext,
+    Step,
+    Table,
+)
 from fedboost.job import JobSpec
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.messages.job_pb2 import JobJournal, Told
+from fedboost.messages.job_pb2 import JobJournal, StatusReport
 from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.model import shards
 from fedboost.runtime.cluster import local
@@ -201,25 +210,25 @@ class Room(flow.Run):
     """
 
     protocol: flow.Protocol
-    seats: Mapping[str, Seat]
+    contexts: Mapping[str, StageContext]
     wait_s: float = WAIT_S
     alter: Alter | None = None
     posted: list[Posted] = field(default_factory=list)
     recorded: list[tuple[str, str, str]] = field(default_factory=list)  # party, direction, kind
     number: int = 0
     ended: str = ""
-    told: list[Told] = field(default_factory=list)
+    told: list[StatusReport] = field(default_factory=list)
     place: flow.Place = flow.START  # behind which it begins
     counters: list[int] = field(default_factory=list)
     stands: flow.Place = ()  # behind a round, inside others, that is to be kept
     stop_at: tuple[str, int] = ("", 0)  # a step, and how often it may come before the walk halts
 
     def __post_init__(self) -> None:
-        seat = next(iter(self.seats.values()))
-        self.table, self.params = seat.table, seat.params
+        context = next(iter(self.contexts.values()))
+        self.table, self.params = context.table, context.params
         self.sessions = {
             name: Session(TERMS, self.protocol, one, self, self._recorder(name), self.wait_s)
-            for name, one in self.seats.items()
+            for name, one in self.contexts.items()
         }
 
     def state(self, party: str) -> Any:
@@ -230,9 +239,9 @@ class Room(flow.Run):
         """Every party takes its seat, from its checkpoint where there is one."""
         _opened.append(self)
         if kept:  # by all, alike
-            self.seats = {
+            self.contexts = {
                 name: replace(one, place=self.place, kept={self.place: _history(kept.get(name))})
-                for name, one in self.seats.items()
+                for name, one in self.contexts.items()
             }
             self.__post_init__()
         for name, session in self.sessions.items():
@@ -322,11 +331,13 @@ class Room(flow.Run):
         """Whether rounds are asked for at once."""
         return True
 
-    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
+    def keep(self, keeps: CheckpointPolicy = CheckpointPolicy.NOW_AND_THEN) -> None:
         """Always."""
         self.stands = flow.LOOP
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+    def rounds(
+        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
+    ) -> Iterator[int]:
         """As in production: at most so many, fewer where a party ends them."""
         depth, place = len(self.counters), self.place
         is_here = len(place) > depth and tuple(self.counters) == place[:depth]
@@ -336,7 +347,7 @@ class Room(flow.Run):
             self.counters.append(index)
             yield index
             self.counters.pop()
-            if keeps not in (None, Keeps.NOTHING):
+            if keeps not in (None, CheckpointPolicy.NOTHING):
                 self.stands = (*self.counters, index + 1)
         if self.ended == name:
             self.ended = ""
@@ -455,7 +466,7 @@ def lasting_of(party: str) -> Callable[[str], Secrets]:
 SMALL = Policy(group_rows_min=1, own_rows_min=1, intersection_min=1)
 
 
-def seats_for(
+def contexts_for(
     protocol: str,
     frames: Mapping[str, Frame],
     params: Mapping[str, Any] | None = None,
@@ -465,7 +476,7 @@ def seats_for(
     workers: Workers | None = None,
     limits: Policy | None = None,
     aggregator: str | None = None,
-) -> dict[str, Seat]:
+) -> dict[str, StageContext]:
     """Seats at one stage; the first party is the guest, secrets are the same in every run.
 
     An `aggregator` that is none of them has a seat without rows.
@@ -479,7 +490,7 @@ def seats_for(
     own = parse(known.params, dict(params or {}))
     hold_out = validation_rows_by_id if known.rows is RowsUsed.GUESTS else validation_rows
     return {
-        name: Seat(
+        name: StageContext(
             party=name,
             role=table.roles_of(name)[0],
             table=table,
@@ -493,7 +504,7 @@ def seats_for(
             lasting_secrets=lasting_of(name),
             job=TERMS.job,
             origin=hashlib.sha256(protocol.encode() + b" stage").digest(),
-            context=hashlib.sha256(protocol.encode()).digest(),
+            attempt_digest=hashlib.sha256(protocol.encode()).digest(),
             place=START,
             kept={},
             signer=Hand(name),
@@ -511,16 +522,16 @@ def room_for(
 ) -> Room:
     """A room with fresh seats; `alter`, `wait_s` and whatever `seats_for` takes by name."""
     own = {key: more.pop(key) for key in ("alter", "wait_s") if key in more}
-    return Room(protocols.named(protocol), seats_for(protocol, frames, params, **more), **own)
+    return Room(protocols.named(protocol), contexts_for(protocol, frames, params, **more), **own)
 
 
 def with_seed(room: Room, seed: bytes) -> Room:
     """The same room with other secrets for everybody."""
-    seats = {
-        name: replace(seat, secrets=Secrets(hashlib.sha256(seed + name.encode()).digest()))
-        for name, seat in room.seats.items()
+    contexts = {
+        name: replace(context, secrets=Secrets(hashlib.sha256(seed + name.encode()).digest()))
+        for name, context in room.contexts.items()
     }
-    return Room(room.protocol, seats, room.wait_s)
+    return Room(room.protocol, contexts, room.wait_s)
 
 
 def _place(posted: Posted) -> tuple[int, int, str, str]:

@@ -27,7 +27,9 @@ def open_job(params=None, widths=(2, 3, 2), rows=200, **how):
 
 def frames_of(job):
     """The parties' tables."""
-    return {party: seat.frame for party, seat in replace(job, params={}).room().seats.items()}
+    return {
+        party: context.frame for party, context in replace(job, params={}).room().contexts.items()
+    }
 
 
 def room_of(job, **more):

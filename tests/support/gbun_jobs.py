@@ -10,7 +10,7 @@ from scipy.sparse import csc_array
 from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams
 from fedboost.data.frame import Frame
-from fedboost.flow import Keeps
+from fedboost.flow import CheckpointPolicy
 from fedboost.model import networks
 from tests.support import horizontal_jobs
 from tests.support.federated import GUEST, Room, now, room_for
@@ -47,8 +47,8 @@ class NetworksJob(Job):
 
     def room(self, params=None, **more):
         """A room to train in; the guest adds up unless told otherwise."""
-        seats = {"held": self.held, "aggregator": GUEST, **more}
-        return room_for(PROTOCOL, self.frames(), {**self.params, **(params or {})}, **seats)
+        contexts = {"held": self.held, "aggregator": GUEST, **more}
+        return room_for(PROTOCOL, self.frames(), {**self.params, **(params or {})}, **contexts)
 
 
 def made(params=None, sizes=(90, 70, 80), columns=5, seed=1, **how):
@@ -123,6 +123,8 @@ class CarriedOn(Room):
         """It is."""
         return True
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+    def rounds(
+        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
+    ) -> Iterator[int]:
         """The rest of them."""
         return (index for index in super().rounds(name, most) if index >= self.done)

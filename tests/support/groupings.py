@@ -15,7 +15,7 @@ Bits = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Told:
+class StatusReport:
     """A division that the guest told a host: the node, and the rows on its two sides."""
 
     tree: int
@@ -29,13 +29,13 @@ class Told:
 class Sight:
     """All that a host saw of a job whose trees grow one by one."""
 
-    told: list[Told]
+    told: list[StatusReport]
     nodes: NDArray[np.int64]  # (rows, trees) the last node of each row that the host knew
 
 
 def of_host(room: Room, host: str, n_rows: int) -> Sight:
     """Follows the messages between guest and host."""
-    told, trees = list[Told](), list[NDArray[np.int64]]()
+    told, trees = list[StatusReport](), list[NDArray[np.int64]]()
     own: Posted | None = None  # the host's last divisions, which the guest may say again
     for posted in room.posted:
         message, kind = posted.message, posted.message.DESCRIPTOR.name
@@ -50,7 +50,7 @@ def of_host(room: Room, host: str, n_rows: int) -> Sight:
         if kind == "Frontier":
             opened, own = frozenset(np.frombuffer(message.open.data, np.int32).tolist()), None
             for node, left, right in _divide(trees[-1], message.divided.data, message):
-                told.append(Told(len(trees) - 1, node, left, right, opened))
+                told.append(StatusReport(len(trees) - 1, node, left, right, opened))
     _last(trees, own)
     return Sight(told, np.stack(trees, axis=1))
 

@@ -34,7 +34,7 @@ class Keeping(Room):
             sessions = self.sessions.items()
             self.kept[place] = {p: stored(await s.snapshot(place)) for p, s in sessions}
             for party, taken in self.kept[place].items():
-                check_state(self.protocol.module(self.seats[party].role), taken)
+                check_state(self.protocol.module(self.contexts[party].role), taken)
         await super().__call__(*steps, **how)
 
 
@@ -59,7 +59,7 @@ def check_state(module: ModuleType, taken: Artefact) -> None:
 
 def keeping(room: Room) -> tuple[Keeping, dict[str, Artefact]]:
     """The room at its end, with all that was kept on the way, and the shards."""
-    own = Keeping(room.protocol, room.seats, room.wait_s)
+    own = Keeping(room.protocol, room.contexts, room.wait_s)
     return own, now(own.walk())
 
 
@@ -72,7 +72,7 @@ def carried_on(
 ) -> tuple[Keeping, dict[str, Artefact]]:
     """The room of another attempt at its end, and its shards; it begins behind `place`."""
     fresh = seeded(make(), repr(place).encode())
-    room = Keeping(fresh.protocol, fresh.seats, fresh.wait_s, alter, place=place)
+    room = Keeping(fresh.protocol, fresh.contexts, fresh.wait_s, alter, place=place)
 
     async def work() -> dict[str, Artefact]:
         await room.open(kept)

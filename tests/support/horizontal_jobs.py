@@ -19,7 +19,7 @@ from fedboost.core.tree import DTYPES
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
-from fedboost.flow import Keeps
+from fedboost.flow import CheckpointPolicy
 from fedboost.job import JobSpec
 from fedboost.model import whole
 from fedboost.runtime.cluster.local import DATASET
@@ -125,8 +125,8 @@ class Job:
         otherwise.
         """
         limits = SMALL.model_copy(update={"own_rows_min": self.own_rows_min})
-        seats = {"held": self.held, "aggregator": GUEST, "limits": limits, **more}
-        return room_for(PROTOCOL, self.frames(), {**self.params, **(params or {})}, **seats)
+        contexts = {"held": self.held, "aggregator": GUEST, "limits": limits, **more}
+        return room_for(PROTOCOL, self.frames(), {**self.params, **(params or {})}, **contexts)
 
 
 def parties(count):
@@ -337,7 +337,9 @@ class CarriedOn(Room):
         """It is."""
         return True
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+    def rounds(
+        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
+    ) -> Iterator[int]:
         """The rest of the trees; all layers."""
         first = self.done if name == "tree" else 0
         return (index for index in super().rounds(name, most) if index >= first)

@@ -181,10 +181,10 @@ def twin_of(job: Job) -> Twin:
 def of_tree(arrays: Mapping[str, Any], tree: int, prefix: str = "") -> dict[int, dict[str, Any]]:
     """The nodes of one tree by their numbers, each with its values by name."""
     names = [name for name in arrays if name.startswith("below_") == bool(prefix)]
-    (places,) = np.nonzero(arrays[f"{prefix}tree"] == tree)
+    (indices,) = np.nonzero(arrays[f"{prefix}tree"] == tree)
     return {
         int(arrays[f"{prefix}node"][i]): {n.removeprefix(prefix): arrays[n][i] for n in names}
-        for i in places
+        for i in indices
     }
 
 

@@ -21,7 +21,7 @@ from fedboost.core.partition import left_child, right_child
 from fedboost.crypto.secrets import Secrets
 from fedboost.data.holdout import validation_rows_by_id
 from fedboost.encrypted.leaf_answers import Precision
-from fedboost.flow import Artefact, Keeps
+from fedboost.flow import Artefact, CheckpointPolicy
 from fedboost.model.hybrid import NO_NODE
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.config.policy import Policy
@@ -132,9 +132,9 @@ def noting_rounds() -> Iterator[list[Any]]:
     noted: list[Any] = []
     close_round = training.close_round
 
-    def noting(me):
-        noted.append(me.margin.copy())
-        return close_round(me)
+    def noting(state):
+        noted.append(state.margin.copy())
+        return close_round(state)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "close_round", noting)
@@ -143,16 +143,16 @@ def noting_rounds() -> Iterator[list[Any]]:
 
 def reseeded(room: Room, *, attempt: bytes = b"", job: bytes = b"") -> Room:
     """The same room in another attempt, or in another job."""
-    seats = {}
-    for name, seat in room.seats.items():
+    contexts = {}
+    for name, context in room.contexts.items():
         own, ours = (Secrets(hashlib.sha256(s + name.encode()).digest()) for s in (attempt, job))
-        seats[name] = replace(
-            seat,
-            secrets=own if attempt else seat.secrets,
-            job_secrets=ours if job else seat.job_secrets,
-            context=hashlib.sha256(seat.context + attempt + job).digest(),
+        contexts[name] = replace(
+            context,
+            secrets=own if attempt else context.secrets,
+            job_secrets=ours if job else context.job_secrets,
+            attempt_digest=hashlib.sha256(context.attempt_digest + attempt + job).digest(),
         )
-    return Room(room.protocol, seats, room.wait_s, room.alter)
+    return Room(room.protocol, contexts, room.wait_s, room.alter)
 
 
 class Resumed(Room):
@@ -160,7 +160,9 @@ class Resumed(Room):
 
     done = 0
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+    def rounds(
+        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
+    ) -> Iterator[int]:
         """Without those."""
         yield from super().rounds(name, most - (self.done if name in OUTERMOST else 0), keeps=keeps)
 
@@ -181,7 +183,7 @@ async def broken_off(room: Room, step: str, times: int) -> dict[str, Artefact]:
 def later(room: Room, attempt: bytes = b"2") -> Resumed:
     """The same room at its next attempt."""
     own = reseeded(room, attempt=attempt)
-    return Resumed(own.protocol, own.seats, own.wait_s)
+    return Resumed(own.protocol, own.contexts, own.wait_s)
 
 
 def trained(job: Job, room: Room | None = None) -> SimpleNamespace:

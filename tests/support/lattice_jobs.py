@@ -11,8 +11,8 @@ from unittest import mock
 
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import ring
+from fedboost.encrypted.ciphers import Rounding
 from fedboost.encrypted.packed import PackedGuest, PackedScheme
-from fedboost.encrypted.sides import Rounding
 from fedboost.flow import Artefact
 from tests.support import hybrid_jobs, secureboost_jobs
 from tests.support.federated import GUEST, Room, now
@@ -68,7 +68,7 @@ def assert_plain_twin(room: Room, twin: Room, scheme: str = LATTICE) -> SimpleNa
     of all rows, metrics of all rounds. Gives the shards and both rooms.
     """
     shards = now(room.walk())
-    with plain_as(scheme, twin.seats[GUEST].job_secrets):
+    with plain_as(scheme, twin.contexts[GUEST].job_secrets):
         expected = now(twin.walk())
     assert_same_shards(shards, expected)
     guest, other = room.state(GUEST), twin.state(GUEST)

@@ -71,8 +71,8 @@ def grown(
     """Secrets, rows that arrived, and keys that arrived, for messages int64 (n, outputs)."""
     tree = tree or TreePolynomials(own, ORIGIN, 3)
     secret = TreeSecret(tree, unlimited(own, len(messages)), messages, GUEST)
-    octets = b"".join(part.to_bytes() for part in secret.encrypt())
-    rows = EncryptedRows.received(tree, octets, messages.shape)
+    data = b"".join(part.to_bytes() for part in secret.encrypt())
+    rows = EncryptedRows.received(tree, data, messages.shape)
     with contextlib.ExitStack() as stack:
         if own.ring < RING_LEAST:  # too few coefficients to tell a random key from another
             stack.enter_context(mock.patch.object(answers, "_check_spread"))

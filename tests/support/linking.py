@@ -21,13 +21,13 @@ def matched(above: Sums, left: Sums, right: Sums) -> list[tuple[int, int, int]]:
 
     Candidates with the same sums match one another's children too: each such triple is given.
     """
-    places: dict[bytes, list[int]] = defaultdict(list)
+    indices: dict[bytes, list[int]] = defaultdict(list)
     for place, one in enumerate(np.ascontiguousarray(right)):
-        places[one.tobytes()].append(place)
+        indices[one.tobytes()].append(place)
     found = []
     for place, whole in enumerate(above):
         for first, rest in enumerate(np.ascontiguousarray(whole - left)):
-            found += [(place, first, second) for second in places.get(rest.tobytes(), ())]
+            found += [(place, first, second) for second in indices.get(rest.tobytes(), ())]
     return found
 
 

@@ -87,13 +87,13 @@ def damaged(envelope: Envelope, payload: bytes) -> Forgeries:
     """The message with other bytes, as the network leaves them or as a liar seals them."""
     for place in (0, 1, 7, 8, 20, 63):
         if place < 8 * len(payload):
-            octets = bytearray(payload)
-            octets[place // 8] ^= 1 << (place % 8)
-            yield f"bit {place} flipped", (envelope, bytes(octets))
+            data = bytearray(payload)
+            data[place // 8] ^= 1 << (place % 8)
+            yield f"bit {place} flipped", (envelope, bytes(data))
     if payload:
-        octets = bytearray(payload)
-        octets[-1] ^= 0x80
-        yield "the last bit flipped", (envelope, bytes(octets))
+        data = bytearray(payload)
+        data[-1] ^= 0x80
+        yield "the last bit flipped", (envelope, bytes(data))
         yield "cut short on the way", (envelope, payload[:-1])
         yield "nothing on the way", (envelope, b"")
     yield "longer on the way", (envelope, payload + b"\0")
@@ -142,14 +142,14 @@ def bad_arrays(array: Array) -> Iterator[tuple[str, Array]]:
 
 
 def bad_names(names: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """The same names or octets, wrong in each way that a list can be wrong."""
-    octets = not names or isinstance(names[0], bytes)
-    yield "more", [*names, b"stranger" if octets else "stranger"]
+    """The same names or bytes, wrong in each way that a list can be wrong."""
+    data = not names or isinstance(names[0], bytes)
+    yield "more", [*names, b"stranger" if data else "stranger"]
     if names:
         yield "less", names[:-1]
         yield "twice", [*names, names[-1]]
         yield "none", []
-    if names and octets:
+    if names and data:
         yield "a longer one", [*names[:-1], names[-1] + b"\0"]
         yield "a shorter one", [names[0][:-1], *names[1:]]
 
@@ -184,8 +184,8 @@ def spoilt_forms(message: Message) -> Labelled:
             for label, inner in spoilt_forms(value):
                 yield f"{field.name}.{label}", _with(message, field.name, inner)
         elif isinstance(value, bytes):
-            for label, octets in (("less", value[:-1]), ("more", value + b"\0"), ("none", b"")):
-                yield f"{field.name}: {label}", _with(message, field.name, octets)
+            for label, data in (("less", value[:-1]), ("more", value + b"\0"), ("none", b"")):
+                yield f"{field.name}: {label}", _with(message, field.name, data)
         elif isinstance(value, int):
             for label, number in (("more", value + 1), ("endless", 2**32 - 1)):
                 yield f"{field.name}: {label}", _with(message, field.name, number)
@@ -197,12 +197,12 @@ def spoilt_values(message: Message) -> Labelled:
         value = getattr(message, field.name)
         if isinstance(value, Array):
             if message.HasField(field.name) and value.data:
-                for label, octets in _bad_values(value):
-                    bad = Array(dtype=value.dtype, shape=value.shape, data=octets)
+                for label, data in _bad_values(value):
+                    bad = Array(dtype=value.dtype, shape=value.shape, data=data)
                     yield f"{field.name}: {label}", _with(message, field.name, bad)
         elif field.cpp_type == field.CPPTYPE_STRING and field.is_repeated:
-            are_octets = bool(value) and isinstance(value[0], bytes)
-            wrong = _bad_octets(value[0]) if are_octets else iter(_BAD_TEXTS.items())
+            are_bytes = bool(value) and isinstance(value[0], bytes)
+            wrong = _bad_bytes(value[0]) if are_bytes else iter(_BAD_TEXTS.items())
             for label, told in wrong if value else ():
                 yield f"{field.name}: {label}", _with(message, field.name, [told, *value[1:]])
         elif field.message_type is not None and field.is_repeated:
@@ -212,8 +212,8 @@ def spoilt_values(message: Message) -> Labelled:
             for label, inner in spoilt_values(value) if message.HasField(field.name) else ():
                 yield f"{field.name}.{label}", _with(message, field.name, inner)
         elif isinstance(value, bytes):
-            for label, octets in _bad_octets(value):
-                yield f"{field.name}: {label}", _with(message, field.name, octets)
+            for label, data in _bad_bytes(value):
+                yield f"{field.name}: {label}", _with(message, field.name, data)
         elif isinstance(value, str):
             for label, text in _BAD_TEXTS.items():
                 yield f"{field.name}: {label}", _with(message, field.name, text)
@@ -240,7 +240,7 @@ def _bad_values(array: Array) -> Iterator[tuple[str, bytes]]:
     if array.dtype in ("f4", "f8"):
         extremes: tuple[float, ...] = (math.nan, math.inf, -math.inf)
     elif array.dtype == "u1":
-        yield from _bad_octets(array.data)
+        yield from _bad_bytes(array.data)
         return
     else:
         kind = np.iinfo(array.dtype)
@@ -253,16 +253,16 @@ def _bad_values(array: Array) -> Iterator[tuple[str, bytes]]:
         yield f"{extreme} throughout", values.tobytes()
 
 
-def _bad_octets(octets: bytes) -> Iterator[tuple[str, bytes]]:
+def _bad_bytes(data: bytes) -> Iterator[tuple[str, bytes]]:
     """Octets of the same length; where they can be points of a curve, those of small order."""
-    found = {"zeros": bytes(len(octets)), "ones": b"\xff" * len(octets)}
-    if octets and len(octets) % POINT_BYTES == 0:
+    found = {"zeros": bytes(len(data)), "ones": b"\xff" * len(data)}
+    if data and len(data) % POINT_BYTES == 0:
         for place, point in enumerate(sorted(SMALL_ORDER)[-POINTS_SPOILT:]):
             small = int(point).to_bytes(POINT_BYTES, "little")
-            found[f"point of small order {place}"] = small + octets[POINT_BYTES:]
-        found["the first point again"] = octets[:POINT_BYTES] * (len(octets) // POINT_BYTES)
+            found[f"point of small order {place}"] = small + data[POINT_BYTES:]
+        found["the first point again"] = data[:POINT_BYTES] * (len(data) // POINT_BYTES)
     for label, other in found.items():
-        if other != octets:
+        if other != data:
             yield label, other
 
 
@@ -292,8 +292,8 @@ def lying(kind: type[Message], label: str) -> Callable[[bytes], bytes | None]:
         message = kind.FromString(payload)
         for name, changed in lies(message):
             if name == label:
-                octets = wire.encode(changed)
-                return None if octets == payload else octets
+                data = wire.encode(changed)
+                return None if data == payload else data
         return None
 
     return spoil

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from fedboost.core import split
 from fedboost.core.bins import of_rows
 from fedboost.encrypted.candidates import NodeCandidates, Shape
-from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.guest_tree import GuestTree
 from fedboost.encrypted.offers import Best
+from fedboost.encrypted.tree_batch import STRIDE
 from tests.support.federated import GUEST, HOSTS, Room
 
 Sums = NDArray[np.int64]
@@ -62,9 +62,11 @@ class Watched:
         """Sets beside sums what the rows come to, by what only the host knows."""
         guest, host = self.room.state(GUEST), self.room.state(HOSTS[0])
         growing = guest.growing
-        grove = growing.groves[HOSTS[0]] if hasattr(growing, "groves") else growing.grove
-        slot = next(place for place, one in enumerate(grove.trees) if one is tree)
-        offer, rows = host.grove.offered[slot * STRIDE + node], tree.growth.training.rows(node)
+        tree_batch = (
+            growing.tree_batches[HOSTS[0]] if hasattr(growing, "groves") else growing.tree_batch
+        )
+        slot = next(place for place, one in enumerate(tree_batch.trees) if one is tree)
+        offer, rows = host.tree_batch.offered[slot * STRIDE + node], tree.growth.training.rows(node)
         names, true = [], []
         for name, left_bins in _named(offer):
             column, place, missing_left = name

@@ -243,7 +243,7 @@ class Observer:
 
     def _questions(self, host: str) -> dict[tuple[str, int], set[int]]:
         """The same at each place among the messages at which it said so."""
-        places = {id(one): place for place, one in enumerate(self.left)}
+        indices = {id(one): place for place, one in enumerate(self.left)}
         asked: dict[tuple[str, int], set[int]] = {}  # and not answered yet
         told: dict[tuple[str, int], set[int]] = {}
         for one in self._in_turn(host):
@@ -255,7 +255,7 @@ class Observer:
                 first = one.message.first_row
                 rows = range(first, first + one.message.rows)
             elif not one.is_taken and e.sender == host and e.stage in PREDICTIONS:
-                told[e.job, places[id(one)]] = asked.pop((e.job, e.attempt), set())
+                told[e.job, indices[id(one)]] = asked.pop((e.job, e.attempt), set())
             asked.setdefault((e.job, e.attempt), set()).update(rows)
         return told
 

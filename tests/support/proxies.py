@@ -151,19 +151,17 @@ class Proxy:
         self, own: _Pass, way: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         with suppress(OSError):
-            while octets := await reader.read(CHUNK_BYTES):
-                for piece in self._pieces(own, octets):
+            while data := await reader.read(CHUNK_BYTES):
+                for piece in self._pieces(own, data):
                     await self._carry(own, way, piece, writer)
 
-    def _pieces(self, own: _Pass, octets: bytes) -> Iterator[bytes]:
-        while octets:
-            size = self._draw.randint(1, SLICE_BYTES_MAX) if own.weather.slices else len(octets)
-            yield octets[:size]
-            octets = octets[size:]
+    def _pieces(self, own: _Pass, data: bytes) -> Iterator[bytes]:
+        while data:
+            size = self._draw.randint(1, SLICE_BYTES_MAX) if own.weather.slices else len(data)
+            yield data[:size]
+            data = data[size:]
 
-    async def _carry(
-        self, own: _Pass, way: str, octets: bytes, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _carry(self, own: _Pass, way: str, data: bytes, writer: asyncio.StreamWriter) -> None:
         """Brings some bytes to the other end, as the weather lets it."""
         while way in own.weather.dead:
             await own.changed.wait()
@@ -171,15 +169,15 @@ class Proxy:
         if now.latency_s:
             await asyncio.sleep(now.latency_s)
         if now.bytes_per_s:
-            await asyncio.sleep(len(octets) / now.bytes_per_s)
-        before, own.carried = own.carried, own.carried + len(octets)
+            await asyncio.sleep(len(data) / now.bytes_per_s)
+        before, own.carried = own.carried, own.carried + len(data)
         if now.reset_after is not None and before <= now.reset_after < own.carried:
-            writer.write(octets[: now.reset_after - before])  # the rest of the message is lost
+            writer.write(data[: now.reset_after - before])  # the rest of the message is lost
             await writer.drain()
             for end in own.writers:
                 _reset(end)
             raise ConnectionResetError
-        writer.write(octets)
+        writer.write(data)
         await writer.drain()
 
 

@@ -22,7 +22,7 @@ from fedboost.aggregation.recovery import Epoch, sign_of
 from fedboost.aggregation.statistic import Statistic
 from fedboost.aggregation.tag import TAG_WORDS
 from fedboost.errors import FedboostError
-from fedboost.flow import START, Place, Seat
+from fedboost.flow import START, Place, StageContext
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     MaskKeys,
@@ -31,7 +31,7 @@ from fedboost.messages.protocol.aggregation_pb2 import (
     Survivors,
     Total,
 )
-from tests.support.aggregation import ADDER, seats
+from tests.support.aggregation import ADDER, contexts
 from tests.support.federated import Pad
 
 WORDS = 2
@@ -53,7 +53,7 @@ class Masked:
 class Honest:
     """One of the two: what it has kept, and its side in the attempt at hand."""
 
-    seat: Seat
+    context: StageContext
     kept: dict[Place, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     sums: Contributor | None = None
     told: tuple[int, ...] = ()  # of all totals so far: what the next vectors hang on
@@ -77,7 +77,7 @@ class Schedule:
         mode: dict[str, Any] = {"dropout": "continue", "colluders": count - 2} if goes_on else {}
         self._mode, self._count, self._goes_on = mode, count, goes_on
         self.pads: dict[str, Pad] = {}
-        own = self._seats(0)
+        own = self._contexts(0)
         self.names = sorted(draw.sample(sorted(own), 2))
         self.two = {name: Honest(own[name]) for name in self.names}
         self.pads = {name: Pad() for name in self.names}
@@ -86,8 +86,8 @@ class Schedule:
         self.opened: set[bytes] = set()  # streams that shares have told
         self.totals = 0
 
-    def _seats(self, attempt: int) -> dict[str, Seat]:
-        found = seats(self._count, attempt=attempt, pads=self.pads, **self._mode)
+    def _contexts(self, attempt: int) -> dict[str, StageContext]:
+        found = contexts(self._count, attempt=attempt, pads=self.pads, **self._mode)
         found.pop(ADDER)
         return found
 
@@ -126,14 +126,14 @@ class Schedule:
         """Opens both anywhere, mostly where both stand alike, and brings them their messages."""
         self._end()
         self.attempt += 1
-        fresh = self._seats(self.attempt)
+        fresh = self._contexts(self.attempt)
         same = self._common() if self.draw.random() < 0.7 else None
         for name, one in self.two.items():
-            places = [START, *one.kept]
-            place = same if same is not None else self.draw.choice(places)
+            indices = [START, *one.kept]
+            place = same if same is not None else self.draw.choice(indices)
             kept = {at: history for at, (history, _) in one.kept.items()}
-            one.seat = replace(fresh[name], place=place, kept=kept)
-            one.sums, one.told = Contributor(one.seat), ()
+            one.context = replace(fresh[name], place=place, kept=kept)
+            one.sums, one.told = Contributor(one.context), ()
             if place in one.kept:
                 history, one.told = one.kept[place]
                 one.sums.history = bytes.fromhex(history)
@@ -149,7 +149,7 @@ class Schedule:
         kept = {at: own for at, own in one.kept.items() if at < one.place}
         one.kept = {**kept, one.place: (one.sums.history.hex(), one.told)} if one.told else kept
 
-    def _meet(self, fresh: dict[str, Seat]) -> None:
+    def _meet(self, fresh: dict[str, StageContext]) -> None:
         """Both hear of the other what it has signed, and of accomplices what they want to hear."""
         shown = {name: self._sums(name).stand() for name in self.names}
         for name, one in self.two.items():
@@ -158,9 +158,9 @@ class Schedule:
                 got = {}  # the other's is kept back
             for other, theirs in fresh.items():
                 if other not in self.two:
-                    seat = replace(theirs, kept=one.seat.kept)
-                    key = bytes(32) if other == seat.table.guest else b""
-                    got[other] = standing.shown(seat, self._sums(name).history, key)
+                    context = replace(theirs, kept=one.context.kept)
+                    key = bytes(32) if other == context.table.guest else b""
+                    got[other] = standing.shown(context, self._sums(name).history, key)
             self._sums(name).meet(got)
 
     def _sums(self, name: str) -> Contributor:
@@ -168,8 +168,8 @@ class Schedule:
         assert found is not None
         return found
 
-    def _keys(self, fresh: dict[str, Seat]) -> None:
-        self.others = {n: Contributor(seat) for n, seat in fresh.items() if n not in self.two}
+    def _keys(self, fresh: dict[str, StageContext]) -> None:
+        self.others = {n: Contributor(context) for n, context in fresh.items() if n not in self.two}
         everybody = {**{n: self._sums(n) for n in self.names}, **self.others}
         if not self._goes_on:
             offered = {name: own.offer() for name, own in everybody.items()}
@@ -245,7 +245,7 @@ class Schedule:
         self._opened(given)
 
     def _bound(self, name: str) -> bytes:
-        return self._sums(name)._context
+        return self._sums(name)._sum_context
 
     def _opened(self, given: dict[str, RevealedShares]) -> None:
         """The streams that both's shares tell with those of all accomplices: as many are needed."""
@@ -282,7 +282,7 @@ class Schedule:
 
 def drawn(sums: Contributor) -> list[tuple[str, bytes, int]]:
     """The streams of the vector at hand: whose pair it is of, key and sign; its own: itself."""
-    own, epoch, context = sums.party, sums.epoch, sums._context
+    own, epoch, context = sums.party, sums.epoch, sums._sum_context
     if epoch is None:
         return [
             (peer, pair.stream_key(context), sign_of(own, peer, sums.members))

@@ -6,7 +6,7 @@ from fedboost import flow, protocols
 from fedboost.errors import UnreachableError
 from fedboost.flow import EVERYBODY, GUEST, HOST, Step
 from fedboost.messages import job_pb2, party_pb2
-from fedboost.messages.job_pb2 import Event, StepCost, Told
+from fedboost.messages.job_pb2 import Event, StatusReport, StepCost
 from fedboost.messages.party_pb2 import StepReply, TurnReply
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 from fedboost.runtime.cluster import local
@@ -50,7 +50,7 @@ class FakeControl:
         for _ in call.turns:
             cost = StepCost(party=self.party, seconds=1.0, cpu_seconds=1.0)
             cost.sent.add(peer=BANK, bytes=10, messages=1)
-            turns.append(TurnReply(told=Told(ends=self.ends), cost=cost))
+            turns.append(TurnReply(told=StatusReport(ends=self.ends), cost=cost))
         return StepReply(turns=turns)
 
     async def commit(self, request):
@@ -66,8 +66,8 @@ class FakeControl:
 
     async def begin(self, _):
         """Says which rounds it has kept."""
-        places = [(one,) if isinstance(one, int) else one for one in self.kept]
-        kept = [party_pb2.Kept(stage=STAGE, round=own[0], within=own[1:]) for own in places]
+        indices = [(one,) if isinstance(one, int) else one for one in self.kept]
+        kept = [party_pb2.Kept(stage=STAGE, round=own[0], within=own[1:]) for own in indices]
         return party_pb2.BeginReply(kept=kept)
 
     async def open_stage(self, request):

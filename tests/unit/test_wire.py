@@ -21,19 +21,19 @@ SECRET = b"a secret"
 
 
 @pytest.mark.parametrize("kind", EVERY_TYPE, ids=lambda k: k.DESCRIPTOR.full_name)
-@given(octets=st.binary(max_size=60))
-def test_bytes_are_a_message_of_known_fields_or_refused(kind, octets):
+@given(data=st.binary(max_size=60))
+def test_bytes_are_a_message_of_known_fields_or_refused(kind, data):
     try:
-        message = wire.decode(kind, octets, "telco")
+        message = wire.decode(kind, data, "telco")
     except PeerError:
         return
     assert wire.decode(kind, wire.encode(message), "telco") == message
 
 
-@pytest.mark.parametrize("octets", [b"\xff", b"\x0a\xff\xff\xff\xff\x7f", b"\x08", b"\x0b"])
-def test_bytes_that_are_no_message_are_refused(octets):
+@pytest.mark.parametrize("bytes", [b"\xff", b"\x0a\xff\xff\xff\xff\x7f", b"\x08", b"\x0b"])
+def test_bytes_that_are_no_message_are_refused(data):
     with pytest.raises(PeerError, match="bytes that are no Ciphertexts"):
-        wire.decode(pb.Ciphertexts, octets, "telco")
+        wire.decode(pb.Ciphertexts, data, "telco")
 
 
 def test_a_truncated_message_is_refused():
@@ -52,16 +52,16 @@ def test_a_json_object_is_read_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    "octets",
+    "bytes",
     [
         b"\x1a\x01x",  # field 3 of Ciphertexts
         b"\x08\x01\xf8\x7f\x01",  # field 2047 behind a good one
     ],
 )
-def test_fields_we_do_not_know_are_refused(octets):
+def test_fields_we_do_not_know_are_refused(data):
     with pytest.raises(PeerError, match="fields this version does not know"):
-        wire.decode(pb.Ciphertexts, octets, "telco")
-    nested = b"\x12" + bytes([len(octets)]) + octets  # packages of CandidateSums
+        wire.decode(pb.Ciphertexts, data, "telco")
+    nested = b"\x12" + bytes([len(data)]) + data  # packages of CandidateSums
     with pytest.raises(PeerError, match="fields this version does not know"):
         wire.decode(pb.CandidateSums, nested, "telco")
 
@@ -192,7 +192,7 @@ PLANTED = [
     exchange_pb2.Piece(data=SECRET),
     exchange_pb2.Chunk(piece=exchange_pb2.Piece(data=SECRET)),
     job_pb2.SubmitRequest(spec=SECRET),
-    job_pb2.Told(ends="a secret"),
+    job_pb2.StatusReport(ends="a secret"),
     party_pb2.Proposal(manifest=SECRET),
 ]
 

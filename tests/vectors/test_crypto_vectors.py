@@ -12,7 +12,7 @@ import pytest
 from fedboost.crypto import intersection, okamoto_uchiyama, paillier_keys, shamir
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
-from fedboost.crypto.modular_kernels import numbers, octets
+from fedboost.crypto.modular_kernels import as_bytes, numbers
 from fedboost.crypto.okamoto_uchiyama import OuSecret
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey, PaillierSecret
@@ -156,7 +156,7 @@ def test_a_thousand_ciphertexts_agreed_by_three_implementations():
     textbook = [(1 + v * n) * pow(draw.randrange(1, n), n, n * n) % (n * n) for v in values]
     public = ModularPublic(PaillierKey(n), Serial())
     layout = GhLayout(20, 1000, public.plaintext_bits, compress=False)
-    ciphertexts = single(octets([gmpy2.mpz(c) for c in textbook], public.width))
+    ciphertexts = single(as_bytes([gmpy2.mpz(c) for c in textbook], public.width))
     by_phe = phe.PaillierPrivateKey(phe.PaillierPublicKey(n), P, Q)
     for value, c in zip(values, textbook, strict=True):
         assert (pow(c, lam, n * n) - 1) // n * mu % n == by_phe.raw_decrypt(c) == value % n
@@ -164,7 +164,7 @@ def test_a_thousand_ciphertexts_agreed_by_three_implementations():
     shift = gmpy2.powmod(gmpy2.mpz(2), layout.h_bits, n * n)
     headroom = 1 + (1 << layout.lanes[0].package_bits) * n
     packed = [gmpy2.powmod(c, shift, n * n) * headroom % (n * n) for c in numbers(ciphertexts.data)]
-    packages = single(octets(packed, public.width))
+    packages = single(as_bytes(packed, public.width))
     assert private.decrypt(packages, layout, [1000]).tolist() == [[v, 0] for v in values]
     total = public.segment_sum(ciphertexts, np.arange(1000), np.zeros((1000, 1), np.int32), 1)
     assert by_phe.raw_decrypt(int(numbers(total.data)[0])) == sum(values) % n

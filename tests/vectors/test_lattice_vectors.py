@@ -15,8 +15,8 @@ HERE = Path(__file__).parent
 MESSAGES = np.array([[5 * i - 7000, i * i % 1000] for i in range(3000)], dtype=np.int64)
 
 
-def digest(octets):
-    return hashlib.sha256(octets).hexdigest()
+def digest(data):
+    return hashlib.sha256(data).hexdigest()
 
 
 def test_polynomials_are_shake256_of_the_written_derivation():
@@ -28,8 +28,8 @@ def test_polynomials_are_shake256_of_the_written_derivation():
         + ORIGIN.manifest + ORIGIN.guest_nonce + parts[0] + b"".join(ORIGIN.host_nonces)
         + parts[1] + parts[2]
     )  # fmt: skip
-    octets = hashlib.shake_256(hashed).digest(8 * 2048)
-    words = [int.from_bytes(octets[i : i + 8], "little") % 2**53 for i in range(0, 16384, 8)]
+    data = hashlib.shake_256(hashed).digest(8 * 2048)
+    words = [int.from_bytes(data[i : i + 8], "little") % 2**53 for i in range(0, 16384, 8)]
     assert TreePolynomials(LATTICE, ORIGIN, 3).of_rows(5).tolist() == words
 
 

@@ -39,7 +39,7 @@ SHOWN_BY = {
 ANSWERS = ("AnswerKey", "SharedRows", "LeafAnswers")  # of `encrypted`, with unscored splits alone
 # What the lattice scheme says otherwise, or alone, of `encrypted`.
 LATTICE = ("Nonce", "EncryptionKey", "EncryptedGradients", "CandidateSums")
-LONG = 1 << 14  # octets of a message that is written down by its digest
+LONG = 1 << 14  # bytes of a message that is written down by its digest
 COLUMNS = ("federboost_horizontal", "gbun")  # ask for columns that a table may not have
 
 
@@ -113,7 +113,7 @@ def recorded(name):
 def written(payload):
     """A message in a golden file."""
     if len(payload) > LONG:
-        return {"octets": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
+        return {"bytes": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
     return {"bytes": payload.hex()}
 
 
@@ -168,11 +168,11 @@ def spoilt(name, kind, spoil):
 
 
 SPOILS = {
-    "truncated": lambda octets: octets[:-1] if len(octets) > 2 else None,
-    "extended": lambda octets: octets + b"\xff",
-    "an unknown field": lambda octets: octets + b"\xfa\x01\x01x",
-    "an endless length": lambda octets: octets + b"\x12\xff\xff\xff\xff\x07",
-    "a broken varint": lambda octets: octets + b"\x08" + b"\xff" * 11,
+    "truncated": lambda data: data[:-1] if len(data) > 2 else None,
+    "extended": lambda data: data + b"\xff",
+    "an unknown field": lambda data: data + b"\xfa\x01\x01x",
+    "an endless length": lambda data: data + b"\x12\xff\xff\xff\xff\x07",
+    "a broken varint": lambda data: data + b"\x08" + b"\xff" * 11,
 }
 
 
@@ -207,9 +207,9 @@ def lies(name, kind):
     message = type_named(protocol_of(name), kind).FromString(payload)
     known = [(label, wire.encode(changed)) for label, changed in spoilt_forms(message)]
     told = [
-        (label, octets)
-        for label, octets in known
-        if octets != payload and not {(kind, label), (kind, label.partition(":")[0])} & FREE
+        (label, data)
+        for label, data in known
+        if data != payload and not {(kind, label), (kind, label.partition(":")[0])} & FREE
     ]
     return tiers.of_each(
         told, lambda lie: lie[0].partition(":")[0], lambda lie: lie[0].rpartition(": ")[2]
@@ -225,12 +225,12 @@ def test_a_message_that_says_what_cannot_be_is_refused_where_it_is_taken(name, k
     takers = {s.name for s in protocol_of(name).taker(kind)}
 
     def is_refused(lie):
-        label, octets = lie
-        error = spoilt(name, kind, lambda payload: octets if len(payload) == size else None)
+        label, data = lie
+        error = spoilt(name, kind, lambda payload: data if len(payload) == size else None)
         assert isinstance(error, refusals), (label, error and error.lines())
         step = error.where.get("step")
         assert step is None or step in takers  # None: refused before any step took it
-        assert len(octets) < 4 or octets.hex() not in "".join(error.lines())
+        assert len(data) < 4 or data.hex() not in "".join(error.lines())
 
     told = lies(name, kind)
     assert told
@@ -246,9 +246,9 @@ def bits(kind, place):
     def spoil(payload):
         if len(payload) < 4:
             return None
-        octets = bytearray(payload)
-        octets[place // 8 if place >= 0 else len(octets) + place // 8] ^= 1 << (place % 8)
-        return bytes(octets)
+        data = bytearray(payload)
+        data[place // 8 if place >= 0 else len(data) + place // 8] ^= 1 << (place % 8)
+        return bytes(data)
 
     return spoil
 

@@ -21,10 +21,8 @@ def test_networks_are_stable_and_hashes_are_those_of_the_xxhash_package(golden):
         network = Network(number, seed, 4)
         words = pair_hashes(COLUMNS, np.uint32(number), network.hash_seeds)
         for column, own in zip(COLUMNS.tolist(), words.tolist(), strict=True):
-            octets = column.to_bytes(4, "little") + number.to_bytes(4, "little")
-            expected = [
-                xxhash.xxh32(octets, seed=k).intdigest() for k in network.hash_seeds.tolist()
-            ]
+            data = column.to_bytes(4, "little") + number.to_bytes(4, "little")
+            expected = [xxhash.xxh32(data, seed=k).intdigest() for k in network.hash_seeds.tolist()]
             assert own == expected
         hashed = [float(hashed_weight(COLUMNS[2], np.uint32(number), k)).hex()
                   for k in network.hash_seeds]  # fmt: skip

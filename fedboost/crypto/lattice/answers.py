@@ -9,7 +9,7 @@ which differences cancel. Of one v at most 8 numbers are told, so that a guest w
 choice learns little of v; an answer of more outputs has a vector of its own for every 8.
 
 What is drawn is bound to what leaves: it comes from the host's secret, the tree, the keys, the
-width and the sums themselves. The same answers asked for again are the same octets; anything else
+width and the sums themselves. The same answers asked for again are the same bytes; anything else
 meets other noise, so that no two answers ever share a v, whatever is retried or resumed.
 """
 
@@ -29,11 +29,11 @@ from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.product import Spectrum, multiplier
 from fedboost.crypto.lattice.words import (
-    Octets,
+    ByteArray,
     Words,
-    field_octets,
+    bytes_of,
+    field_bytes,
     low_bits,
-    octets_of,
     pack,
     words_of,
 )
@@ -68,17 +68,17 @@ class AnswerShape:
         return [slice(first, min(first + OUTPUTS_EACH, self.outputs)) for first in starts]
 
     def spans(self) -> list[tuple[slice, slice]]:
-        """The octets of each group's vector and of its numbers, in an answer."""
+        """The bytes of each group's vector and of its numbers, in an answer."""
         found, place = [], 0
         for group in self.groups:
-            vector = place + field_octets(self.parameters.ring, self.vector_bits)
-            numbers = vector + field_octets(group.stop - group.start, self.width)
+            vector = place + field_bytes(self.parameters.ring, self.vector_bits)
+            numbers = vector + field_bytes(group.stop - group.start, self.width)
             found.append((slice(place, vector), slice(vector, numbers)))
             place = numbers
         return found
 
     @cached_property
-    def octets(self) -> int:
+    def n_bytes(self) -> int:
         """Octets of an answer."""
         return self.spans()[-1][1].stop
 
@@ -93,18 +93,18 @@ class TreeKey:
     digest: bytes  # of the keys and everything that a' comes from
 
     @classmethod
-    def received(cls, tree: TreePolynomials, host: int, octets: bytes, outputs: int) -> TreeKey:
+    def received(cls, tree: TreePolynomials, host: int, data: bytes, outputs: int) -> TreeKey:
         """Read what `TreeSecret.public_keys` gave, for the host at that index of the manifest.
 
         A PeerError unless the size is right, every number below q, and every key as evenly spread
         as a random one: those of a guest that worked with an a' of its own, zero for instance, are
         not.
         """
-        keys = words_of(octets, (outputs, tree.parameters.ring), tree.parameters, "public keys")
+        keys = words_of(data, (outputs, tree.parameters.ring), tree.parameters, "public keys")
         _check_spread(keys, tree.parameters)
         leading = np.concatenate([keys[:, :1], np.uint64(0) - keys[:, :0:-1]], axis=1)
         origin = tree.encoded(b"tree key", host)
-        digest = hashlib.sha256(origin + octets_of(keys, tree.parameters).tobytes()).digest()
+        digest = hashlib.sha256(origin + bytes_of(keys, tree.parameters).tobytes()).digest()
         fixed = multiplier(tree.parameters).fixed(tree.of_answers(host))
         return cls(tree, leading, fixed, digest)
 
@@ -116,7 +116,7 @@ class TreeKey:
         workers: Workers | None = None,
         noise: Sums | None = None,
     ) -> BlindedPackages:
-        """The sums as answers of `AnswerShape.octets` each, for W = `Budget.width` of their node.
+        """The sums as answers of `AnswerShape.bytes` each, for W = `Budget.width` of their node.
 
         `secrets` are the host's own, for this release; see above for what a second use of them
         tells: only whether whole batches of sums were equal. `noise` int64 (n, outputs) is added
@@ -139,7 +139,7 @@ class TreeKey:
             own, seed = slice(first, first + BATCH), secrets.derive("lattice answers", first)
             tasks.append((self, pairs[own], noise[own], shape, seed))
         parts = (workers or Serial()).map(answer, tasks)
-        return seal_released(np.concatenate([np.empty((0, shape.octets), np.uint8), *parts]))
+        return seal_released(np.concatenate([np.empty((0, shape.n_bytes), np.uint8), *parts]))
 
     def __repr__(self) -> str:
         return f"TreeKey({len(self.leading)} outputs)"
@@ -147,8 +147,8 @@ class TreeKey:
 
 def answer(
     key: TreeKey, pairs: Pairs[LatticeSums], noise: Sums, shape: AnswerShape, seed: bytes
-) -> Octets:
-    """A batch of answers, uint8 (n, shape.octets), drawn from this secret seed and the sums with
+) -> ByteArray:
+    """A batch of answers, uint8 (n, shape.bytes), drawn from this secret seed and the sums with
     their noise.
     """
     cells, mask = CellAdds().pairs(pairs), low_bits(shape.width)
@@ -158,7 +158,7 @@ def answer(
     hashed.update(np.ascontiguousarray(vectors, dtype="<u8").data)
     hashed.update(np.ascontiguousarray(scalars, dtype="<u8").data)
     secrets = Secrets(seed).child("batch", hashed.digest())
-    octets = np.zeros((len(vectors), shape.octets), dtype=np.uint8)
+    data = np.zeros((len(vectors), shape.n_bytes), dtype=np.uint8)
     for number, group in enumerate(shape.groups):
         sums = [vectors, np.ascontiguousarray(scalars[:, group])]
         sums = _blinded(key, sums, group, secrets.child("group", number))
@@ -166,18 +166,18 @@ def answer(
         if low:
             whole = (whole + np.uint64(1 << (low - 1))) >> np.uint64(low)
         spans = shape.spans()[number]
-        pack(whole & low_bits(shape.vector_bits), shape.vector_bits, octets[:, spans[0]])
-        pack(sums[1] & mask, shape.width, octets[:, spans[1]])
-    return octets
+        pack(whole & low_bits(shape.vector_bits), shape.vector_bits, data[:, spans[0]])
+        pack(sums[1] & mask, shape.width, data[:, spans[1]])
+    return data
 
 
 def _blinded(key: TreeKey, sums: list[Words], group: slice, secrets: Secrets) -> list[Words]:
     """Vectors and numbers of a group plus a fresh zero encryption and the flood, modulo 2^64."""
     parameters, count = key.tree.parameters, len(sums[0])
     ring, outputs = parameters.ring, group.stop - group.start
-    ternary = samples.ternary(_drawn(secrets, count, samples.ternary_octets(ring), "v"), ring)
-    errors = _drawn(secrets, count, samples.ERROR_OCTETS * ring, "e1")
-    flood = _drawn(secrets, count, samples.FLOOD_OCTETS * outputs, "e2")
+    ternary = samples.ternary(_drawn(secrets, count, samples.ternary_bytes(ring), "v"), ring)
+    errors = _drawn(secrets, count, samples.ERROR_BYTES * ring, "e1")
+    flood = _drawn(secrets, count, samples.FLOOD_BYTES * outputs, "e2")
     product = multiplier(parameters)
     zeros = product.multiply(key.fixed, product.values(ternary))
     vectors = np.empty_like(zeros)
@@ -187,9 +187,9 @@ def _blinded(key: TreeKey, sums: list[Words], group: slice, secrets: Secrets) ->
     return [vectors, numbers]
 
 
-def _drawn(secrets: Secrets, count: int, each: int, use: str) -> Octets:
-    octets = np.frombuffer(secrets.bytes(count * each, use), dtype=np.uint8)
-    return octets.reshape(count, each)
+def _drawn(secrets: Secrets, count: int, each: int, use: str) -> ByteArray:
+    data = np.frombuffer(secrets.bytes(count * each, use), dtype=np.uint8)
+    return data.reshape(count, each)
 
 
 def _check_spread(keys: Words, parameters: LatticeParameters) -> None:

@@ -8,7 +8,7 @@ So a cell, which adds up rows of any blocks, is the sum of their windows (16 KB 
 and of their b: one LWE ciphertext per output, all with the same vector. Sums wrap modulo 2^64 and
 are cut to q at the end.
 
-Memory: cells take 8·(N + outputs) octets each, rows 16 + 8·outputs. Whoever adds up many columns or
+Memory: cells take 8·(N + outputs) bytes each, rows 16 + 8·outputs. Whoever adds up many columns or
 nodes does so in parts (`segment_sums`, `encrypted.answers`).
 """
 
@@ -55,10 +55,10 @@ class LatticeSums:
         """These and all the others, one after the other."""
         return LatticeSums.concat([self, *others])
 
-    def replaced(self, places: NDArray[np.integer], values: LatticeSums) -> LatticeSums:
+    def replaced(self, indices: NDArray[np.integer], values: LatticeSums) -> LatticeSums:
         """A copy with others at these places."""
         vectors, scalars = self.vectors.copy(), self.scalars.copy()
-        vectors[places], scalars[places] = values.vectors, values.scalars
+        vectors[indices], scalars[indices] = values.vectors, values.scalars
         return LatticeSums(self.parameters, vectors, scalars)
 
     @property
@@ -160,14 +160,12 @@ class EncryptedRows:
     windows: Words  # (blocks, 2·N): E of each block
 
     @classmethod
-    def received(
-        cls, tree: TreePolynomials, octets: bytes, shape: tuple[int, int]
-    ) -> EncryptedRows:
+    def received(cls, tree: TreePolynomials, data: bytes, shape: tuple[int, int]) -> EncryptedRows:
         """Read what `TreeSecret.encrypt` gave, all blocks one after the other, of (rows, outputs).
 
         A PeerError unless the size is right and every number below q.
         """
-        return cls.of(tree, words_of(octets, shape, tree.parameters, "rows"))
+        return cls.of(tree, words_of(data, shape, tree.parameters, "rows"))
 
     @classmethod
     def of(cls, tree: TreePolynomials, numbers: Words) -> EncryptedRows:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.secret import TreeSecret
-from fedboost.crypto.lattice.words import Octets, Words, unpack
+from fedboost.crypto.lattice.words import ByteArray, Words, unpack
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import PeerError
 from fedboost.kernels import kernel
@@ -48,31 +48,31 @@ def opened(
     workers: Workers | None = None,
 ) -> Sums:
     """Δ times the sums plus what noise there is, int64 (count, outputs); see `decrypt`."""
-    if count < 0 or len(answers) != count * shape.octets:
+    if count < 0 or len(answers) != count * shape.n_bytes:
         raise PeerError(
-            f"expected {count} answers of {shape.octets} octets, got {len(answers)} in all"
+            f"expected {count} answers of {shape.n_bytes} bytes, got {len(answers)} in all"
         )
-    octets = np.frombuffer(answers, dtype=np.uint8).reshape(count, shape.octets)
+    data = np.frombuffer(answers, dtype=np.uint8).reshape(count, shape.n_bytes)
     secrets = secret.reversed_secrets()
-    tasks = [(octets[first : first + _BATCH], secrets, shape) for first in range(0, count, _BATCH)]
+    tasks = [(data[first : first + _BATCH], secrets, shape) for first in range(0, count, _BATCH)]
     parts = (workers or Serial()).map(_opened_batch, tasks)
     return np.concatenate([np.empty((0, shape.outputs), np.int64), *parts])
 
 
-def _opened_batch(octets: Octets, secrets: NDArray[np.int8], shape: AnswerShape) -> Sums:
-    found = np.empty((len(octets), shape.outputs), dtype=np.int64)
+def _opened_batch(data: ByteArray, secrets: NDArray[np.int8], shape: AnswerShape) -> Sums:
+    found = np.empty((len(data), shape.outputs), dtype=np.int64)
     for group, spans in zip(shape.groups, shape.spans(), strict=True):
-        found[:, group] = _opened_group(octets, spans, secrets[group], shape)
+        found[:, group] = _opened_group(data, spans, secrets[group], shape)
     return found
 
 
 def _opened_group(
-    octets: Octets, spans: tuple[slice, slice], secrets: NDArray[np.int8], shape: AnswerShape
+    data: ByteArray, spans: tuple[slice, slice], secrets: NDArray[np.int8], shape: AnswerShape
 ) -> Sums:
-    vectors = np.empty((len(octets), shape.parameters.ring), dtype=np.uint64)
-    numbers = np.empty((len(octets), len(secrets)), dtype=np.uint64)
-    clean = unpack(octets[:, spans[0]], shape.vector_bits, vectors)
-    if not unpack(octets[:, spans[1]], shape.width, numbers) or not clean:
+    vectors = np.empty((len(data), shape.parameters.ring), dtype=np.uint64)
+    numbers = np.empty((len(data), len(secrets)), dtype=np.uint64)
+    clean = unpack(data[:, spans[0]], shape.vector_bits, vectors)
+    if not unpack(data[:, spans[1]], shape.width, numbers) or not clean:
         raise PeerError("an answer does not decrypt into a sum of its node's rows")
     _subtract_products(vectors, secrets, np.uint64(shape.parameters.drop_bits), numbers)
     unused = 64 - shape.width

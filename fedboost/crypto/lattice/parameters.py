@@ -49,7 +49,7 @@ class LatticeParameters:
         return np.uint64((1 << self.modulus_bits) - 1)
 
     @property
-    def word_octets(self) -> int:
+    def word_bytes(self) -> int:
         """Octets of one number modulo q on the wire."""
         return -(-self.modulus_bits // 8)
 

@@ -6,7 +6,7 @@ answer's zero encryption hides nothing. So each is the output of SHAKE256 on
     length and text of the label │ length and name of the parameters │ manifest hash │ guest nonce
     number of host nonces │ host nonces │ tree │ block or host
 
-with numbers of 8 octets, little-endian: 8 octets for each coefficient, little-endian, modulo q.
+with numbers of 8 bytes, little-endian: 8 bytes for each coefficient, little-endian, modulo q.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Origin:
 
     def __post_init__(self) -> None:
         if len(self.manifest) != DIGEST_BYTES:
-            raise PeerError(f"the manifest's hash has {len(self.manifest)} octets")
+            raise PeerError(f"the manifest's hash has {len(self.manifest)} bytes")
         for nonce in (self.guest_nonce, *self.host_nonces):
             if len(nonce) != NONCE_BYTES:
-                raise PeerError(f"expected a nonce of {NONCE_BYTES} octets, got {len(nonce)}")
+                raise PeerError(f"expected a nonce of {NONCE_BYTES} bytes, got {len(nonce)}")
 
     def encoded(self) -> bytes:
         """Return all of it as bytes; no two origins are equal, for every part has a
@@ -79,12 +79,12 @@ class TreePolynomials:
 
     def _derived(self, label: bytes, number: int) -> Polynomial:
         absorbed = hashlib.shake_256(self.encoded(label, number))
-        octets = absorbed.digest(COEFFICIENT_BYTES * self.parameters.ring)
-        return np.frombuffer(octets, dtype="<u8").astype(np.uint64) & self.parameters.mask
+        data = absorbed.digest(COEFFICIENT_BYTES * self.parameters.ring)
+        return np.frombuffer(data, dtype="<u8").astype(np.uint64) & self.parameters.mask
 
 
-def _sized(octets: bytes) -> bytes:
-    return _number(len(octets)) + octets
+def _sized(data: bytes) -> bytes:
+    return _number(len(data)) + data
 
 
 def _number(value: int) -> bytes:

@@ -1,7 +1,7 @@
-"""Secret octets as samples: ternary numbers, errors, and the flood of an answer.
+"""Secret bytes as samples: ternary numbers, errors, and the flood of an answer.
 
-The octets come from `crypto.secrets.Secrets`, which starts from the operating system's randomness;
-equal octets give equal samples.
+The bytes come from `crypto.secrets.Secrets`, which starts from the operating system's randomness;
+equal bytes give equal samples.
 """
 
 from __future__ import annotations
@@ -12,50 +12,50 @@ from numpy.typing import NDArray
 from fedboost.errors import FedboostError
 from fedboost.kernels import inlined, kernel
 
-ERROR_OCTETS = 6  # 48 bits of each error, of which 2 · error_bits count
-FLOOD_OCTETS = 16  # two uniform numbers of 53 bits
+ERROR_BYTES = 6  # 48 bits of each error, of which 2 · error_bits count
+FLOOD_BYTES = 16  # two uniform numbers of 53 bits
 _TRITS = 5  # an octet below 3^5 holds five ternary numbers
 _ACCEPTED = 3**_TRITS
 _SPARE = 32
 
-Octets = NDArray[np.uint8]
+ByteArray = NDArray[np.uint8]
 Small = NDArray[np.int8]
 
 
-def ternary_octets(ring: int) -> int:
+def ternary_bytes(ring: int) -> int:
     """Octets for a ternary polynomial: with so many, one in 2^160 runs out of them."""
     return ring // 4 + _SPARE
 
 
-def ternary(octets: Octets, ring: int) -> Small:
-    """Uniform −1, 0, 1, int8 (n, ring), from uint8 (n, ternary_octets(ring)).
+def ternary(data: ByteArray, ring: int) -> Small:
+    """Uniform −1, 0, 1, int8 (n, ring), from uint8 (n, ternary_bytes(ring)).
 
     Each octet below 243 gives its five digits in base 3, lowest first; others are passed over.
     """
-    found = np.empty((len(octets), ring), dtype=np.int8)
-    if not _fill_ternary(octets, found):
-        raise FedboostError("the octets of a ternary polynomial ran out")
+    found = np.empty((len(data), ring), dtype=np.int8)
+    if not _fill_ternary(data, found):
+        raise FedboostError("the bytes of a ternary polynomial ran out")
     return found
 
 
-def errors(octets: Octets, error_bits: int) -> Small:
+def errors(data: ByteArray, error_bits: int) -> Small:
     """Centred binomial errors, int8 (n, k), from uint8 (n, 6·k): σ² = error_bits / 2.
 
     Of each 48 bits, little-endian, the number of ones among the lowest `error_bits` minus the
     number among as many above them (Alkim, Ducas, Pöppelmann, Schwabe, 2016, section 4.1).
     """
-    count = octets.shape[1] // ERROR_OCTETS
-    found = np.empty((len(octets), count), dtype=np.int8)
-    _fill_errors(octets, error_bits, found)
+    count = data.shape[1] // ERROR_BYTES
+    found = np.empty((len(data), count), dtype=np.int8)
+    _fill_errors(data, error_bits, found)
     return found
 
 
-def flood(octets: Octets, sigma: float) -> NDArray[np.int64]:
+def flood(data: ByteArray, sigma: float) -> NDArray[np.int64]:
     """Gaussian numbers rounded to integers, int64 (n, k), from uint8 (n, 16·k).
 
     Box and Muller's cosine of two uniform numbers with 53 bits; 8.6 σ is the most that comes out.
     """
-    words = np.ascontiguousarray(octets).view("<u8").astype(np.uint64) >> np.uint64(11)
+    words = np.ascontiguousarray(data).view("<u8").astype(np.uint64) >> np.uint64(11)
     radius = (words[:, 0::2].astype(np.float64) + 1) * 2.0**-53
     angle = words[:, 1::2].astype(np.float64) * (2 * np.pi * 2.0**-53)
     drawn = sigma * np.sqrt(-2 * np.log(radius)) * np.cos(angle)
@@ -63,7 +63,7 @@ def flood(octets: Octets, sigma: float) -> NDArray[np.int64]:
 
 
 @kernel
-def _fill_ternary(octets: Octets, found: Small) -> bool:
+def _fill_ternary(data: ByteArray, found: Small) -> bool:
     digits = np.empty((_ACCEPTED, _TRITS), dtype=np.int8)
     for octet in range(_ACCEPTED):
         rest = octet
@@ -71,9 +71,9 @@ def _fill_ternary(octets: Octets, found: Small) -> bool:
             digits[octet, place] = rest % 3 - 1
             rest //= 3
     ring = found.shape[1]
-    for n in range(len(octets)):
+    for n in range(len(data)):
         filled = 0
-        for octet in octets[n]:
+        for octet in data[n]:
             if octet < _ACCEPTED:
                 for place in range(min(_TRITS, ring - filled)):
                     found[n, filled + place] = digits[octet, place]
@@ -84,15 +84,15 @@ def _fill_ternary(octets: Octets, found: Small) -> bool:
 
 
 @kernel
-def _fill_errors(octets: Octets, error_bits: int, found: Small) -> None:
+def _fill_errors(data: ByteArray, error_bits: int, found: Small) -> None:
     mask = np.uint64((1 << error_bits) - 1)
     shift = np.uint64(error_bits)
     for n in range(found.shape[0]):
-        own = octets[n]
+        own = data[n]
         for i in range(found.shape[1]):
             word = np.uint64(0)
-            for octet in range(ERROR_OCTETS):
-                word |= np.uint64(own[ERROR_OCTETS * i + octet]) << np.uint64(8 * octet)
+            for octet in range(ERROR_BYTES):
+                word |= np.uint64(own[ERROR_BYTES * i + octet]) << np.uint64(8 * octet)
             found[n, i] = _ones(word & mask) - _ones((word >> shift) & mask)
 
 

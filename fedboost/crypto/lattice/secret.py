@@ -2,7 +2,7 @@
 
 What `Secrets` draws is bound to the tree's origin and to all of its messages: a tree that is begun
 again with anything else, be it a nonce or one message, gets secrets and errors that have nothing to
-do with the first ones; with the same, the same octets. (Two encryptions under one a·s would tell
+do with the first ones; with the same, the same bytes. (Two encryptions under one a·s would tell
 the difference of their messages.)
 """
 
@@ -20,7 +20,7 @@ from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.polynomials import Polynomial, TreePolynomials
 from fedboost.crypto.lattice.product import multiplier
-from fedboost.crypto.lattice.words import Words, octets_of
+from fedboost.crypto.lattice.words import Words, bytes_of
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ConfigError
 
@@ -48,9 +48,9 @@ class TreeSecret:
         origin = hashlib.sha256(tree.encoded(b"secrets", self.outputs)).digest()
         self._secrets = secrets.child("lattice tree", origin, digest.digest())
         parameters = tree.parameters
-        wanted = self.outputs * samples.ternary_octets(parameters.ring)
-        octets = np.frombuffer(self._secrets.bytes(wanted, "secrets"), dtype=np.uint8)
-        self._ternary = samples.ternary(octets.reshape(self.outputs, -1), parameters.ring)
+        wanted = self.outputs * samples.ternary_bytes(parameters.ring)
+        data = np.frombuffer(self._secrets.bytes(wanted, "secrets"), dtype=np.uint8)
+        self._ternary = samples.ternary(data.reshape(self.outputs, -1), parameters.ring)
         self._multiplier = multiplier(parameters)
         self._values = self._multiplier.values(self._ternary)
 
@@ -62,7 +62,7 @@ class TreeSecret:
 
     def _stream(self) -> Iterator[Encrypted]:
         for numbers in self.blocks():
-            yield seal_encrypted(octets_of(numbers, self.tree.parameters))
+            yield seal_encrypted(bytes_of(numbers, self.tree.parameters))
 
     def blocks(self) -> Iterator[Words]:
         """b of each block's rows, uint64 (at most N, outputs) below q."""
@@ -78,7 +78,7 @@ class TreeSecret:
         `TreeKey.received` reads them.
         """
         keys = self._masked(self.tree.of_answers(host), "answers", host)
-        return octets_of(keys.T & self.tree.parameters.mask, self.tree.parameters).tobytes()
+        return bytes_of(keys.T & self.tree.parameters.mask, self.tree.parameters).tobytes()
 
     def reversed_secrets(self) -> NDArray[np.int8]:
         """The secrets as windows are paired with them, highest coefficient first, int8
@@ -89,10 +89,10 @@ class TreeSecret:
     def _masked(self, polynomial: Polynomial, use: str, number: int) -> Words:
         """polynomial · s + fresh e for each output, uint64 (N, outputs), modulo 2^64."""
         parameters = self.tree.parameters
-        each = samples.ERROR_OCTETS * parameters.ring
+        each = samples.ERROR_BYTES * parameters.ring
         drawn = self._secrets.bytes(self.outputs * each, "errors", use, number)
-        octets = np.frombuffer(drawn, dtype=np.uint8).reshape(self.outputs, each)
-        noise = samples.errors(octets, parameters.error_bits).astype(np.int64).view(np.uint64)
+        data = np.frombuffer(drawn, dtype=np.uint8).reshape(self.outputs, each)
+        noise = samples.errors(data, parameters.error_bits).astype(np.int64).view(np.uint64)
         fixed = self._multiplier.fixed(polynomial)
         return (self._multiplier.multiply(fixed, self._values) + noise).T
 
@@ -109,8 +109,8 @@ def rounded(values: NDArray[np.float64], secrets: Secrets) -> Messages:
     r has 53 bits, drawn from `secrets`, which are the tree's own. Scaling to the grid of the
     messages is the caller's: |x| ≤ message_most − 1 keeps within it whatever is drawn.
     """
-    octets = secrets.bytes(8 * values.size, "lattice rounding")
-    words = np.frombuffer(octets, dtype="<u8").reshape(values.shape)
+    data = secrets.bytes(8 * values.size, "lattice rounding")
+    words = np.frombuffer(data, dtype="<u8").reshape(values.shape)
     uniform = (words >> np.uint64(64 - _UNIT_BITS)).astype(np.float64) * 2.0**-_UNIT_BITS
     whole = np.floor(values)
     # Compared, not added: the sum of a float and a fraction would round.

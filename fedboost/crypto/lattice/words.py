@@ -1,4 +1,4 @@
-"""Numbers modulo powers of two as octets: whole words of a message, and fields of any width."""
+"""Numbers modulo powers of two as bytes: whole words of a message, and fields of any width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedboost.errors import PeerError
 from fedboost.kernels import kernel
 
 Words = NDArray[np.uint64]
-Octets = NDArray[np.uint8]
+ByteArray = NDArray[np.uint8]
 _CHUNK = 32  # bits put or taken at once: with those left over they fit one machine word
 
 
@@ -19,44 +19,44 @@ def low_bits(bits: int) -> np.uint64:
     return np.uint64((1 << bits) - 1)
 
 
-def octets_of(words: Words, parameters: LatticeParameters) -> Octets:
-    """Numbers below q, uint64 (n, k), as uint8 (n, k · word_octets): little-endian."""
+def bytes_of(words: Words, parameters: LatticeParameters) -> ByteArray:
+    """Numbers below q, uint64 (n, k), as uint8 (n, k · word_bytes): little-endian."""
     count, each = words.shape
-    octets = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(count, each, 8)
-    return octets[:, :, : parameters.word_octets].reshape(count, -1)
+    data = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(count, each, 8)
+    return data[:, :, : parameters.word_bytes].reshape(count, -1)
 
 
 def words_of(
-    octets: bytes, shape: tuple[int, int], parameters: LatticeParameters, what: str
+    data: bytes, shape: tuple[int, int], parameters: LatticeParameters, what: str
 ) -> Words:
     """The numbers that `octets_of` wrote; a PeerError unless all are there and below q."""
-    width = parameters.word_octets
-    if len(octets) != shape[0] * shape[1] * width:
+    width = parameters.word_bytes
+    if len(data) != shape[0] * shape[1] * width:
         raise PeerError(
-            f"expected {shape[0]} times {shape[1]} numbers of {width} octets as {what}, "
-            f"got {len(octets)} octets in all"
+            f"expected {shape[0]} times {shape[1]} numbers of {width} bytes as {what}, "
+            f"got {len(data)} bytes in all"
         )
     raw = np.zeros((shape[0] * shape[1], 8), dtype=np.uint8)
-    raw[:, :width] = np.frombuffer(octets, dtype=np.uint8).reshape(-1, width)
+    raw[:, :width] = np.frombuffer(data, dtype=np.uint8).reshape(-1, width)
     words = raw.view("<u8").astype(np.uint64).reshape(shape)
     if (words > parameters.mask).any():
         raise PeerError(f"a number is out of range, of the {what}")
     return words
 
 
-def field_octets(count: int, bits: int) -> int:
+def field_bytes(count: int, bits: int) -> int:
     """Octets of that many fields of that width, the last octet filled up with zeros."""
     return -(-count * bits // 8)
 
 
 @kernel
-def pack(values: Words, bits: int, octets: Octets) -> None:
+def pack(values: Words, bits: int, data: ByteArray) -> None:
     """Puts values below 2^bits, uint64 (n, k), one after the other into uint8 (n, ⌈k·bits/8⌉).
 
-    Lowest bit first, in octets from their lowest bit on.
+    Lowest bit first, in bytes from their lowest bit on.
     """
     for n in range(values.shape[0]):
-        own = octets[n]
+        own = data[n]
         held, filled, place = np.uint64(0), 0, 0
         for k in range(values.shape[1]):
             rest, left = values[n, k], bits
@@ -81,11 +81,11 @@ def pack(values: Words, bits: int, octets: Octets) -> None:
 
 
 @kernel
-def unpack(octets: Octets, bits: int, values: Words) -> bool:
+def unpack(data: ByteArray, bits: int, values: Words) -> bool:
     """Reads what `pack` wrote; whether nothing but zeros fills up the last octet."""
     clean = True
     for n in range(values.shape[0]):
-        own = octets[n]
+        own = data[n]
         held, filled, place = np.uint64(0), 0, 0
         for k in range(values.shape[1]):
             value, got = np.uint64(0), 0

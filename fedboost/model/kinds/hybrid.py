@@ -21,7 +21,7 @@ from fedboost.model.kinds.kind import (
     Floats,
     Frames,
     Gains,
-    Places,
+    Indices,
     Shards,
     SharedRule,
 )
@@ -107,7 +107,7 @@ class HybridModel(VerticalModel):
         raise AssertionError
 
     def margins(
-        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
+        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
         """As the steps of predict-hybrid, for scored splits: own leaves, and the mean of hosts'."""
         model = shards[guest]
@@ -187,7 +187,7 @@ def _of_host(
     shard: Artefact,
     number: int,
     table: tuple[Values, slice],
-    bottom: tuple[Places, Places],
+    bottom: tuple[Indices, Indices],
 ) -> Floats:
     """Return what a host's leaves add to some of its rows, float64 (rows, trees, outputs of a
     leaf).

@@ -19,7 +19,7 @@ from fedboost.model.branches import Picture
 from fedboost.model.vertical import Whole
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Facts = Mapping[str, Any]  # of a shard
 Frames = Mapping[str, Frame]  # by party
 Shards = Mapping[str, Artefact]  # by party
@@ -167,7 +167,7 @@ class ModelKind(ABC):
 
     @abstractmethod
     def margins(
-        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
+        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
         """Return float64 (rows of the guest, outputs), with the bits that a job would give.
 
@@ -177,7 +177,7 @@ class ModelKind(ABC):
         """
 
     def predict(
-        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
+        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
         """Return probabilities or means, by the objective; see `margins`."""
         margins = self.margins(shards, guest, frames, held)

@@ -16,8 +16,8 @@ from fedboost.model.kinds.kind import (
     Frames,
     Gains,
     ImportanceShare,
+    Indices,
     ModelKind,
-    Places,
     Shards,
     SharedRule,
 )
@@ -101,7 +101,7 @@ class NetworkModel(ModelKind):
         raise AssertionError
 
     def margins(
-        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
+        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
         """Return the margins of one party's table."""
         del held

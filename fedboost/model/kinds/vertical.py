@@ -22,8 +22,8 @@ from fedboost.model.kinds.kind import (
     Frames,
     Gains,
     ImportanceShare,
+    Indices,
     ModelKind,
-    Places,
     Shards,
     SharedRule,
 )
@@ -133,7 +133,7 @@ class VerticalModel(ModelKind):
         return vertical.join(shard, hosts)
 
     def margins(
-        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
+        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
         """Every host has all rows."""
         del held
@@ -141,9 +141,9 @@ class VerticalModel(ModelKind):
         arrays = dict(joined.arrays)
         inner = arrays["owner"] != LEAF
         arrays["owner"] = np.where(inner, OWN, LEAF).astype(np.int16)
-        used, places = np.unique(arrays["feature"][inner].astype(np.int64), return_inverse=True)
+        used, indices = np.unique(arrays["feature"][inner].astype(np.int64), return_inverse=True)
         arrays["feature"] = arrays["feature"].astype(np.int32)
-        arrays["feature"][inner] = places
+        arrays["feature"][inner] = indices
         values = _side_by_side(shards, frames, [joined.columns[place] for place in used.tolist()])
         outputs = rounds.classes(joined.facts)
         margin = np.tile(np.array(joined.facts["base_margin"], np.float64), (values.shape[0], 1))
@@ -159,8 +159,8 @@ class VerticalModel(ModelKind):
         """See `ModelKind`."""
         joined, gains = _joined(shards, guest), Gains()
         inner = joined.arrays["owner"] != LEAF
-        places = joined.arrays["feature"][inner].astype(np.int64).tolist()
-        for place, gain in zip(places, joined.arrays["gain"][inner].tolist(), strict=True):
+        indices = joined.arrays["feature"][inner].astype(np.int64).tolist()
+        for place, gain in zip(indices, joined.arrays["gain"][inner].tolist(), strict=True):
             gains[joined.columns[place]] = gains.get(joined.columns[place], 0.0) + gain
         return gains
 

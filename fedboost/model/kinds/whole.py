@@ -14,7 +14,7 @@ from fedboost.model.kinds.kind import (
     Frames,
     Gains,
     ImportanceShare,
-    Places,
+    Indices,
     Shards,
     SharedRule,
 )
@@ -57,7 +57,7 @@ class WholeModel(VerticalModel):
         return whole.joined(shard)
 
     def margins(
-        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
+        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
         """Return the margins of one party's table."""
         del held

@@ -10,7 +10,7 @@ from fedboost.crypto.intersection import as_keys, read_points
 from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import DataError, PeerError
 from fedboost.flow import Out
-from fedboost.messages.job_pb2 import Count, Told
+from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, FullSet, RowsDigest
 from fedboost.protocols.align.ring import (
     Member,
@@ -33,44 +33,46 @@ __all__ = (
 )  # fmt: skip
 
 
-def intersect(me: Member, got: Mapping[str, FullSet]) -> Out:
+def intersect(guest: Member, got: Mapping[str, FullSet]) -> Out:
     """The points in every set, to the last host, which begins to unblind them; not too few."""
-    common = set(as_keys(me.kept))
+    common = set(as_keys(guest.kept))
     for host, full in got.items():
-        check_origin(full.origin, behind(me.seat.table, host, 1), host)
+        check_origin(full.origin, behind(guest.context.table, host, 1), host)
         common &= set(as_keys(read_points(full.points, full.data, f"the set from {host}")))
     if not common:
         raise DataError(
             "no id is held by all parties",
-            party=me.seat.party,
+            party=guest.context.party,
             todo="check that every party names the same id columns, written the same way",
             kind="no id is held by all parties",
         )
-    me.shared = len(common)
-    check_common(me.shared, me.seat.limits.intersection_min)
+    guest.shared = len(common)
+    check_common(guest.shared, guest.context.limits.intersection_min)
     data = b"".join(sorted(common))
-    return Out(send={me.seat.table.hosts[-1]: CommonSet(points=len(common), data=data)})
+    return Out(send={guest.context.table.hosts[-1]: CommonSet(points=len(common), data=data)})
 
 
-def name_rows(me: Member, got: CommonSet) -> Out:
+def name_rows(guest: Member, got: CommonSet) -> Out:
     """Finds the own rows among the opened points and tells the hosts keyed digests of their ids."""
     points = read_points(got.points, got.data, "the opened set")
-    if len(points) != me.shared:
-        raise PeerError(f"the opened set has {len(points)} points, {me.shared} were to be opened")
-    row_of = {point: row for row, point in enumerate(as_keys(me.own))}
+    if len(points) != guest.shared:
+        raise PeerError(
+            f"the opened set has {len(points)} points, {guest.shared} were to be opened"
+        )
+    row_of = {point: row for row, point in enumerate(as_keys(guest.own))}
     try:
         common = np.array([row_of[point] for point in as_keys(points)], np.int64)
     except KeyError:
         raise PeerError("the opened set holds points that are not the guest's") from None
     key = id_digests.fresh_key()
-    digests = id_digests.digests((me.ids[row] for row in np.sort(common)), key)
-    me.digest = settle(me, common, key)
+    digests = id_digests.digests((guest.ids[row] for row in np.sort(common)), key)
+    guest.digest = settle(guest, common, key)
     return Out(send=CommonDigests(key=key, ids=len(common), data=b"".join(digests)))
 
 
-def compare_rows(me: Member, got: Mapping[str, RowsDigest]) -> Out:
+def compare_rows(guest: Member, got: Mapping[str, RowsDigest]) -> Out:
     """Refuses a host that kept other rows, or the same in another order."""
     for host, rows in got.items():
-        if not hmac.compare_digest(rows.digest, me.digest):
+        if not hmac.compare_digest(rows.digest, guest.digest):
             raise PeerError(f"{host} kept other rows than the guest", party=host)
-    return Out(told=Told(counts=[Count(name="aligned", count=len(me.rows))]))
+    return Out(told=StatusReport(counts=[Count(name="aligned", count=len(guest.rows))]))

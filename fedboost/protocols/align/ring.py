@@ -18,8 +18,8 @@ from fedboost.crypto.intersection import (
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_rows
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, Place, Seat, Table
-from fedboost.messages.job_pb2 import Told
+from fedboost.flow import Artefact, Out, Place, StageContext, Table
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.align_pb2 import BlindedSet, FullSet
 from fedboost.slot import Slot
 
@@ -30,7 +30,7 @@ DOMAIN = b"fedboost align v2 "  # ids hash to other points in any other use of t
 class Member:
     """What a party remembers while the sets go round."""
 
-    seat: Seat
+    context: StageContext
     ids: list[bytes]
     exponent: Exponent
     own: Points = field(default_factory=lambda: np.empty((0, POINT_BYTES), np.uint8))
@@ -44,7 +44,7 @@ class Member:
     @property
     def next(self) -> str:
         """Return who comes after this party in the ring."""
-        return behind(self.seat.table, self.seat.party, 1)
+        return behind(self.context.table, self.context.party, 1)
 
 
 def behind(table: Table, party: str, steps: int) -> str:
@@ -55,9 +55,9 @@ def behind(table: Table, party: str, steps: int) -> str:
     return ring[(ring.index(party) + steps) % len(ring)]
 
 
-def domain_of(seat: Seat) -> bytes:
+def domain_of(context: StageContext) -> bytes:
     """Return which points ids hash to: others in every job, stage and attempt."""
-    return DOMAIN + seat.context
+    return DOMAIN + context.attempt_digest
 
 
 def check_origin(said: str, expected: str, sender: str) -> None:
@@ -66,81 +66,81 @@ def check_origin(said: str, expected: str, sender: str) -> None:
         raise PeerError(f"{sender} sent a set that is not said to be of {expected}", party=sender)
 
 
-def begin(seat: Seat) -> Member:
+def begin(context: StageContext) -> Member:
     """A party with its ids and a fresh exponent."""
-    return Member(seat, seat.data.ids, Exponent.random())
+    return Member(context, context.data.ids, Exponent.random())
 
 
-def blind_ids(me: Member) -> Out:
+def blind_ids(party: Member) -> Out:
     """The own ids as points under the own exponent, in secret order, to the next in the ring;
     padded where our policy says to what size.
     """
-    size, workers = me.seat.limits.ids_padded_to, me.seat.workers
-    points = set_sizes.padded_points(me.ids, domain_of(me.seat), size, workers)
-    blinded = intersection.multiply(points, me.exponent, workers)
-    me.own = blinded[: len(me.ids)]
-    data = _shuffled(me, blinded)
-    message = BlindedSet(origin=me.seat.party, points=len(data), data=data.tobytes())
-    return Out(send={me.next: message})
+    size, workers = party.context.limits.ids_padded_to, party.context.workers
+    points = set_sizes.padded_points(party.ids, domain_of(party.context), size, workers)
+    blinded = intersection.multiply(points, party.exponent, workers)
+    party.own = blinded[: len(party.ids)]
+    data = _shuffled(party, blinded)
+    message = BlindedSet(origin=party.context.party, points=len(data), data=data.tobytes())
+    return Out(send={party.next: message})
 
 
-def pass_on(me: Member, got: BlindedSet) -> Out:
+def pass_on(party: Member, got: BlindedSet) -> Out:
     """Another party's set, blinded once more and shuffled, to the next in the ring."""
-    data = _blind_again(me, got)
+    data = _blind_again(party, got)
     message = BlindedSet(origin=got.origin, points=len(data), data=data.tobytes())
-    return Out(send={me.next: message})
+    return Out(send={party.next: message})
 
 
-def close_ring(me: Member, got: BlindedSet) -> Out:
+def close_ring(party: Member, got: BlindedSet) -> Out:
     """The last blinding of a set: the guest keeps it, a host sends it to the guest."""
-    data = _blind_again(me, got)
-    if me.seat.party == me.seat.table.guest:
-        me.kept = data
+    data = _blind_again(party, got)
+    if party.context.party == party.context.table.guest:
+        party.kept = data
         return Out()
     message = FullSet(origin=got.origin, points=len(data), data=data.tobytes())
-    return Out(send={me.seat.table.guest: message})
+    return Out(send={party.context.table.guest: message})
 
 
-def settle(me: Member, common: NDArray[np.int64], key: bytes) -> bytes:
+def settle(party: Member, common: NDArray[np.int64], key: bytes) -> bytes:
     """Keeps the common rows in canonical order; gives the keyed digest that all parties compare."""
-    me.rows = canonical_rows(me.ids, common)
-    return id_digests.digest_of_all((me.ids[row] for row in me.rows), key)
+    party.rows = canonical_rows(party.ids, common)
+    return id_digests.digest_of_all((party.ids[row] for row in party.rows), key)
 
 
-def snapshot(me: Member, _: Place) -> Artefact:
+def snapshot(party: Member, _: Place) -> Artefact:
     """The kept rows; there is nothing worth keeping before."""
-    return Artefact(arrays={"rows": me.rows} if Member.rows.is_set(me) else {})
+    return Artefact(arrays={"rows": party.rows} if Member.rows.is_set(party) else {})
 
 
-def restore(_: Member, __: Artefact) -> Told:
+def restore(_: Member, __: Artefact) -> StatusReport:
     """An alignment starts anew: its exponents are gone."""
-    return Told()
+    return StatusReport()
 
 
-def finish(me: Member) -> Artefact:
+def finish(party: Member) -> Artefact:
     """The rows of the party's table that all share, in the order that all share."""
-    return Artefact(arrays={"rows": me.rows})
+    return Artefact(arrays={"rows": party.rows})
 
 
-def bytes_max(me: Member, step: str) -> int:
+def bytes_max(party: Member, step: str) -> int:
     """Sets of others may be as large as a table; what is common is no larger than the own."""
     of_own = {"unblind", "name_rows", "keep_rows", "compare_rows"}
-    count = len(me.ids) if step in of_own else SET_IDS_MAX
+    count = len(party.ids) if step in of_own else SET_IDS_MAX
     return count * POINT_BYTES + 1024
 
 
-def _blind_again(me: Member, got: BlindedSet) -> Points:
-    table, party = me.seat.table, me.seat.party
-    origin = behind(table, party, -me.passed)  # the sets come in the order of the ring
+def _blind_again(own_party: Member, got: BlindedSet) -> Points:
+    table, party = own_party.context.table, own_party.context.party
+    origin = behind(table, party, -own_party.passed)  # the sets come in the order of the ring
     check_origin(got.origin, origin, behind(table, party, -1))
     points = read_points(got.points, got.data, f"the set of {origin}")
-    check_points(points, me.seat.workers)
-    blinded = intersection.multiply(points, me.exponent, me.seat.workers)
+    check_points(points, own_party.context.workers)
+    blinded = intersection.multiply(points, own_party.exponent, own_party.context.workers)
     if origin == table.guest:
-        me.passed_on = points, blinded
-    return _shuffled(me, blinded)
+        own_party.passed_on = points, blinded
+    return _shuffled(own_party, blinded)
 
 
-def _shuffled(me: Member, points: Points) -> Points:
-    me.passed += 1
-    return points[me.seat.secrets.permutation(len(points), "order", me.passed)]
+def _shuffled(party: Member, points: Points) -> Points:
+    party.passed += 1
+    return points[party.context.secrets.permutation(len(points), "order", party.passed)]

@@ -21,8 +21,8 @@ from fedboost.crypto.intersection import (
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_order
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, Place, Seat
-from fedboost.messages.job_pb2 import Count, Told
+from fedboost.flow import Artefact, Out, Place, StageContext
+from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.messages.protocol.align_pairs_pb2 import (
     CommonDigests,
     GuestSet,
@@ -33,7 +33,7 @@ from fedboost.messages.protocol.align_pb2 import RowsDigest
 from fedboost.protocols.align_pairs import pair
 from fedboost.slot import Slot
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 @dataclass
@@ -41,9 +41,9 @@ class Meeting:
     """What the guest remembers of one host."""
 
     exponent: Exponent
-    order: Places = field(default_factory=lambda: np.empty(0, np.int64))  # in which the ids left
+    order: Indices = field(default_factory=lambda: np.empty(0, np.int64))  # in which the ids left
     theirs = Slot[Points]("a set of the host")  # blinded by both
-    common = Slot[Places]("ids that the host has")  # their places, ascending
+    common = Slot[Indices]("ids that the host has")  # their places, ascending
     digest: bytes = b""  # over these ids
 
 
@@ -51,45 +51,47 @@ class Meeting:
 class Guest:
     """What the guest remembers between steps."""
 
-    seat: Seat
-    rows: Places  # all of the table, in canonical order
+    context: StageContext
+    rows: Indices  # all of the table, in canonical order
     ids: list[bytes]  # theirs; every place below is one in this list
     meetings: dict[str, Meeting]  # by host
 
 
-def begin(seat: Seat) -> Guest:
+def begin(context: StageContext) -> Guest:
     """A guest with its ids in canonical order and a fresh exponent for each host."""
-    rows = canonical_order(seat.data.ids)
-    ids = [seat.data.ids[row] for row in rows]
-    return Guest(seat, rows, ids, {host: Meeting(Exponent.random()) for host in seat.table.hosts})
+    rows = canonical_order(context.data.ids)
+    ids = [context.data.ids[row] for row in rows]
+    return Guest(
+        context, rows, ids, {host: Meeting(Exponent.random()) for host in context.table.hosts}
+    )
 
 
-def blind_ids(me: Guest) -> Out:
+def blind_ids(guest: Guest) -> Out:
     """To each host the own ids as points, under the exponent and in the secret order for it;
     padded as our policy says.
     """
     sets = {}
-    for host, meeting in me.meetings.items():
-        points = pair.points_of(me.ids, host, me.seat)
-        meeting.order = me.seat.secrets.permutation(len(points), "order", host)
-        blinded = multiply(points[meeting.order], meeting.exponent, me.seat.workers)
+    for host, meeting in guest.meetings.items():
+        points = pair.points_of(guest.ids, host, guest.context)
+        meeting.order = guest.context.secrets.permutation(len(points), "order", host)
+        blinded = multiply(points[meeting.order], meeting.exponent, guest.context.workers)
         sets[host] = GuestSet(points=len(blinded), data=blinded.tobytes())
     return Out(send=sets)
 
 
-def blind_theirs(me: Guest, got: Mapping[str, HostSet]) -> Out:
+def blind_theirs(guest: Guest, got: Mapping[str, HostSet]) -> Out:
     """Every host's set once more, to be compared with the own."""
     for host, offered in got.items():
-        meeting = me.meetings[host]
-        meeting.theirs = pair.blind_again(offered, meeting.exponent, me.seat, host)
+        meeting = guest.meetings[host]
+        meeting.theirs = pair.blind_again(offered, meeting.exponent, guest.context, host)
     return Out()
 
 
-def meet(me: Guest, got: Mapping[str, ReturnedSet]) -> Out:
+def meet(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
     """Finds what is in both sets of each pair, and tells the host keyed digests of these ids."""
     named = {}
     for host, returned in got.items():
-        meeting = me.meetings[host]
+        meeting = guest.meetings[host]
         points = read_points(returned.points, returned.data, f"the guest's set from {host}")
         if len(points) != len(meeting.order):
             raise PeerError(
@@ -99,10 +101,10 @@ def meet(me: Guest, got: Mapping[str, ReturnedSet]) -> Out:
         theirs = set(as_keys(meeting.theirs))
         is_theirs = np.array([point in theirs for point in as_keys(points)], np.bool_)
         meeting.common = np.sort(meeting.order[is_theirs])
-        if (meeting.common >= len(me.ids)).any():
+        if (meeting.common >= len(guest.ids)).any():
             raise PeerError(f"{host} returned points that no id of both has", party=host)
-        pair.check_opened(len(meeting.common), me.seat)
-        ids = [me.ids[place] for place in meeting.common]
+        pair.check_opened(len(meeting.common), guest.context)
+        ids = [guest.ids[place] for place in meeting.common]
         key = id_digests.fresh_key()
         meeting.digest = id_digests.digest_of_all(ids, key)
         digests = id_digests.digests(ids, key)
@@ -110,17 +112,17 @@ def meet(me: Guest, got: Mapping[str, ReturnedSet]) -> Out:
     return Out(send=named)
 
 
-def compare_rows(me: Guest, got: Mapping[str, RowsDigest]) -> Out:
+def compare_rows(guest: Guest, got: Mapping[str, RowsDigest]) -> Out:
     """Refuses a host that kept other rows; tells how many rows any host has, and none."""
     for host, rows in got.items():
-        if not hmac.compare_digest(rows.digest, me.meetings[host].digest):
+        if not hmac.compare_digest(rows.digest, guest.meetings[host].digest):
             raise PeerError(f"{host} kept other rows than the guest", party=host)
-    held = np.zeros(len(me.ids), np.bool_)
-    for common in _common(me).values():
+    held = np.zeros(len(guest.ids), np.bool_)
+    for common in _common(guest).values():
         held[common] = True
     aligned = int(held.sum())
-    counts = {"aligned": aligned, "alone": len(me.ids) - aligned}
-    return Out(told=Told(counts=[Count(name=name, count=n) for name, n in counts.items()]))
+    counts = {"aligned": aligned, "alone": len(guest.ids) - aligned}
+    return Out(told=StatusReport(counts=[Count(name=name, count=n) for name, n in counts.items()]))
 
 
 def snapshot(_: Guest, __: Place) -> Artefact:
@@ -128,28 +130,28 @@ def snapshot(_: Guest, __: Place) -> Artefact:
     return Artefact()
 
 
-def restore(_: Guest, __: Artefact) -> Told:
+def restore(_: Guest, __: Artefact) -> StatusReport:
     """An alignment starts anew: its exponents are gone."""
-    return Told()
+    return StatusReport()
 
 
-def finish(me: Guest) -> Artefact:
+def finish(guest: Guest) -> Artefact:
     """Return all rows of the table in canonical order, and for each host which of them it has.
 
     `rows` int64 (n,); `with_HOST` int64 (m,), ascending, in the order of the table's hosts: the
     host's row j is the guest's row `with_HOST[j]`.
     """
-    held = {f"with_{host}": common for host, common in _common(me).items()}
-    return Artefact(arrays={"rows": me.rows, **held})
+    held = {f"with_{host}": common for host, common in _common(guest).items()}
+    return Artefact(arrays={"rows": guest.rows, **held})
 
 
-def bytes_max(me: Guest, step: str) -> int:
+def bytes_max(guest: Guest, step: str) -> int:
     """A host's set may be as large as a table; what returns is as large as the own."""
-    own = max(len(me.ids), me.seat.limits.ids_padded_to or 0)
+    own = max(len(guest.ids), guest.context.limits.ids_padded_to or 0)
     count = {"blind_theirs": SET_IDS_MAX, "meet": own}.get(step, 0)
     return count * POINT_BYTES + 1024
 
 
-def _common(me: Guest) -> dict[str, Places]:
+def _common(guest: Guest) -> dict[str, Indices]:
     """Return the indices of the ids that each host has; known once all have met."""
-    return {host: meeting.common for host, meeting in me.meetings.items()}
+    return {host: meeting.common for host, meeting in guest.meetings.items()}

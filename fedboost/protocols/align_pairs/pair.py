@@ -10,13 +10,13 @@ from fedboost.crypto.intersection import (
     read_points,
 )
 from fedboost.crypto.set_sizes import check_common, padded_points
-from fedboost.flow import Seat
+from fedboost.flow import StageContext
 from fedboost.messages.protocol.align_pairs_pb2 import GuestSet, HostSet
 
 DOMAIN = b"fedboost align-pairs v2 "  # ids hash to other points in any other use of the group
 
 
-def points_of(ids: list[bytes], host: str, seat: Seat) -> Points:
+def points_of(ids: list[bytes], host: str, context: StageContext) -> Points:
     """The ids as points for the pair with that host, uint8 (n, 32), behind them nobody's up to the
     size that the seat's policy says; they must not leave as such.
 
@@ -24,21 +24,23 @@ def points_of(ids: list[bytes], host: str, seat: Seat) -> Points:
     to have them blinded, and the other's to the first, could not compare what comes back. And it is
     another in every job and attempt.
     """
-    domain = DOMAIN + seat.context + host.encode()
-    return padded_points(ids, domain, seat.limits.ids_padded_to, seat.workers)
+    domain = DOMAIN + context.attempt_digest + host.encode()
+    return padded_points(ids, domain, context.limits.ids_padded_to, context.workers)
 
 
-def check_opened(common: int, seat: Seat) -> None:
+def check_opened(common: int, context: StageContext) -> None:
     """Refuses with a PolicyError to go on with a few ids in common; none is not one too few."""
     if common:
-        check_common(common, seat.limits.intersection_min)
+        check_common(common, context.limits.intersection_min)
 
 
-def blind_again(got: GuestSet | HostSet, exponent: Exponent, seat: Seat, whose: str) -> Points:
+def blind_again(
+    got: GuestSet | HostSet, exponent: Exponent, context: StageContext, whose: str
+) -> Points:
     """The points of the other one's set times the own exponent, uint8 (n, 32), in its order.
 
     A PeerError unless all are points of the curve, none of small order, none twice.
     """
     points = read_points(got.points, got.data, f"the set of {whose}")
-    check_points(points, seat.workers)
-    return multiply(points, exponent, seat.workers)
+    check_points(points, context.workers)
+    return multiply(points, exponent, context.workers)

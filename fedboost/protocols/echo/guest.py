@@ -7,8 +7,8 @@ import numpy as np
 
 from fedboost import wire
 from fedboost.errors import PeerError
-from fedboost.flow import START, Artefact, Out, Place, Seat
-from fedboost.messages.job_pb2 import Metric, Told
+from fedboost.flow import START, Artefact, Out, Place, StageContext
+from fedboost.messages.job_pb2 import Metric, StatusReport
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 
 
@@ -16,51 +16,51 @@ from fedboost.messages.protocol.echo_pb2 import Answer, Call
 class Guest:
     """What the guest remembers between steps."""
 
-    seat: Seat
+    context: StageContext
     calls: int = 0
     total: int = 0  # of the numbers called in this round
 
 
-def begin(seat: Seat) -> Guest:
+def begin(context: StageContext) -> Guest:
     """A guest that has called nothing."""
-    return Guest(seat)
+    return Guest(context)
 
 
-def call(me: Guest) -> Iterator[Out]:
+def call(guest: Guest) -> Iterator[Out]:
     """Numbers from the job's secret, in parts."""
-    me.total = 0
-    params = me.seat.params
+    guest.total = 0
+    params = guest.context.params
     for part in range(params.parts):
-        drawn = me.seat.secrets.bytes(params.numbers, "numbers", me.calls, part)
+        drawn = guest.context.secrets.bytes(params.numbers, "numbers", guest.calls, part)
         numbers = np.frombuffer(drawn, np.uint8).astype(np.int64)
-        me.total += int(numbers.sum())
+        guest.total += int(numbers.sum())
         yield Out(send=Call(numbers=wire.pack(numbers)))
-    me.calls += 1
+    guest.calls += 1
 
 
-def compare(me: Guest, got: Mapping[str, Answer]) -> Out:
+def compare(guest: Guest, got: Mapping[str, Answer]) -> Out:
     """Refuses an answer that is not the sum."""
     for host, answer in got.items():
         total = int(wire.unpack(answer.total, "i8", (1,), "an echo's total")[0])
-        if total != me.total:
+        if total != guest.total:
             raise PeerError(f"{host} answered another sum than was called")
-    return Out(told=Told(metrics=[Metric(split="train", name="echo", value=me.total)]))
+    return Out(told=StatusReport(metrics=[Metric(split="train", name="echo", value=guest.total)]))
 
 
-def snapshot(me: Guest, _: Place) -> Artefact:
+def snapshot(guest: Guest, _: Place) -> Artefact:
     """Return how often it called."""
-    return Artefact({"calls": me.calls})
+    return Artefact({"calls": guest.calls})
 
 
-def restore(me: Guest, kept: Artefact) -> Told:
+def restore(guest: Guest, kept: Artefact) -> StatusReport:
     """Carries on counting."""
-    me.calls = kept.facts["calls"]
-    return Told()
+    guest.calls = kept.facts["calls"]
+    return StatusReport()
 
 
-def finish(me: Guest) -> Artefact:
+def finish(guest: Guest) -> Artefact:
     """The same as a snapshot."""
-    return snapshot(me, START)
+    return snapshot(guest, START)
 
 
 def bytes_max(_: Guest, __: str) -> int:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedboost import wire
-from fedboost.flow import START, Artefact, Out, Place, Seat
-from fedboost.messages.job_pb2 import Told
+from fedboost.flow import START, Artefact, Out, Place, StageContext
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 
 
@@ -15,39 +15,39 @@ from fedboost.messages.protocol.echo_pb2 import Answer, Call
 class Host:
     """What a host remembers between steps."""
 
-    seat: Seat
+    context: StageContext
     answers: int = 0
 
 
-def begin(seat: Seat) -> Host:
+def begin(context: StageContext) -> Host:
     """A host that has heard nothing."""
-    return Host(seat)
+    return Host(context)
 
 
-def answer(me: Host, got: Iterator[Call]) -> Out:
+def answer(host: Host, got: Iterator[Call]) -> Out:
     """The sum of all parts."""
-    shape = (me.seat.params.numbers,)
+    shape = (host.context.params.numbers,)
     total = sum(int(wire.unpack(c.numbers, "i8", shape, "a call's numbers").sum()) for c in got)
-    me.answers += 1
+    host.answers += 1
     return Out(send=Answer(total=wire.pack(np.array([total]))))
 
 
-def snapshot(me: Host, _: Place) -> Artefact:
+def snapshot(host: Host, _: Place) -> Artefact:
     """Return how often it answered."""
-    return Artefact({"answers": me.answers})
+    return Artefact({"answers": host.answers})
 
 
-def restore(me: Host, kept: Artefact) -> Told:
+def restore(host: Host, kept: Artefact) -> StatusReport:
     """Carries on counting."""
-    me.answers = kept.facts["answers"]
-    return Told()
+    host.answers = kept.facts["answers"]
+    return StatusReport()
 
 
-def finish(me: Host) -> Artefact:
+def finish(host: Host) -> Artefact:
     """The same as a snapshot."""
-    return snapshot(me, START)
+    return snapshot(host, START)
 
 
-def bytes_max(me: Host, _: str) -> int:
+def bytes_max(host: Host, _: str) -> int:
     """One part of a call: 8 bytes a number and a few for the envelope of the array."""
-    return int(8 * me.seat.params.numbers + 64)
+    return int(8 * host.context.params.numbers + 64)

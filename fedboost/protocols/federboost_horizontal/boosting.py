@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.measures import Measures, MeasuresState
 from fedboost.core import sampling
-from fedboost.core.grove import GrowingTrees, planted
+from fedboost.core.growing_trees import GrowingTrees, planted
 from fedboost.core.growth import GrowingState, Rules
 from fedboost.core.local import Trained, Watched
 from fedboost.core.objectives import Objective, Summary
@@ -48,7 +48,7 @@ class TreeBoostingCheckpoint:
 class TreeBoosting(TreeBoostingState):
     """One party's training; `sums` and `take` in turn for each layer, then its `measures`."""
 
-    _grove = Slot[GrowingTrees]("trees that grow")
+    _tree_batch = Slot[GrowingTrees]("trees that grow")
 
     def __init__(
         self,
@@ -71,25 +71,25 @@ class TreeBoosting(TreeBoostingState):
     @property
     def grows(self) -> bool:
         """Return whether the round at hand needs another layer."""
-        return self._is_growing and not self._grove.is_over
+        return self._is_growing and not self._tree_batch.is_over
 
     @property
     def _is_growing(self) -> bool:
-        return TreeBoosting._grove.is_set(self)
+        return TreeBoosting._tree_batch.is_set(self)
 
     # Layers
 
     def sums(self) -> Vector:
         """The own rows' share of the next layer's sums, int64; nothing where trees ended early."""
         if not self._is_growing:
-            self._grove = self._plant()
-        return np.empty(0, np.int64) if self._grove.is_over else self._grove.sums()
+            self._tree_batch = self._plant()
+        return np.empty(0, np.int64) if self._tree_batch.is_over else self._tree_batch.sums()
 
     def asked(self) -> dict[str, Any]:
         """Return what the sums of the next layer are of, beside the columns, as JSON: the nodes of
         each tree, and what 1 is worth.
         """
-        trees = self._grove.trees if self._is_growing else []
+        trees = self._tree_batch.trees if self._is_growing else []
         fixed = self.rules.fixed
         return {
             "nodes": [tree.asked for tree in trees],
@@ -100,19 +100,19 @@ class TreeBoosting(TreeBoostingState):
     def take(self, total: Vector | None) -> None:
         """Grows a layer from everybody's sums; None ends the trees at their last one."""
         if total is None:
-            self._grove.close()
+            self._tree_batch.close()
         elif len(total):
-            self._grove.take(total)
+            self._tree_batch.take(total)
         self.layer += 1
 
     def close_round(self) -> None:
         """The round's trees, and what they add to all margins."""
-        grown = [tree.tree() for tree in self._grove.trees]
+        grown = [tree.tree() for tree in self._tree_batch.trees]
         trees = tuple(replace(tree, value=tree.value / self._forest) for tree in grown)
         self.rounds.append(trees)
         for part in self.watched.values():
             part.advance(trees, self.rules.binning.missing)
-        del self._grove
+        del self._tree_batch
         self.layer = 0
 
     # The result
@@ -133,7 +133,7 @@ class TreeBoosting(TreeBoostingState):
     def state(self) -> TreeBoostingCheckpoint:
         """Return what a checkpoint keeps."""
         margins = {part: seen.margin for part, seen in self.watched.items()}
-        trees = self._grove.trees if self._is_growing else []
+        trees = self._tree_batch.trees if self._is_growing else []
         return TreeBoostingCheckpoint(boosting=self, margins=margins, trees=[*trees])
 
     def load_state(self, kept: TreeBoostingCheckpoint) -> None:
@@ -142,8 +142,8 @@ class TreeBoosting(TreeBoostingState):
         for part, seen in self.watched.items():
             seen.margin[:] = kept.margins[part]
         if kept.trees:
-            self._grove = self._plant()
-            for tree, own in zip(self._grove.trees, kept.trees, strict=True):
+            self._tree_batch = self._plant()
+            for tree, own in zip(self._tree_batch.trees, kept.trees, strict=True):
                 tree.load_state(own)
 
     # Inside

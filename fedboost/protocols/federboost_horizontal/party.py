@@ -35,8 +35,8 @@ from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.quantiles import Ranked, Search
 from fedboost.errors import PeerError
-from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Place, Seat
-from fedboost.messages.job_pb2 import Told
+from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Place, StageContext
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.aggregation_pb2 import DealtShares, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
 from fedboost.model import labels, whole, words
@@ -57,7 +57,7 @@ TREES, LAYERS = "tree", "layer"  # what the loops count
 class Party:
     """What a party remembers between steps."""
 
-    seat: Seat
+    context: StageContext
     sums: Contributor
     table: EncodedTable  # our rows, with the columns in the guest's order once we know it
     cells: str = ""  # a hash of where all columns are cut, and of which they are
@@ -70,12 +70,12 @@ class Party:
     @property
     def params(self) -> Any:
         """The job's."""
-        return self.seat.params
+        return self.context.params
 
     @property
     def is_guest(self) -> bool:
         """Return whether the coordinator hears from us what all parties know."""
-        return self.seat.role is GUEST
+        return self.context.role is GUEST
 
     @property
     def sums_of_round(self) -> int:
@@ -99,245 +99,249 @@ class TreePartyState:
 CHECKPOINT = TreePartyState  # what `snapshot` keeps
 
 
-def begin(seat: Seat) -> Party:
+def begin(context: StageContext) -> Party:
     """A party with its table, and keys that nobody knows yet."""
-    kept = seat.artefacts.get(DISCLOSURE)
-    table = tables.of(seat.data, seat.params, None if kept is None else kept.facts)
-    return Party(seat, Contributor(seat), table)
+    kept = context.artefacts.get(DISCLOSURE)
+    table = tables.of(context.data, context.params, None if kept is None else kept.facts)
+    return Party(context, Contributor(context), table)
 
 
 # Columns and keys
 
 
-def show_columns(me: Party) -> Out:
+def show_columns(party: Party) -> Out:
     """Our columns, which everybody counts in our order."""
-    return Out(send=Columns(names=me.table.names, categorical=me.table.categorical))
+    return Out(send=Columns(names=party.table.names, categorical=party.table.categorical))
 
 
-def match_columns(me: Party, got: Columns) -> Out:
+def match_columns(party: Party, got: Columns) -> Out:
     """Our columns in the guest's order; a DataError names one that only one of us has."""
     for names in (got.names, got.categorical):
         if len(set(names)) < len(names):
-            raise PeerError(f"{me.seat.table.guest} names a column twice")
-    me.table = me.table.ordered(tuple(got.names), tuple(got.categorical), me.seat.table.guest)
+            raise PeerError(f"{party.context.table.guest} names a column twice")
+    party.table = party.table.ordered(
+        tuple(got.names), tuple(got.categorical), party.context.table.guest
+    )
     return Out()
 
 
 # Rows and labels
 
 
-def count_rows(me: Party) -> Iterator[Out]:
+def count_rows(party: Party) -> Iterator[Out]:
     """Send how many rows we have, and how large labels and weights are."""
-    label, weight, scaled = labels_of(me.seat)
-    me.ranked = Ranked.of(me.table.values[me.seat.parts["train"]])
-    present, largest = me.ranked.present(), np.maximum(weight, scaled)
-    schema = {"columns": me.table.names, "categorical": me.table.categorical}
-    counts = counting.of_rows(present, label, largest, me.seat.parts)
-    yield from given(me, counts, Statistic("count_rows", schema=schema))
+    label, weight, scaled = labels_of(party.context)
+    party.ranked = Ranked.of(party.table.values[party.context.parts["train"]])
+    present, largest = party.ranked.present(), np.maximum(weight, scaled)
+    schema = {"columns": party.table.names, "categorical": party.table.categorical}
+    counts = counting.of_rows(present, label, largest, party.context.parts)
+    yield from given(party, counts, Statistic("count_rows", schema=schema))
 
 
-def read_counts(me: Party, got: Iterator[Total]) -> Out:
+def read_counts(party: Party, got: Iterator[Total]) -> Out:
     """Read how many rows all of us have."""
-    total = me.sums.total_before_rounds(got, (1 << 31) * len(me.sums.members))
-    me.counts = counting.read(total, len(me.table.names))
-    labels.check_held_out(me.params, me.counts.validation > 0)
-    if me.params.reuse is None:
-        check_rows(me.params, me.counts.train)
+    total = party.sums.total_before_rounds(got, (1 << 31) * len(party.sums.members))
+    party.counts = counting.read(total, len(party.table.names))
+    labels.check_held_out(party.params, party.counts.validation > 0)
+    if party.params.reuse is None:
+        check_rows(party.params, party.counts.train)
     return Out()
 
 
-def sum_labels(me: Party) -> Iterator[Out]:
+def sum_labels(party: Party) -> Iterator[Out]:
     """Send the sums of our labels and weights."""
-    label, _, weight = labels_of(me.seat)
-    train = me.seat.parts["train"]
-    share = counting.of_labels(me.params, me.counts, label[train], weight[train])
-    yield from given(me, share, Statistic("sum_labels"))
+    label, _, weight = labels_of(party.context)
+    train = party.context.parts["train"]
+    share = counting.of_labels(party.params, party.counts, label[train], weight[train])
+    yield from given(party, share, Statistic("sum_labels"))
 
 
-def read_labels(me: Party, got: Iterator[Total]) -> Out:
+def read_labels(party: Party, got: Iterator[Total]) -> Out:
     """Read the sums of all labels; then find where columns are cut, if nobody has to
     search for it.
     """
-    total = me.sums.total_before_rounds(got, counting.most(me.counts))
-    me.summary = counting.summary(me.params, me.counts, total)
-    objectives.start(me.params, me.summary)  # refuses labels before anybody searches for cuts
-    if DISCLOSURE in me.seat.artefacts:
-        _plant(me, me.table.cuts_again(me.seat.artefacts[DISCLOSURE].facts))
-        return Out(told=Told(ends="quantiles"))
-    searched = me.table.searched
-    present = me.counts.present[searched]
-    me.search = Search(present, me.params.max_bin, me.params.quantile_tolerance)
-    return _found(me)
+    total = party.sums.total_before_rounds(got, counting.most(party.counts))
+    party.summary = counting.summary(party.params, party.counts, total)
+    objectives.start(party.params, party.summary)  # refuses labels before anybody searches for cuts
+    if DISCLOSURE in party.context.artefacts:
+        _plant(party, party.table.cuts_again(party.context.artefacts[DISCLOSURE].facts))
+        return Out(told=StatusReport(ends="quantiles"))
+    searched = party.table.searched
+    present = party.counts.present[searched]
+    party.search = Search(present, party.params.max_bin, party.params.quantile_tolerance)
+    return _found(party)
 
 
 # Quantiles
 
 
-def count_below(me: Party) -> Iterator[Out]:
+def count_below(party: Party) -> Iterator[Out]:
     """Send how many of our values are below each probe of the search."""
-    probes = me.search.probes()
-    below = me.ranked.at(me.table.searched).below(probes)
-    yield from given(me, below, Statistic("count_below"))
+    probes = party.search.probes()
+    below = party.ranked.at(party.table.searched).below(probes)
+    yield from given(party, below, Statistic("count_below"))
 
 
-def narrow(me: Party, got: Iterator[Total]) -> Out:
+def narrow(party: Party, got: Iterator[Total]) -> Out:
     """Takes the search a step on."""
-    total = me.sums.total_before_rounds(got, me.counts.train)
-    me.search.take(total)
-    return _found(me)
+    total = party.sums.total_before_rounds(got, party.counts.train)
+    party.search.take(total)
+    return _found(party)
 
 
 # Trees
 
 
-def hold_shares(me: Party, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> Out:
+def hold_shares(party: Party, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> Out:
     """Keeps the others' shares, if those who are left may begin the tree at hand."""
-    _check_begun(me, present)
-    return adding.hold_shares(me, got, present)
+    _check_begun(party, present)
+    return adding.hold_shares(party, got, present)
 
 
-def sign_survivors(me: Party, present: tuple[str, ...]) -> Out:
+def sign_survivors(party: Party, present: tuple[str, ...]) -> Out:
     """Sign who is left, as we were told; the same rules hold."""
-    _check_begun(me, present)
-    return adding.sign_survivors(me, present)
+    _check_begun(party, present)
+    return adding.sign_survivors(party, present)
 
 
-def sum_histograms(me: Party) -> Iterator[Out]:
+def sum_histograms(party: Party) -> Iterator[Out]:
     """Our gradients in the cells of the open nodes."""
-    training = me.training
+    training = party.training
     tree, layer = len(training.rounds), training.layer
     own = training.sums()
-    schema = {"cells": me.cells, **training.asked()}
+    schema = {"cells": party.cells, **training.asked()}
     fresh, unit = 2 * tree if layer == 0 else None, 1 << training.rules.fixed.bits
     what = Statistic("sum_histograms", (tree, layer), schema, fresh, unit)
-    yield from given(me, own, what)
+    yield from given(party, own, what)
 
 
-def split_nodes(me: Party, got: Iterator[Total]) -> Out:
+def split_nodes(party: Party, got: Iterator[Total]) -> Out:
     """Divides the open nodes as everybody does."""
-    training = me.training
-    total = me.sums.total(got, 1 << 62)
+    training = party.training
+    total = party.sums.total(got, 1 << 62)
     if total is None and training.layer == 0:
         raise PeerError("a tree's first sum stays closed though all who are left signed for it")
     training.take(total)
-    waits = me.params.dropout == "wait"  # all layers of a round have been asked for
-    if training.layer == me.params.max_depth or not (training.grows or waits):
+    waits = party.params.dropout == "wait"  # all layers of a round have been asked for
+    if training.layer == party.params.max_depth or not (training.grows or waits):
         training.close_round()
-        me.sums.broadcast(*(tree.feature.tobytes() for tree in training.rounds[-1]))
-        return Out(told=Told(ends="" if waits else LAYERS))
+        party.sums.broadcast(*(tree.feature.tobytes() for tree in training.rounds[-1]))
+        return Out(told=StatusReport(ends="" if waits else LAYERS))
     return Out()
 
 
-def measure(me: Party) -> Iterator[Out]:
+def measure(party: Party) -> Iterator[Out]:
     """Our share of the metrics."""
-    training, of_round = me.training, len(me.training.rounds)
-    share, schema = training.measures.tally(training.watched), {"metrics": me.params.metrics}
+    training, of_round = party.training, len(party.training.rounds)
+    share, schema = training.measures.tally(training.watched), {"metrics": party.params.metrics}
     what = Statistic("measure", (of_round,), schema, fresh=2 * of_round - 1)
-    yield from given(me, share, what)
+    yield from given(party, share, what)
 
 
-def read_metrics(me: Party, got: Iterator[Total]) -> Out:
+def read_metrics(party: Party, got: Iterator[Total]) -> Out:
     """The metrics of the round, and whether it was the last one."""
-    measured = me.training.measures.hear(me.sums.total(got, 1 << 62))
-    told = Told(ends=TREES if me.training.measures.ends else "")
-    if me.is_guest:
+    measured = party.training.measures.hear(party.sums.total(got, 1 << 62))
+    told = StatusReport(ends=TREES if party.training.measures.ends else "")
+    if party.is_guest:
         told.metrics.extend(words.as_metrics(measured))
     return Out(told=told)
 
 
-def close_model(me: Party) -> Out:
+def close_model(party: Party) -> Out:
     """Report the finished model, from the guest alone."""
-    if not me.is_guest:
+    if not party.is_guest:
         return Out()
-    trained, counts = me.training.trained, me.counts
+    trained, counts = party.training.trained, party.counts
     kept = trained.rounds[: trained.best_round + 1]
-    told = Told(best=words.as_metrics(trained.history[trained.best_round]))
+    told = StatusReport(best=words.as_metrics(trained.history[trained.best_round]))
     told.counts.add(name="rounds", count=len(kept))
     told.counts.add(name="trees", count=sum(map(len, kept)))
     for part, rows in counts.parts.items():
         told.counts.add(name=part, count=rows)
-    told.importance.extend(words.importance_of(me.seat.party, me.table.names, kept))
+    told.importance.extend(words.importance_of(party.context.party, party.table.names, kept))
     return Out(told=told)
 
 
 # Checkpoints and the end
 
 
-def snapshot(me: Party, _: Place) -> Artefact:
+def snapshot(party: Party, _: Place) -> Artefact:
     """Rounds so far, and what they stand on; of a tree under way also whose sums it is made of."""
     kept = TreePartyState(
-        columns=me.table.names,
-        binning=me.training.rules.binning,
-        counts=me.counts,
-        summary=me.summary,
-        history=me.sums.history,
-        over=me.sums.over,
-        training=me.training.state(),
+        columns=party.table.names,
+        binning=party.training.rules.binning,
+        counts=party.counts,
+        summary=party.summary,
+        history=party.sums.history,
+        over=party.sums.over,
+        training=party.training.state(),
     )
     return Artefact.of_state(kept, history=kept.history)
 
 
-def restore(me: Party, checkpoint: Artefact) -> Told:
+def restore(party: Party, checkpoint: Artefact) -> StatusReport:
     """Carries on behind the last round, or layer, that everybody has kept."""
-    kept, own = checkpoint.state(TreePartyState), me.table.names
-    me.table = me.table.ordered(kept.columns, me.table.categorical, me.seat.table.guest)
-    assert set(own) == set(me.table.names)
-    me.counts, me.summary = kept.counts, kept.summary
-    _plant(me, kept.binning)
-    training = me.training
+    kept, own = checkpoint.state(TreePartyState), party.table.names
+    party.table = party.table.ordered(
+        kept.columns, party.table.categorical, party.context.table.guest
+    )
+    assert set(own) == set(party.table.names)
+    party.counts, party.summary = kept.counts, kept.summary
+    _plant(party, kept.binning)
+    training = party.training
     training.load_state(kept.training)
-    me.sums.history = kept.history
+    party.sums.history = kept.history
     if training.layer:
-        me.sums.begun = kept.over
+        party.sums.begun = kept.over
     if training.is_grown:
-        return Told(ends=LAYERS)
-    return Told(ends=TREES if training.measures.ends else "")
+        return StatusReport(ends=LAYERS)
+    return StatusReport(ends=TREES if training.measures.ends else "")
 
 
-def finish(me: Party) -> Artefact:
+def finish(party: Party) -> Artefact:
     """The whole model, the same for everybody, and the cut points for other jobs."""
-    training = me.training
-    lists = me.table.lists
-    shard = whole.shard(training.trained, me.table.names, lists)
-    if DISCLOSURE in me.seat.artefacts:
+    training = party.training
+    lists = party.table.lists
+    shard = whole.shard(training.trained, party.table.names, lists)
+    if DISCLOSURE in party.context.artefacts:
         return shard
     facts = tables.cuts_facts(training.rules.binning)
-    facts |= {"columns": list(me.table.names), "lists": {k: list(v) for k, v in lists.items()}}
+    facts |= {"columns": list(party.table.names), "lists": {k: list(v) for k, v in lists.items()}}
     return Artefact(shard.facts, shard.arrays, Artefact(facts))
 
 
 # Inside
 
 
-def _check_begun(me: Party, present: tuple[str, ...]) -> None:
+def _check_begun(party: Party, present: tuple[str, ...]) -> None:
     """Refuses a tree that was begun with others, as long as nothing of it has been kept."""
-    training = me.training
+    training = party.training
     if training.layer == 0 and not training.is_grown:
-        me.sums.check_begun(2 * len(training.rounds), present, "a tree")
+        party.sums.check_begun(2 * len(training.rounds), present, "a tree")
 
 
-def _found(me: Party) -> Out:
+def _found(party: Party) -> Out:
     """Ends the search where every quantile is found, and begins to train."""
-    if not me.search.is_over:
+    if not party.search.is_over:
         return Out()
-    _plant(me, me.table.cut_at(me.search.cuts()))
-    return Out(told=Told(ends="quantiles"))
+    _plant(party, party.table.cut_at(party.search.cuts()))
+    return Out(told=StatusReport(ends="quantiles"))
 
 
-def _plant(me: Party, binning: Binning) -> None:
+def _plant(party: Party, binning: Binning) -> None:
     """Everything that the rounds stand on; every party comes to the same."""
-    params, counts, summary = me.params, me.counts, me.summary
-    label, weight, _ = labels_of(me.seat)
+    params, counts, summary = party.params, party.counts, party.summary
+    label, weight, _ = labels_of(party.context)
     objective = objectives.start(params, summary)
     fixed = objectives.encoding(params, objective, summary)
     watched = {}
     for part in counts.parts:
-        rows = me.seat.parts.get(part, np.empty(0, np.int32))
+        rows = party.context.parts.get(part, np.empty(0, np.int32))
         margin = np.tile(objective.base_margin, (len(rows), 1))
-        bins = binning.transform(me.table.values[rows])
+        bins = binning.transform(party.table.values[rows])
         watched[part] = Watched(bins, label[rows], weight[rows], margin)
-    place = me.seat.table.of(EVERYBODY).index(me.seat.party)
-    rules = Rules(params, binning, fixed, own_rows_min=(me.seat.limits.own_rows_min,))
-    facts = [me.table.names, tables.cuts_facts(binning)]
-    me.cells = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    me.training = TreeBoosting(rules, (objective, summary, counts), watched, place)
+    place = party.context.table.of(EVERYBODY).index(party.context.party)
+    rules = Rules(params, binning, fixed, own_rows_min=(party.context.limits.own_rows_min,))
+    facts = [party.table.names, tables.cuts_facts(binning)]
+    party.cells = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    party.training = TreeBoosting(rules, (objective, summary, counts), watched, place)

@@ -67,8 +67,8 @@ class EncodedTable:
                 todo="name the same columns in 'categorical' of every party",
                 kind="a column holds categories at one party and numbers at another",
             )
-        places = [self.names.index(name) for name in names]
-        values = self.values[:, places]
+        indices = [self.names.index(name) for name in names]
+        values = self.values[:, indices]
         if isinstance(values, np.ndarray):
             values = np.asfortranarray(values)
         return EncodedTable(names, values, self.lists, self.steps, self.max_bin)

@@ -3,7 +3,7 @@
 from fedboost.aggregation import sums
 from fedboost.aggregation.sums import add_up
 from fedboost.core.quantiles import ROUNDS_MAX
-from fedboost.flow import EVERYBODY, GUEST, HOST, Keeps, Run, Step
+from fedboost.flow import EVERYBODY, GUEST, HOST, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.aggregation_pb2 import Masked, MaskKeys, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
 
@@ -73,16 +73,16 @@ async def walk(run: Run) -> None:
     if not run.is_resumed:
         await run(count_rows, add_up, read_counts)
         await run(sum_labels, add_up, read_labels)
-        for _ in run.rounds("quantiles", ROUNDS_MAX, keeps=Keeps.NOTHING):
+        for _ in run.rounds("quantiles", ROUNDS_MAX, keeps=CheckpointPolicy.NOTHING):
             await run(count_below, add_up, narrow)
         run.keep()
     if waits:
-        for _ in run.rounds("tree", run.params.n_estimators, keeps=Keeps.NOW_AND_THEN):
+        for _ in run.rounds("tree", run.params.n_estimators, keeps=CheckpointPolicy.NOW_AND_THEN):
             await grow_tree(run)
     else:
         for _ in run.rounds("tree", run.params.n_estimators):
             await sums.exchange_keys(run, offer_fresh_keys)
-            for _ in run.rounds("layer", run.params.max_depth, keeps=Keeps.NOW_AND_THEN):
+            for _ in run.rounds("layer", run.params.max_depth, keeps=CheckpointPolicy.NOW_AND_THEN):
                 await sums.open_sum(run, sum_histograms, sign_survivors, split_nodes)
             await sums.open_sum(run, measure, sign_survivors, read_metrics)
     await sums.compare(run, tell_standing, spares=not waits)
@@ -95,6 +95,6 @@ async def grow_tree(run: Run) -> None:
     if run.is_quick:
         await run(*layer * depth, measure, add_up, read_metrics)
         return
-    for _ in run.rounds("layer", depth, keeps=Keeps.NOW_AND_THEN):
+    for _ in run.rounds("layer", depth, keeps=CheckpointPolicy.NOW_AND_THEN):
         await run(*layer)
     await run(measure, add_up, read_metrics)

@@ -74,11 +74,11 @@ def read(got: BucketIds, rows: int, host: str) -> Buckets:
 
 def _bits(ids: Ids, bits_each: int) -> Bits:
     """The last `bits_each` bits of each id, bool (rows · bits_each,)."""
-    octets = np.unpackbits(ids[:, None], axis=1)
-    return octets[:, 8 - bits_each :].ravel().view(np.bool_)
+    data = np.unpackbits(ids[:, None], axis=1)
+    return data[:, 8 - bits_each :].ravel().view(np.bool_)
 
 
 def _numbers(bits: Bits, bits_each: int, rows: int) -> Ids:
-    octets = np.zeros((rows, 8), np.bool_)
-    octets[:, 8 - bits_each :] = bits.reshape(rows, bits_each)
-    return np.packbits(octets, axis=1)[:, 0]
+    data = np.zeros((rows, 8), np.bool_)
+    data[:, 8 - bits_each :] = bits.reshape(rows, bits_each)
+    return np.packbits(data, axis=1)[:, 0]

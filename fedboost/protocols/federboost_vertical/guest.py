@@ -20,8 +20,8 @@ from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Tree
 from fedboost.crypto import noise
 from fedboost.errors import ConfigError, ProtocolError
-from fedboost.flow import DISCLOSURE, Artefact, Out, Place, Seat
-from fedboost.messages.job_pb2 import Count, RoundTold, Told
+from fedboost.flow import DISCLOSURE, Artefact, Out, Place, StageContext
+from fedboost.messages.job_pb2 import Count, RoundTold, StatusReport
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds, OwnSplits
 from fedboost.model import columns, labels, vertical, words
 from fedboost.model.vertical import GuestNode, OwnSplit
@@ -51,7 +51,7 @@ CHECKPOINT = BucketTreesState  # what `snapshot` keeps
 class Guest:
     """What the guest remembers between steps."""
 
-    seat: Seat  # its rows are those of the disclosure
+    context: StageContext  # its rows are those of the disclosure
     own: Binning
     objective: Objective
     fixed: FixedPoint
@@ -64,113 +64,117 @@ class Guest:
     @property
     def params(self) -> Any:
         """The job's."""
-        return self.seat.params
+        return self.context.params
 
 
-def begin(seat: Seat) -> Guest:
+def begin(context: StageContext) -> Guest:
     """Bins the own columns and fixes the objective; takes up an earlier disclosure if there is."""
-    frame, params = seat.data, seat.params
-    labels.check_held_out(params, bool(seat.validation.any()))
-    strangers = sorted(set(params.public_cuts) - set(seat.table.hosts))
+    frame, params = context.data, context.params
+    labels.check_held_out(params, bool(context.validation.any()))
+    strangers = sorted(set(params.public_cuts) - set(context.table.hosts))
     if strangers:
         raise ConfigError(
             f"public_cuts names {strangers[0]}, which is no host of the job",
             todo="name a host; the guest's own columns have max_bin",
         )
-    train = ~seat.validation
+    train = ~context.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
-    summary = Summary.of(params, seat.label[train], weight[train])
+    summary = Summary.of(params, context.label[train], weight[train])
     objective = objectives.start(params, summary)
     own = binning.fit(frame.values[train], params.max_bin, frame.categorical)
     fixed = objectives.encoding(params, objective, summary)
-    me = Guest(seat, own, objective, fixed, weight)
-    if DISCLOSURE in seat.artefacts:
-        me.told = _told_before(seat.artefacts[DISCLOSURE], seat.table.hosts)
+    me = Guest(context, own, objective, fixed, weight)
+    if DISCLOSURE in context.artefacts:
+        me.told = _told_before(context.artefacts[DISCLOSURE], context.table.hosts)
         _plant(me)
     return me
 
 
-def receive_buckets(me: Guest, got: Mapping[str, BucketIds]) -> Out:
+def receive_buckets(guest: Guest, got: Mapping[str, BucketIds]) -> Out:
     """The hosts' buckets beside the own bins: one table, as if it were pooled."""
-    if DISCLOSURE in me.seat.artefacts:
+    if DISCLOSURE in guest.context.artefacts:
         raise ProtocolError("the job uses earlier buckets again and takes no new ones")
-    rows = len(me.weight)
-    me.told = {host: buckets.read(got[host], rows, host) for host in me.seat.table.hosts}
-    _plant(me)
+    rows = len(guest.weight)
+    guest.told = {host: buckets.read(got[host], rows, host) for host in guest.context.table.hosts}
+    _plant(guest)
     return Out()
 
 
-def grow_trees(me: Guest) -> Out:
+def grow_trees(guest: Guest) -> Out:
     """As many rounds as fit into about a second; each says its metrics."""
-    training, params = me.training, me.params
+    training, params = guest.training, guest.params
     rounds, cells = [], 0
     while not training.is_over and cells < STEP_CELLS:
         number = len(training.rounds)
         training.advance()
         trees = len(training.rounds[-1])
-        cells += len(me.weight) * training.watched["train"].bins.shape[1] * params.max_depth * trees
+        cells += (
+            len(guest.weight) * training.watched["train"].bins.shape[1] * params.max_depth * trees
+        )
         measured = words.as_metrics(training.history[-1])
         told = RoundTold(round="tree", done=number + 1, of=params.n_estimators, metrics=measured)
         rounds.append(told)
-    return Out(told=Told(ends="batch" if training.is_over else "", rounds=rounds))
+    return Out(told=StatusReport(ends="batch" if training.is_over else "", rounds=rounds))
 
 
-def close_model(me: Guest) -> Out:
+def close_model(guest: Guest) -> Out:
     """Report the finished model; send every host the splits of its own columns."""
-    training, params = me.training, me.params
-    nodes = _nodes(me)
+    training, params = guest.training, guest.params
+    nodes = _nodes(guest)
     best = training.best_round
-    told = Told(best=words.as_metrics(training.history[best]))
+    told = StatusReport(best=words.as_metrics(training.history[best]))
     told.counts.add(name="rounds", count=best + 1)
     told.counts.add(name="trees", count=sum(map(len, training.rounds[: best + 1])))
-    told.counts.extend(Count(name=name, count=len(rows)) for name, rows in me.seat.parts.items())
-    told.importance.extend(words.importance(me.seat, nodes))
-    for host in me.seat.table.hosts:
-        _tell_privacy(me, host, told)
+    told.counts.extend(
+        Count(name=name, count=len(rows)) for name, rows in guest.context.parts.items()
+    )
+    told.importance.extend(words.importance(guest.context, nodes))
+    for host in guest.context.table.hosts:
+        _tell_privacy(guest, host, told)
     if params.objective == "binary:logistic":
-        margin = np.empty((len(me.weight), 1))
-        for part, rows in me.seat.parts.items():
+        margin = np.empty((len(guest.weight), 1))
+        for part, rows in guest.context.parts.items():
             margin[rows] = training.watched[part].margin
         prediction = objectives.transform(params.objective, margin)[:, 0]
-        told.curves.extend(words.curves(me.seat.label, prediction, me.seat.parts))
-    return Out(send=_splits_of_hosts(me), told=told)
+        told.curves.extend(words.curves(guest.context.label, prediction, guest.context.parts))
+    return Out(send=_splits_of_hosts(guest), told=told)
 
 
-def snapshot(me: Guest, _: Place) -> Artefact:
+def snapshot(guest: Guest, _: Place) -> Artefact:
     """Rounds so far; the buckets come again, the same ones."""
-    training = me.training
+    training = guest.training
     margins = {part: seen.margin for part, seen in training.watched.items()}
     return Artefact.of_state(BucketTreesState(training=training, margins=margins))
 
 
-def restore(me: Guest, checkpoint: Artefact) -> Told:
+def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
     """Carries on behind the last batch, once the buckets are there."""
-    me.kept = kept = checkpoint.state(BucketTreesState)
-    if me.told:
-        _resume(me, kept)
+    guest.kept = kept = checkpoint.state(BucketTreesState)
+    if guest.told:
+        _resume(guest, kept)
     rounds, stopping = kept.training.rounds, kept.training.stopping
-    done = len(rounds) == me.params.n_estimators or stopping.stop
-    return Told(ends="batch" if done else "")
+    done = len(rounds) == guest.params.n_estimators or stopping.stop
+    return StatusReport(ends="batch" if done else "")
 
 
-def finish(me: Guest) -> Artefact:
+def finish(guest: Guest) -> Artefact:
     """The guest's shard, and the buckets for other jobs to use again."""
-    training, params, frame = me.training, me.params, me.seat.data
-    nodes = _nodes(me)
+    training, params, frame = guest.training, guest.params, guest.context.data
+    nodes = _nodes(guest)
     sizes = [len(t) // params.trees_per_round for t in training.rounds[: training.best_round + 1]]
     facts = {
         "objective": params.objective,
         "params": params.model_dump(mode="json"),
-        "base_margin": me.objective.base_margin.tolist(),
+        "base_margin": guest.objective.base_margin.tolist(),
         "columns": list(frame.columns),
-        "categories": columns.categories(frame, me.own),
+        "categories": columns.categories(frame, guest.own),
         "trees": sum(sizes) * params.trees_per_round,
         "trees_per_round": params.trees_per_round,
         "forest": sizes,
         "history": training.history,
     }
     outputs = params.n_outputs // params.trees_per_round
-    kept = None if DISCLOSURE in me.seat.artefacts else _disclosure(me)
+    kept = None if DISCLOSURE in guest.context.artefacts else _disclosure(guest)
     return Artefact(facts, vertical.nodes_to_arrays(nodes, outputs), kept)
 
 
@@ -182,42 +186,42 @@ def bytes_max(_: Guest, __: str) -> int:
 # Inside
 
 
-def _plant(me: Guest) -> None:
+def _plant(guest: Guest) -> None:
     """Join all columns to one table, at the first round or behind a checkpoint."""
-    frame, params = me.seat.data, me.params
-    joined = Joined(me.own, tuple(me.told.values()))
+    frame, params = guest.context.data, guest.params
+    joined = Joined(guest.own, tuple(guest.told.values()))
     bins = joined.bins(frame.values)
     watched = {}
-    for part, rows in me.seat.parts.items():
-        margin = np.tile(me.objective.base_margin, (len(rows), 1))
+    for part, rows in guest.context.parts.items():
+        margin = np.tile(guest.objective.base_margin, (len(rows), 1))
         inside = np.asfortranarray(bins[rows])
-        watched[part] = Watched(inside, me.seat.label[rows], me.weight[rows], margin)
-    rules = Rules(params, joined.cuts, me.fixed)
-    me.joined, me.training = joined, Training(rules, me.objective, watched, joined.groups)
-    if me.kept is not None:
-        _resume(me, me.kept)
+        watched[part] = Watched(inside, guest.context.label[rows], guest.weight[rows], margin)
+    rules = Rules(params, joined.cuts, guest.fixed)
+    guest.joined, guest.training = joined, Training(rules, guest.objective, watched, joined.groups)
+    if guest.kept is not None:
+        _resume(guest, guest.kept)
 
 
-def _resume(me: Guest, kept: BucketTreesState) -> None:
+def _resume(guest: Guest, kept: BucketTreesState) -> None:
     """Puts the rounds of a checkpoint into the training."""
-    restore_into(me.training, kept.training)
-    for part, seen in me.training.watched.items():
+    restore_into(guest.training, kept.training)
+    for part, seen in guest.training.watched.items():
         seen.margin[:] = kept.margins[part]
 
 
-def _kept_trees(me: Guest) -> list[Tree]:
-    training = me.training
+def _kept_trees(guest: Guest) -> list[Tree]:
+    training = guest.training
     return [tree for trees in training.rounds[: training.best_round + 1] for tree in trees]
 
 
-def _nodes(me: Guest) -> list[GuestNode]:
+def _nodes(guest: Guest) -> list[GuestNode]:
     """The trees that the model keeps, hosts' splits without their content."""
     nodes = []
-    for number, tree in enumerate(_kept_trees(me)):
+    for number, tree in enumerate(_kept_trees(guest)):
         for i, leaf in enumerate(tree.is_leaf.tolist()):
             owner, split = vertical.LEAF, None
             if not leaf:
-                owner, column = me.joined.owner(int(tree.feature[i]))
+                owner, column = guest.joined.owner(int(tree.feature[i]))
                 own = OwnSplit(number, int(tree.node[i]), column, *_rule(tree, i))
                 split = own if owner == vertical.GUEST else None
             gain, cover = float(tree.gain[i]), float(tree.cover[i])
@@ -232,13 +236,13 @@ def _rule(tree: Tree, i: int) -> tuple[np.float32, bool, bytes]:
     return tree.threshold[i], bool(tree.missing_left[i]), held
 
 
-def _splits_of_hosts(me: Guest) -> dict[str, OwnSplits]:
+def _splits_of_hosts(guest: Guest) -> dict[str, OwnSplits]:
     """To each host its own splits, by the numbers of its columns and buckets."""
-    rows: list[list[tuple[int, int, int, int, bool]]] = [[] for _ in me.told]
-    sets: list[list[NDArray[np.uint8]]] = [[] for _ in me.told]
-    for number, tree in enumerate(_kept_trees(me)):
+    rows: list[list[tuple[int, int, int, int, bool]]] = [[] for _ in guest.told]
+    sets: list[list[NDArray[np.uint8]]] = [[] for _ in guest.told]
+    for number, tree in enumerate(_kept_trees(guest)):
         for i in np.flatnonzero(~tree.is_leaf):
-            owner, column = me.joined.owner(int(tree.feature[i]))
+            owner, column = guest.joined.owner(int(tree.feature[i]))
             if owner == vertical.GUEST:
                 continue
             last, left = int(tree.bin[i]), bool(tree.missing_left[i])
@@ -246,7 +250,7 @@ def _splits_of_hosts(me: Guest) -> dict[str, OwnSplits]:
                 last = buckets.BY_SET
                 sets[owner - 1].append(tree.left_bins[i])
             rows[owner - 1].append((number, int(tree.node[i]), column, last, left))
-    return {host: _own_splits(rows[k], sets[k]) for k, host in enumerate(me.told)}
+    return {host: _own_splits(rows[k], sets[k]) for k, host in enumerate(guest.told)}
 
 
 def _own_splits(
@@ -264,11 +268,11 @@ def _own_splits(
     )
 
 
-def _tell_privacy(me: Guest, host: str, told: Told) -> None:
+def _tell_privacy(guest: Guest, host: str, told: StatusReport) -> None:
     """Report what a host's disclosure is worth, by the settings under which it was made."""
-    epsilon, count = me.params.epsilon, me.told[host].count.tolist()
-    if DISCLOSURE in me.seat.artefacts:
-        epsilon = me.seat.artefacts[DISCLOSURE].facts["epsilon"]
+    epsilon, count = guest.params.epsilon, guest.told[host].count.tolist()
+    if DISCLOSURE in guest.context.artefacts:
+        epsilon = guest.context.artefacts[DISCLOSURE].facts["epsilon"]
     if epsilon is None:
         told.privacy.add(party=host, noise=False)
         return
@@ -282,12 +286,12 @@ def _tell_privacy(me: Guest, host: str, told: Told) -> None:
     )
 
 
-def _disclosure(me: Guest) -> Artefact:
+def _disclosure(guest: Guest) -> Artefact:
     """The buckets as they came."""
     arrays: dict[str, NDArray[np.generic]] = {}
-    for host, told in me.told.items():
+    for host, told in guest.told.items():
         arrays |= {f"{host}.{name}": getattr(told, name) for name in Buckets.__dataclass_fields__}
-    return Artefact({"epsilon": me.params.epsilon}, arrays)
+    return Artefact({"epsilon": guest.params.epsilon}, arrays)
 
 
 def _told_before(kept: Artefact, hosts: tuple[str, ...]) -> dict[str, Buckets]:

@@ -17,8 +17,17 @@ from fedboost.core.categories import NO_THRESHOLD, SET_BYTES, members
 from fedboost.core.tree import NODES_MAX
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError, PeerError, ProtocolError
-from fedboost.flow import DISCLOSURE, About, Artefact, Charge, Out, Place, Seat, Spent
-from fedboost.messages.job_pb2 import Told
+from fedboost.flow import (
+    DISCLOSURE,
+    Artefact,
+    Charge,
+    DisclosureInfo,
+    Out,
+    Place,
+    Spent,
+    StageContext,
+)
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
 from fedboost.model import columns, telling, vertical
 from fedboost.model.telling import TELLING, Telling
@@ -33,26 +42,26 @@ SPLIT_BYTES = 64  # of one split in a message, its set among them
 class Host:
     """What a host remembers between steps."""
 
-    seat: Seat
+    context: StageContext
     telling: Telling
     splits: list[OwnSplit] = field(default_factory=list)
 
 
-def begin(seat: Seat) -> Host:
+def begin(context: StageContext) -> Host:
     """A host with the cut points of the disclosure or attempt that told first, or fresh ones."""
-    told = seat.notebook.read().get(TELLING)
-    if DISCLOSURE in seat.artefacts:
-        told = seat.artefacts[DISCLOSURE].facts
-    return Host(seat, _settled(seat) if told is None else telling.read(told))
+    told = context.notebook.read().get(TELLING)
+    if DISCLOSURE in context.artefacts:
+        told = context.artefacts[DISCLOSURE].facts
+    return Host(context, _settled(context) if told is None else telling.read(told))
 
 
-def _settled(seat: Seat) -> Telling:
+def _settled(context: StageContext) -> Telling:
     """Return how the own columns are told: at public cut points, or at equal shares of training
     rows.
     """
-    frame, params = seat.data, seat.params
-    cuts = binning.fit(frame.values[~seat.validation], params.buckets, frame.categorical)
-    public = _public(params.public_cuts.get(seat.party, {}), frame)
+    frame, params = context.data, context.params
+    cuts = binning.fit(frame.values[~context.validation], params.buckets, frame.categorical)
+    public = _public(params.public_cuts.get(context.party, {}), frame)
     own = tuple(public.get(c, found) for c, found in enumerate(cuts.cuts))
     most = max([params.buckets, *(len(one) + 1 for one in own)])
     fitted = Binning(most, own, cuts.categories)
@@ -60,8 +69,8 @@ def _settled(seat: Seat) -> Telling:
     if isinstance(bins, SparseBins):
         bins = bins.dense()
     return Telling(
-        job=seat.job,
-        mark=telling.mark_of(seat.lasting_secrets(seat.job)),
+        job=context.job,
+        mark=telling.mark_of(context.lasting_secrets(context.job)),
         id_columns=frame.id_columns,
         columns=frame.columns,
         categories=columns.categories(frame, fitted),
@@ -71,18 +80,18 @@ def _settled(seat: Seat) -> Telling:
     )
 
 
-def send_buckets(me: Host) -> Out:
+def send_buckets(host: Host) -> Out:
     """The bucket of every row in every column, with the noise that the job asks for.
 
     Cut points are settled and noise belongs to ids, so an attempt that is made again tells nothing
     more, with whatever rows.
     """
-    frame, own = me.seat.data, me.telling
+    frame, own = host.context.data, host.telling
     # No policy was asked for new ones, and the cut points need not be this table's.
-    if DISCLOSURE in me.seat.artefacts:
+    if DISCLOSURE in host.context.artefacts:
         raise ProtocolError("the job uses earlier buckets again and tells no new ones")
-    me.seat.notebook.write({**me.seat.notebook.read(), TELLING: own.facts()})
-    ids = own.buckets(frame.values, frame.ids, me.seat.lasting_secrets)
+    host.context.notebook.write({**host.context.notebook.read(), TELLING: own.facts()})
+    ids = own.buckets(frame.values, frame.ids, host.context.lasting_secrets)
     missing = np.array(own.missing, np.bool_)
     message = buckets.write(Buckets(own.count, missing, own.binning.is_categorical, ids))
     if message.ByteSize() > wire.MESSAGE_BYTES_MAX:
@@ -94,11 +103,11 @@ def send_buckets(me: Host) -> Out:
     each = math.inf if own.epsilon is None else own.epsilon
     charges = tuple(Charge(Spent.EPSILON, each, name) for name in own.columns)
     groups = int(own.count.sum())
-    about = About(frame.n_rows, groups, smallest, own.epsilon, charges, is_free_again=True)
+    about = DisclosureInfo(frame.n_rows, groups, smallest, own.epsilon, charges, is_free_again=True)
     return Out(send=message, about=about)
 
 
-def keep_splits(me: Host, got: OwnSplits) -> Out:
+def keep_splits(host: Host, got: OwnSplits) -> Out:
     """The splits of the own columns, at the cut points that nobody else knows."""
     trees = wire.unpack(got.trees, "i4", (None,), "the trees of our splits").astype(np.int64)
     nodes, numbers, last = (
@@ -110,21 +119,21 @@ def keep_splits(me: Host, got: OwnSplits) -> Out:
         )
     )
     missing_left = wire.unpack_bits(got.missing_left, len(trees), "where missing values go")
-    most = int(forest.starts(me.seat.params)[-1])
+    most = int(forest.starts(host.context.params)[-1])
     _within(trees, most, "trees")
     _within(
-        nodes, (1 << me.seat.params.max_depth) - 1, "nodes"
+        nodes, (1 << host.context.params.max_depth) - 1, "nodes"
     )  # those of the last layer are leaves
-    _within(numbers, len(me.telling.columns), "columns")
-    places = trees * NODES_MAX + nodes
-    if (np.diff(places) <= 0).any():
+    _within(numbers, len(host.telling.columns), "columns")
+    indices = trees * NODES_MAX + nodes
+    if (np.diff(indices) <= 0).any():
         raise PeerError("the guest sent the splits of a node twice, or not in order")
-    cuts = me.telling.binning
+    cuts = host.telling.binning
     by_category = cuts.is_categorical[numbers]
     count = int(by_category.sum())
     sets = iter(wire.unpack(got.sets, "u1", (count, SET_BYTES), "the sets of categories"))
     rows = zip(trees, nodes, numbers, last, missing_left, by_category, strict=True)
-    me.splits = [
+    host.splits = [
         OwnSplit(
             *(int(tree), int(node), int(column)),
             *_rule(cuts, int(column), int(bucket), bool(left), next(sets) if held else None),
@@ -139,29 +148,31 @@ def snapshot(_: Host, __: Place) -> Artefact:
     return Artefact()
 
 
-def restore(_: Host, __: Artefact) -> Told:
+def restore(_: Host, __: Artefact) -> StatusReport:
     """Nothing to carry on."""
-    return Told()
+    return StatusReport()
 
 
-def finish(me: Host) -> Artefact:
+def finish(host: Host) -> Artefact:
     """The host's shard, and how it told its columns, for jobs and predictions that ask again."""
-    sizes = forest.sizes(me.seat.params).tolist()
+    sizes = forest.sizes(host.context.params).tolist()
     facts = {
-        "columns": list(me.telling.columns),
-        "categories": dict(me.telling.categories),
-        TELLING: me.telling.by_place().facts(),
-        "trees": int(forest.starts(me.seat.params)[-1]),  # at most: early stopping is the guest's
-        "trees_per_round": me.seat.params.trees_per_round,
+        "columns": list(host.telling.columns),
+        "categories": dict(host.telling.categories),
+        TELLING: host.telling.by_place().facts(),
+        "trees": int(
+            forest.starts(host.context.params)[-1]
+        ),  # at most: early stopping is the guest's
+        "trees_per_round": host.context.params.trees_per_round,
         "forest": sizes,
     }
-    kept = None if DISCLOSURE in me.seat.artefacts else Artefact(me.telling.facts())
-    return Artefact(facts, vertical.splits_to_arrays(me.splits), kept)
+    kept = None if DISCLOSURE in host.context.artefacts else Artefact(host.telling.facts())
+    return Artefact(facts, vertical.splits_to_arrays(host.splits), kept)
 
 
-def bytes_max(me: Host, _: str) -> int:
+def bytes_max(host: Host, _: str) -> int:
     """Every node of every tree."""
-    nodes = int(forest.starts(me.seat.params)[-1]) << me.seat.params.max_depth
+    nodes = int(forest.starts(host.context.params)[-1]) << host.context.params.max_depth
     return min(wire.MESSAGE_BYTES_MAX, SPLIT_BYTES * nodes + wire.CONTROL_BYTES_MAX)
 
 

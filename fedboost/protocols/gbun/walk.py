@@ -2,7 +2,7 @@
 
 from fedboost.aggregation import sums
 from fedboost.aggregation.sums import add_up
-from fedboost.flow import EVERYBODY, GUEST, HOST, Keeps, Run, Step
+from fedboost.flow import EVERYBODY, GUEST, HOST, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.aggregation_pb2 import Masked, MaskKeys, Total
 from fedboost.messages.protocol.gbun_pb2 import Inputs
 
@@ -65,9 +65,9 @@ async def walk(run: Run) -> None:
         await run(sum_columns, add_up, read_columns)
         await run(show_reach, add_up, read_reach)
         # Where a party may be lost amid the first round, which has no place of its own to keep.
-        run.keep(Keeps.NOW_AND_THEN if waits else Keeps.EACH)
+        run.keep(CheckpointPolicy.NOW_AND_THEN if waits else CheckpointPolicy.EACH)
     if waits:
-        for _ in run.rounds("round", run.params.n_estimators, keeps=Keeps.NOW_AND_THEN):
+        for _ in run.rounds("round", run.params.n_estimators, keeps=CheckpointPolicy.NOW_AND_THEN):
             first, second = (sum_outputs, add_up, normalise), (sum_system, add_up, solve)
             await run(*first, *second, measure, add_up, read_metrics)
     else:

@@ -16,11 +16,11 @@ from fedboost.core.partition import left_child, right_child
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import answers
 from fedboost.encrypted.candidates import Named
-from fedboost.encrypted.grove import Grove
 from fedboost.encrypted.host_tree import HostTree
+from fedboost.encrypted.tree_batch import TreeBatch
 
 Rows = NDArray[np.int32]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Cutter:
         for _ in range(layers):
             found = {node: self._cut(node, tree.growth.training.rows(node)) for node in opened}
             chosen = {node: named for node, named in found.items() if named is not None}
-            divided = answers.divisions(Grove([tree]), chosen, self.binning, self.bins)
+            divided = answers.divisions(TreeBatch([tree]), chosen, self.binning, self.bins)
             tree.growth.divide(list(divided.items()))
             won |= chosen
             opened = [child for node in chosen for child in (left_child(node), right_child(node))]
@@ -60,7 +60,7 @@ class Cutter:
                 return named
         return None
 
-    def _of_column(self, node: int, column: int, counts: Places, missing: int) -> Named | None:
+    def _of_column(self, node: int, column: int, counts: Indices, missing: int) -> Named | None:
         """One of a column's cuts, all that are allowed with the same chance."""
         by_category = bool(self.binning.is_categorical[column])
         order = np.arange(len(counts))

@@ -14,15 +14,15 @@ from fedboost.core.sampling import Sample
 from fedboost.core.tree import Tree
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.growth import Growth
-from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree
+from fedboost.encrypted.guest_tree import GuestRules, GuestTree, GuestTreeBatch
 from fedboost.errors import DataError
-from fedboost.flow import About, Seat
+from fedboost.flow import DisclosureInfo, StageContext
 from fedboost.model import hybrid, vertical
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
 
 Rows = NDArray[np.int32]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Bits = NDArray[np.bool_]
 Sums = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ class HostView:
     """One host, as the guest knows it."""
 
     number: int  # k, the k-th host
-    rows: Places  # (m,) ascending: which of the guest's rows it has, in the host's own order
+    rows: Indices  # (m,) ascending: which of the guest's rows it has, in the host's own order
     training: Bits  # (m,) which of them are to learn from
     # Below the tree under way
     at: Rows = field(default_factory=lambda: np.empty(0, np.int32))  # (m,) the bottom node of each
@@ -48,19 +48,19 @@ class HostView:
         leaves int32 (all rows,) are places in the tree; `first` the least number of a bottom node;
         `secrets` those of this host and tree.
         """
-        (places,) = np.nonzero(tree.is_leaf)
-        slots = secrets.permutation(len(places), "bottom nodes")
+        (indices,) = np.nonzero(tree.is_leaf)
+        slots = secrets.permutation(len(indices), "bottom nodes")
         number = np.full(tree.n_nodes, -1, np.int32)
-        number[places] = first + slots
+        number[indices] = first + slots
         self.at = number[leaves[self.rows]]
-        self.under = dict(zip(number[places].tolist(), tree.node[places].tolist(), strict=True))
+        self.under = dict(zip(number[indices].tolist(), tree.node[indices].tolist(), strict=True))
 
     def learn(self, taking_part: Bits, gh: Sums) -> None:
         """The rows that this tree learns from, bool (all rows,), and everybody's gradients."""
         self.learns = taking_part[self.rows]
         self.gh = np.ascontiguousarray(gh[self.rows])
 
-    def planted(self, rules: GuestRules, purity: PurityLimit | None) -> GuestGrove:
+    def planted(self, rules: GuestRules, purity: PurityLimit | None) -> GuestTreeBatch:
         """The subtrees at their bottom nodes, in which only this host's candidates compete.
 
         Those are open where it has rows to learn from and that are not purer than they may be.
@@ -73,7 +73,7 @@ class HostView:
             rows = self.rows.astype(np.int32)
             tree.opened = [n for n in tree.opened if not purity.is_exceeded(rows[self.at == n])]
         self.opened = list(tree.opened)
-        return GuestGrove([tree])
+        return GuestTreeBatch([tree])
 
     @property
     def is_shown(self) -> Bits:
@@ -87,20 +87,20 @@ class HostView:
         """
         return np.where(self.is_shown, self.at, np.int32(hybrid.NO_NODE))
 
-    def seen(self, grove: GuestGrove | None) -> Rows:
+    def seen(self, tree_batch: GuestTreeBatch | None) -> Rows:
         """The node of each row that the host knows, int32 (m,), −1 for none: the bottom one, or
         where its own scored splits below that have led.
         """
-        if grove is None:
+        if tree_batch is None:
             return self.at
-        [tree] = grove.trees
+        [tree] = tree_batch.trees
         at = tree.growth.everyone.node_of_rows(len(self.rows))
         return np.where(self.is_shown, at, np.int32(-1))
 
     @property
-    def about(self) -> About:
+    def about(self) -> DisclosureInfo:
         """Return who is behind the bottom nodes that its rows stand at."""
-        return About.of_groups(np.unique(self.at, return_counts=True)[1].tolist())
+        return DisclosureInfo.of_groups(np.unique(self.at, return_counts=True)[1].tolist())
 
     @property
     def n_training(self) -> int:
@@ -152,16 +152,16 @@ class HostView:
         return node
 
 
-def views(seat: Seat) -> dict[str, HostView]:
+def views(context: StageContext) -> dict[str, HostView]:
     """The hosts; a DataError names one that has none of the rows to learn from."""
-    shared = seat.artefacts["align-pairs"].arrays
+    shared = context.artefacts["align-pairs"].arrays
     found = {}
-    for number, host in enumerate(seat.table.hosts, start=1):
+    for number, host in enumerate(context.table.hosts, start=1):
         rows = shared[f"with_{host}"].astype(np.int64)
-        found[host] = HostView(number, rows, ~seat.validation[rows])
+        found[host] = HostView(number, rows, ~context.validation[rows])
         if not found[host].training.any():
             raise DataError(
-                f"{host} has none of the {int((~seat.validation).sum())} rows to learn from",
+                f"{host} has none of the {int((~context.validation).sum())} rows to learn from",
                 party=host,
                 todo="check that both name the same id columns, or leave the host out",
                 kind="a host has none of the rows to learn from",

@@ -1,7 +1,7 @@
 """The table of steps, and the order in which they come."""
 
 from fedboost.encrypted import keys
-from fedboost.flow import GUEST, HOST, Keeps, Run, Step
+from fedboost.flow import GUEST, HOST, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.encrypted_pb2 import (
     AnswerKey,
     CandidateSums,
@@ -81,7 +81,7 @@ async def walk(run: Run) -> None:
 async def grow_unscored(run: Run) -> None:
     """The trees of a round; the hosts' layers are nobody's business but their own."""
     several = run.params.trees_per_round > 1
-    keeps = Keeps.NOW_AND_THEN if several else Keeps.NOTHING
+    keeps = CheckpointPolicy.NOW_AND_THEN if several else CheckpointPolicy.NOTHING
     for _ in run.rounds("class", run.params.trees_per_round, keeps=keeps):
         await run(grow_top, encrypt_gradients, receive_gradients, answer_rows, add_values)
         await run(close_tree)
@@ -91,7 +91,7 @@ async def grow_scored(run: Run) -> None:
     """The trees of a round, with the hosts' layers one after the other."""
     for _ in run.rounds("class", run.params.trees_per_round):
         await run(grow_top)
-        layers = run.rounds("layer", run.params.host_depth, keeps=Keeps.NOW_AND_THEN)
+        layers = run.rounds("layer", run.params.host_depth, keeps=CheckpointPolicy.NOW_AND_THEN)
         for grown, _ in enumerate(layers):
             if not grown:  # in this attempt, which has a key of its own
                 await run(encrypt_gradients, receive_gradients)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.flow import About, Out, Seat
-from fedboost.messages.job_pb2 import Told
+from fedboost.flow import DisclosureInfo, Out, StageContext
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import rounds, vertical
 from fedboost.model.batches import Batches, finish, restore, snapshot
@@ -27,7 +27,7 @@ __all__ = (
     "snapshot",
 )  # fmt: skip
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 @dataclass
@@ -35,8 +35,10 @@ class Guest(Batches):
     """What the guest remembers between steps."""
 
     shape: TreeShape = field(init=False)
-    at: Places = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, trees) in nodes
-    asked: dict[str, Places] = field(default_factory=dict)  # per host: places in `at`, flat
+    at: Indices = field(
+        default_factory=lambda: np.empty((0, 0), np.int64)
+    )  # (rows, trees) in nodes
+    asked: dict[str, Indices] = field(default_factory=dict)  # per host: places in `at`, flat
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,56 +55,56 @@ class Guest(Batches):
         vertical.descend_own(self.model.arrays, self.shape, self.values, self.at, self.first)
 
 
-def begin(seat: Seat) -> Guest:
+def begin(context: StageContext) -> Guest:
     """Reads the guest's shard and puts the first batch of rows at the roots."""
-    return Guest(seat)
+    return Guest(context)
 
 
-def ask_hosts(me: Guest) -> Out:
+def ask_hosts(guest: Guest) -> Out:
     """For each host the rows that stand at its nodes."""
-    owner = me.model.arrays["owner"][me.at]
-    me.asked = {}
+    owner = guest.model.arrays["owner"][guest.at]
+    guest.asked = {}
     questions, about = {}, {}
-    for number, host in enumerate(me.seat.table.hosts, start=1):
-        places = np.flatnonzero(owner == number)
-        nodes = me.at.reshape(-1)[places]
+    for number, host in enumerate(guest.context.table.hosts, start=1):
+        indices = np.flatnonzero(owner == number)
+        nodes = guest.at.reshape(-1)[indices]
         order = np.argsort(nodes, kind="stable")
-        me.asked[host] = places[order]
+        guest.asked[host] = indices[order]
         distinct, counts = np.unique(nodes, return_counts=True)
-        rows = me.asked[host] // me.at.shape[1] + me.first
+        rows = guest.asked[host] // guest.at.shape[1] + guest.first
         questions[host] = Questions(
-            trees=wire.pack(me.model.arrays["tree"][distinct].astype(np.int32)),
-            nodes=wire.pack(me.model.arrays["node"][distinct].astype(np.int32)),
+            trees=wire.pack(guest.model.arrays["tree"][distinct].astype(np.int32)),
+            nodes=wire.pack(guest.model.arrays["node"][distinct].astype(np.int32)),
             counts=wire.pack(counts.astype(np.int32)),
             rows=wire.pack(rows.astype(np.int32)),
         )
-        groups = About.of_groups(counts.tolist())  # a row stands at a node of many trees
+        groups = DisclosureInfo.of_groups(counts.tolist())  # a row stands at a node of many trees
         about[host] = replace(groups, rows=len(np.unique(rows)))
     return Out(send=questions, about=about)
 
 
-def follow_answers(me: Guest, got: Mapping[str, Directions]) -> Out:
+def follow_answers(guest: Guest, got: Mapping[str, Directions]) -> Out:
     """Moves the rows as their owners say, then down the guest's own nodes."""
-    at = me.at.reshape(-1)
-    for host, places in me.asked.items():
-        right = wire.unpack_bits(got[host].goes_right, len(places), f"the directions of {host}")
-        nodes = at[places]
-        at[places] = np.where(right, me.shape.right[nodes], me.shape.left[nodes])
-    me.descend()
-    done = bool((me.model.arrays["owner"][me.at] == vertical.LEAF).all())
-    return Out(told=Told(ends="layer" if done else ""))
+    at = guest.at.reshape(-1)
+    for host, indices in guest.asked.items():
+        right = wire.unpack_bits(got[host].goes_right, len(indices), f"the directions of {host}")
+        nodes = at[indices]
+        at[indices] = np.where(right, guest.shape.right[nodes], guest.shape.left[nodes])
+    guest.descend()
+    done = bool((guest.model.arrays["owner"][guest.at] == vertical.LEAF).all())
+    return Out(told=StatusReport(ends="layer" if done else ""))
 
 
-def close_batch(me: Guest) -> Out:
+def close_batch(guest: Guest) -> Out:
     """Adds up the leaves that the batch has reached."""
-    value = me.model.arrays["value"].astype(np.float64)
+    value = guest.model.arrays["value"].astype(np.float64)
     # In the order of training, so that sums have the same bits.
-    for tree, output in enumerate(rounds.classes(me.model.facts).tolist()):
+    for tree, output in enumerate(rounds.classes(guest.model.facts).tolist()):
         outputs = slice(None) if output == rounds.ALL else slice(output, output + 1)
-        me.margin[me.rows, outputs] += value[me.at[:, tree]]
-    return me.next_batch()
+        guest.margin[guest.rows, outputs] += value[guest.at[:, tree]]
+    return guest.next_batch()
 
 
-def bytes_max(me: Guest, _: str) -> int:
+def bytes_max(guest: Guest, _: str) -> int:
     """One bit for each question."""
-    return me.at.size // 8 + 1024
+    return guest.at.size // 8 + 1024

@@ -17,13 +17,13 @@ from fedboost import wire
 from fedboost.core.partition import parent, right_child
 from fedboost.data.frame import Values, values_at
 from fedboost.errors import ConfigError, PeerError
-from fedboost.flow import MODEL, About, Artefact, Charge, Out, Place, Seat, Spent
-from fedboost.messages.job_pb2 import Told
+from fedboost.flow import MODEL, Artefact, Charge, DisclosureInfo, Out, Place, Spent, StageContext
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import columns, telling, vertical
 from fedboost.model.telling import TELLING
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 NO_SPLIT = -1  # stands for no further split of ours above a node
 
@@ -32,24 +32,24 @@ NO_SPLIT = -1  # stands for no further split of ours above a node
 class Host:
     """What a host remembers between steps."""
 
-    seat: Seat
+    context: StageContext
     arrays: Mapping[str, NDArray[np.generic]]  # of the shard
     values: Values  # of the columns that `feature` counts
     epsilon: float | None  # of the noise in them; None: they are exact
     place: dict[tuple[int, int], int]  # (tree, node) -> place in the shard
-    above: Places  # (places, most): our splits above each in its tree, then NO_SPLIT
+    above: Indices  # (places, most): our splits above each in its tree, then NO_SPLIT
     right: NDArray[np.bool_]  # (places, most): whether the way leads right there
 
 
-def begin(seat: Seat) -> Host:
+def begin(context: StageContext) -> Host:
     """Reads the host's shard, and its columns as the guest may know them."""
-    arrays, values, epsilon = _known(seat)
+    arrays, values, epsilon = _known(context)
     keys = list(zip(arrays["tree"].tolist(), arrays["node"].tolist(), strict=True))
     place = {key: i for i, key in enumerate(keys)}
-    return Host(seat, arrays, values, epsilon, place, *_above(keys, place))
+    return Host(context, arrays, values, epsilon, place, *_above(keys, place))
 
 
-def direct_rows(me: Host, got: Questions) -> Out:
+def direct_rows(host: Host, got: Questions) -> Out:
     """One bit for each row asked about: right or left."""
     trees = wire.unpack(got.trees, "i4", (None,), "the trees asked about").tolist()
     nodes = wire.unpack(got.nodes, "i4", (len(trees),), "the nodes asked about").tolist()
@@ -59,27 +59,27 @@ def direct_rows(me: Host, got: Questions) -> Out:
     rows = wire.unpack(got.rows, "i4", (int(counts.sum()),), "the rows asked about").astype(
         np.int64
     )
-    if len(rows) and not 0 <= rows.min() <= rows.max() < me.values.shape[0]:
+    if len(rows) and not 0 <= rows.min() <= rows.max() < host.values.shape[0]:
         raise PeerError("the guest asked about rows that are not in the aligned table")
     try:
-        shard = [me.place[key] for key in zip(trees, nodes, strict=True)]
+        shard = [host.place[key] for key in zip(trees, nodes, strict=True)]
     except KeyError:
         raise PeerError("the guest asked about nodes that are not ours") from None
     split = np.repeat(np.array(shard, np.int64), counts)
-    check_paths(me, rows, split)
-    right = _goes_right(me, rows, split)
-    charges = (Charge(Spent.ROWS, me.values.shape[0]),)
-    about = About(len(np.unique(rows)), epsilon=me.epsilon, charges=charges)
+    check_paths(host, rows, split)
+    right = _goes_right(host, rows, split)
+    charges = (Charge(Spent.ROWS, host.values.shape[0]),)
+    about = DisclosureInfo(len(np.unique(rows)), epsilon=host.epsilon, charges=charges)
     return Out(send=Directions(goes_right=wire.pack_bits(right)), about=about)
 
 
-def check_paths(me: Host, rows: Places, split: Places) -> None:
+def check_paths(host: Host, rows: Indices, split: Indices) -> None:
     """A PeerError where our own splits lead a row elsewhere than to the split asked about."""
-    for depth in range(me.above.shape[1]):
-        above = me.above[split, depth]
+    for depth in range(host.above.shape[1]):
+        above = host.above[split, depth]
         known = above != NO_SPLIT
-        turns = _goes_right(me, rows[known], above[known])
-        if (turns != me.right[split[known], depth]).any():
+        turns = _goes_right(host, rows[known], above[known])
+        if (turns != host.right[split[known], depth]).any():
             raise PeerError("the guest asked about rows at nodes that they do not reach")
 
 
@@ -88,9 +88,9 @@ def snapshot(_: Host, __: Place) -> Artefact:
     return Artefact()
 
 
-def restore(_: Host, __: Artefact) -> Told:
+def restore(_: Host, __: Artefact) -> StatusReport:
     """Nothing to carry on."""
-    return Told()
+    return StatusReport()
 
 
 def finish(_: Host) -> Artefact:
@@ -98,40 +98,44 @@ def finish(_: Host) -> Artefact:
     return Artefact()
 
 
-def bytes_max(me: Host, _: str) -> int:
+def bytes_max(host: Host, _: str) -> int:
     """Every row of a batch at one node of every tree of the model."""
-    rows = min(me.seat.params.batch_rows, me.values.shape[0])
-    trees = me.seat.artefacts[MODEL].facts["trees"]
-    return int(4 * rows * trees + 12 * len(me.place) + 1024)
+    rows = min(host.context.params.batch_rows, host.values.shape[0])
+    trees = host.context.artefacts[MODEL].facts["trees"]
+    return int(4 * rows * trees + 12 * len(host.place) + 1024)
 
 
 # Inside
 
 
-def _known(seat: Seat) -> tuple[Mapping[str, NDArray[np.generic]], Values, float | None]:
+def _known(context: StageContext) -> tuple[Mapping[str, NDArray[np.generic]], Values, float | None]:
     """The shard's arrays, the values of its columns, and the ε of the noise in them."""
-    model, frame = seat.artefacts[MODEL], seat.data
-    values = columns.of_seat(seat)
+    model, frame = context.artefacts[MODEL], context.data
+    values = columns.of_seat(context)
     no_splits = not len(model.arrays["feature"])
-    if TELLING not in model.facts or no_splits or seat.table.guest in seat.limits.predict.exact:
+    if (
+        TELLING not in model.facts
+        or no_splits
+        or context.table.guest in context.limits.predict.exact
+    ):
         return model.arrays, values, None
     told = telling.read(model.facts[TELLING])
     if frame.id_columns != told.id_columns:
         raise ConfigError(
             "the model's noise belongs to ids of other columns than the job's",
             todo=f"id: [{', '.join(told.id_columns)}]",
-            party=seat.party,
+            party=context.party,
         )
     used = np.unique(model.arrays["feature"]).astype(np.int64)
     own = told.only(used.tolist())
-    noisy = own.values(own.buckets(values[:, used], frame.ids, seat.lasting_secrets))
+    noisy = own.values(own.buckets(values[:, used], frame.ids, context.lasting_secrets))
     feature = np.searchsorted(used, model.arrays["feature"])
     return {**model.arrays, "feature": feature}, noisy, own.epsilon
 
 
 def _above(
     keys: Sequence[tuple[int, int]], place: Mapping[tuple[int, int], int]
-) -> tuple[Places, NDArray[np.bool_]]:
+) -> tuple[Indices, NDArray[np.bool_]]:
     """For each of our nodes our splits above it, nearest first, and whether its way goes right."""
     ways: list[list[tuple[int, bool]]] = []
     for tree, node in keys:
@@ -151,7 +155,7 @@ def _above(
     return above, right
 
 
-def _goes_right(me: Host, rows: Places, split: Places) -> NDArray[np.bool_]:
+def _goes_right(host: Host, rows: Indices, split: Indices) -> NDArray[np.bool_]:
     """Return where rows go at our splits, all (n,)."""
-    found = values_at(me.values, rows, me.arrays["feature"][split].astype(np.int64))
-    return vertical.goes_right(found, me.arrays, split)
+    found = values_at(host.values, rows, host.arrays["feature"][split].astype(np.int64))
+    return vertical.goes_right(found, host.arrays, split)

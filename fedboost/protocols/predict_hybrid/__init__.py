@@ -9,11 +9,11 @@ its training told it of new rows, a host which rows are scored and where they st
 host has keep the guest's leaves. HybridTree (Li et al., 2023), section 4.2.
 
 Modules:
-    guest   the guest's steps: its part, and the sum over hosts
-    host    a host's steps: its leaves, or masked values
-    params  its settings
-    places  numbers of nodes and leaves in few bytes
-    walk    order of the steps
+    guest    the guest's steps: its part, and the sum over hosts
+    host     a host's steps: its leaves, or masked values
+    indices  indices of leaves and bottom nodes as bytes
+    params   its settings
+    walk     order of the steps
 """
 
 from fedboost.flow import GUEST, HOST, Protocol, RowsUsed

@@ -14,13 +14,13 @@ from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import leaf_answers
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.errors import PeerError
-from fedboost.flow import About, Out, Seat
+from fedboost.flow import DisclosureInfo, Out, StageContext
 from fedboost.messages.protocol import encrypted_pb2
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import hybrid, rounds
 from fedboost.model.batches import Batches, finish, restore, snapshot
 from fedboost.model.hybrid import NO_NODE, Tops
-from fedboost.protocols.predict_hybrid.places import (
+from fedboost.protocols.predict_hybrid.indices import (
     read_leaves,
     write_slots,
 )
@@ -31,7 +31,7 @@ __all__ = (
     "restore", "share_rows", "snapshot",
 )  # fmt: skip
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
@@ -40,20 +40,20 @@ class Guest(Batches):
     """What the guest remembers between steps."""
 
     tops: Tops = field(init=False)
-    numbers: Places = field(init=False)  # (hosts, nodes of tops): how a host knows a bottom node
-    told: Places = field(init=False)  # the same, but for those that it has not divided
-    held: dict[str, Places] = field(init=False)  # by host: the rows that it has, in its order
-    at: Places = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, trees) in tops
+    numbers: Indices = field(init=False)  # (hosts, nodes of tops): how a host knows a bottom node
+    told: Indices = field(init=False)  # the same, but for those that it has not divided
+    held: dict[str, Indices] = field(init=False)  # by host: the rows that it has, in its order
+    at: Indices = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, trees) in tops
     # (rows, trees, values of a leaf), or (rows, outputs) unscored
     added = Slot[Floats]("values of the hosts' leaves")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shared = self.seat.artefacts["align-pairs"].arrays
+        shared = self.context.artefacts["align-pairs"].arrays
         self.tops = Tops.of(self.model)
         self.numbers = self.tops.numbers(self.model)
         self.told = self.tops.numbers(self.model, divided=True)
-        hosts = self.seat.table.hosts
+        hosts = self.context.table.hosts
         self.held = {host: shared[f"with_{host}"].astype(np.int64) for host in hosts}
         self.start_batch()
 
@@ -61,106 +61,112 @@ class Guest(Batches):
         """At the bottom nodes of all trees."""
         self.at = self.tops.bottom(self.values, self.rows)
 
-    def places(self, host: str) -> slice:
+    def indices(self, host: str) -> slice:
         """Return which of a host's rows are in the batch."""
         first, stop = np.searchsorted(self.held[host], [self.rows.start, self.rows.stop])
         return slice(int(first), int(stop))
 
-    def inside(self, host: str) -> Places:
+    def inside(self, host: str) -> Indices:
         """Return those rows' indices in the batch."""
-        return self.held[host][self.places(host)] - self.rows.start
+        return self.held[host][self.indices(host)] - self.rows.start
 
-    def bottom(self, host: str, numbers: Places) -> Places:
+    def bottom(self, host: str, numbers: Indices) -> Indices:
         """The bottom nodes of a host's rows by its `numbers`, int64 (its rows, trees)."""
-        number = self.seat.table.hosts.index(host)
+        number = self.context.table.hosts.index(host)
         return numbers[number][self.at[self.inside(host)]]
 
 
-def begin(seat: Seat) -> Guest:
+def begin(context: StageContext) -> Guest:
     """Reads the guest's shard and puts the first batch of rows at the bottom nodes."""
-    return Guest(seat)
+    return Guest(context)
 
 
-def share_rows(me: Guest) -> Out:
+def share_rows(guest: Guest) -> Out:
     """To each host which of its rows the others have as well."""
-    about = {host: About(len(rows)) for host, rows in me.held.items()}
-    return Out(send=leaf_answers.shared_rows(me.held, me.values.shape[0]), about=about)
+    about = {host: DisclosureInfo(len(rows)) for host, rows in guest.held.items()}
+    return Out(send=leaf_answers.shared_rows(guest.held, guest.values.shape[0]), about=about)
 
 
-def place_rows(me: Guest) -> Out:
+def place_rows(guest: Guest) -> Out:
     """To each host where its rows of the batch stand, as far as it has splits there."""
     sent = {}
-    for host in me.held:
-        own, at = me.places(host), me.bottom(host, me.told)
-        slots = write_slots(at, me.model.facts)
+    for host in guest.held:
+        own, at = guest.indices(host), guest.bottom(host, guest.told)
+        slots = write_slots(at, guest.model.facts)
         sent[host] = BottomPlaces(first_row=own.start, rows=len(at), slots=slots)
     return Out(send=sent)
 
 
-def follow_leaves(me: Guest, got: Mapping[str, LeafPlaces]) -> Out:
+def follow_leaves(guest: Guest, got: Mapping[str, LeafPlaces]) -> Out:
     """Adds up what the hosts' leaves are worth, tree by tree."""
-    width = me.model.arrays["value"].shape[1]
-    added = np.zeros((*me.at.shape, width))
-    for number, host in enumerate(me.seat.table.hosts, start=1):
-        inside, at, told = me.inside(host), me.bottom(host, me.numbers), me.bottom(host, me.told)
-        leaves = read_leaves(got[host].leaves, told, me.model.facts["host_depth"], host)
+    width = guest.model.arrays["value"].shape[1]
+    added = np.zeros((*guest.at.shape, width))
+    for number, host in enumerate(guest.context.table.hosts, start=1):
+        inside, at, told = (
+            guest.inside(host),
+            guest.bottom(host, guest.numbers),
+            guest.bottom(host, guest.told),
+        )
+        leaves = read_leaves(got[host].leaves, told, guest.model.facts["host_depth"], host)
         leaves = np.where(told == NO_NODE, at, leaves)
-        for tree, (nodes, values) in hybrid.leaf_values(me.model, number).items():
+        for tree, (nodes, values) in hybrid.leaf_values(guest.model, number).items():
             reached = leaves[:, tree]
             (rows,) = np.nonzero(reached != NO_NODE)
             place = np.minimum(np.searchsorted(nodes, reached[rows]), len(nodes) - 1)
             if (nodes[place] != reached[rows]).any():
                 raise PeerError(f"{host} names leaves that tree {tree} does not have", party=host)
             added[inside[rows], tree] += values[place]
-    me.added = added
+    guest.added = added
     return Out()
 
 
-def add_values(me: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
+def add_values(guest: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
     """Decrypts what all trees of a row's hosts add to it."""
-    facts, key = me.model.facts, _key(me)
-    packing = _packing(me, key)
-    each, count = facts["trees_per_round"], me.at.shape[0]
-    held = {host: (me.inside(host)[:, None] * each + np.arange(each)).ravel() for host in me.held}
+    facts, key = guest.model.facts, _key(guest)
+    packing = _packing(guest, key)
+    each, count = facts["trees_per_round"], guest.at.shape[0]
+    held = {
+        host: (guest.inside(host)[:, None] * each + np.arange(each)).ravel() for host in guest.held
+    }
     total = leaf_answers.read_answers(got, key, packing, held, count * each)
-    me.added = np.asarray(total.reshape(count, -1) * facts["value_unit"], np.float64)
+    guest.added = np.asarray(total.reshape(count, -1) * facts["value_unit"], np.float64)
     return Out()
 
 
-def close_batch(me: Guest) -> Out:
+def close_batch(guest: Guest) -> Out:
     """The batch's margins: the own leaves, and the mean over the hosts of what theirs add."""
-    holders = np.zeros(me.at.shape[0], np.int64)
-    for host in me.held:
-        holders[me.inside(host)] += 1
+    holders = np.zeros(guest.at.shape[0], np.int64)
+    for host in guest.held:
+        holders[guest.inside(host)] += 1
     mean = np.maximum(holders, 1)[:, None]
-    value, is_scored = me.tops.arrays["value"].astype(np.float64), me.added.ndim == 3
-    margin = me.margin[me.rows]
+    value, is_scored = guest.tops.arrays["value"].astype(np.float64), guest.added.ndim == 3
+    margin = guest.margin[guest.rows]
     # In the order of training, so that sums have the same bits.
-    for tree, output in enumerate(rounds.classes(me.model.facts).tolist()):
+    for tree, output in enumerate(rounds.classes(guest.model.facts).tolist()):
         outputs = slice(None) if output == rounds.ALL else slice(output, output + 1)
-        own = value[me.at[:, tree]]
-        margin[:, outputs] += own + me.added[:, tree] / mean if is_scored else own
+        own = value[guest.at[:, tree]]
+        margin[:, outputs] += own + guest.added[:, tree] / mean if is_scored else own
     if not is_scored:
-        margin += me.added / mean
-    me.margin[me.rows] = margin
-    del me.added
-    return me.next_batch()
+        margin += guest.added / mean
+    guest.margin[guest.rows] = margin
+    del guest.added
+    return guest.next_batch()
 
 
-def bytes_max(me: Guest, step: str) -> int:
+def bytes_max(guest: Guest, step: str) -> int:
     """A leaf for each row and tree, or a row's answers."""
     if step == "add_values":
-        key, answers = _key(me), me.at.shape[0] * me.model.facts["trees_per_round"]
-        return _packing(me, key).package_count([answers]) * key.width + 1024
-    return 4 * me.at.size + 1024
+        key, answers = _key(guest), guest.at.shape[0] * guest.model.facts["trees_per_round"]
+        return _packing(guest, key).package_count([answers]) * key.width + 1024
+    return 4 * guest.at.size + 1024
 
 
-def _key(me: Guest) -> PrivateKey:
+def _key(guest: Guest) -> PrivateKey:
     """The key under which the hosts keep their leaf values."""
-    scheme = SCHEMES[me.model.facts["params"]["encryption"]["scheme"]]
-    return scheme.load_private(me.model.arrays[hybrid.KEY].tobytes(), me.seat.workers)
+    scheme = SCHEMES[guest.model.facts["params"]["encryption"]["scheme"]]
+    return scheme.load_private(guest.model.arrays[hybrid.KEY].tobytes(), guest.context.workers)
 
 
-def _packing(me: Guest, key: PrivateKey) -> LeafLayout:
+def _packing(guest: Guest, key: PrivateKey) -> LeafLayout:
     """Return how the hosts' answers are packed."""
-    return Precision(**me.model.facts["precision"]).layout(key.plaintext_bits)
+    return Precision(**guest.model.facts["precision"]).layout(key.plaintext_bits)

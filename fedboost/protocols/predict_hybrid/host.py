@@ -21,12 +21,12 @@ from fedboost.encrypted.leaf_answers import MaskingHost, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.packed import HostKey
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import MODEL, About, Artefact, Charge, Out, Place, Seat, Spent
-from fedboost.messages.job_pb2 import Told
+from fedboost.flow import MODEL, Artefact, Charge, DisclosureInfo, Out, Place, Spent, StageContext
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import columns, hybrid, rounds
 from fedboost.model.hybrid import NO_NODE
-from fedboost.protocols.predict_hybrid.places import (
+from fedboost.protocols.predict_hybrid.indices import (
     read_slots,
     write_leaves,
 )
@@ -37,14 +37,14 @@ __all__ = (
     "learn_shared", "offer_answer_key", "restore", "snapshot",
 )  # fmt: skip
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 @dataclass
 class Host:
     """What a host remembers between steps."""
 
-    seat: Seat
+    context: StageContext
     model: Artefact
     values: Values
     scored: int = 0  # rows of finished batches
@@ -64,63 +64,63 @@ class Host:
         return self.values.shape[0]
 
 
-def begin(seat: Seat) -> Host:
+def begin(context: StageContext) -> Host:
     """Reads the host's shard."""
-    me = Host(seat, seat.artefacts[MODEL], columns.of_seat(seat))
+    me = Host(context, context.artefacts[MODEL], columns.of_seat(context))
     facts = me.model.facts
     if not me.is_scored:
-        me.answering = MaskingHost(seat)
+        me.answering = MaskingHost(context)
         said = facts["encryption"]
         scheme = SCHEMES[said["scheme"]]
-        octets = me.model.arrays[hybrid.KEY].tobytes()
-        key = scheme.load_public(octets, said["key_bits"], seat.workers)
+        data = me.model.arrays[hybrid.KEY].tobytes()
+        key = scheme.load_public(data, said["key_bits"], context.workers)
         packing = Precision(**facts["precision"]).layout(key.plaintext_bits)
         me.keys = HostKey.of(key, packing, me.n_rows)
         me.leaves = leaf_values.from_arrays(me.model.arrays, facts["trees"])
     return me
 
 
-def find_leaves(me: Host, got: BottomPlaces) -> Out:
+def find_leaves(host: Host, got: BottomPlaces) -> Out:
     """The leaf of each row in each tree."""
-    if not me.is_scored:
+    if not host.is_scored:
         raise ProtocolError("the model's splits are unscored: hosts name no leaves")
-    rows, at = _batch(me, got)
-    leaves = _leaves(me, rows, at)
-    message = LeafPlaces(leaves=write_leaves(leaves, at, me.model.facts))
-    return Out(send=message, about=_about(me, at))
+    rows, at = _batch(host, got)
+    leaves = _leaves(host, rows, at)
+    message = LeafPlaces(leaves=write_leaves(leaves, at, host.model.facts))
+    return Out(send=message, about=_about(host, at))
 
 
-def answer_rows(me: Host, got: BottomPlaces) -> Out:
+def answer_rows(host: Host, got: BottomPlaces) -> Out:
     """The encrypted sum of each row's leaf values, class by class where classes have trees."""
-    if me.is_scored:
+    if host.is_scored:
         raise ProtocolError("the model's splits are scored: hosts have no values of leaves")
-    number, facts = me.batches, me.model.facts
-    rows, at = _batch(me, got)
-    leaves, each = _leaves(me, rows, at), facts["trees_per_round"]
+    number, facts = host.batches, host.model.facts
+    rows, at = _batch(host, got)
+    leaves, each = _leaves(host, rows, at), facts["trees_per_round"]
     classes = np.maximum(rounds.classes(facts), 0)
-    starts = np.cumsum([0, *(len(one.nodes) for one in me.leaves)])
+    starts = np.cumsum([0, *(len(one.nodes) for one in host.leaves)])
     held, cells = [], []
-    for tree, one in enumerate(me.leaves[: at.shape[1]]):
+    for tree, one in enumerate(host.leaves[: at.shape[1]]):
         (there,) = np.nonzero(at[:, tree] != NO_NODE)
-        held.append(starts[tree] + one.places(leaves[there, tree]))
+        held.append(starts[tree] + one.indices(leaves[there, tree]))
         cells.append(there * each + classes[tree])
-    values = Ciphertexts.concat([one.values for one in me.leaves])
+    values = Ciphertexts.concat([one.values for one in host.leaves])
     cell = np.concatenate(cells).astype(np.int32)[:, None]
-    sums = me.keys.key.segment_sum(values, np.concatenate(held), cell, len(at) * each)
-    packing = Precision(**facts["precision"]).layout(me.keys.key.plaintext_bits)
-    masks = me.answering.masks(number, rows, packing, each)
-    return Out(send=answered(me.keys, sums, masks), about=_about(me, at))
+    sums = host.keys.key.segment_sum(values, np.concatenate(held), cell, len(at) * each)
+    packing = Precision(**facts["precision"]).layout(host.keys.key.plaintext_bits)
+    masks = host.answering.masks(number, rows, packing, each)
+    return Out(send=answered(host.keys, sums, masks), about=_about(host, at))
 
 
-def snapshot(me: Host, _: Place) -> Artefact:
+def snapshot(host: Host, _: Place) -> Artefact:
     """Return how far we are."""
-    return Artefact({"scored": me.scored, "batches": me.batches})
+    return Artefact({"scored": host.scored, "batches": host.batches})
 
 
-def restore(me: Host, kept: Artefact) -> Told:
+def restore(host: Host, kept: Artefact) -> StatusReport:
     """Carries on behind the last finished batch."""
-    me.scored, me.batches = kept.facts["scored"], kept.facts["batches"]
-    return Told()
+    host.scored, host.batches = kept.facts["scored"], kept.facts["batches"]
+    return StatusReport()
 
 
 def finish(_: Host) -> Artefact:
@@ -128,39 +128,39 @@ def finish(_: Host) -> Artefact:
     return Artefact()
 
 
-def bytes_max(me: Host, step: str) -> int:
+def bytes_max(host: Host, step: str) -> int:
     """Every row at a bottom node of every tree, and of all others what they share."""
-    if step == "learn_shared" and not me.is_scored:
-        return shared_bytes_max(me)
-    rows = min(me.seat.params.batch_rows, me.n_rows)
-    return int(4 * rows * me.model.facts["trees"] + 1024)
+    if step == "learn_shared" and not host.is_scored:
+        return shared_bytes_max(host)
+    rows = min(host.context.params.batch_rows, host.n_rows)
+    return int(4 * rows * host.model.facts["trees"] + 1024)
 
 
-def _batch(me: Host, got: BottomPlaces) -> tuple[slice, Places]:
+def _batch(host: Host, got: BottomPlaces) -> tuple[slice, Indices]:
     """Return which of our rows come, each once and in order, and where they stand."""
-    rows = slice(me.scored, me.scored + got.rows)
-    if got.first_row != me.scored or rows.stop > me.n_rows:
+    rows = slice(host.scored, host.scored + got.rows)
+    if got.first_row != host.scored or rows.stop > host.n_rows:
         raise PeerError(
             f"the guest places {got.rows} rows from row {got.first_row} on, expected row "
-            f"{me.scored} of {me.n_rows}"
+            f"{host.scored} of {host.n_rows}"
         )
     trees = got.slots.shape[1] if len(got.slots.shape) == 2 else 0
-    if not 0 < trees <= me.model.facts["trees"]:
-        raise PeerError(f"the guest asks for {trees} trees of {me.model.facts['trees']}")
-    at = read_slots(got.slots, (got.rows, trees), me.model.facts)
-    me.scored, me.batches = rows.stop, me.batches + 1
+    if not 0 < trees <= host.model.facts["trees"]:
+        raise PeerError(f"the guest asks for {trees} trees of {host.model.facts['trees']}")
+    at = read_slots(got.slots, (got.rows, trees), host.model.facts)
+    host.scored, host.batches = rows.stop, host.batches + 1
     return rows, at
 
 
-def _about(me: Host, at: Places) -> About:
+def _about(host: Host, at: Indices) -> DisclosureInfo:
     """Return who is behind the leaves of rows that stand at these bottom nodes."""
-    return About(len(at), charges=(Charge(Spent.ROWS, me.n_rows),))
+    return DisclosureInfo(len(at), charges=(Charge(Spent.ROWS, host.n_rows),))
 
 
-def _leaves(me: Host, rows: slice, at: Places) -> Places:
+def _leaves(host: Host, rows: slice, at: Indices) -> Indices:
     """The leaves below the bottom nodes `at`, int64 (rows, trees)."""
-    arrays = me.model.arrays
+    arrays = host.model.arrays
     found = [
-        hybrid.descend(arrays, tree, me.values, rows, at[:, tree]) for tree in range(at.shape[1])
+        hybrid.descend(arrays, tree, host.values, rows, at[:, tree]) for tree in range(at.shape[1])
     ]
     return np.stack(found, axis=1)

@@ -16,13 +16,13 @@ of one and averaged (FedGBF, Han et al.). A job with `warm_start` goes on behind
 whose margins the stage `predict` has left.
 
 Modules:
-    earlier  the model that a job with `warm_start` continues
-    guest    the guest's steps: labels, key, choice of splits
-    host     a host's steps: encrypted sums, offers of splits
-    params   its settings
-    plan     which party's columns each layer uses
-    shown    what each host may see of the trees
-    walk     order of the steps
+    earlier     the model that a job with `warm_start` continues
+    guest       the guest's steps: labels, key, choice of splits
+    host        a host's steps: encrypted sums, offers of splits
+    params      its settings
+    plan        which party's columns each layer uses
+    visibility  what each host may see of trees under way
+    walk        order of the steps
 """
 
 from fedboost.encrypted.params import asks

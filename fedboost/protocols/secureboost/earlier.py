@@ -17,7 +17,7 @@ from fedboost.core import forest
 from fedboost.core.binning import Binning, Codes
 from fedboost.core.objectives import Objective
 from fedboost.errors import ConfigError, PeerError
-from fedboost.flow import GUEST, MODEL, Artefact, Seat
+from fedboost.flow import GUEST, MODEL, Artefact, StageContext
 from fedboost.model import columns, rounds, vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.protocols.secureboost import plan
@@ -63,31 +63,31 @@ def fits(params: SecureBoostParams, facts: Mapping[str, Any]) -> None:
             )
 
 
-def settled(seat: Seat) -> SecureBoostParams:
+def settled(context: StageContext) -> SecureBoostParams:
     """The job's params; a base score comes from the model that the job continues."""
-    params: SecureBoostParams = seat.params
+    params: SecureBoostParams = context.params
     if params.warm_start is None:
         return params
-    score = seat.artefacts[MODEL].facts["params"]["base_score"]
+    score = context.artefacts[MODEL].facts["params"]["base_score"]
     return params.model_copy(update={"base_score": score})
 
 
-def start(seat: Seat, objective: Objective) -> Start:
+def start(context: StageContext, objective: Objective) -> Start:
     """Return what the guest begins with; all its rows at the base margin where it continues no
     model.
     """
-    if seat.params.warm_start is None:
+    if context.params.warm_start is None:
         base = objective.base_margin
-        return Start(np.tile(base, (seat.data.n_rows, 1)), base)
-    model = seat.artefacts[MODEL]
+        return Start(np.tile(base, (context.data.n_rows, 1)), base)
+    model = context.artefacts[MODEL]
     sizes: list[int] = model.facts["forest"]
-    places = columns.places(model.facts, seat.data)
+    indices = columns.indices(model.facts, context.data)
     nodes = [
-        node if node.split is None else replace(node, split=_moved(node.split, places))
+        node if node.split is None else replace(node, split=_moved(node.split, indices))
         for node in vertical.arrays_to_nodes(model.arrays)
     ]
     return Start(
-        margin=seat.artefacts["predict"].arrays["prediction"].astype(np.float64),
+        margin=context.artefacts["predict"].arrays["prediction"].astype(np.float64),
         base_margin=np.array(model.facts["base_margin"], np.float64),
         rounds=len(sizes),
         forest=list(sizes),
@@ -96,22 +96,22 @@ def start(seat: Seat, objective: Objective) -> Start:
     )
 
 
-def known_codes(seat: Seat) -> dict[int, Codes]:
+def known_codes(context: StageContext) -> dict[int, Codes]:
     """Return the categories whose bins the earlier model has fixed, by categorical column."""
-    if seat.params.warm_start is None:
+    if context.params.warm_start is None:
         return {}
-    return columns.known_codes(seat.artefacts[MODEL].facts, seat.data)
+    return columns.known_codes(context.artefacts[MODEL].facts, context.data)
 
 
-def listed(seat: Seat, cuts: Binning) -> dict[str, list[str]]:
+def listed(context: StageContext, cuts: Binning) -> dict[str, list[str]]:
     """The categories that the party's shard has to remember, the earlier model's first."""
-    before = None if seat.params.warm_start is None else seat.artefacts[MODEL].facts
-    return columns.categories(seat.data, cuts, before)
+    before = None if context.params.warm_start is None else context.artefacts[MODEL].facts
+    return columns.categories(context.data, cuts, before)
 
 
-def check_first_tree(seat: Seat, first_tree: int) -> None:
+def check_first_tree(context: StageContext, first_tree: int) -> None:
     """Refuses, by a PeerError, a number of earlier trees that the named model cannot have."""
-    model = seat.artefacts.get(MODEL)
+    model = context.artefacts.get(MODEL)
     if model is None:
         if first_tree:
             raise PeerError(f"the guest begins at tree {first_tree}, the job continues no model")
@@ -124,41 +124,43 @@ def check_first_tree(seat: Seat, first_tree: int) -> None:
 
 
 def host_shard(
-    seat: Seat, cuts: Binning, first_tree: int, last_tree: int, splits: list[OwnSplit]
+    context: StageContext, cuts: Binning, first_tree: int, last_tree: int, splits: list[OwnSplit]
 ) -> Artefact:
     """A host's shard: its splits of the `first_tree` earlier trees, then those of this job.
 
     `last_tree` is the first of the last ones that the host took part in. A host does not hear of
     trees that are not its own, so `trees` and `forest` are of all rounds that the model can have.
     """
-    params: SecureBoostParams = seat.params
+    params: SecureBoostParams = context.params
     kept = []
-    if MODEL in seat.artefacts:
-        model = seat.artefacts[MODEL]
-        places = columns.places(model.facts, seat.data)
+    if MODEL in context.artefacts:
+        model = context.artefacts[MODEL]
+        indices = columns.indices(model.facts, context.data)
         earlier = vertical.arrays_to_splits(model.arrays)
-        kept = [_moved(split, places) for split in earlier if split.tree < first_tree]
-    following, unheard, _ = plan.next_grove(params, seat.table, seat.party, last_tree - first_tree)
+        kept = [_moved(split, indices) for split in earlier if split.tree < first_tree]
+    following, unheard, _ = plan.next_tree_batch(
+        params, context.table, context.party, last_tree - first_tree
+    )
     facts = {
-        "columns": list(seat.data.columns),
-        "categories": listed(seat, cuts),
+        "columns": list(context.data.columns),
+        "categories": listed(context, cuts),
         "trees": first_tree + unheard,
         "trees_per_round": params.trees_per_round,
-        "forest": [*_rounds_of(seat, first_tree), *forest.sizes(params)[:following].tolist()],
+        "forest": [*_rounds_of(context, first_tree), *forest.sizes(params)[:following].tolist()],
     }
     return Artefact(facts, vertical.splits_to_arrays([*kept, *splits]))
 
 
-def _moved(split: OwnSplit, places: list[int]) -> OwnSplit:
+def _moved(split: OwnSplit, indices: list[int]) -> OwnSplit:
     """The same split, its column numbered as in the job's table."""
-    return replace(split, feature=places[split.feature])
+    return replace(split, feature=indices[split.feature])
 
 
-def _rounds_of(seat: Seat, first_tree: int) -> list[int]:
+def _rounds_of(context: StageContext, first_tree: int) -> list[int]:
     """Trees for each class in each of the earlier rounds that the guest has kept."""
-    if MODEL not in seat.artefacts:
+    if MODEL not in context.artefacts:
         return []
-    facts = seat.artefacts[MODEL].facts
+    facts = context.artefacts[MODEL].facts
     kept = int(np.count_nonzero(rounds.ends(facts) <= first_tree))
     sizes: list[int] = facts["forest"]
     return sizes[:kept]

@@ -14,23 +14,23 @@ from fedboost.core.bins import Bins
 from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, schemes
 from fedboost.encrypted.candidates import Shape
-from fedboost.encrypted.grove import STRIDE
+from fedboost.encrypted.ciphers import GuestCipher, GuestRows, addressed
 from fedboost.encrypted.growth import Division, about_divisions, read_divisions, write_sample
-from fedboost.encrypted.guest_tree import GuestGrove, GuestRules, GuestTree, GuestTreeState, Won
+from fedboost.encrypted.guest_tree import GuestRules, GuestTree, GuestTreeBatch, GuestTreeState, Won
 from fedboost.encrypted.host_noise import NoiseScale
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
 from fedboost.encrypted.record import GuestRecord, seen
 from fedboost.encrypted.rounds import Labels, Rounds, RoundsState
-from fedboost.encrypted.sides import GuestRows, GuestSide, addressed
-from fedboost.flow import About, Artefact, Out, Place, Seat
-from fedboost.messages.job_pb2 import Told
+from fedboost.encrypted.tree_batch import STRIDE
+from fedboost.flow import Artefact, DisclosureInfo, Out, Place, StageContext
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.model import vertical, words
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.plan import Plan
-from fedboost.protocols.secureboost.shown import Shown, ShownState
+from fedboost.protocols.secureboost.visibility import Visibility, VisibilityState
 from fedboost.slot import Slot
 from fedboost.state import restore_into, state
 
@@ -45,7 +45,7 @@ class SecureBoostGuestTrees:
     """What the trees under way have settled."""
 
     trees: list[GuestTreeState]
-    shown: ShownState
+    shown: VisibilityState
 
 
 @state
@@ -67,8 +67,8 @@ CHECKPOINT = SecureBoostGuestState  # what `snapshot` keeps
 class OpenTrees:
     """The trees that grow at once, and what the hosts are shown of them."""
 
-    grove: GuestGrove
-    shown: Shown
+    tree_batch: GuestTreeBatch
+    shown: Visibility
 
 
 @dataclass(kw_only=True)
@@ -82,7 +82,7 @@ class Guest(Rounds):
     nodes: list[GuestNode] = field(default_factory=list)  # of finished trees, earlier ones first
     trees_closed: int = 0
     under_way: SecureBoostGuestTrees | None = None  # that an earlier attempt has left
-    side = Slot[GuestSide]("a key of this attempt")
+    side = Slot[GuestCipher]("a key of this attempt")
     growing = Slot[OpenTrees]("trees that grow")
     encrypted = Slot[GuestRows]("gradients that hosts have")
 
@@ -90,23 +90,23 @@ class Guest(Rounds):
     def plan(self) -> Plan:
         """Plan of the round under way; whose turn it is starts anew with every job."""
         this = len(self.history) - self.first_round
-        return plan.of_round(self.seat.params, self.seat.table, this)
+        return plan.of_round(self.context.params, self.context.table, this)
 
 
-def begin(seat: Seat) -> Guest:
+def begin(context: StageContext) -> Guest:
     """Bins the own columns and fixes the objective, on training rows alone."""
-    frame, params = seat.data, earlier.settled(seat)
-    own, train = Labels.of(seat, params), ~seat.validation
+    frame, params = context.data, earlier.settled(context)
+    own, train = Labels.of(context, params), ~context.validation
     summary = Summary.of(params, own.y[train], own.weight[train])
     objective = objectives.start(params, summary)
-    known = earlier.known_codes(seat)
+    known = earlier.known_codes(context)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical, known)
     fixed = schemes.of(params).encoding(
         params, int(train.sum()), lambda own: objectives.encoding(own, objective, summary)
     )
-    start = earlier.start(seat, objective)
+    start = earlier.start(context, objective)
     return Guest(
-        seat=seat,
+        context=context,
         params=params,
         objective=objective,
         y=own.y,
@@ -118,50 +118,52 @@ def begin(seat: Seat) -> Guest:
         forest=start.forest,
         rules=GuestRules(params, cuts, fixed, noise=NoiseScale.of(params, fixed.bits)),
         bins=cuts.transform(frame.values),
-        record=GuestRecord(seat, dict.fromkeys(seat.table.hosts, np.arange(frame.n_rows))),
+        record=GuestRecord(context, dict.fromkeys(context.table.hosts, np.arange(frame.n_rows))),
         nodes=start.nodes,
         trees_closed=sum(start.forest) * params.trees_per_round,
     )
 
 
-def hear_nonces(me: Guest, got: Mapping[str, pb.Nonce]) -> Out:
+def hear_nonces(guest: Guest, got: Mapping[str, pb.Nonce]) -> Out:
     """Read what the hosts give for public polynomials."""
-    me.nonces = keys.read_nonces(me.seat, got)
+    guest.nonces = keys.read_nonces(guest.context, got)
     return Out()
 
 
-def share_key(me: Guest) -> Out:
+def share_key(guest: Guest) -> Out:
     """A fresh key for this attempt, and how gradients are packed (SecureBoost+, section 4.2)."""
-    params, bits = me.seat.params, me.rules.fixed.bits
-    me.side = keys.guest_side(me.seat, bits, [_training(me)], me.nonces)
-    return Out(send=me.side.told(sum(me.forest[: me.first_round]) * params.trees_per_round))
+    params, bits = guest.context.params, guest.rules.fixed.bits
+    guest.side = keys.guest_side(guest.context, bits, [_training(guest)], guest.nonces)
+    return Out(
+        send=guest.side.told(sum(guest.forest[: guest.first_round]) * params.trees_per_round)
+    )
 
 
-def start_round(me: Guest) -> Out:
+def start_round(guest: Guest) -> Out:
     """Gradients at the margins before it, of the rows that this round draws, as exact integers."""
-    me.start_round(me.rules.fixed, me.side.rounding(len(me.history)))
-    _plant(me)
+    guest.start_round(guest.rules.fixed, guest.side.rounding(len(guest.history)))
+    _plant(guest)
     return Out()
 
 
-def encrypt_gradients(me: Guest) -> Iterator[Out]:
+def encrypt_gradients(guest: Guest) -> Iterator[Out]:
     """The packed gradients of the rows that take part, in parts (Algorithms 3 and 7, signed)."""
-    train, sample = me.seat.parts["train"], me.round.sample
-    gh = me.growing.grove.trees[0].gh[train[sample.rows]]
-    rows = me.encrypted = me.side.rows(me.trees_closed, gh, _training(me))
+    train, sample = guest.context.parts["train"], guest.round.sample
+    gh = guest.growing.tree_batch.trees[0].gh[train[sample.rows]]
+    rows = guest.encrypted = guest.side.rows(guest.trees_closed, gh, _training(guest))
     for number, part in enumerate(rows.parts()):
-        about = About(part.rows.count // rows.per_row)
+        about = DisclosureInfo(part.rows.count // rows.per_row)
         if number:
             yield Out(send=part, about=about)
             continue
         write_sample(part, sample, len(train))
-        yield Out(send=addressed(part, rows, me.plan.hosts), about=about)
+        yield Out(send=addressed(part, rows, guest.plan.hosts), about=about)
 
 
-def open_layer(me: Guest) -> Out:
+def open_layer(guest: Guest) -> Out:
     """Tells each host which nodes look for a split of its own, and how those above divided."""
-    shown = me.growing.shown
-    me.growing.grove.open_layer()
+    shown = guest.growing.shown
+    guest.growing.tree_batch.open_layer()
     told = shown.open_layer()
     return Out(
         send={host: _frontier(told[host], shown.open[host]) for host in told},
@@ -169,162 +171,170 @@ def open_layer(me: Guest) -> Out:
     )
 
 
-def choose_splits(me: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -> Out:
+def choose_splits(guest: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -> Out:
     """The best split of every open node among all candidates; ties as in the pooled table."""
-    grove, this = me.growing.grove, me.plan
-    offers = _read(me, got)
-    won = grove.own_best(me.trees_closed) if this.guest_competes else {}
+    tree_batch, this = guest.growing.tree_batch, guest.plan
+    offers = _read(guest, got)
+    won = tree_batch.own_best(guest.trees_closed) if this.guest_competes else {}
     tied: dict[str, dict[int, list[NDArray[np.int64]]]] = {host: {} for host in offers}
-    for node in grove.opened:
+    for node in tree_batch.opened:
         best, winner = won.get(node), ""
         for host in this.hosts:
             offer = offers[host].get(node)
-            found = None if offer is None else grove.best_of(node, *offer)
+            found = None if offer is None else tree_batch.best_of(node, *offer)
             if found is not None and (best is None or found.gain > best.gain):
-                number = me.seat.table.hosts.index(host) + 1
+                number = guest.context.table.hosts.index(host) + 1
                 best, winner = Won(number, found.gain, found.left, found.parts), host
                 choices = found.choices
         if best is not None:
             won[node] = best
         if winner:
             tied[winner][node] = choices
-    grove.choose({node: won[node] for node in grove.opened if node in won})
+    tree_batch.choose({node: won[node] for node in tree_batch.opened if node in won})
     return Out(send={host: write_choices(ties) for host, ties in tied.items()})
 
 
-def grow_nodes(me: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
+def grow_nodes(guest: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
     """Divides the rows of the chosen nodes; refuses a division that is not the split offered."""
-    grove = me.growing.grove
-    divisions = grove.own_divisions()
+    tree_batch = guest.growing.tree_batch
+    divisions = tree_batch.own_divisions()
     for host, message in got.items():
-        owned = grove.owned(me.seat.table.hosts.index(host) + 1)
-        rows = grove.n_rows(owned)
+        owned = tree_batch.owned(guest.context.table.hosts.index(host) + 1)
+        rows = tree_batch.n_rows(owned)
         divisions |= read_divisions(message.nodes, message.goes_right, owned, rows, host)
-    grove.divide(divisions, me.seat.table.hosts)
-    return Out(told=Told(ends="" if grove.open_layer() else LAYERS))
+    tree_batch.divide(divisions, guest.context.table.hosts)
+    return Out(told=StatusReport(ends="" if tree_batch.open_layer() else LAYERS))
 
 
-def grow_alone(me: Guest) -> Out:
+def grow_alone(guest: Guest) -> Out:
     """The layers that nobody but the guest has a part in: all of them in one go."""
-    grove = me.growing.grove
-    for _ in range(me.plan.guest_layers):
-        if not grove.open_layer():
+    tree_batch = guest.growing.tree_batch
+    for _ in range(guest.plan.guest_layers):
+        if not tree_batch.open_layer():
             break
-        grove.choose(grove.own_best(me.trees_closed))
-        grove.divide(grove.own_divisions())
+        tree_batch.choose(tree_batch.own_best(guest.trees_closed))
+        tree_batch.divide(tree_batch.own_divisions())
     return Out()
 
 
-def close_trees(me: Guest) -> Out:
+def close_trees(guest: Guest) -> Out:
     """Leaf values, and the margins with them; the trees of a forest share a round's step."""
-    grove = me.growing.grove
-    outputs = me.outputs_of(me.trees_closed)
-    found = [_leaves(me, tree) for tree in grove.trees]  # before any margin moves
-    for slot, (tree, values) in enumerate(zip(grove.trees, found, strict=True)):
-        me.nodes += tree.finished(me.trees_closed, values)
-        _note_tree(me, slot, tree)
+    tree_batch = guest.growing.tree_batch
+    outputs = guest.outputs_of(guest.trees_closed)
+    found = [_leaves(guest, tree) for tree in tree_batch.trees]  # before any margin moves
+    for slot, (tree, values) in enumerate(zip(tree_batch.trees, found, strict=True)):
+        guest.nodes += tree.finished(guest.trees_closed, values)
+        _note_tree(guest, slot, tree)
         for node, value in values.items():
-            me.margin[tree.growth.everyone.rows(node), outputs] += value
-        me.trees_closed += 1
-    del me.growing
-    if me.trees_closed < sum(me.forest) * me.params.trees_per_round:
-        _plant(me)
+            guest.margin[tree.growth.everyone.rows(node), outputs] += value
+        guest.trees_closed += 1
+    del guest.growing
+    if guest.trees_closed < sum(guest.forest) * guest.params.trees_per_round:
+        _plant(guest)
     return Out()
 
 
-def close_round(me: Guest) -> Out:
+def close_round(guest: Guest) -> Out:
     """Metrics; says when early stopping ends the job."""
-    return Out(told=me.close_round(plan.loop(me.seat.params)))
+    return Out(told=guest.close_round(plan.loop(guest.context.params)))
 
 
-def close_model(me: Guest) -> Out:
+def close_model(guest: Guest) -> Out:
     """Report the finished model: metrics of the round it keeps, curves, importance."""
-    told = me.told()
-    told.importance.extend(words.importance(me.seat, _kept(me)))
+    told = guest.told()
+    told.importance.extend(words.importance(guest.context, _kept(guest)))
     return Out(told=told)
 
 
-def snapshot(me: Guest, place: Place) -> Artefact:
+def snapshot(guest: Guest, place: Place) -> Artefact:
     """Finished trees, margins and metrics, and what trees under way have settled; the key is drawn
     anew by the next attempt.
     """
     under_way = None
     if len(place) > 1:
-        under_way = SecureBoostGuestTrees(trees=[*me.growing.grove.trees], shown=me.growing.shown)
-    transcript = me.record.handed_over(place)
+        under_way = SecureBoostGuestTrees(
+            trees=[*guest.growing.tree_batch.trees], shown=guest.growing.shown
+        )
+    transcript = guest.record.handed_over(place)
     kept = SecureBoostGuestState(
-        rounds=me,
-        nodes=me.nodes,
-        trees_closed=me.trees_closed,
-        ends=LAYERS if under_way is not None and not me.growing.grove.opened else "",
-        is_recorded=me.record.begun,
+        rounds=guest,
+        nodes=guest.nodes,
+        trees_closed=guest.trees_closed,
+        ends=LAYERS if under_way is not None and not guest.growing.tree_batch.opened else "",
+        is_recorded=guest.record.begun,
         under_way=under_way,
     )
     return Artefact.of_state(kept, transcript)
 
 
-def restore(me: Guest, checkpoint: Artefact) -> Told:
+def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
     """Carries on behind the last finished round; or behind a layer, once the round is begun."""
     kept = checkpoint.state(SecureBoostGuestState)
-    restore_into(me, kept.rounds)
-    me.nodes, me.trees_closed, me.record.begun = kept.nodes, kept.trees_closed, kept.is_recorded
-    me.under_way = kept.under_way
-    return Told(ends=me.ended(plan.loop(me.seat.params)) or kept.ends)
+    restore_into(guest, kept.rounds)
+    guest.nodes, guest.trees_closed, guest.record.begun = (
+        kept.nodes,
+        kept.trees_closed,
+        kept.is_recorded,
+    )
+    guest.under_way = kept.under_way
+    return StatusReport(ends=guest.ended(plan.loop(guest.context.params)) or kept.ends)
 
 
-def finish(me: Guest) -> Artefact:
+def finish(guest: Guest) -> Artefact:
     """The guest's shard: every node up to the best round, its own splits by column name."""
-    frame = me.seat.data
+    frame = guest.context.data
     columns = list(frame.columns)
-    categories = earlier.listed(me.seat, me.rules.binning)
-    facts = {**me.model_facts(), "columns": columns, "categories": categories}
-    arrays = vertical.nodes_to_arrays(_kept(me), me.outputs_of_tree)
-    return Artefact(facts, arrays, transcript=me.record.closed(me))
+    categories = earlier.listed(guest.context, guest.rules.binning)
+    facts = {**guest.model_facts(), "columns": columns, "categories": categories}
+    arrays = vertical.nodes_to_arrays(_kept(guest), guest.outputs_of_tree)
+    return Artefact(facts, arrays, transcript=guest.record.closed(guest))
 
 
-def bytes_max(me: Guest, step: str) -> int:
+def bytes_max(guest: Guest, step: str) -> int:
     """Answers are as large as the open nodes and the widest host make them."""
-    grove = me.growing.grove if Guest.growing.is_set(me) else GuestGrove([])
-    opened = grove.opened
+    tree_batch = guest.growing.tree_batch if Guest.growing.is_set(guest) else GuestTreeBatch([])
+    opened = tree_batch.opened
     if step == "grow_nodes":
-        return len(grove.trees) * len(me.y) // 8 + 8 * len(opened) + wire.PIECE_BYTES
-    if not Guest.encrypted.is_set(me):
+        return len(tree_batch.trees) * len(guest.y) // 8 + 8 * len(opened) + wire.PIECE_BYTES
+    if not Guest.encrypted.is_set(guest):
         return keys.NONCE_BYTES_MAX
-    size = me.encrypted.octets_max([_most_sums(me)] * len(opened))
+    size = guest.encrypted.bytes_max([_most_sums(guest)] * len(opened))
     return min(wire.MESSAGE_BYTES_MAX, size + wire.PIECE_BYTES)
 
 
-def _plant(me: Guest) -> None:
+def _plant(guest: Guest) -> None:
     """The next trees of the round, at their roots or where an earlier attempt has left them."""
-    train, number = me.seat.parts["train"], me.trees_closed
-    rows = [train[own] for own in me.round.sample.trees]
-    grove = GuestGrove.planted(me.rules, me.bins, me.gh_of(number), rows, number)
-    owners = {host: me.seat.table.hosts.index(host) + 1 for host in me.plan.hosts}
-    own = me.params.label_protection
-    shown = Shown(owners, grove, me.purity, hides=own is not None and own.hide_divisions)
-    if me.under_way is not None:
-        grove.load_state(me.under_way.trees)
-        restore_into(shown, me.under_way.shown)
-        me.under_way = None
-    me.growing = OpenTrees(grove, shown)
+    train, number = guest.context.parts["train"], guest.trees_closed
+    rows = [train[own] for own in guest.round.sample.trees]
+    tree_batch = GuestTreeBatch.planted(guest.rules, guest.bins, guest.gh_of(number), rows, number)
+    owners = {host: guest.context.table.hosts.index(host) + 1 for host in guest.plan.hosts}
+    own = guest.params.label_protection
+    shown = Visibility(
+        owners, tree_batch, guest.purity, hides=own is not None and own.hide_divisions
+    )
+    if guest.under_way is not None:
+        tree_batch.load_state(guest.under_way.trees)
+        restore_into(shown, guest.under_way.shown)
+        guest.under_way = None
+    guest.growing = OpenTrees(tree_batch, shown)
 
 
-def _note_tree(me: Guest, slot: int, tree: GuestTree) -> None:
+def _note_tree(guest: Guest, slot: int, tree: GuestTree) -> None:
     """Notes what each host that took part has seen of a tree that has grown."""
-    for host in me.plan.hosts:
-        number = me.seat.table.hosts.index(host) + 1
-        told = [one % STRIDE for one in me.growing.shown.told[host] if one // STRIDE == slot]
-        me.record.add(me.trees_closed, number, seen(tree, len(me.y), told, number))
+    for host in guest.plan.hosts:
+        number = guest.context.table.hosts.index(host) + 1
+        told = [one % STRIDE for one in guest.growing.shown.told[host] if one // STRIDE == slot]
+        guest.record.add(guest.trees_closed, number, seen(tree, len(guest.y), told, number))
 
 
-def _training(me: Guest) -> int:
+def _training(guest: Guest) -> int:
     """Return how many rows there are to learn from."""
-    return len(me.seat.parts["train"])
+    return len(guest.context.parts["train"])
 
 
-def _most_sums(me: Guest) -> int:
+def _most_sums(guest: Guest) -> int:
     """Return the most sums of a host about one node."""
-    return HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
+    return HOST_COLUMNS_MAX * 2 * guest.rules.params.max_bin
 
 
 def _frontier(divided: Sequence[Division], opened: Sequence[int]) -> Frontier:
@@ -337,13 +347,13 @@ def _frontier(divided: Sequence[Division], opened: Sequence[int]) -> Frontier:
 
 
 def _read(
-    me: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]
+    guest: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]
 ) -> dict[str, dict[int, tuple[Sums, Shape]]]:
     """Each host's sums of the nodes that are open to it, decrypted as they come in."""
-    grove, shown, most = me.growing.grove, me.growing.shown, _most_sums(me)
-    expected = dict(zip(grove.opened, grove.expected(), strict=True))
+    tree_batch, shown, most = guest.growing.tree_batch, guest.growing.shown, _most_sums(guest)
+    expected = dict(zip(tree_batch.opened, tree_batch.expected(), strict=True))
     coming = {
-        host: Offers(me.encrypted, [expected[node] for node in opened], most, host)
+        host: Offers(guest.encrypted, [expected[node] for node in opened], most, host)
         for host, opened in shown.open.items()
     }
     found = read_offers(got, coming)
@@ -352,14 +362,14 @@ def _read(
     return {host: dict(zip(shown.open[host], own, strict=True)) for host, own in found.items()}
 
 
-def _leaves(me: Guest, tree: GuestTree) -> dict[int, Floats]:
+def _leaves(guest: Guest, tree: GuestTree) -> dict[int, Floats]:
     """The leaves' values (outputs,), divided by the trees whose average they are."""
-    if me.objective.renews_leaves:
-        values = tree.medians(me.y - me.margin[:, 0], me.weight)
+    if guest.objective.renews_leaves:
+        values = tree.medians(guest.y - guest.margin[:, 0], guest.weight)
     else:
         values = tree.leaves()
-    return {node: value / me.forest[-1] for node, value in values.items()}
+    return {node: value / guest.forest[-1] for node, value in values.items()}
 
 
-def _kept(me: Guest) -> list[GuestNode]:
-    return [node for node in me.nodes if node.tree < me.n_kept]
+def _kept(guest: Guest) -> list[GuestNode]:
+    return [node for node in guest.nodes if node.tree < guest.n_kept]

@@ -42,7 +42,7 @@ def of_round(params: SecureBoostParams, table: Table, number: int) -> Plan:
     return Plan(table.hosts, params.max_depth, True, 0)
 
 
-def groves(params: SecureBoostParams) -> Iterator[tuple[int, int, int]]:
+def tree_batches(params: SecureBoostParams) -> Iterator[tuple[int, int, int]]:
     """The trees that grow at once: round, number of the first one in the job, and how many."""
     starts = forest.starts(params).tolist()
     for number, size in enumerate(forest.sizes(params).tolist()):
@@ -50,14 +50,14 @@ def groves(params: SecureBoostParams) -> Iterator[tuple[int, int, int]]:
             yield number, first, size
 
 
-def next_grove(
+def next_tree_batch(
     params: SecureBoostParams, table: Table, host: str, after: int
 ) -> tuple[int, int, int]:
     """The first grove behind tree `after` of the job in which `host` takes part.
 
     Behind the last one, a grove of no trees.
     """
-    for number, first, size in groves(params):
+    for number, first, size in tree_batches(params):
         if first > after and host in of_round(params, table, number).hosts:
             return number, first, size
     return params.n_estimators, int(forest.starts(params)[-1]), 0
@@ -67,7 +67,7 @@ def releases(params: SecureBoostParams, table: Table, host: str, columns: int | 
     """Return what the sums of a host tell, by the trees in which it takes part."""
     own: dict[int, range] = {}
     layers = 1
-    for number, first, size in groves(params):
+    for number, first, size in tree_batches(params):
         planned = of_round(params, table, number)
         if host in planned.hosts:
             layers = planned.host_layers  # the same in all of them

@@ -1,7 +1,7 @@
 """The table of steps, and the order in which they come."""
 
 from fedboost.encrypted import keys
-from fedboost.flow import GUEST, HOST, Keeps, Run, Step
+from fedboost.flow import GUEST, HOST, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.encrypted_pb2 import (
     CandidateSums,
     EncryptedGradients,
@@ -61,7 +61,7 @@ async def walk(run: Run) -> None:
         hosts = plan.of_round(run.params, run.table, number)
         await run(start_round)
         for _ in run.rounds("class", run.params.trees_per_round):
-            layers = run.rounds("layer", hosts.host_layers, keeps=Keeps.NOW_AND_THEN)
+            layers = run.rounds("layer", hosts.host_layers, keeps=CheckpointPolicy.NOW_AND_THEN)
             for grown, _ in enumerate(layers):
                 if not grown:  # in this attempt, which has a key of its own
                     await run(encrypt_gradients, among=hosts.hosts)

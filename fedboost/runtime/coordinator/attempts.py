@@ -18,12 +18,12 @@ from fedboost.errors import FedboostError, JobError, StoreError, UnreachableErro
 from fedboost.messages import job_pb2
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator import walker
-from fedboost.runtime.coordinator.auto_resume import Answering, Returns
+from fedboost.runtime.coordinator.auto_resume import Answering, AutoResume
 from fedboost.runtime.coordinator.job_states import CoordinatorJobEvent, CoordinatorJobStates
 from fedboost.runtime.coordinator.job_status import awaited, journal_of, status_of
 from fedboost.runtime.coordinator.journals import Journals
 from fedboost.runtime.coordinator.liveness import first_gone
-from fedboost.runtime.coordinator.notifications import TELL_S, Errands
+from fedboost.runtime.coordinator.notifications import TELL_S, Notifications
 from fedboost.runtime.coordinator.walker import JobWalk
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
@@ -70,8 +70,8 @@ class Attempts:
         self._states = CoordinatorJobStates(store, journals, auto_resume=config.auto_resume)
         self._driven: dict[str, _Driven] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._returns = Returns(link, config.timers, self._carry_on)
-        self._errands = Errands(config.timers)
+        self._returns = AutoResume(link, config.timers, self._carry_on)
+        self._errands = Notifications(config.timers)
         self._closed = False
 
     # What people see

@@ -28,7 +28,7 @@ class Answering(Protocol):
         """Return whether the party's own link to a peer works."""
 
 
-class Returns:
+class AutoResume:
     """Whose return jobs wait for. All methods belong to the event loop's thread."""
 
     def __init__(

@@ -27,7 +27,7 @@ class Ending(Protocol):
         """Tells parties (none named: all); gives those that could not be reached."""
 
 
-class Errands:
+class Notifications:
     """Ends of jobs that not all parties know. All methods belong to the event loop's thread."""
 
     def __init__(self, timers: Timers) -> None:

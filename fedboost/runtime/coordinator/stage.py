@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedboost import flow
-from fedboost.flow import LOOP, START, Keeps, Place, Step
+from fedboost.flow import LOOP, START, CheckpointPolicy, Place, Step
 from fedboost.messages import job_pb2, party_pb2
-from fedboost.messages.job_pb2 import Event, Progress, StepDone, Told
+from fedboost.messages.job_pb2 import Event, Progress, StatusReport, StepDone
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
 from fedboost.runtime.coordinator.costs import Costs
 from fedboost.runtime.process import logs
@@ -36,7 +36,7 @@ class StageWalk(flow.Run):
     round_took: float = math.inf  # seconds, the last one of the outermost loop
     metrics: list[job_pb2.Metric] = field(default_factory=list)
     several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
-    told: Told = field(default_factory=Told)
+    told: StatusReport = field(default_factory=StatusReport)
 
     def __post_init__(self) -> None:
         self.params = self.job.params if self.protocol is self.job.protocol else None
@@ -125,14 +125,16 @@ class StageWalk(flow.Run):
         """See `flow.Run`; that of the round before tells."""
         return self.round_took < self.job.timers.keep_s
 
-    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
+    def keep(self, keeps: CheckpointPolicy = CheckpointPolicy.NOW_AND_THEN) -> None:
         """See `flow.Run`."""
         self._pass(LOOP, keeps)
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+    def rounds(
+        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
+    ) -> Iterator[int]:
         """See `flow.Run`; a loop goes on behind the last place in it that all have kept."""
-        outermost = not self.counters and keeps is not Keeps.NOTHING
-        keeps = keeps or (Keeps.EACH if outermost else Keeps.NOTHING)
+        outermost = not self.counters and keeps is not CheckpointPolicy.NOTHING
+        keeps = keeps or (CheckpointPolicy.EACH if outermost else CheckpointPolicy.NOTHING)
         first = self._first(len(self.counters)) if self.counters or outermost else 0
         for index in range(first, most):
             if self.ended == name:
@@ -161,11 +163,14 @@ class StageWalk(flow.Run):
         is_here = len(self.place) > depth and tuple(self.counters) == self.place[:depth]
         return self.place[depth] if is_here else 0
 
-    def _pass(self, place: Place, keeps: Keeps) -> None:
+    def _pass(self, place: Place, keeps: CheckpointPolicy) -> None:
         """Notes a place that can be kept, and whether it is to be."""
-        if keeps is not Keeps.NOTHING:
+        if keeps is not CheckpointPolicy.NOTHING:
             is_time = now() - self.committed >= self.job.timers.keep_s
-            self.stands, self.is_due = place, self.is_due or keeps is Keeps.EACH or is_time
+            self.stands, self.is_due = (
+                place,
+                self.is_due or keeps is CheckpointPolicy.EACH or is_time,
+            )
 
     async def commit(self) -> None:
         """Has every party keep where it stands, where that is due, before anything follows."""
@@ -189,7 +194,7 @@ class StageWalk(flow.Run):
         self.job.gained = True
 
 
-def hear(known: Told, told: Told) -> None:
+def hear(known: StatusReport, told: StatusReport) -> None:
     """Adds what a party told to what is known and outlasts the round."""
     known.counts.extend(told.counts)
     known.best.extend(told.best)

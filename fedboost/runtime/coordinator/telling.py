@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedboost.messages.job_pb2 import Released, Told
+from fedboost.messages.job_pb2 import Released, StatusReport
 
 
-def privacy(told: Told) -> dict[str, dict[str, float | None]]:
+def privacy(told: StatusReport) -> dict[str, dict[str, float | None]]:
     """Return what each host has disclosed with noise; None stands for no bound at all."""
     return {
         one.party: {
@@ -20,7 +20,7 @@ def privacy(told: Told) -> dict[str, dict[str, float | None]]:
     }
 
 
-def released(told: Told) -> dict[str, dict[str, float | None]]:
+def released(told: StatusReport) -> dict[str, dict[str, float | None]]:
     """Return what each host's sums tell the guest; a limit of None is none."""
     return {
         one.party: {
@@ -34,7 +34,7 @@ def released(told: Told) -> dict[str, dict[str, float | None]]:
     }
 
 
-def counted(told: Told, ended: Sequence[Released]) -> None:
+def counted(told: StatusReport, ended: Sequence[Released]) -> None:
     """Put what sums have told in the end in place of what they could tell."""
     parties = {one.party for one in ended}
     others = [one for one in told.released if one.party not in parties]

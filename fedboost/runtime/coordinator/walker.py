@@ -17,7 +17,7 @@ from fedboost import flow, protocols
 from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.flow import START, Place
 from fedboost.messages import job_pb2, party_pb2
-from fedboost.messages.job_pb2 import Event, PartyLost, Progress, Told, Waiting
+from fedboost.messages.job_pb2 import Event, PartyLost, Progress, StatusReport, Waiting
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.coordinator.stage import StageWalk, hear
 from fedboost.runtime.coordinator.telling import counted, privacy, released
@@ -78,7 +78,7 @@ class JobWalk:
     exchanges: int = 0
     round_seconds: list[float] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
-    told_of: dict[str, Told] = field(default_factory=dict)  # what outlasts rounds, by stage
+    told_of: dict[str, StatusReport] = field(default_factory=dict)  # what outlasts rounds, by stage
     has_begun: bool = False  # everybody has agreed
     gained: bool = False  # something was kept that a later attempt need not do again
     spares: bool = False  # goes on without hosts that are gone
@@ -104,9 +104,9 @@ class JobWalk:
         return left if self.gone else ()
 
     @property
-    def told(self) -> Told:
+    def told(self) -> StatusReport:
         """Return what parties told of all stages and outlasts their rounds."""
-        known = Told()
+        known = StatusReport()
         for own in self.told_of.values():
             hear(known, own)
         return known
@@ -212,7 +212,7 @@ class JobWalk:
         others = [party for party in self.everybody if party != self.table.guest]
         await self._conclude(others, result=b"{}")
         self.lose_for_good(self.gone, self.protocol.name)
-        own = self.told_of.setdefault(self.protocol.name, Told())
+        own = self.told_of.setdefault(self.protocol.name, StatusReport())
         counted(own, [one for reply in shares.values() for one in reply.released])
         result = self._result(seconds, shares)
         told = json.dumps(result).encode()
@@ -229,7 +229,7 @@ class JobWalk:
         )
         return await self.ask(parties, "finish", lambda party: self.controls[party].finish(request))
 
-    def _warn(self, told: Told) -> None:
+    def _warn(self, told: StatusReport) -> None:
         """Notes, once, what parties' owners are warned of."""
         for one in told.released:
             if one.warning and one.warning not in self.warned:

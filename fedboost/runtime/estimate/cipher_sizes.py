@@ -11,9 +11,9 @@ from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys, ring, schemes
 from fedboost.encrypted.params import EncryptedTreeParams
 
-PLAIN_OCTETS = 32
+PLAIN_BYTES = 32
 # Bytes of a public key with its proof, for each bit of its modulus.
-PUBLIC_OCTETS = {"paillier": 9 / 8, "okamoto-uchiyama": 5.6, "iterative-affine": 1 / 8}
+PUBLIC_BYTES = {"paillier": 9 / 8, "okamoto-uchiyama": 5.6, "iterative-affine": 1 / 8}
 PRICED_CAPACITY = 16  # sums in a package where operations are timed
 
 
@@ -23,7 +23,7 @@ class AnswerPart:
 
     sums: Sequence[tuple[int, slice]]
     ciphertexts: int
-    octets: int
+    n_bytes: int
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Sizes:
     """Sizes under one scheme, for so many rows and outputs."""
 
     lanes: int  # ciphertexts of a row, a cell or a sum
-    row_octets: int  # of a row's gradients on the wire
-    held_octets: int  # and at a host
-    cell_octets: int  # of a cell in memory
+    row_bytes: int  # of a row's gradients on the wire
+    held_bytes: int  # and at a host
+    cell_bytes: int  # of a cell in memory
     rows_each: int  # in a part of the stream of gradients
-    tree_key_octets: int  # of a host's key for some trees
+    tree_key_bytes: int  # of a host's key for some trees
     answers: Callable[[Sequence[int]], int]  # ciphertexts about nodes with so many sums
     # An answer about nodes, by their sums and rows.
     parts: Callable[[Sequence[tuple[int, int]]], Iterator[AnswerPart]]
@@ -53,7 +53,7 @@ class Sizes:
 def cipher_name(params: EncryptedTreeParams) -> str:
     """The scheme and, where it has one, its key's bits."""
     own = params.encryption
-    return f"{own.scheme}-{own.key_bits}" if own.scheme in PUBLIC_OCTETS else own.scheme
+    return f"{own.scheme}-{own.key_bits}" if own.scheme in PUBLIC_BYTES else own.scheme
 
 
 def needs_tables(cipher: str) -> bool:
@@ -61,10 +61,10 @@ def needs_tables(cipher: str) -> bool:
     return cipher not in schemes.SCHEMES or schemes.SCHEMES[cipher].has_modulus
 
 
-def public_octets(params: EncryptedTreeParams) -> int:
+def public_bytes(params: EncryptedTreeParams) -> int:
     """Bytes of a public key with its proof."""
     own = params.encryption
-    return round(PUBLIC_OCTETS.get(own.scheme, 0.0) * own.key_bits)
+    return round(PUBLIC_BYTES.get(own.scheme, 0.0) * own.key_bits)
 
 
 def sizes_of(params: EncryptedTreeParams, n_rows: int) -> Sizes:
@@ -80,8 +80,8 @@ def _of_packages(params: EncryptedTreeParams, n_rows: int) -> Sizes:
     own = params.encryption
     room = SCHEMES[own.scheme].plaintext_bits(own.key_bits)
     layout = keys.layout(params, schemes.of(params).bits_of(params, n_rows), n_rows, room)
-    octets = {"plain": PLAIN_OCTETS, "paillier": own.key_bits // 4}  # modulo n²
-    width, lanes = octets.get(own.scheme, own.key_bits // 8), len(layout.lanes)
+    widths = {"plain": PLAIN_BYTES, "paillier": own.key_bits // 4}  # modulo n²
+    width, lanes = widths.get(own.scheme, own.key_bits // 8), len(layout.lanes)
 
     def parts(nodes: Sequence[tuple[int, int]]) -> Iterator[AnswerPart]:
         count = layout.package_count([sums for sums, _ in nodes])
@@ -89,11 +89,11 @@ def _of_packages(params: EncryptedTreeParams, n_rows: int) -> Sizes:
 
     return Sizes(
         lanes=lanes,
-        row_octets=lanes * width,
-        held_octets=lanes * width,
-        cell_octets=lanes * width,
+        row_bytes=lanes * width,
+        held_bytes=lanes * width,
+        cell_bytes=lanes * width,
         rows_each=max(1, ENCRYPT_MAX // lanes),
-        tree_key_octets=0,
+        tree_key_bytes=0,
         answers=layout.package_count,
         parts=parts,
         crowding=PRICED_CAPACITY / layout.lanes[0].capacity,
@@ -108,18 +108,18 @@ def _of_ring(params: EncryptedTreeParams, scheme: ring.RingScheme, n_rows: int) 
 
     def parts(nodes: Sequence[tuple[int, int]]) -> Iterator[AnswerPart]:
         for number, (sums, rows) in enumerate(nodes):
-            octets = AnswerShape(own, columns, budget.width(max(1, min(n_rows, rows)))).octets
-            for cut in ring.answer_parts(sums, octets):
+            n_bytes = AnswerShape(own, columns, budget.width(max(1, min(n_rows, rows)))).n_bytes
+            for cut in ring.answer_parts(sums, n_bytes):
                 count = cut.stop - cut.start
-                yield AnswerPart([(number, cut)], count, count * octets)
+                yield AnswerPart([(number, cut)], count, count * n_bytes)
 
     return Sizes(
         lanes=1,
-        row_octets=columns * own.word_octets,
-        held_octets=2 * columns * own.word_octets,  # with the windows of the host's derivation
-        cell_octets=8 * (own.ring + columns),
+        row_bytes=columns * own.word_bytes,
+        held_bytes=2 * columns * own.word_bytes,  # with the windows of the host's derivation
+        cell_bytes=8 * (own.ring + columns),
         rows_each=own.ring * ring.blocks_each(own, columns),
-        tree_key_octets=own.ring * columns * own.word_octets,
+        tree_key_bytes=own.ring * columns * own.word_bytes,
         answers=sum,
         parts=parts,
     )

@@ -21,21 +21,21 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Adder, Index, Pairs
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import schemes
-from fedboost.encrypted.host_noise import HostNoise, NoiseScale
-from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.sides import (
+from fedboost.encrypted.ciphers import (
     Cipher,
     Expected,
+    GuestCipher,
     GuestRows,
-    GuestSide,
+    HostCipher,
     HostRows,
-    HostSide,
     NodeSums,
     Rounding,
     Sums,
 )
+from fedboost.encrypted.host_noise import HostNoise, NoiseScale
+from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.messages.protocol import encrypted_pb2 as pb
-from fedboost.runtime.estimate.cipher_sizes import Sizes, cipher_name, public_octets, sizes_of
+from fedboost.runtime.estimate.cipher_sizes import Sizes, cipher_name, public_bytes, sizes_of
 
 # Of a ciphertext each: a row, a cell or a sum may take several.
 ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add", "add, few rows"
@@ -55,9 +55,9 @@ class CipherTally:
     held: float = 0.0  # bytes
     most: float = 0.0
 
-    def hold(self, octets: float) -> None:
+    def hold(self, n_bytes: float) -> None:
         """Notes that so many more are held; fewer where it is negative."""
-        self.held += octets
+        self.held += n_bytes
         self.most = max(self.most, self.held)
 
     @contextmanager
@@ -77,10 +77,10 @@ class Clear:
     """
 
     def __init__(
-        self, tally: CipherTally, data: Sums, octets: float, whole: Clear | None = None
+        self, tally: CipherTally, data: Sums, n_bytes: float, whole: Clear | None = None
     ) -> None:
-        self.tally, self.data, self.octets, self.whole = tally, data, octets, whole
-        self._own = 0.0 if whole is not None else octets * len(data)
+        self.tally, self.data, self.n_bytes, self.whole = tally, data, n_bytes, whole
+        self._own = 0.0 if whole is not None else n_bytes * len(data)
         tally.hold(self._own)
 
     def __del__(self) -> None:
@@ -88,18 +88,18 @@ class Clear:
 
     def like(self, data: Sums) -> Clear:
         """Others of the same kind."""
-        return Clear(self.tally, data, self.octets)
+        return Clear(self.tally, data, self.n_bytes)
 
     def joined(self, others: Sequence[Clear]) -> Clear:
         """These and all the others, one after the other."""
         with self.tally.aside():
             return self.like(np.concatenate([self.data, *(one.data for one in others)]))
 
-    def replaced(self, places: NDArray[np.integer], values: Clear) -> Clear:
+    def replaced(self, indices: NDArray[np.integer], values: Clear) -> Clear:
         """A copy with others at these places."""
         with self.tally.aside():
             data = self.data.copy()
-            data[places] = values.data
+            data[indices] = values.data
             return self.like(data)
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class Clear:
     def __getitem__(self, index: Index) -> Clear:
         with self.tally.aside():
             whole = self if isinstance(index, slice) else None
-            return Clear(self.tally, self.data[index], self.octets, whole)
+            return Clear(self.tally, self.data[index], self.n_bytes, whole)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class CountingAdder(Adder[Clear]):
             for cell in cells.T:
                 for output in range(sums.shape[1]):
                     np.add.at(sums[:, output], cell, values[:, output])
-            return Clear(held.tally, sums[:-1], self.sizes.cell_octets)
+            return Clear(held.tally, sums[:-1], self.sizes.cell_bytes)
 
     def add(self, a: Clear, b: Clear) -> Clear:
         """See `Adder`."""
@@ -182,7 +182,7 @@ class CountingGuestRows(GuestRows):
                 own = self.gh[first : first + each]
                 count = len(own) * self.per_row
                 self.cipher.count(ENCRYPT, count)
-                rows = _written(own, count, len(own) * self.sizes.row_octets)
+                rows = _written(own, count, len(own) * self.sizes.row_bytes)
             yield pb.EncryptedGradients(tree=self.tree, first_row=first, rows=rows)
 
     @property
@@ -193,16 +193,16 @@ class CountingGuestRows(GuestRows):
     def key_for(self, host: str) -> bytes:
         """As large as the scheme's."""
         del host
-        return bytes(self.sizes.tree_key_octets)
+        return bytes(self.sizes.tree_key_bytes)
 
     def count(self, sums: Sequence[int]) -> int:
         """As many as the scheme's."""
         return self.sizes.answers(sums)
 
-    def octets(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+    def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
         """Return what they take here."""
         del nodes
-        return sum(sums) * self.cipher.item_octets
+        return sum(sums) * self.cipher.item_bytes
 
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
         """The numbers that answers carry."""
@@ -211,13 +211,13 @@ class CountingGuestRows(GuestRows):
             self.cipher.count(DECRYPT, self.sizes.decryptions(sum(sums)))
             return self.cipher.read(answers)
 
-    def octets_max(self, sums: Sequence[int]) -> int:
+    def bytes_max(self, sums: Sequence[int]) -> int:
         """Return what they take here."""
-        return sum(sums) * self.cipher.item_octets
+        return sum(sums) * self.cipher.item_bytes
 
 
 @dataclass(frozen=True)
-class CountingGuest(GuestSide):
+class CountingGuest(GuestCipher):
     """What an estimate's guest encrypts with."""
 
     cipher: CountingCipher
@@ -228,7 +228,7 @@ class CountingGuest(GuestSide):
         """A key of the scheme's size."""
         return pb.EncryptionKey(
             scheme=self.cipher.params.encryption.scheme,
-            key=bytes(0 if self.nonces else self.cipher.key_octets),
+            key=bytes(0 if self.nonces else self.cipher.key_bytes),
             value_bits=self.value_bits,
             first_tree=first_tree,
             nonces=self.nonces,
@@ -260,9 +260,9 @@ class CountingHostRows(HostRows[Clear]):
         return CountingAdder(self.cipher, self.sizes)
 
     @property
-    def cell_octets(self) -> int:
+    def cell_bytes(self) -> int:
         """As large as the scheme's."""
-        return self.sizes.cell_octets
+        return self.sizes.cell_bytes
 
     def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> Clear:
         """See `Adder.segment_sum`."""
@@ -280,12 +280,12 @@ class CountingHostRows(HostRows[Clear]):
             with self.cipher.tally.aside():
                 items = np.concatenate(values)
                 self.cipher.count(ANSWER, self.sizes.releases(len(items)))
-                message = _written(items, part.ciphertexts, part.octets)
+                message = _written(items, part.ciphertexts, part.n_bytes)
             yield message
 
 
 @dataclass(frozen=True)
-class CountingHost(HostSide):
+class CountingHost(HostCipher):
     """What an estimate's host takes rows in with."""
 
     cipher: CountingCipher
@@ -301,7 +301,7 @@ class CountingHost(HostSide):
         """The numbers that a part carries."""
         with self.cipher.tally.aside():
             self.cipher.count(RECEIVE, rows * self.per_row)
-            return Clear(self.cipher.tally, self.cipher.read(data), self.own.held_octets)
+            return Clear(self.cipher.tally, self.cipher.read(data), self.own.held_bytes)
 
     def rows(self, parts: Sequence[Clear], tree: int, key: bytes) -> CountingHostRows:
         """Return all of them."""
@@ -310,9 +310,9 @@ class CountingHost(HostSide):
         return CountingHostRows(self.cipher, self.own, held, self.noise)
 
     @property
-    def octets_max(self) -> int:
+    def bytes_max(self) -> int:
         """Return what the rows of a part take here."""
-        return self.own.rows_each * self.cipher.item_octets
+        return self.own.rows_each * self.cipher.item_bytes
 
 
 @dataclass(frozen=True)
@@ -347,12 +347,12 @@ class CountingCipher(Cipher):
         return sizes_of(self.params, max(2, self.grown(n_rows)))
 
     @property
-    def key_octets(self) -> int:
+    def key_bytes(self) -> int:
         """Size of a public key with its proof."""
-        return public_octets(self.params)
+        return public_bytes(self.params)
 
     @property
-    def item_octets(self) -> int:
+    def item_bytes(self) -> int:
         """Bytes of a row or a sum as messages carry it here: its numbers, and `_written`'s one."""
         return WORD * (2 * self.params.n_outputs // self.params.trees_per_round + 1)
 
@@ -362,23 +362,23 @@ class CountingCipher(Cipher):
 
     def read(self, data: bytes) -> Sums:
         """The numbers in what `_written` wrote."""
-        items = np.frombuffer(data, np.int64).reshape(-1, self.item_octets // WORD)
+        items = np.frombuffer(data, np.int64).reshape(-1, self.item_bytes // WORD)
         return items[:, :-1].copy()
 
-    def octets(self, message: Message) -> int:
+    def n_bytes(self, message: Message) -> int:
         """Bytes of a message as the scheme makes it."""
         found = message.ByteSize()
         for one in _ciphertexts(message):
-            items = np.frombuffer(one.data, np.int64).reshape(-1, self.item_octets // WORD)
+            items = np.frombuffer(one.data, np.int64).reshape(-1, self.item_bytes // WORD)
             found += int(items[:, -1].sum()) - len(one.data)
         return found
 
 
-def _written(items: Sums, ciphertexts: int, octets: float) -> pb.Ciphertexts:
+def _written(items: Sums, ciphertexts: int, n_bytes: float) -> pb.Ciphertexts:
     """Items with a last number each: together, how many bytes they take under the scheme."""
     written = np.zeros((len(items), items.shape[1] + 1), np.int64)
     written[:, :-1] = items
-    written[:1, -1] = round(octets)
+    written[:1, -1] = round(n_bytes)
     return pb.Ciphertexts(count=ciphertexts, data=written.tobytes())
 
 

@@ -149,8 +149,8 @@ class _Clock:
             (shared if parallel else alone)[party] += count * each
             if parallel and count:
                 self._note(once, party, ciphers=ciphers and needs_tables(scheme))
-        for (sender, receiver), octets, count in phase.sent():
-            each = (count * price[daemons.MESSAGE] + octets * price[daemons.BYTE]) / 2
+        for (sender, receiver), n_bytes, count in phase.sent():
+            each = (count * price[daemons.MESSAGE] + n_bytes * price[daemons.BYTE]) / 2
             alone[sender] += each
             alone[receiver] += each
         busy = {p: alone[p] + shared[p] for p in {*alone, *shared}}
@@ -203,9 +203,9 @@ class _Clock:
         if place.bytes_per_s is None:
             return waits
         ways: dict[tuple[str, str], float] = defaultdict(float)
-        for (sender, receiver), octets, _ in phase.sent():
-            ways["up", sender] += octets
-            ways["down", receiver] += octets
+        for (sender, receiver), n_bytes, _ in phase.sent():
+            ways["up", sender] += n_bytes
+            ways["down", receiver] += n_bytes
         return waits + max(ways.values(), default=0.0) / place.bytes_per_s
 
 
@@ -246,6 +246,6 @@ def _by_party(took: Sequence[Took]) -> dict[str, float]:
 def _bytes(phases: Sequence[Phase]) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     for phase in phases:
-        for (sender, receiver), octets, _ in phase.sent():
-            found[f"{sender}->{receiver}"] += octets * phase.times
+        for (sender, receiver), n_bytes, _ in phase.sent():
+            found[f"{sender}->{receiver}"] += n_bytes * phase.times
     return dict(found)

@@ -39,9 +39,9 @@ class Phase:
         """So much more at a party: of a primitive, or seconds."""
         self.amounts[DONE, party, what] += count
 
-    def send(self, link: Link, octets: float, messages: float) -> None:
+    def send(self, link: Link, n_bytes: float, messages: float) -> None:
         """So many bytes from one to another, in so many messages."""
-        self.amounts[(BYTES, *link)] += octets
+        self.amounts[(BYTES, *link)] += n_bytes
         self.amounts[(MESSAGES, *link)] += messages
 
     def repeat(self, times: float) -> None:
@@ -60,9 +60,9 @@ class Phase:
 
     def sent(self) -> Iterator[tuple[Link, float, float]]:
         """Link, bytes, messages."""
-        for (kind, sender, receiver), octets in self.amounts.items():
+        for (kind, sender, receiver), n_bytes in self.amounts.items():
             if kind == BYTES:
-                yield (sender, receiver), octets, self.amounts[MESSAGES, sender, receiver]
+                yield (sender, receiver), n_bytes, self.amounts[MESSAGES, sender, receiver]
 
     @property
     def gives(self) -> set[type[Message]]:

@@ -82,7 +82,7 @@ class Operations:
 
     def encrypted(self) -> float:
         """Fresh ciphertexts."""
-        self.octets = b"".join(block.to_bytes() for block in self.key.encrypt(self.gh, self.layout))
+        self.data = b"".join(block.to_bytes() for block in self.key.encrypt(self.gh, self.layout))
         return MODULAR_ROWS
 
     def named(self) -> Iterator[tuple[str, Batch]]:
@@ -107,7 +107,7 @@ class Operations:
         )
 
     def _received(self) -> Ciphertexts:
-        held = Ciphertexts.received(self.octets, MODULAR_ROWS, self.public.width)
+        held = Ciphertexts.received(self.data, MODULAR_ROWS, self.public.width)
         self.public.check(held)
         return held
 
@@ -139,12 +139,12 @@ def _ring(own: LatticeParameters, timed: Timed) -> Iterator[tuple[str, float]]:
     yield operations.ENCRYPT, timed(encrypted)
     yield operations.START, 0.0
     secret = TreeSecret(tree, budget, messages, secrets)
-    octets = b"".join(block.to_bytes() for block in secret.encrypt())
+    data = b"".join(block.to_bytes() for block in secret.encrypt())
     yield (
         operations.RECEIVE,
-        timed(lambda: float(len(EncryptedRows.received(tree, octets, messages.shape)))),
+        timed(lambda: float(len(EncryptedRows.received(tree, data, messages.shape)))),
     )
-    held = EncryptedRows.received(tree, octets, messages.shape)
+    held = EncryptedRows.received(tree, data, messages.shape)
     bins = draw.integers(0, BINS, (RING_ROWS, COLUMNS), dtype=np.int32)
     few = np.flatnonzero(draw.random(RING_ROWS) < 1 / SPARSE)
     for name, chosen in ((operations.ADD, np.arange(RING_ROWS)), (operations.ADD_FEW, few)):

@@ -72,7 +72,7 @@ def _echoes(folder: Path) -> dict[str, float]:
         small = _run(cluster, _job(1, 1, 1))
         rounds = _run(cluster, _job(ROUNDS, 1, 1))
         parts = _run(cluster, _job(1, PARTS, 1))
-        octets = _run(cluster, _job(1, PARTS, NUMBERS))
+        data = _run(cluster, _job(1, PARTS, NUMBERS))
     message = max(1e-4, (parts.parties - small.parties) / (PARTS - 1))
     asked = (rounds.parties - small.parties) / (ROUNDS - 1) - MESSAGES_EACH * message
     led = (rounds.coordinator - small.coordinator) / (ROUNDS - 1)
@@ -80,7 +80,7 @@ def _echoes(folder: Path) -> dict[str, float]:
         CALL: max(1e-4, asked / ASKED_EACH),
         LEAD: max(1e-4, led / LED_EACH),
         MESSAGE: message,
-        BYTE: max(1e-10, (octets.parties - parts.parties) / (PARTS * NUMBERS * NUMBER_BYTES)),
+        BYTE: max(1e-10, (data.parties - parts.parties) / (PARTS * NUMBERS * NUMBER_BYTES)),
         JOB: small.parties / len(PARTIES),
         MEMORY: float(small.memory),
     }

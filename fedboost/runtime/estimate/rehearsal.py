@@ -25,13 +25,13 @@ from fedboost import flow
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Deferred, Serial
 from fedboost.data.frame import Frame
-from fedboost.flow import START, Artefact, Keeps, Out, Seat, Step, Table
+from fedboost.flow import START, Artefact, CheckpointPolicy, Out, StageContext, Step, Table
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.estimate.counting_cipher import CipherTally, CountingCipher
 from fedboost.runtime.estimate.phases import ALONE, ASKED, SHARED, Phase
 from fedboost.runtime.party.roles import Roles
 
-SIGNATURE_OCTETS = 780  # of a party's, with its certificate
+SIGNATURE_BYTES = 780  # of a party's, with its certificate
 BEGIN, KEEP, FINISH = "begin", "keep", "finish"  # phases that are no steps
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class Rehearsal(flow.Run):
         began = self._phase(BEGIN)
         for party, actor in self.actors.items():
             for part in actor.roles:
-                part.state = actor.timed(began, party, partial(part.module.begin, part.seat))
+                part.state = actor.timed(began, party, partial(part.module.begin, part.context))
         await self.protocol.walk(self)
         done = self._phase(FINISH)
         for party, actor in self.actors.items():
@@ -188,9 +188,9 @@ class Rehearsal(flow.Run):
             box = self._mail[receiver, step.gives.DESCRIPTOR.full_name]
             box.setdefault(sender, deque()).append(parts)
             if receiver != sender:
-                cipher = self.actors[sender].roles.main.seat.cipher
-                octets = sum(float(cipher.octets(part)) for part in parts)
-                phase.send((sender, receiver), octets, float(len(parts)))
+                cipher = self.actors[sender].roles.main.context.cipher
+                n_bytes = sum(float(cipher.n_bytes(part)) for part in parts)
+                phase.send((sender, receiver), n_bytes, float(len(parts)))
                 self._sent += len(parts)
 
     def _collect(self, step: Step, party: str, among: tuple[str, ...]) -> object:
@@ -229,7 +229,7 @@ class Rehearsal(flow.Run):
         self.phases.append(phase)
         return phase
 
-    def keep(self, keeps: Keeps = Keeps.NOW_AND_THEN) -> None:
+    def keep(self, keeps: CheckpointPolicy = CheckpointPolicy.NOW_AND_THEN) -> None:
         """Nothing: a rehearsal is not resumed."""
 
     @property
@@ -237,9 +237,11 @@ class Rehearsal(flow.Run):
         """Return whether rounds are asked for at once."""
         return True
 
-    def rounds(self, name: str, most: int, *, keeps: Keeps | None = None) -> Iterator[int]:
+    def rounds(
+        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
+    ) -> Iterator[int]:
         """As many as there are; those of the walk's main loop are what is multiplied."""
-        is_main = not self._counters and keeps is not Keeps.NOTHING
+        is_main = not self._counters and keeps is not CheckpointPolicy.NOTHING
         for index in range(most):
             if self._ended == name:
                 break
@@ -271,7 +273,7 @@ class _Hand:
 
     def sign(self, text: bytes) -> bytes:
         """As long as a signature with its certificate."""
-        return hashlib.sha256(text).digest().ljust(SIGNATURE_OCTETS)
+        return hashlib.sha256(text).digest().ljust(SIGNATURE_BYTES)
 
     def check(self, party: str, text: bytes, signature: bytes) -> None:
         """Nothing to refuse."""
@@ -295,7 +297,7 @@ class _Notes:
 def _actor(cast: Cast, party: str) -> Actor:
     tally, workers = CipherTally(), TimedWorkers()
     secrets = Secrets(hashlib.sha256(party.encode()).digest())
-    seat = Seat(
+    context = StageContext(
         party=party,
         role=cast.table.roles_of(party)[0],
         table=cast.table,
@@ -307,7 +309,7 @@ def _actor(cast: Cast, party: str) -> Actor:
         lasting_secrets=secrets.child("lasting").child,
         job="estimate",
         origin=bytes(32),
-        context=bytes(32),
+        attempt_digest=bytes(32),
         place=START,
         kept={},
         signer=_Hand(),
@@ -317,7 +319,7 @@ def _actor(cast: Cast, party: str) -> Actor:
         limits=cast.limits[party],
         cipher=CountingCipher(cast.params, secrets.child("job"), tally, cast.share),
     )
-    return Actor(Roles(cast.protocol, seat), tally, workers)
+    return Actor(Roles(cast.protocol, context), tally, workers)
 
 
 def _side_by_side(streams: Mapping[str, Parts]) -> Iterator[dict[str, Message]]:

@@ -148,9 +148,9 @@ def _measured(traced: Sequence[Cast], timed: Sequence[Cast]) -> Stage:
 def _carried(phase: Phase, party: str) -> float:
     """Bytes of messages that a party has in memory."""
     found = 0.0
-    for (sender, receiver), octets, messages in phase.sent():
+    for (sender, receiver), n_bytes, messages in phase.sent():
         if party in (sender, receiver):
-            found += octets * min(1.0, IN_FLIGHT / max(1.0, messages))
+            found += n_bytes * min(1.0, IN_FLIGHT / max(1.0, messages))
     return found
 
 

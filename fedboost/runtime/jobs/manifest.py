@@ -34,7 +34,7 @@ class Submission(Settings):
     signature: str = Field(pattern=r"^(?:[0-9a-f]{2})+$")
 
     @property
-    def octets(self) -> bytes:
+    def raw(self) -> bytes:
         """The signature itself."""
         return bytes.fromhex(self.signature)
 

@@ -42,7 +42,7 @@ def submission_request(
     request = SubmitRequest(spec=spec, key=key)
     if identity is not None:
         own = sign_submission(_parsed(spec), key, coordinator, identity)
-        request.certificate, request.signature = own.certificate.encode(), own.octets
+        request.certificate, request.signature = own.certificate.encode(), own.raw
     return request
 
 
@@ -59,7 +59,7 @@ def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
     if terms.submitter != (str(peer) if leads else peer.name) or not (leads or peer.role == "user"):
         raise PeerError(f"the job names {terms.submitter} as its submitter, {peer} has signed it")
     text = _text(terms.spec, own.key, terms.coordinator)
-    check_signature(certificate, peer, text, own.octets)
+    check_signature(certificate, peer, text, own.raw)
     if terms.job != submission_id(terms.spec, terms.submitter, own.key):
         raise PeerError("the job is not called what its submission was called")
     return peer

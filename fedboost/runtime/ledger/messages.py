@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from fedboost import wire
-from fedboost.flow import About
+from fedboost.flow import DisclosureInfo
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.reveals import REVEALS
 from fedboost.runtime.ledger.rows import DisclosureRow
@@ -19,7 +19,7 @@ class Noted:
 
     envelope: Envelope
     message: Message
-    about: About  # what the step that gave it knows; nothing of one that has come
+    about: DisclosureInfo  # what the step that gave it knows; nothing of one that has come
 
 
 def disclosure(direction: str, noted: Noted) -> DisclosureRow:

@@ -141,7 +141,7 @@ class Attempt(Protocol):
 
 
 @dataclass(frozen=True)
-class Heads:
+class SignedHeads:
     """A party's own statements, and those that others give it."""
 
     party: str

@@ -11,7 +11,7 @@ from fedboost import flow
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.errors import FedboostError, ProtocolError
-from fedboost.flow import Artefact, Place, Seat, Signer
+from fedboost.flow import Artefact, Place, Signer, StageContext
 from fedboost.model import shards
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.signed import SignedJob
@@ -28,10 +28,9 @@ from fedboost.runtime.store.store import Store
 class PartyJob:
     """One job at one party. What lies on disk is in `files`, the party's rows are in `table`.
 
-    What happens to a job is, in this order: `begin`, then `seat`, `keep` and `close` of each stage,
-    `finish`; or `stop`, and `forget` where it does not go on. Those of its parts that it concerns
-    hear of it in this order: the session of the open stage, the answers of the attempt, the table,
-    the files.
+    What happens to a job is, in this order: `begin`, then `context`, `keep` and `close` of each
+    stage, `finish`; or `stop`, and `forget` where it does not go on. Its parts hear of it in this
+    order: the session of the open stage, the answers of the attempt, the table, the files.
     """
 
     signed: SignedJob
@@ -89,9 +88,9 @@ class PartyJob:
         self.halted = self.fault = None
         self.cpu_started, self.heard = cpu_now, now()
 
-    def seat(
+    def context(
         self, stage: str, place: Place, workers: Workers, policy: Policy, signer: Signer
-    ) -> Seat:
+    ) -> StageContext:
         """Return what the party brings to a stage behind a place; a ProtocolError unless it is
         the stage's turn.
         """
@@ -100,7 +99,7 @@ class PartyJob:
         artefacts |= self._earlier(stage)
         frame = self.table.at(stage, artefacts)
         seed = Secrets(self.store.vault.seed(self.id))
-        return Seat(
+        return StageContext(
             party=signed.party,
             role=signed.role,
             table=signed.table,
@@ -112,7 +111,7 @@ class PartyJob:
             lasting_secrets=self.store.vault.lasting,
             job=self.id,
             origin=self._named(stage),
-            context=self._named(stage, str(self.attempt)),
+            attempt_digest=self._named(stage, str(self.attempt)),
             place=place,
             kept=self.files.histories.get(stage, {}),
             signer=signer,

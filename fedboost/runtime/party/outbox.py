@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from fedboost import wire
 from fedboost.errors import ProtocolError, UnreachableError
-from fedboost.flow import About, Out, Step
+from fedboost.flow import DisclosureInfo, Out, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.ledger.messages import Noted
 from fedboost.runtime.ledger.rows import SALT_BYTES
@@ -98,8 +98,10 @@ class Outbox:
         posts = self._posts(place, messages)
         leaving = {peer: post for peer, post in posts.items() if peer != self.party}
         if leaving:
-            about = {p: out.about.get(p, About()) if isinstance(out.about, Mapping) else out.about
-                     for p in leaving}  # fmt: skip
+            by_peer = (
+                out.about if isinstance(out.about, Mapping) else dict.fromkeys(posts, out.about)
+            )
+            about = {p: by_peer.get(p, DisclosureInfo()) for p in leaving}
             noted = [Noted(post.envelope, messages[p], about[p]) for p, post in leaving.items()]
             self.record("out", noted)
         arriving: list[Coroutine[Any, Any, None]] = []

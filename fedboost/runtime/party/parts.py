@@ -13,7 +13,7 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.messages import Noted, disclosure
 from fedboost.runtime.ledger.recalled import Recalls
-from fedboost.runtime.ledger.signed_heads import Heads
+from fedboost.runtime.ledger.signed_heads import SignedHeads
 from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.party.job_states import PartyJobStates
 from fedboost.runtime.party.jobs import PartyJobs
@@ -51,7 +51,7 @@ class PartyParts:
         self.cpu = PartyCpu(workers)
         self.ledger = Ledger(store.database)
         self.judge = Judge(config, trust, store)
-        self.heads = Heads(config.name, self.ledger, self.judge.signatures_of_jobs)
+        self.heads = SignedHeads(config.name, self.ledger, self.judge.signatures_of_jobs)
         self.spending = Spending(
             config.name,
             lambda: self.judge.config.policy,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from fedboost import flow, protocols
 from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.flow import Artefact
-from fedboost.messages.job_pb2 import Told
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.model import shards
 from fedboost.runtime.party.table import JobTable
 from fedboost.runtime.store.disclosures import with_rows
@@ -16,7 +16,7 @@ from fedboost.runtime.store.rows_in_common import described
 from fedboost.runtime.store.transcripts import END, Transcripts
 
 
-def leave(table: JobTable, stage: str, left: Artefact, told: Sequence[Told]) -> None:
+def leave(table: JobTable, stage: str, left: Artefact, told: Sequence[StatusReport]) -> None:
     """Keep what a stage left, and put a model or predictions where they are looked for.
 
     `told` is what the party's steps of the stage have told. The stage is finished when this

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedboost import flow
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import AGGREGATOR, GUEST, Role, Seat, Step
+from fedboost.flow import AGGREGATOR, GUEST, Role, StageContext, Step
 
 RUNS = (GUEST, AGGREGATOR)  # roles that one party has, so a message of theirs comes from one sender
 
@@ -23,7 +23,7 @@ class ActiveRole:
     """One role at work."""
 
     module: ModuleType
-    seat: Seat
+    context: StageContext
     state: Any = None
     last_step: str | None = None
 
@@ -31,12 +31,12 @@ class ActiveRole:
 class Roles:
     """All roles of a party that its protocol has, its own part first."""
 
-    def __init__(self, protocol: flow.Protocol, seat: Seat) -> None:
-        """`seat` is the party's; each role gets one like it."""
-        self.protocol, self._table, self._party = protocol, seat.table, seat.party
+    def __init__(self, protocol: flow.Protocol, context: StageContext) -> None:
+        """`context` is the party's; each role gets one like it."""
+        self.protocol, self._table, self._party = protocol, context.table, context.party
         self._parts = {
-            role: ActiveRole(protocol.module(role), replace(seat, role=role))
-            for role in seat.table.roles_of(seat.party)
+            role: ActiveRole(protocol.module(role), replace(context, role=role))
+            for role in context.table.roles_of(context.party)
             if role in protocol.modules
         }
         self._role_in = {
@@ -65,7 +65,7 @@ class Roles:
         """The step of that name; a ProtocolError where it is none of ours."""
         step = self.protocol.step(name)
         if step is None or not self.does(step):
-            role = self.main.seat.role
+            role = self.main.context.role
             raise ProtocolError(f"a {role} of {self.protocol.name} has no step {name[:64]!r}")
         return step
 
@@ -74,7 +74,7 @@ class Roles:
         for step in self.protocol.taker(kind):
             if self.does(step):
                 return step
-        role = self.main.seat.role
+        role = self.main.context.role
         raise PeerError(f"a {role} of {self.protocol.name} takes no {kind[:64]!r}")
 
     def does(self, step: Step) -> bool:
@@ -88,7 +88,7 @@ class Roles:
     def may_start(self, step: Step) -> bool:
         """Return whether it is the step's turn."""
         part = self.of(step)
-        return self.protocol.may_follow(part.seat.role, step, part.last_step)
+        return self.protocol.may_follow(part.context.role, step, part.last_step)
 
     def start(self, step: Step) -> None:
         """Notes that the step has begun; a ProtocolError where it is not its turn."""

@@ -20,9 +20,9 @@ from google.protobuf.message import Message
 
 from fedboost import flow, wire
 from fedboost.errors import FedboostError, PeerError, ProtocolError
-from fedboost.flow import About, Artefact, Out, Seat, Step
+from fedboost.flow import Artefact, DisclosureInfo, Out, StageContext, Step
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.messages.job_pb2 import StepCost, Told
+from fedboost.messages.job_pb2 import StatusReport, StepCost
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
 from fedboost.runtime.ledger.messages import Noted
 from fedboost.runtime.ledger.rows import SALT_BYTES
@@ -47,12 +47,16 @@ class Session:
 
     terms: Terms
     protocol: flow.Protocol
-    seat: Seat
+    context: StageContext
     links: Links
     record: Record
     wait_s: float
-    tell: Callable[[Told], None] = lambda _: None  # before the coordinator hears what a step told
-    told: list[Told] = field(default_factory=list)  # everything, also what policy keeps back
+    tell: Callable[[StatusReport], None] = lambda _: (
+        None
+    )  # before the coordinator hears what a step told
+    told: list[StatusReport] = field(
+        default_factory=list
+    )  # everything, also what policy keeps back
     _numbers: tuple[int, ...] = ()  # of the steps that were asked for last
     _current: asyncio.Task[StepReply] | None = None
     _eager: dict[str, Started] = field(default_factory=dict)
@@ -61,19 +65,19 @@ class Session:
     _at_step: str = ""  # that was asked for last
 
     def __post_init__(self) -> None:
-        self._inbox = Inbox(self.wait_s, self.seat.party)
+        self._inbox = Inbox(self.wait_s, self.context.party)
         self._bridge = Bridge()
         # Own threads: steps wait for one another, and a shared pool could be full of waiters.
-        self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.seat.party}")
-        self._roles = Roles(self.protocol, self.seat)
+        self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.context.party}")
+        self._roles = Roles(self.protocol, self.context)
         self._outbox = Outbox(
-            party=self.seat.party,
+            party=self.context.party,
             stage=self.protocol.name,
             terms=self.terms,
             links=self.links,
             record=self.record,
             keep=self._keep,
-            secrets=self.seat.secrets,
+            secrets=self.context.secrets,
         )
 
     @property
@@ -91,14 +95,14 @@ class Session:
         """Peers who may lack something that was sent to them."""
         return self._outbox.passed_over
 
-    async def open(self, checkpoint: Artefact | None) -> Told:
+    async def open(self, checkpoint: Artefact | None) -> StatusReport:
         """Builds the party's state, from a checkpoint where there is one."""
         for part in self._roles:
-            part.state = await asyncio.to_thread(part.module.begin, part.seat)
+            part.state = await asyncio.to_thread(part.module.begin, part.context)
         if checkpoint is None:
-            return Told()
+            return StatusReport()
         own = self._roles.main
-        restored: Told = await asyncio.to_thread(own.module.restore, own.state, checkpoint)
+        restored: StatusReport = await asyncio.to_thread(own.module.restore, own.state, checkpoint)
         return restored
 
     async def snapshot(self, place: flow.Place = ()) -> Artefact:
@@ -149,10 +153,10 @@ class Session:
         terms = Terms(envelope.job, envelope.manifest_sha256, envelope.attempt)
         if terms != self.terms or envelope.stage != self.protocol.name:
             raise PeerError(f"{sender} sent a message of another job, attempt or stage")
-        if envelope.receiver != self.seat.party:
+        if envelope.receiver != self.context.party:
             raise PeerError(f"{sender} sent a message meant for {envelope.receiver[:64]!r}")
         step = self._roles.taker(kind)
-        roles = self.seat.table.roles_of(sender)
+        roles = self.context.table.roles_of(sender)
         giver = self.protocol.step(envelope.step)
         if giver is None or not set(roles) & set(giver.roles) or giver.gives is not step.takes:
             raise PeerError(f"{sender} may not send {kind} from step {envelope.step[:64]!r}")
@@ -184,7 +188,7 @@ class Session:
         if key in self._coming:  # a second time, while the first waits for room
             await asyncio.shield(self._coming[key])
             return self._inbox.seen(key, digest)
-        if sender != self.seat.party and self._held(step, sender) >= PARTS_HELD_MAX:
+        if sender != self.context.party and self._held(step, sender) >= PARTS_HELD_MAX:
             raise PeerError(
                 f"{sender} sent more than {PARTS_HELD_MAX} parts before one of them could be used",
                 step=step.name,
@@ -194,7 +198,7 @@ class Session:
             raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
         # It is in the ledger now, so it must come in, whatever becomes of the link it came by.
-        self.record("in", [Noted(envelope, message, About())])
+        self.record("in", [Noted(envelope, message, DisclosureInfo())])
         coming = self._coming[key] = asyncio.create_task(self._keep(envelope, message))
         coming.add_done_callback(lambda _: self._coming.pop(key, None))
         coming.add_done_callback(hear_out)
@@ -277,7 +281,7 @@ class Session:
     async def _perform(self, step: Step, call: Future[StepRequest]) -> TurnReply:
         logs.note(stage=self.protocol.name, step=step.name)
         started = now()
-        worked = self.seat.workers.busy_seconds()
+        worked = self.context.workers.busy_seconds()
         before = {peer: (sent.bytes, sent.messages) for peer, sent in self.sent.items()}
         loop = asyncio.get_running_loop()
         try:
@@ -295,14 +299,14 @@ class Session:
                 raise
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
         except FedboostError as error:
-            error.at(party=self.seat.party, step=step.name)
+            error.at(party=self.context.party, step=step.name)
             if self._roles.takes_parts(step):
                 await self.stop(error)  # whoever still sends parts hears it at the next one
             raise error from None
         cost = StepCost(
-            party=self.seat.party,
+            party=self.context.party,
             seconds=seconds,
-            cpu_seconds=cpu + self.seat.workers.busy_seconds() - worked,
+            cpu_seconds=cpu + self.context.workers.busy_seconds() - worked,
         )
         for peer, sent in self.sent.items():
             old_bytes, old_messages = before.get(peer, (0, 0))
@@ -382,7 +386,7 @@ class Session:
 
     def _work(
         self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[StepRequest], got: object
-    ) -> tuple[Told, float]:
+    ) -> tuple[StatusReport, float]:
         """Runs the step's function in this thread; sends parts while later ones are computed."""
         if self._stopped is not None:
             raise self._stopped
@@ -391,10 +395,10 @@ class Session:
         function = getattr(part_of.module, step.name)
         given = [part_of.state] if step.takes is None else [part_of.state, got]
         if step.hears:
-            given.append(self.seat.table.among(step.hears, self._asked(step, call).among))
+            given.append(self.context.table.among(step.hears, self._asked(step, call).among))
         out = function(*given)
         outs = out if inspect.isgenerator(out) else iter((out,))
-        told = Told()
+        told = StatusReport()
         in_flight: deque[Future[None]] = deque()
         part = 0
         ahead = next(outs, Out())
@@ -414,7 +418,7 @@ class Session:
             ahead, part = following, part + 1
         cpu = time.thread_time() - started
         self.told.append(told)
-        heard = let_out(told, self.seat.limits.tells)
+        heard = let_out(told, self.context.limits.tells)
         self.tell(heard)
         return heard, cpu
 

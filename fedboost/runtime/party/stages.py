@@ -27,8 +27,8 @@ class Stages:
         job.check_runs(request.attempt)
         job.settle()
         place = (request.round, *request.within)
-        seat = await asyncio.to_thread(
-            job.seat,
+        context = await asyncio.to_thread(
+            job.context,
             request.stage,
             place,
             workers=parts.workers,
@@ -36,12 +36,14 @@ class Stages:
             signer=parts.judge.signatures_of_jobs,
         )
         checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
-        await self._judge(job, request.stage, seat)
-        told = await asyncio.to_thread(parts.spending.judge_seat, job.signed, request.stage, seat)
+        await self._judge(job, request.stage, context)
+        told = await asyncio.to_thread(
+            parts.spending.judge_context, job.signed, request.stage, context
+        )
         session = Session(
             terms=Terms(job.id, job.signed.manifest_sha256, request.attempt),
             protocol=protocols.named(request.stage),
-            seat=seat,
+            context=context,
             links=parts.links,
             record=parts.record,
             tell=partial(parts.spending.tell, job.signed),
@@ -80,13 +82,13 @@ class Stages:
         job.settle()
         return party_pb2.StageReply()
 
-    async def _judge(self, job: PartyJob, stage: str, seat: flow.Seat) -> None:
+    async def _judge(self, job: PartyJob, stage: str, context: flow.StageContext) -> None:
         """Refuses what the policy does not allow of the rows that take part."""
         judge = self._parts.judge
-        await asyncio.to_thread(judge.holdout, job.signed, stage, seat)
-        await asyncio.to_thread(judge.contributors, job.signed, stage, seat)
+        await asyncio.to_thread(judge.holdout, job.signed, stage, context)
+        await asyncio.to_thread(judge.contributors, job.signed, stage, context)
         leaves = protocols.named(stage).leaves
         if leaves == "rows":
             await asyncio.to_thread(judge.alignment, job.signed)
         if leaves == "predictions":
-            judge.prediction(job.signed, len(seat.validation))
+            judge.prediction(job.signed, len(context.validation))

@@ -14,7 +14,7 @@ from fedboost import flow, protocols
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError
 from fedboost.flow import Artefact
-from fedboost.messages.job_pb2 import Told
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.files import JobFiles
 from fedboost.runtime.store.disclosures import Disclosures, rows_again
@@ -87,7 +87,7 @@ class JobTable:
             return
         try:
             if signed.model is not None:
-                columns.places(signed.used_model(self.files.store.models), self.frame)
+                columns.indices(signed.used_model(self.files.store.models), self.frame)
             if signed.protocol.check is not None:
                 held = signed.manifest.spec.validation is not None
                 signed.protocol.check(signed.role, signed.params, self.frame, held)
@@ -102,14 +102,14 @@ class JobTable:
             asked = described(stage, signed.party, signed.manifest.spec, self.frame)
             self.rows_in_common.check(signed.aligned_by, asked, least)
 
-    def told_again(self, stage: str) -> Told:
+    def told_again(self, stage: str) -> StatusReport:
         """Return what the guest told of the rows in common when an earlier job found them.
 
         Once a job, at its first stage.
         """
         signed = self.signed
         if signed.aligned_by is None or self.frame is None or stage != signed.stages[0]:
-            return Told()
+            return StatusReport()
         return self.rows_in_common.told(signed.aligned_by)
 
     def at(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:

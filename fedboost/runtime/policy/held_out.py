@@ -49,9 +49,9 @@ def difference(left: Sketch, right: Sketch) -> int:
 
 
 def _added(cells: Sketch, ids: NDArray[np.uint64]) -> Sketch:
-    for places in _places(ids):
-        np.bitwise_xor.at(cells[0], places, ids)
-        np.bitwise_xor.at(cells[1], places, _checks(ids))
+    for indices in _indices(ids):
+        np.bitwise_xor.at(cells[0], indices, ids)
+        np.bitwise_xor.at(cells[1], indices, _checks(ids))
     return cells
 
 
@@ -60,7 +60,7 @@ def _checks(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed ^ (mixed >> np.uint64(32))
 
 
-def _places(ids: NDArray[np.uint64]) -> Iterator[NDArray[np.int64]]:
+def _indices(ids: NDArray[np.uint64]) -> Iterator[NDArray[np.int64]]:
     for part in range(PARTS):
         within = (ids >> np.uint64(20 * part)) % np.uint64(PART_CELLS)
         yield within.astype(np.int64) + part * PART_CELLS

@@ -13,7 +13,7 @@ from fedboost import __version__, flow, protocols, wire
 from fedboost.core.params import CLASSIFYING
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, PeerError, PolicyError
-from fedboost.flow import GUEST, Seat
+from fedboost.flow import GUEST, StageContext
 from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Ask
@@ -233,23 +233,23 @@ class Judge:
             roles=tuple(str(role) for role in job.table.roles_of(name)),
         )
 
-    def holdout(self, job: SignedJob, stage: str, seat: Seat) -> None:
+    def holdout(self, job: SignedJob, stage: str, context: StageContext) -> None:
         """Refuses to measure on so few rows of ours that a metric, or the difference of two of
         sets that overlap, tells their labels.
         """
-        if seat.frame is None or seat.frame.label is None or not seat.validation.any():
+        if context.frame is None or context.frame.label is None or not context.validation.any():
             return
         if protocols.named(stage).leaves != "model":
             return
-        held = seat.frame.label[seat.validation]
+        held = context.frame.label[context.validation]
         try:
             self.config.policy.judge_holdout(len(held), "held-out rows")
-            self.config.policy.judge_holdout(seat.frame.n_rows - len(held), "training rows")
+            self.config.policy.judge_holdout(context.frame.n_rows - len(held), "training rows")
             is_classified = getattr(job.params, "objective", "") in CLASSIFYING
             if is_classified:
                 fewest = np.unique(held, return_counts=True)[1].min()
                 self.config.policy.judge_holdout(int(fewest), "held-out rows of each class")
-            self._overlap(job, seat.frame, seat.validation, is_classified=is_classified)
+            self._overlap(job, context.frame, context.validation, is_classified=is_classified)
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
 
@@ -267,15 +267,15 @@ class Judge:
         differs = self._held_out.differs(table, classes, self.config.policy.holdout_rows_min)
         self.config.policy.judge_overlap(differs=differs)
 
-    def contributors(self, job: SignedJob, stage: str, seat: Seat) -> None:
+    def contributors(self, job: SignedJob, stage: str, context: StageContext) -> None:
         """Refuses sums over parties that differ by too few from those of other jobs on the table;
         notes whom they are over."""
         adds_up = flow.AGGREGATOR in protocols.named(stage).modules
-        if seat.frame is None or not adds_up:
+        if context.frame is None or not adds_up:
             return
         dataset, policy = job.dataset, self.config.policy
         table = Owned(dataset, self.config.datasets[dataset].identity)
-        members = seat.table.of(flow.EVERYBODY)
+        members = context.table.of(flow.EVERYBODY)
         try:
             policy.judge_isolated(self._summed.isolates(table, members, policy.apart_min))
         except PolicyError as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from fedboost import flow, wire
 from fedboost.messages import party_pb2
-from fedboost.messages.job_pb2 import Told
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.policy import declared
@@ -42,7 +42,7 @@ def owned_by(
     return party_pb2.OwnedJobs(jobs=[owned(config, job, tells(job)) for job in jobs])
 
 
-def values_told(told: Told) -> int:
+def values_told(told: StatusReport) -> int:
     """Return how many values about labels the coordinator hears: metrics, and the
     points of curves.
     """
@@ -51,9 +51,9 @@ def values_told(told: Told) -> int:
     return len(told.metrics) + len(told.best) + rounds + points
 
 
-def let_out(told: Told, tells: Collection[str]) -> Told:
+def let_out(told: StatusReport, tells: Collection[str]) -> StatusReport:
     """Return what of a party's words its owner's policy lets the coordinator hear."""
-    heard = Told()
+    heard = StatusReport()
     heard.CopyFrom(told)
     if "metrics" not in tells:
         heard.ClearField("metrics")

@@ -19,8 +19,8 @@ import numpy as np
 from fedboost import protocols
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, PolicyError
-from fedboost.flow import HOST, Asks, Charge, Releases, Seat, Spent
-from fedboost.messages.job_pb2 import Released, Told
+from fedboost.flow import HOST, Asks, Charge, Releases, Spent, StageContext
+from fedboost.messages.job_pb2 import Released, StatusReport
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
@@ -72,12 +72,12 @@ class Spending:
             error.todo += "" if "set " not in error.todo else "; fewer rows in common allow less"
             raise
 
-    def judge_seat(self, job: SignedJob, stage: str, seat: Seat) -> Told:
+    def judge_context(self, job: SignedJob, stage: str, context: StageContext) -> StatusReport:
         """Refuses what the rows in common are too few for; gives what the others are told."""
-        told = Told()
-        if seat.role is not HOST or seat.frame is None or stage != job.protocol.name:
+        told = StatusReport()
+        if context.role is not HOST or context.frame is None or stage != job.protocol.name:
             return told
-        columns, rows = len(seat.frame.columns), int(np.count_nonzero(~seat.validation))
+        columns, rows = len(context.frame.columns), int(np.count_nonzero(~context.validation))
         with self._mutex:
             planned, warns = self._judge(job, columns, rows)
             entry = self._jobs[job.id] = self._entry(job, planned, columns, rows)
@@ -114,7 +114,7 @@ class Spending:
             except PolicyError as error:
                 raise error.at(party=self._party) from None
 
-    def tell(self, job: SignedJob, told: Told) -> None:
+    def tell(self, job: SignedJob, told: StatusReport) -> None:
         """Charges values about our labels that the coordinator is about to hear.
 
         A PolicyError where that would be more of the table than its owner allows.

@@ -21,12 +21,12 @@ PLACE_CHARS_MAX = 80  # a peer may send anything as the name of a job
 _about: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa: B039  never changed
 
 
-def note(**places: str | int) -> None:
+def note(**indices: str | int) -> None:
     """Says what the lines of this task, and of those that it starts, are about from here on.
 
-    `places` are some of PLACES; an empty one is left as it was.
+    `indices` are some of PLACES; an empty one is left as it was.
     """
-    known = {key: _short(str(value)) for key, value in places.items() if value}
+    known = {key: _short(str(value)) for key, value in indices.items() if value}
     assert known.keys() <= set(PLACES)
     _about.set({**_about.get(), **known})
 
@@ -55,7 +55,7 @@ def set_up(style: LogFormat, level: int, daemon: str = "") -> None:
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json(daemon) if style == "json" else _Text())
-    handler.addFilter(_Places(daemon))
+    handler.addFilter(_Indices(daemon))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(style == "json")
     for noisy in ("asyncio", "numba", "grpc"):
@@ -67,7 +67,7 @@ def is_json() -> bool:
     return any(isinstance(one.formatter, _Json) for one in logging.getLogger().handlers)
 
 
-class _Places(logging.Filter):
+class _Indices(logging.Filter):
     """Adds what a line is about to its record; at a party, whose line it is."""
 
     def __init__(self, daemon: str) -> None:

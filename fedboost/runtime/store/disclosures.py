@@ -85,9 +85,9 @@ def rows_again(frame: Frame, kept: Artefact) -> Frame:
 
     if IDS not in kept.arrays:
         return frame
-    octets, sizes = kept.arrays[IDS].tobytes(), kept.arrays[SIZES].tolist()
+    data, sizes = kept.arrays[IDS].tobytes(), kept.arrays[SIZES].tolist()
     ends = np.cumsum(kept.arrays[SIZES]).tolist()
-    ids = [octets[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    ids = [data[end - size : end] for size, end in zip(sizes, ends, strict=True)]
     place = {row: number for number, row in enumerate(frame.ids)}
     absent = sum(row not in place for row in ids)
     if absent:

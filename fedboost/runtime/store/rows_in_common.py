@@ -16,7 +16,7 @@ from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import ConfigError, DataError, PolicyError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
-from fedboost.messages.job_pb2 import Told
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.model import shards
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ class RowsInCommon:
         """Return where those of a job lie."""
         return shards.folder_of(self.store / "alignments", job)
 
-    def save(self, job: str, left: Artefact, facts: dict[str, Any], told: Iterable[Told]) -> None:
+    def save(
+        self, job: str, left: Artefact, facts: dict[str, Any], told: Iterable[StatusReport]
+    ) -> None:
         """Keeps what an alignment has left; `facts` are `described`, and a guest told of it."""
         counts = {count.name: count.count for one in told for count in one.counts}
         own = {**facts, "job": job, COUNTS: counts, KEPT: left.facts}
@@ -46,9 +48,9 @@ class RowsInCommon:
         kept = shards.load(self.folder(job))
         return {kept.facts[STAGE]: Artefact(kept.facts[KEPT], kept.arrays)}
 
-    def told(self, job: str) -> Told:
+    def told(self, job: str) -> StatusReport:
         """Return what a guest told of it; nothing at a host."""
-        told = Told()
+        told = StatusReport()
         for name, count in shards.load_facts(self.folder(job))[COUNTS].items():
             told.counts.add(name=name, count=count)
         return told

@@ -29,7 +29,7 @@ from fedboost.model import shards
 from fedboost.model.arrays import read as read_arrays
 from fedboost.settings import parse
 
-OCTETS_MAX = 64 << 20  # of a job's rounds: the first ones are kept, and an audit says how many
+BYTES_MAX = 64 << 20  # of a job's rounds: the first ones are kept, and an audit says how many
 END: Place = (99_999_999,)  # the part behind all rounds
 FOLDER, FACTS, FINDINGS = "transcript", "facts", "findings.json"
 _PART = re.compile(r"part-(\d{8}(?:\.\d{8})*)\.npz")
@@ -61,7 +61,7 @@ class Transcripts:
         path = folder / f"part-{'.'.join(f'{number:08d}' for number in place)}.npz"
         with on_disk(folder):
             held = sum(other.stat().st_size for other in self._parts(job) if other != path)
-        if place == END or held + out.tell() <= OCTETS_MAX:
+        if place == END or held + out.tell() <= BYTES_MAX:
             make_folder(folder)
             write_file(path, out.getvalue(), SECRET_MODE)
 

@@ -52,8 +52,8 @@ def test_a_key_that_shares_nothing_or_is_written_another_way_is_refused_by_name(
         changed = MaskKeys()
         changed.CopyFrom(offered)
         changed.keys.CopyFrom(keys_from(number))
-        octets = signed("p01", changed)
-        changed.signature = Hand("p01").sign(octets)
+        data = signed("p01", changed)
+        changed.signature = Hand("p01").sign(data)
         return changed
 
     made = circle(3, dropout=mode)

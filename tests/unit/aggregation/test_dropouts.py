@@ -52,10 +52,10 @@ def outcome(count, lost, colluders, fresh):
 
 def cases(hosts):
     """Each way in which some of the hosts are lost, once; who is who changes from case to case."""
-    places = list(range(1, hosts + 1))
+    indices = list(range(1, hosts + 1))
     for case in itertools.combinations_with_replacement((STAYS, *PHASES), hosts):
-        random.Random(str(case)).shuffle(places)
-        yield {f"p{place:02d}": phase for place, phase in zip(places, case, strict=True)}
+        random.Random(str(case)).shuffle(indices)
+        yield {f"p{place:02d}": phase for place, phase in zip(indices, case, strict=True)}
 
 
 @pytest.mark.some(3)

@@ -21,7 +21,9 @@ def noisy(noise=2.0):
     """Contributors whose owners want noise, with keys for a few sums."""
     made = fresh_circle(4, sums=4, colluders=0)
     limits = Policy(aggregation_parties_min=2, aggregation_noise=noise)
-    members = {p: Contributor(replace(one._seat, limits=limits)) for p, one in made.members.items()}
+    members = {
+        p: Contributor(replace(one._context, limits=limits)) for p, one in made.members.items()
+    }
     other = Circle(members, made.adder).meet()
     other.deal(4)
     return other
@@ -93,10 +95,10 @@ def test_what_bears_no_noise_stays_closed_once_somebody_is_lost(unit):
 def test_no_row_adds_more_to_a_word_than_its_unit(jobs, monkeypatch):
     seen, real = [], Contributor._noise_of
 
-    def noting(me, vector, what):
-        if what.unit is not None and me.rows:
-            seen.append((vector, what.unit, me.rows))
-        return real(me, vector, what)
+    def noting(state, vector, what):
+        if what.unit is not None and state.rows:
+            seen.append((vector, what.unit, state.rows))
+        return real(state, vector, what)
 
     monkeypatch.setattr(Contributor, "_noise_of", noting)
     now(jobs.made({"dropout": "continue", "colluders": 0}).room().walk())

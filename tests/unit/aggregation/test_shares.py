@@ -18,11 +18,11 @@ from tests.support.aggregation import (
     ADDER,
     assert_sum,
     circle,
+    contexts,
     draws,
     fresh_circle,
     keys_from,
     rows_of,
-    seats,
     tampering,
 )
 
@@ -167,7 +167,7 @@ def shown_by(count=4, **settings):
     tampering(made, RevealedShares, lambda m: shown.setdefault(made.parties[len(shown)], m))
     vectors = draws(made.parties)
     made.open(vectors)
-    adder = aggregator.begin(seats(count, dropout="continue", **settings)[ADDER])
+    adder = aggregator.begin(contexts(count, dropout="continue", **settings)[ADDER])
     aggregator.keep_masked(adder, dict(zip(made.parties, made.seen, strict=True)))
     return adder, shown, made, vectors
 

@@ -10,7 +10,7 @@ from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.statistic import Statistic
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.messages.protocol.aggregation_pb2 import Standing
-from tests.support.aggregation import WHAT, Circle, circle, draws, seats, tampering
+from tests.support.aggregation import WHAT, Circle, circle, contexts, draws, tampering
 from tests.support.federated import Hand
 
 A, B, C = (f"{n:02x}" * 32 for n in (1, 2, 3))
@@ -28,12 +28,12 @@ MATCH = {
 
 def standing_at(place, kept, others=()):
     """Contributors that have kept these places, and others where named, opened at one of them."""
-    own = seats(3)
+    own = contexts(3)
     adder = own.pop("sum")
     made = {}
-    for name, seat in own.items():
+    for name, context in own.items():
         at = dict(others).get(name, kept)
-        made[name] = Contributor(replace(seat, place=place, kept=at))
+        made[name] = Contributor(replace(context, place=place, kept=at))
         if place in at:
             made[name].history = bytes.fromhex(at[place])
     return Circle(made, aggregator.begin(adder))
@@ -98,7 +98,12 @@ def test_the_key_for_tags_is_the_guests_and_has_its_length(sender, key):
     def changed(shown):
         shown.tag_key = key
         shown.ClearField("signature")
-        text = b"fedboost standing 1" + made.members["p00"]._seat.context + sender.encode() + b"\0"
+        text = (
+            b"fedboost standing 1"
+            + made.members["p00"]._context.attempt_digest
+            + sender.encode()
+            + b"\0"
+        )
         shown.signature = Hand(sender).sign(text + shown.SerializeToString(deterministic=True))
         return shown
 

@@ -17,10 +17,10 @@ from tests.support.aggregation import (
     WHAT,
     assert_sum,
     circle,
+    contexts,
     draws,
     fresh_circle,
     names,
-    seats,
 )
 
 LARGEST, LEAST = 2**63 - 1, -(2**63)
@@ -215,9 +215,9 @@ def test_more_parties_than_shares_have_places_are_refused_with_drop_outs():
 @BOTH
 def test_two_parties_are_refused_by_every_contributor(mode):
     """The sum of two gives the other's vector away."""
-    for name, seat in seats(2, dropout=mode).items():
+    for name, context in contexts(2, dropout=mode).items():
         with pytest.raises(PolicyError, match="3 parties at least, there are 2") as refused:
-            Contributor(replace(seat, limits=Policy()))
+            Contributor(replace(context, limits=Policy()))
         assert refused.value.where == {
             "party": name, "key": "policy.aggregation_parties_min"
         }  # fmt: skip

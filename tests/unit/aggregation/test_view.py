@@ -30,9 +30,9 @@ def words_of(masked):
 
 def p_of_bytes(words):
     """The least p of a chi-square test of each of a word's eight bytes, and of all together."""
-    octets = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 8)
-    found = [stats.chisquare(np.bincount(octets[:, i], minlength=256)).pvalue for i in range(8)]
-    return min(*found, stats.chisquare(np.bincount(octets.ravel(), minlength=256)).pvalue)
+    data = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 8)
+    found = [stats.chisquare(np.bincount(data[:, i], minlength=256)).pvalue for i in range(8)]
+    return min(*found, stats.chisquare(np.bincount(data.ravel(), minlength=256)).pvalue)
 
 
 def ready(mode, count=3, sums=1):
@@ -80,8 +80,8 @@ def test_first_and_last_words_are_uniform_over_many_sums(mode):
     table = np.stack(rows)
     assert table.shape == (SUMS, 3 + CHECK_WORDS)
     for column in table.T:
-        octets = column.copy().view(np.uint8)
-        assert stats.chisquare(np.bincount(octets, minlength=256)).pvalue > P_LEAST
+        data = column.copy().view(np.uint8)
+        assert stats.chisquare(np.bincount(data, minlength=256)).pvalue > P_LEAST
         assert len(set(column.tolist())) == SUMS
     assert p_of_bytes(np.diff(table, axis=0).ravel()) > P_LEAST
 
@@ -135,13 +135,13 @@ def test_no_stream_masks_two_vectors_in_a_whole_job_or_in_two_attempts_of_it(mak
     """An attempt has fresh secrets and another context; either alone would be enough."""
 
     def others(room, **changes):
-        seats = {p: replace(seat, **changes) for p, seat in room.seats.items()}
-        return type(room)(room.protocol, seats)
+        contexts = {p: replace(context, **changes) for p, context in room.contexts.items()}
+        return type(room)(room.protocol, contexts)
 
     now(make().walk())
     streams = len(used)
     assert streams >= 18
-    for room in (with_seed(make(), b"attempt 2"), others(make(), context=bytes(32))):
+    for room in (with_seed(make(), b"attempt 2"), others(make(), attempt_digest=bytes(32))):
         now(room.walk())
     assert len(used) == 3 * streams
     assert all(once(uses) for uses in used.values())

@@ -26,7 +26,7 @@ def handed_over(room):
     kept = {}
     for party in room.sessions:
         state = room.state(party)
-        module = room.protocol.module(room.seats[party].role)
+        module = room.protocol.module(room.contexts[party].role)
         kept[party] = module.snapshot(state, START).transcript
         if party == GUEST:
             end = module.finish(state).transcript
@@ -66,7 +66,7 @@ def test_a_job_that_carries_on_has_the_transcript_of_one_that_never_stopped(para
     async def work():
         kept = await snapshots(job.room(), 2)
         fresh = job.room()
-        room = CarriedOn(fresh.protocol, fresh.seats, done=2)
+        room = CarriedOn(fresh.protocol, fresh.contexts, done=2)
         await room.open(kept)
         await room.protocol.walk(room)
         return kept, handed_over(room)
@@ -83,7 +83,7 @@ def test_a_host_knows_its_cells_and_every_node_whose_sums_left():
     room, kept = transcripts_of(made({"max_depth": 3}, (2, 3, 2), 300))
     host = room.state(TELCO)
     given = transcript.releases(kept[TELCO])
-    rows = room.seats[TELCO].parts["train"]
+    rows = room.contexts[TELCO].parts["train"]
     assert given.cells.tobytes() == host.bins[rows].tobytes()
     assert given.values == 2
     assert len(given.trees) == 3
@@ -145,7 +145,7 @@ def test_parties_of_a_hybrid_job_know_what_their_layers_told(split):
         assert kept[GUEST].arrays[f"rows.{place}"].tolist() == job.rows[host].tolist()
         seen = kept[GUEST].arrays[record.of_tree(0, record.AT, place)]
         own = kept[host].arrays[record.of_tree(0, record.AT)]
-        training = room.seats[host].parts["train"]
+        training = room.contexts[host].parts["train"]
         if split == "scored":
             assert seen[training][own >= 0].tolist() == own[own >= 0].tolist()
         else:

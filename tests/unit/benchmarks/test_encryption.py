@@ -81,9 +81,9 @@ def test_every_scheme_is_measured_in_the_same_operations(hasty, monkeypatch):
     for row in rows:
         assert set(NAMES) <= set(row["ns"])
         assert min(row["ns"].values()) >= 0.0
-    octets = {row["scheme"]: row[CANDIDATE_BYTES] for row in rows}
-    assert octets[LATTICE] == 9486  # docs/explanation/lattice-numbers.md, a million rows
-    assert octets[LATTICE] / 2 > octets[PAILLIER]
+    data = {row["scheme"]: row[CANDIDATE_BYTES] for row in rows}
+    assert data[LATTICE] == 9486  # docs/explanation/lattice-numbers.md, a million rows
+    assert data[LATTICE] / 2 > data[PAILLIER]
 
 
 def test_a_candidate_of_a_modulus_is_its_share_of_a_package(hasty):

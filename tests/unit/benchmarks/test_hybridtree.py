@@ -98,10 +98,10 @@ def test_each_row_is_at_one_host_with_the_cells_of_the_whole_table(small):
     whole = hybridtree_data.load("adult").frame
     for part, rows in ((dealt.train, range(400)), (dealt.test, range(400, 550))):
         assert part.guest.ids == [whole.ids[row] for row in rows]
-        places = np.concatenate(list(part.places.values()))
-        assert sorted(places.tolist()) == list(range(len(rows)))
+        indices = np.concatenate(list(part.indices.values()))
+        assert sorted(indices.tolist()) == list(range(len(rows)))
         for host, frame in part.hosts.items():
-            assert frame.ids == [part.guest.ids[row] for row in part.places[host]]
+            assert frame.ids == [part.guest.ids[row] for row in part.indices[host]]
             assert frame.label is None
         table = part.whole()
         names = [*part.guest.columns, *next(iter(part.hosts.values())).columns]
@@ -143,7 +143,7 @@ def test_test_rows_are_skewed_as_training_rows_or_not_at_all(small):
     def shares(skewed):
         dealing = Dealing(hosts=3, skew=0.5, skewed_test=skewed)
         part = Experiment(MAIN, "adult", dealing).dealt().test
-        return [part.y[rows].mean() for rows in part.places.values()]
+        return [part.y[rows].mean() for rows in part.indices.values()]
 
     assert np.ptp(shares(True)) > 0.4 > 2 * np.ptp(shares(False))
 
@@ -157,7 +157,7 @@ def test_the_protocol_scores_rows_as_the_pooled_twin_does(small):
     done = hybridtree_room.predict(model, dealt.train)
     guest = dealt.train.alone()
     hosts = [
-        HostColumns(frame.values, dealt.train.places[host].astype(np.int32), frame.categorical)
+        HostColumns(frame.values, dealt.train.indices[host].astype(np.int32), frame.categorical)
         for host, frame in dealt.train.hosts.items()
     ]
     own = HybridParams(guest_depth=2, host_depth=2, n_estimators=3, learning_rate=0.1)
@@ -172,7 +172,7 @@ def test_a_single_host_learns_from_shared_rows_alone(small):
     dealt = SMALL.dealt()
     found = hybridtree_accuracy.with_one_host(SMALL, dealt, "host2")
     assert found is not None
-    rows = dealt.train.places["host2"]
+    rows = dealt.train.indices["host2"]
     own = np.asarray(dealt.train.hosts["host2"].values)
     joined = np.asfortranarray(np.hstack([np.asarray(dealt.train.guest.values)[rows], own]))
     kinds = dealt.train.with_host("host2").categorical
@@ -181,7 +181,7 @@ def test_a_single_host_learns_from_shared_rows_alone(small):
     )
     test = dealt.test.with_host("host2")
     assert np.array_equal(found, trained.predict(test.values)[:, 0])
-    lacks = np.setdiff1d(np.arange(150), dealt.test.places["host2"])
+    lacks = np.setdiff1d(np.arange(150), dealt.test.indices["host2"])
     width = dealt.test.guest.values.shape[1]
     assert np.isnan(np.asarray(test.values)[lacks][:, width:]).all()
 
@@ -214,7 +214,7 @@ def test_tree_level_training_begins_with_the_guest_and_adds_where_a_party_has_ro
     two = Experiment(MAIN, "adult", SMALL.dealing, depth=4, trees=2)
     changed = np.flatnonzero(hybridtree_accuracy.tree_level(two, dealt) != first)
     assert len(changed) > 0
-    assert set(changed.tolist()) <= set(dealt.test.places["host1"].tolist())
+    assert set(changed.tolist()) <= set(dealt.test.indices["host1"].tolist())
 
 
 def test_every_system_is_judged_by_all_test_rows(small):

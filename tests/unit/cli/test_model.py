@@ -228,12 +228,12 @@ def test_delete_at_one_party_leaves_the_others(folder):
 
 
 def test_delete_removes_what_the_training_disclosed_and_nothing_of_other_jobs(folder):
-    places = [Disclosures(folder / "var" / party) for party in PARTIES]
-    for each in places:
+    indices = [Disclosures(folder / "var" / party) for party in PARTIES]
+    for each in indices:
         for job in (MODEL, OTHER):
             each.save(job, Artefact({"epsilon": 4.0}), "federboost-vertical", TABLE)
     model("delete", MODEL, "--cluster", folder, "--yes")
-    for each in places:
+    for each in indices:
         with pytest.raises(ConfigError, match="is kept here"):
             each.check(MODEL, "federboost-vertical", TABLE)
         each.check(OTHER, "federboost-vertical", TABLE)

@@ -12,7 +12,7 @@ from scipy.sparse import csc_array
 from fedboost.core import binning, fixed_point, growth, histogram, local, objectives, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
-from fedboost.core.grove import GrowingTrees, planted
+from fedboost.core.growing_trees import GrowingTrees, planted
 from fedboost.core.growth import GrowingTree, Rules, choose
 from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Summary
@@ -229,30 +229,30 @@ def shared(table, params):
 def train_apart(table, params, n_columns):
     """Rounds of trees of parties that hold the rows, and tell one another sums only."""
     rules, objective = shared(table, params)
-    places = np.split(np.arange(len(table.y)), np.cumsum(table.row_groups)[:-1])
-    seats = [
+    indices = np.split(np.arange(len(table.y)), np.cumsum(table.row_groups)[:-1])
+    contexts = [
         Watched.of(TrainingTable(table.values[own], table.y[own]), rules.binning, objective)
-        for own in places
+        for own in indices
     ]
     rounds = []
     for number in range(params.n_estimators):
-        groves = []
-        for party, seat in enumerate(seats):
-            gradients = objective.gradients(seat.margin, seat.y, seat.weight)
+        tree_batches = []
+        for party, context in enumerate(contexts):
+            gradients = objective.gradients(context.margin, context.y, context.weight)
             drawn = sampling.of_round(params, gradients[0], number, number, party)
             own = replace(rules, own_rows_min=table.own_rows_min[party : party + 1])
-            trees = planted(own, seat.bins, gradients, drawn, number, (n_columns,))
-            groves.append(GrowingTrees(list(trees)))
-        while not groves[0].is_over:
-            total = added(groves)
-            assert len(total) == sum(groves[0].sizes)
-            for grove in groves:
-                grove.take(total)
-        of_forest = len(groves[0].trees) // params.trees_per_round
-        whole = [[tree.tree() for tree in grove.trees] for grove in groves]
+            trees = planted(own, context.bins, gradients, drawn, number, (n_columns,))
+            tree_batches.append(GrowingTrees(list(trees)))
+        while not tree_batches[0].is_over:
+            total = added(tree_batches)
+            assert len(total) == sum(tree_batches[0].sizes)
+            for tree_batch in tree_batches:
+                tree_batch.take(total)
+        of_forest = len(tree_batches[0].trees) // params.trees_per_round
+        whole = [[tree.tree() for tree in tree_batch.trees] for tree_batch in tree_batches]
         found = [[replace(t, value=t.value / of_forest) for t in own] for own in whole]
-        for own, seat in zip(found, seats, strict=True):
-            seat.advance(own, rules.binning.missing)
+        for own, context in zip(found, contexts, strict=True):
+            context.advance(own, rules.binning.missing)
         rounds.append(found)
     return rounds
 
@@ -290,16 +290,16 @@ def test_a_grove_goes_on_while_one_tree_grows_and_closes_all():
     values, logit = sample(15)
     params = params_for("binary:logistic", max_depth=2, forest={"n_trees": 3})
     rules, objective = shared(TrainingTable(values, labels_for("binary:logistic", logit)), params)
-    seat = Watched.of(
+    context = Watched.of(
         TrainingTable(values, labels_for("binary:logistic", logit)), rules.binning, objective
     )
-    gradients = objective.gradients(seat.margin, seat.y, seat.weight)
+    gradients = objective.gradients(context.margin, context.y, context.weight)
     drawn = sampling.of_round(params, gradients[0], 0, 0)
 
-    def grove():
-        return GrowingTrees(list(planted(rules, seat.bins, gradients, drawn, 0, (4,))))
+    def tree_batch():
+        return GrowingTrees(list(planted(rules, context.bins, gradients, drawn, 0, (4,))))
 
-    early, whole = grove(), grove()
+    early, whole = tree_batch(), tree_batch()
     early.trees[1].close()
     assert early.sizes == [4 * 9 * 2, 0, 4 * 9 * 2]
     for one in (early, whole):
@@ -308,7 +308,7 @@ def test_a_grove_goes_on_while_one_tree_grows_and_closes_all():
     assert early.trees[1].tree().n_nodes == 1
     for place in (0, 2):
         assert_same(early.trees[place].tree(), whole.trees[place].tree())
-    closed = grove()
+    closed = tree_batch()
     closed.close()
     assert closed.is_over
     assert closed.sums().size == 0

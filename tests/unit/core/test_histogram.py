@@ -42,10 +42,10 @@ def test_only_the_columns_asked_for_are_added_up(outputs, sparse):
     every = histogram.build(bins, rows, gh, 6)
     own: Bins = bins
     if sparse:
-        columns, places = np.nonzero(bins.T)
+        columns, indices = np.nonzero(bins.T)
         starts = np.searchsorted(columns, range(4))
-        kept = bins[places, columns]
-        own = SparseBins(60, starts, places.astype(np.int32), kept, np.zeros(3, np.uint8))
+        kept = bins[indices, columns]
+        own = SparseBins(60, starts, indices.astype(np.int32), kept, np.zeros(3, np.uint8))
         assert np.array_equal(own.dense(), bins)
     some = histogram.build(own, rows, gh, 6, np.array([0, 2], dtype=np.int32))
     assert np.array_equal(some, every[:, [0, 2]])

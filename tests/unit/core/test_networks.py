@@ -35,8 +35,8 @@ def dense_weights(network, ids):
     found = np.empty((len(ids), network.outputs))
     for c, column in enumerate(ids.tolist()):
         for k, seed in enumerate(network.hash_seeds.tolist()):
-            octets = column.to_bytes(4, "little") + network.number.to_bytes(4, "little")
-            word = xxhash.xxh32(octets, seed=seed).intdigest()
+            data = column.to_bytes(4, "little") + network.number.to_bytes(4, "little")
+            word = xxhash.xxh32(data, seed=seed).intdigest()
             number = np.array((word & 0x7FFFFF) | 0x3F800000, np.uint32).view(np.float32)
             found[c, k] = np.float32(2.0 * float(number) - 3.0)  # [1, 2) to [−1, 1)
     return found
@@ -58,9 +58,9 @@ def test_hashes_are_those_of_the_xxhash_package(first, second, seeds):
     found = pair_hashes(np.array(first, np.uint32), np.uint32(second), np.array(seeds, np.uint32))
     assert found.dtype == np.uint32
     for i, own in enumerate(first):
-        octets = own.to_bytes(4, "little") + second.to_bytes(4, "little")
+        data = own.to_bytes(4, "little") + second.to_bytes(4, "little")
         for j, seed in enumerate(seeds):
-            assert found[i, j] == xxhash.xxh32(octets, seed=seed).intdigest()
+            assert found[i, j] == xxhash.xxh32(data, seed=seed).intdigest()
 
 
 def test_column_and_round_do_not_run_into_one_another():
@@ -219,8 +219,8 @@ def test_memory_does_not_grow_with_rows_times_outputs(kind):
 def test_sparse_columns_are_never_made_a_matrix_of_weights():
     """A million columns of 256 outputs would be 2 GiB."""
     draw, rows = np.random.default_rng(2), 500
-    places = draw.integers(0, 1_000_000, rows)
-    entries = (np.ones(rows, np.float32), (np.arange(rows), places))
+    indices = draw.integers(0, 1_000_000, rows)
+    entries = (np.ones(rows, np.float32), (np.arange(rows), indices))
     inputs = sparse(csc_array(entries, shape=(rows, 1_000_000)))
     whole(inputs, Network(0, 0, 256))
     assert peak_mib(lambda: whole(inputs, Network(1, 0, 256))) < 30

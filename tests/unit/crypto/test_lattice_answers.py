@@ -14,7 +14,7 @@ from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.answers import BATCH, AnswerShape, TreeKey
 from fedboost.crypto.lattice.cells import LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt, opened
-from fedboost.crypto.lattice.words import field_octets, octets_of, pack, unpack
+from fedboost.crypto.lattice.words import bytes_of, field_bytes, pack, unpack
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.runtime.process.threads import ThreadWorkers
@@ -83,13 +83,13 @@ def test_every_eight_outputs_have_a_vector_of_their_own(outputs):
     of = grown(drawn_messages(500, outputs=outputs))
     column = drawn_cells(500, 1, 5)
     width = of.budget.width(500)
-    octets = released(of, of.cells(column, 5), width)
+    data = released(of, of.cells(column, 5), width)
     groups = -(-outputs // 8)
     shape = AnswerShape(LATTICE, outputs, width)
     assert len(shape.groups) == groups
-    assert len(octets) == 5 * shape.octets >= 5 * groups * 256 * (width - 16)
-    assert (decrypt(of.secret, octets, 5, 500) == integer_sums(of.messages, column, 5)).all()
-    vectors = {octets[span.start : span.stop] for span, _ in shape.spans()}
+    assert len(data) == 5 * shape.n_bytes >= 5 * groups * 256 * (width - 16)
+    assert (decrypt(of.secret, data, 5, 500) == integer_sums(of.messages, column, 5)).all()
+    vectors = {data[span.start : span.stop] for span, _ in shape.spans()}
     assert len(vectors) == groups
 
 
@@ -102,8 +102,8 @@ def test_differences_and_running_sums_decrypt():
 
 
 def test_sizes_are_those_of_the_design():
-    assert AnswerShape(LATTICE, 2, 53).octets == 256 * 37 + 14 == 9486
-    assert 6650 < AnswerShape(LATTICE, 2, 42).octets < 6700
+    assert AnswerShape(LATTICE, 2, 53).n_bytes == 256 * 37 + 14 == 9486
+    assert 6650 < AnswerShape(LATTICE, 2, 42).n_bytes < 6700
 
 
 # The twin on Python's numbers
@@ -116,13 +116,13 @@ def test_an_answer_is_the_formula_on_pythons_numbers(rows, outputs, seed):
     cells = of.cells(drawn_cells(rows, 1, 3, seed), 3)
     width = of.budget.width(rows)
     shape = AnswerShape(TINY, outputs, width)
-    octets = np.frombuffer(released(of, cells, width), np.uint8).reshape(3, -1)
+    data = np.frombuffer(released(of, cells, width), np.uint8).reshape(3, -1)
     for number, (group, spans) in enumerate(zip(shape.groups, shape.spans(), strict=True)):
         drawn = twin_draws(of, cells, width, number, group)
         for n in range(3):
             vector, numbers = twin_answer(of, cells, width, group, [part[n] for part in drawn], n)
-            assert octets[n, spans[0]].tobytes() == bits(vector, width - 16)
-            assert octets[n, spans[1]].tobytes() == bits(numbers, width)
+            assert data[n, spans[0]].tobytes() == bits(vector, width - 16)
+            assert data[n, spans[1]].tobytes() == bits(numbers, width)
 
 
 def twin_draws(of, cells, width, number, group):
@@ -133,10 +133,10 @@ def twin_draws(of, cells, width, number, group):
     seed = HOST.derive("lattice answers", 0)
     secrets = Secrets(seed).child("batch", content.digest()).child("group", number)
     sizes = {"v": 36, "e1": 96, "e2": 16 * (group.stop - group.start)}
-    octets = {use: np.frombuffer(secrets.bytes(3 * n, use), np.uint8).reshape(3, n)
+    data = {use: np.frombuffer(secrets.bytes(3 * n, use), np.uint8).reshape(3, n)
               for use, n in sizes.items()}  # fmt: skip
-    return (samples.ternary(octets["v"], 16), samples.errors(octets["e1"], 21),
-            samples.flood(octets["e2"], 2.0**20))  # fmt: skip
+    return (samples.ternary(data["v"], 16), samples.errors(data["e1"], 21),
+            samples.flood(data["e2"], 2.0**20))  # fmt: skip
 
 
 def twin_answer(of, cells, width, group, drawn, n):
@@ -163,16 +163,16 @@ def bits(values, width):
 def test_fields_of_any_width_are_packed_and_read(width, count, seed):
     draw = np.random.default_rng(seed)
     values = draw.integers(0, 2**64, (3, count), np.uint64) & np.uint64(2**width - 1)
-    octets = np.zeros((3, field_octets(count, width)), np.uint8)
-    pack(values, width, octets)
-    for own, row in zip(values.tolist(), octets, strict=True):
+    data = np.zeros((3, field_bytes(count, width)), np.uint8)
+    pack(values, width, data)
+    for own, row in zip(values.tolist(), data, strict=True):
         assert row.tobytes() == bits(own, width)
     back = np.empty_like(values)
-    assert unpack(octets, width, back)
+    assert unpack(data, width, back)
     assert (back == values).all()
     if count * width % 8:
-        octets[1, -1] |= 0x80
-        assert not unpack(octets, width, back)
+        data[1, -1] |= 0x80
+        assert not unpack(data, width, back)
 
 
 # Noise
@@ -228,10 +228,10 @@ def test_a_retry_is_byte_identical_whoever_computes_it():
 def near(one, other, width=WIDTH, of=OWN):
     """How many coefficients of two answers' vectors are nearly equal."""
     vectors = []
-    for octets in (one, other):
+    for data in (one, other):
         vector = np.empty((1, 2048), np.uint64)
         span = AnswerShape(LATTICE, 2, width).spans()[0][0]
-        unpack(np.frombuffer(octets, np.uint8)[None, span], width - 16, vector)
+        unpack(np.frombuffer(data, np.uint8)[None, span], width - 16, vector)
         vectors.append(vector[0].astype(np.int64))
     apart = np.abs(vectors[0] - vectors[1])
     return float((np.minimum(apart, 2 ** (width - 16) - apart) < 2**10).mean())
@@ -282,10 +282,10 @@ def test_answers_that_are_no_sums_are_refused():
 
 def test_bits_where_none_belong_are_refused():
     of = grown(drawn_messages(1000))
-    octets = released(of, of.cells(drawn_cells(1000, 1, 3), 3), of.budget.width(1000))
+    data = released(of, of.cells(drawn_cells(1000, 1, 3), 3), of.budget.width(1000))
     assert 2 * of.budget.width(1000) % 8 == 4
-    stuffed = octets[:-1] + bytes([octets[-1] | 0x10])
-    decrypt(of.secret, octets, 3, 1000)
+    stuffed = data[:-1] + bytes([data[-1] | 0x10])
+    decrypt(of.secret, data, 3, 1000)
     with pytest.raises(PeerError, match="does not decrypt"):
         decrypt(of.secret, stuffed, 3, 1000)
 
@@ -322,6 +322,6 @@ def test_public_keys_of_another_size_range_or_spread_are_refused():
     with pytest.raises(PeerError, match="out of range"):
         TreeKey.received(tree, 0, keys[:-1] + b"\xff", 2)
     for value in (0, 1, 2**52):
-        same = octets_of(np.full((2, 2048), value, np.uint64), LATTICE).tobytes()
+        same = bytes_of(np.full((2, 2048), value, np.uint64), LATTICE).tobytes()
         with pytest.raises(PeerError, match="not random"):
             TreeKey.received(tree, 0, same, 2)

@@ -42,11 +42,9 @@ def vectors_of(of, cells, width):
     """The vectors of released cells as the guest reads them, uint64 (n, N), modulo 2^width."""
     own = of.secret.tree.parameters
     shape = AnswerShape(own, cells.outputs, width)
-    octets = np.frombuffer(of.key.release(cells, width, HOST).to_bytes(), np.uint8)
+    data = np.frombuffer(of.key.release(cells, width, HOST).to_bytes(), np.uint8)
     vectors = np.empty((len(cells), own.ring), np.uint64)
-    assert unpack(
-        octets.reshape(len(cells), -1)[:, shape.spans()[0][0]], shape.vector_bits, vectors
-    )
+    assert unpack(data.reshape(len(cells), -1)[:, shape.spans()[0][0]], shape.vector_bits, vectors)
     return vectors << np.uint64(own.drop_bits)
 
 
@@ -116,8 +114,8 @@ def correlation(own, samples):
     for _ in range(samples // 50):
         taken = draw.random((50, rows)) < 0.5
         cells = cells_of(of, taken)
-        octets = of.key.release(cells, width, HOST).to_bytes()
-        numbers = opened(of.secret, octets, 50, AnswerShape(own, 2, width))
+        data = of.key.release(cells, width, HOST).to_bytes()
+        numbers = opened(of.secret, data, 50, AnswerShape(own, 2, width))
         sums = integer_sums(of.messages, taken.T.astype(np.int32) - 1, 1)
         left.append(numbers - (sums << own.scale_bits))
         known.append(taken.astype(np.int64) @ errors)

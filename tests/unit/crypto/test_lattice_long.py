@@ -56,10 +56,10 @@ def test_every_cell_decrypts_to_the_integer_sum_and_sigma_is_the_formulas(rows, 
     shape = AnswerShape(LATTICE, 2, width)
     squared = seen = 0.0
     for column, sums in enumerate(of.rows.segment_sums(np.arange(rows), cells, n_cells)):
-        octets = of.key.release(sums, width, HOST.child(column)).to_bytes()
+        data = of.key.release(sums, width, HOST.child(column)).to_bytes()
         expected = integer_sums(of.messages, cells[:, column : column + 1], n_cells)
-        assert (decrypt(of.secret, octets, n_cells, rows) == expected).all()
-        noise = opened(of.secret, octets, n_cells, shape) - (expected << 24)
+        assert (decrypt(of.secret, data, n_cells, rows) == expected).all()
+        noise = opened(of.secret, data, n_cells, shape) - (expected << 24)
         squared += float((noise.astype(float) ** 2).sum())
         seen += noise.size
     assert np.sqrt(squared / seen) == pytest.approx(LATTICE.sigma(rows // (n_cells + 1)), rel=0.03)
@@ -81,8 +81,8 @@ cells = np.random.default_rng(0).integers(0, bins, (rows, columns), dtype=np.int
 width = of.budget.width(rows)
 for column, sums in enumerate(of.rows.segment_sums(np.arange(rows), cells, bins)):
     running = sums.prefix_sums(np.array([0, bins]))
-    octets = of.key.release(running, width, HOST.child(column)).to_bytes()
-    found = decrypt(of.secret, octets, bins, rows)
+    bytes = of.key.release(running, width, HOST.child(column)).to_bytes()
+    found = decrypt(of.secret, bytes, bins, rows)
     assert (found[-1] == of.messages.sum(axis=0)).all()
 print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

@@ -134,7 +134,7 @@ def test_the_documents_table_is_what_the_budget_says():
         assert told.split(" | ") == [
             str(budget.message_bits),
             str(width),
-            str(AnswerShape(LATTICE, 2, width).octets),
+            str(AnswerShape(LATTICE, 2, width).n_bytes),
             f"{own:.0f}",
             f"{LATTICE.sigma(budget.rows):.3g}",
             f"{budget.failure:.1e}",

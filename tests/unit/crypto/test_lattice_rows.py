@@ -34,7 +34,7 @@ from tests.support.lattices import (
 TREE = TreePolynomials(LATTICE, ORIGIN, 3)
 
 
-def octets_of(secret):
+def bytes_of(secret):
     return b"".join(part.to_bytes() for part in secret.encrypt())
 
 
@@ -97,9 +97,9 @@ def test_the_secrets_of_outputs_and_trees_differ():
             assert (drawn[i] == drawn[j]).mean() == pytest.approx(1 / 3, abs=0.06)
 
 
-def test_encrypting_again_gives_the_same_octets():
+def test_encrypting_again_gives_the_same_bytes():
     messages = drawn_messages(5000)
-    assert octets_of(made(messages)) == octets_of(made(messages.copy(), Secrets(GUEST.seal())))
+    assert bytes_of(made(messages)) == bytes_of(made(messages.copy(), Secrets(GUEST.seal())))
     assert made(messages).public_keys(1) == made(messages).public_keys(1)
 
 
@@ -123,8 +123,8 @@ def test_a_tree_begun_again_with_anything_else_shares_nothing(changed):
     assert near.mean() == pytest.approx(1 / 4, abs=0.05)  # as of random numbers
 
 
-def test_many_rows_take_seven_octets_an_output():
-    assert len(octets_of(made(drawn_messages(2049)))) == 2049 * 2 * 7
+def test_many_rows_take_seven_bytes_an_output():
+    assert len(bytes_of(made(drawn_messages(2049)))) == 2049 * 2 * 7
     assert [len(part) for part in made(drawn_messages(2049)).encrypt()] == [2048, 1]
     assert len(made(drawn_messages(9)).public_keys(0)) == 2 * 2048 * 7
 
@@ -152,18 +152,18 @@ def test_a_budget_of_other_parameters_is_refused():
 
 
 def test_rows_of_another_size_or_out_of_range_are_refused():
-    octets = octets_of(made(drawn_messages(10)))
-    for wrong in (octets[:-1], octets + b"\0", b"", octets[:-14]):
+    data = bytes_of(made(drawn_messages(10)))
+    for wrong in (data[:-1], data + b"\0", b"", data[:-14]):
         with pytest.raises(PeerError, match="rows"):
             EncryptedRows.received(TREE, wrong, (10, 2))
     with pytest.raises(PeerError, match="out of range"):
-        EncryptedRows.received(TREE, octets[:-1] + b"\x20", (10, 2))  # 2^53
-    EncryptedRows.received(TREE, octets[:-1] + b"\x1f", (10, 2))
+        EncryptedRows.received(TREE, data[:-1] + b"\x20", (10, 2))  # 2^53
+    EncryptedRows.received(TREE, data[:-1] + b"\x1f", (10, 2))
 
 
-def test_no_rows_are_no_octets():
+def test_no_rows_are_no_bytes():
     none = TreeSecret(TREE, Budget(LATTICE, 1), np.zeros((0, 2), np.int64), GUEST)
-    assert octets_of(none) == b""
+    assert bytes_of(none) == b""
     assert len(EncryptedRows.received(TREE, b"", (0, 2))) == 0
 
 

@@ -10,17 +10,17 @@ from fedboost.crypto.lattice import samples
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import FedboostError
 
-P_LEAST = 1e-4  # octets are fixed, so a right sampler fails never or always
+P_LEAST = 1e-4  # bytes are fixed, so a right sampler fails never or always
 RING = 2048
 SECRETS = Secrets(bytes(range(32)))
 
 
-def octets(count, each, *purpose):
+def n_bytes(count, each, *purpose):
     return np.frombuffer(SECRETS.bytes(count * each, *purpose), np.uint8).reshape(count, each)
 
 
 def test_ternary_numbers_are_uniform_and_independent_of_their_neighbours():
-    found = samples.ternary(octets(200, samples.ternary_octets(RING), "t"), RING)
+    found = samples.ternary(n_bytes(200, samples.ternary_bytes(RING), "t"), RING)
     assert found.shape == (200, RING)
     assert stats.chisquare(np.bincount(found.ravel() + 1)).pvalue > P_LEAST
     for apart in (1, 2, 5):
@@ -30,7 +30,7 @@ def test_ternary_numbers_are_uniform_and_independent_of_their_neighbours():
 
 
 @given(st.binary(min_size=40, max_size=40))
-def test_ternary_numbers_are_the_octets_digits(drawn):
+def test_ternary_numbers_are_the_bytes_digits(drawn):
     expected = []
     for octet in drawn:
         expected += [octet // 3**place % 3 - 1 for place in range(5)] if octet < 243 else []
@@ -43,14 +43,14 @@ def test_ternary_numbers_are_the_octets_digits(drawn):
 
 
 @pytest.mark.parametrize("ring", [2048, 4096])
-def test_octets_of_a_ternary_polynomial_never_run_out(ring):
+def test_bytes_of_a_ternary_polynomial_never_run_out(ring):
     enough = -(-ring // 5)
-    drawn = samples.ternary_octets(ring)
+    drawn = samples.ternary_bytes(ring)
     assert stats.binom.logcdf(enough - 1, drawn, 243 / 256) < -160 * np.log(2)
 
 
 def test_errors_are_centred_binomial():
-    found = samples.errors(octets(100, 6 * RING, "e"), 21)
+    found = samples.errors(n_bytes(100, 6 * RING, "e"), 21)
     counts = np.bincount(found.ravel().astype(int) + 42, minlength=85)
     chances = stats.binom.pmf(np.arange(43), 42, 0.5)  # sum of 21 bits and of 21 bits turned over
     expected = chances * found.size
@@ -74,13 +74,13 @@ def test_errors_are_ones_less_ones(drawn):
 
 @pytest.mark.parametrize("sigma", [2.0**20, 2.0**31])
 def test_the_flood_is_gaussian(sigma):
-    found = samples.flood(octets(1000, 16 * 50, "f"), sigma)
+    found = samples.flood(n_bytes(1000, 16 * 50, "f"), sigma)
     assert found.dtype == np.int64
     assert stats.kstest(found.ravel() / sigma, "norm").pvalue > P_LEAST
     assert found.std() == pytest.approx(sigma, rel=0.02)
 
 
-def test_the_flood_of_extreme_octets_is_finite():
+def test_the_flood_of_extreme_bytes_is_finite():
     extreme = np.array([[0] * 16, [255] * 16], np.uint8)
     assert np.abs(samples.flood(extreme, 2.0**20)).max() < 9 * 2**20
     assert samples.flood(np.zeros((0, 16), np.uint8), 2.0**20).shape == (0, 1)

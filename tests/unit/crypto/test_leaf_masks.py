@@ -19,7 +19,7 @@ from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.limbs import LIMB_BITS, integers
 from fedboost.crypto.masking import MaskKey, Masks, Pair, PairStream, answer_masks, wide_stream
 from fedboost.crypto.modular import ModularPublic
-from fedboost.crypto.modular_kernels import octets
+from fedboost.crypto.modular_kernels import as_bytes
 from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
@@ -76,9 +76,9 @@ def pair_streams(parties, held, context=b"tree 3"):
     streams: list[list[PairStream]] = [[] for _ in range(parties)]
     for party, peer in itertools.permutations(range(parties), 2):
         pair = Pair(keys[party].shared(keys[peer].public), b"job")
-        places = np.searchsorted(held[party], np.intersect1d(held[party], held[peer]))
+        indices = np.searchsorted(held[party], np.intersect1d(held[party], held[peer]))
         sign = 1 if party < peer else -1
-        streams[party].append(PairStream(pair.stream_key(context), sign, places))
+        streams[party].append(PairStream(pair.stream_key(context), sign, indices))
     return streams
 
 
@@ -208,7 +208,7 @@ def guest():
 
 def encrypt_raw(public, host, plaintexts):
     values = [gmpy2.mpz(public.raw_encrypt(m % public.n)) for m in plaintexts]
-    return single(octets(values, host.width))
+    return single(as_bytes(values, host.width))
 
 
 def test_the_headroom_is_filled_to_the_top_and_never_wraps(guest):

@@ -77,8 +77,8 @@ def masks_for(layout, host, held):
         shared = np.intersect1d(rows, held[host])
         if peer != host:
             key = bytes([min(host, peer), max(host, peer)]) * 16
-            places = np.searchsorted(held[host], shared)
-            pairs.append(PairStream(key, 1 if host < peer else -1, places))
+            indices = np.searchsorted(held[host], shared)
+            pairs.append(PairStream(key, 1 if host < peer else -1, indices))
     return answer_masks((len(held[host]), layout.outputs), layout.mask_bits, pairs)
 
 
@@ -172,14 +172,14 @@ def test_out_of_range_answers_are_one_uniform_error(scheme):
     top = 1 << lane.package_bits
     texts = set()
     for number in (layout.most + 1, -layout.most - 1, 1 << lane.bits, 1 << (lane.bits + 64)):
-        octets = rows_of(map(int, private._secret.encrypt([top + number])), public.width)
+        data = rows_of(map(int, private._secret.encrypt([top + number])), public.width)
         with pytest.raises(PeerError) as caught:
-            private.decrypt(Ciphertexts(octets[:, None]), layout, [1])
+            private.decrypt(Ciphertexts(data[:, None]), layout, [1])
         texts.add(tuple(caught.value.lines()))
     assert texts == {("a ciphertext does not decrypt into the declared range",)}
     for number in (layout.most, -layout.most):
-        octets = rows_of(map(int, private._secret.encrypt([top + number])), public.width)
-        got = private.decrypt(Ciphertexts(octets[:, None]), layout, [1])
+        data = rows_of(map(int, private._secret.encrypt([top + number])), public.width)
+        got = private.decrypt(Ciphertexts(data[:, None]), layout, [1])
         assert got.tolist() == [[wrapped(number)]]
 
 

@@ -42,8 +42,8 @@ def stream(n, key=KEY, start=0):
     """Words `start` to `start + n` of the stream, each AES block encrypted by itself."""
     blocks = range(start // 2, (start + n + 1) // 2)
     counters = b"".join([(i % 2**128).to_bytes(16, "big") for i in blocks])
-    octets = Cipher(AES(key), ECB()).encryptor().update(counters)
-    return [int.from_bytes(octets[8 * i : 8 * i + 8], "little") for i in range(n)]
+    data = Cipher(AES(key), ECB()).encryptor().update(counters)
+    return [int.from_bytes(data[8 * i : 8 * i + 8], "little") for i in range(n)]
 
 
 def added(vector, sign=1, start=0, key=KEY):
@@ -119,8 +119,8 @@ def test_masked_vectors_and_sums_that_lack_a_party_are_uniform():
     small = np.tile(np.arange(20000, dtype=np.uint64) % 7, (4, 1))
     masked = masked_by_all(small)
     for seen in (masked[0], masked[3], masked[:2].sum(axis=0), masked[1:].sum(axis=0)):
-        octets = seen.view(np.uint8).reshape(-1, 8)
-        counts = np.stack([np.bincount(octets[:, place], minlength=256) for place in range(8)])
+        data = seen.view(np.uint8).reshape(-1, 8)
+        counts = np.stack([np.bincount(data[:, place], minlength=256) for place in range(8)])
         assert stats.chisquare(counts.ravel()).pvalue > P_LEAST
         assert min(stats.chisquare(row).pvalue for row in counts) > P_LEAST / 8
 
@@ -207,20 +207,20 @@ def test_public_keys_of_another_length_are_refused(n):
 
 
 @given(st.binary(min_size=32, max_size=32))
-def test_a_sealed_key_comes_back_and_has_one_form(octets):
-    key = MaskKey(octets)
+def test_a_sealed_key_comes_back_and_has_one_form(data):
+    key = MaskKey(data)
     again = MaskKey(key.seal())
     assert (again.seal(), again.public) == (key.seal(), key.public)
     assert is_private_of(key.seal(), key.public)
-    assert is_private_of(octets, key.public) == (octets == key.seal())
+    assert is_private_of(data, key.public) == (data == key.seal())
 
 
 @pytest.mark.parametrize(("place", "bit"), [(0, 1), (0, 4), (0, 8), (17, 1), (31, 128), (31, 64)])
 def test_a_key_with_another_bit_is_not_the_private_key(place, bit):
     key = MaskKey(KEY)
-    octets = bytearray(key.seal())
-    octets[place] ^= bit
-    assert not is_private_of(bytes(octets), key.public)
+    data = bytearray(key.seal())
+    data[place] ^= bit
+    assert not is_private_of(bytes(data), key.public)
     assert not is_private_of(key.seal(), MaskKey(KEY[::-1]).public)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost.crypto import fixed_base, okamoto_uchiyama
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
-from fedboost.crypto.modular_kernels import numbers, octets
+from fedboost.crypto.modular_kernels import as_bytes, numbers
 from fedboost.crypto.moduli import check_modulus
 from fedboost.crypto.okamoto_uchiyama import OuKey, OuSecret, read_public
 from fedboost.crypto.packing import GhLayout
@@ -69,7 +69,7 @@ def test_we_decrypt_what_the_textbook_encrypts(secret, keys):
 def test_arithmetic_equals_that_of_numbers(secret, keys):
     book, public = Textbook(secret), keys[1]
     values = [-5, 0, 1, 2**40, -(2**70)]
-    x = single(octets([gmpy2.mpz(book.encrypt(v)) for v in values], public.width))
+    x = single(as_bytes([gmpy2.mpz(book.encrypt(v)) for v in values], public.width))
     opened = lambda c: [book.decrypt(int(v)) for v in numbers(c.data)]  # noqa: E731
     assert opened(public.add(x, x)) == [2 * v for v in values]
     assert opened(public.subtract(x, x[::-1])) == [
@@ -93,19 +93,19 @@ def test_keys_have_their_exact_length_and_room(secret):
 
 def test_a_proved_key_is_read_back_and_always_the_same(secret):
     """Two different roots of one number would give p away."""
-    octets = secret.proved()
-    assert read_public(octets, BITS) == secret.key
-    assert secret.proved() == octets
-    assert OuSecret(secret.p, secret.q, secret.g).proved() == octets
+    data = secret.proved()
+    assert read_public(data, BITS) == secret.key
+    assert secret.proved() == data
+    assert OuSecret(secret.p, secret.q, secret.g).proved() == data
 
 
 def test_the_proofs_roots_are_not_all_n_th_powers(secret):
     """Were they, they would show a structure that nobody but the owner could have made."""
     width, short = BITS // 8, BITS // 24
-    octets = secret.proved()[2 * width :]
+    data = secret.proved()[2 * width :]
     roots = [
-        int.from_bytes(octets[i + short : i + short + width], "big")
-        for i in range(0, len(octets), short + width)
+        int.from_bytes(data[i + short : i + short + width], "big")
+        for i in range(0, len(data), short + width)
     ]
     assert len(roots) == okamoto_uchiyama.ROOTS
     assert all(pow(root, secret.p - 1, secret.p**2) != 1 for root in roots)
@@ -113,8 +113,8 @@ def test_the_proofs_roots_are_not_all_n_th_powers(secret):
 
 def proof_with(key, parts):
     width, short = BITS // 8, BITS // 24
-    octets = key.n.to_bytes(width, "big") + key.g.to_bytes(width, "big")
-    return octets + b"".join(m.to_bytes(short, "big") + r.to_bytes(width, "big") for m, r in parts)
+    data = key.n.to_bytes(width, "big") + key.g.to_bytes(width, "big")
+    return data + b"".join(m.to_bytes(short, "big") + r.to_bytes(width, "big") for m, r in parts)
 
 
 def test_a_key_with_a_larger_plaintext_space_has_no_proof():
@@ -141,10 +141,10 @@ def test_exponents_a_little_too_long_are_refused():
         forged = OuSecret(p, q, 3)
         if forged.key.n.bit_length() == bits:
             break
-    octets = forged.proved()  # whole, and true
-    assert len(octets) == 2 * bits // 8 + okamoto_uchiyama.ROOTS * (33 + bits // 8)
+    data = forged.proved()  # whole, and true
+    assert len(data) == 2 * bits // 8 + okamoto_uchiyama.ROOTS * (33 + bits // 8)
     with pytest.raises(PeerError, match="proof"):
-        read_public(octets, bits)
+        read_public(data, bits)
 
 
 def test_a_key_whose_blinding_would_leave_something_has_no_proof(secret):
@@ -200,7 +200,7 @@ def test_releases_never_wrap_and_fill_the_headroom(secret, keys):
     book, blinders = Textbook(secret), public.blinders()
     filled = []
     for G, H in ((-bound, 0), (bound, bound)):
-        rows = octets(secret.encrypt([(G << layout.h_bits) + H] * lane.capacity), public.width)
+        rows = as_bytes(secret.encrypt([(G << layout.h_bits) + H] * lane.capacity), public.width)
         for _ in range(10):
             released = arrived(public.release(single(rows), layout, blinders))
             (value,) = secret.decrypt(numbers(released.data))
@@ -224,7 +224,7 @@ def test_rows_marked_above_the_declared_package_are_not_read_back(secret, keys):
         (lane,) = layout.lanes
         free = public.plaintext_bits - lane.package_bits
     marks = [lane.package_bits + i * (free - 42) // ROWS for i in range(ROWS)]
-    rows = single(octets(secret.encrypt([1 << mark for mark in marks]), public.width))
+    rows = single(as_bytes(secret.encrypt([1 << mark for mark in marks]), public.width))
     rng, blinders, right, whole = np.random.default_rng(1), public.blinders(), 0, 0
     for _ in range(20):
         members = rng.random(ROWS) < 0.5
@@ -244,7 +244,7 @@ def test_the_guest_cannot_recognise_the_rows_by_their_own_randomness(secret, key
     """Modulo q a ciphertext says nothing of m, and the guest knows it of every row."""
     public, q = keys[1], secret.q
     layout = GhLayout(8, ROWS, public.plaintext_bits, compress=False)
-    rows = single(octets(secret.encrypt([0] * ROWS), public.width))
+    rows = single(as_bytes(secret.encrypt([0] * ROWS), public.width))
     members = np.arange(0, ROWS, 3)
     sums = public.segment_sum(rows, members, np.zeros((len(members), 1), np.int32), 1)
     fingerprint = 1

@@ -194,8 +194,8 @@ def test_one_uniform_error_for_whatever_does_not_decrypt(small):
         "field beyond the size": small.phe_encrypts([top + (1 << layout.n_bit)]),
     }
     for name, number in (("zero", 0), ("n", small.n), ("p", secret.p), ("n²", small.n**2)):
-        octets = number.to_bytes(small.public.width, "big")
-        bad[name] = received(octets, 1, small.public.width)
+        data = number.to_bytes(small.public.width, "big")
+        bad[name] = received(data, 1, small.public.width)
     texts = set()
     for packages in bad.values():
         with pytest.raises(PeerError) as caught:
@@ -230,8 +230,8 @@ def test_what_is_no_ciphertext_is_refused(small, bad):
     good = small.phe_encrypts(range(70))
     small.public.check(good)
     data = good.data.copy()
-    octets = number[bad].to_bytes(small.public.width, "big")
-    data[66, 0] = np.frombuffer(octets, dtype=np.uint8)
+    data = number[bad].to_bytes(small.public.width, "big")
+    data[66, 0] = np.frombuffer(data, dtype=np.uint8)
     with pytest.raises(PeerError, match="out of range or shares a factor"):
         small.public.check(Ciphertexts(data))
 
@@ -282,6 +282,6 @@ def test_two_threads_may_draw_the_tables_of_one_key_at_once(small, monkeypatch):
     made = shared.make(rows)
     assert len(set(made) | set(others)) == 2 * rows
     width = small.public.width
-    octets = b"".join(int(one).to_bytes(width, "big") for one in made + others)
-    together = Ciphertexts.received(octets, 2 * rows, width)
+    data = b"".join(int(one).to_bytes(width, "big") for one in made + others)
+    together = Ciphertexts.received(data, 2 * rows, width)
     assert small.by_phe(together) == [0] * (2 * rows)

@@ -14,7 +14,7 @@ import fedboost
 from fedboost.crypto import api
 from fedboost.crypto.api import BlindedPackages, Ciphertexts, Encrypted
 from fedboost.crypto.modular import ModularPublic
-from fedboost.crypto.modular_kernels import numbers, octets
+from fedboost.crypto.modular_kernels import as_bytes, numbers
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.paillier_keys import SecretPrimes
@@ -34,7 +34,7 @@ def guest():
 
 def encrypt_raw(public, host, plaintexts):
     values = [gmpy2.mpz(public.raw_encrypt(m % public.n)) for m in plaintexts]
-    return single(octets(values, host.width))
+    return single(as_bytes(values, host.width))
 
 
 def opened(private, released):

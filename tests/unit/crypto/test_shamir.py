@@ -29,7 +29,7 @@ from tests import tiers
 
 SECRETS = Secrets(bytes(range(32)))
 SECRET = bytes(range(100, 132))
-OCTETS = st.one_of(
+BYTES = st.one_of(
     st.binary(min_size=32, max_size=32), st.sampled_from([bytes(32), b"\xff" * 32, SECRET])
 )
 SIZES = st.integers(2, 12).flatmap(lambda n: st.tuples(st.integers(2, n), st.just(n)))
@@ -52,9 +52,9 @@ def moved(shares, by):
     return [dataclasses.replace(s, y=(s.y + by.get(s.x, 0)) % PRIME) for s in shares]
 
 
-def weight(place, places):
+def weight(place, indices):
     """How much of a move of the share at `place` arrives in the secret of these places' shares."""
-    return naive_value([Share(x, int(x == place)) for x in places], 0)
+    return naive_value([Share(x, int(x == place)) for x in indices], 0)
 
 
 def test_the_field_is_that_of_the_first_prime_with_room_for_32_bytes():
@@ -62,7 +62,7 @@ def test_the_field_is_that_of_the_first_prime_with_room_for_32_bytes():
     assert gmpy2.is_prime(PRIME, 60)
 
 
-@given(OCTETS, SIZES, st.randoms(use_true_random=False))
+@given(BYTES, SIZES, st.randoms(use_true_random=False))
 def test_any_threshold_of_shares_gives_the_secret(secret, sizes, draw):
     threshold, holders = sizes
     shares = split(secret, threshold, holders, SECRETS, "test")
@@ -81,7 +81,7 @@ def test_shares_lie_on_a_polynomial_of_as_many_coefficients_as_the_threshold(thr
     assert differences[0] != 0
 
 
-@given(OCTETS, OCTETS, st.randoms(use_true_random=False))
+@given(BYTES, BYTES, st.randoms(use_true_random=False))
 def test_shares_below_the_threshold_fit_every_secret(secret, other, draw):
     shares = split(secret, 4, 7, SECRETS, "test")
     seen = draw.sample(shares, 3)
@@ -126,7 +126,7 @@ def test_a_share_travels_in_34_bytes(x, y):
 
 
 @pytest.mark.parametrize(
-    ("octets", "reason"),
+    ("bytes", "reason"),
     [
         (b"", "34 bytes, got 0"),
         (bytes([1] * 33), "34 bytes, got 33"),
@@ -137,9 +137,9 @@ def test_a_share_travels_in_34_bytes(x, y):
         (b"\x01" + b"\xff" * 33, "beyond the prime"),
     ],
 )
-def test_bytes_that_are_no_share_are_refused(octets, reason):
+def test_bytes_that_are_no_share_are_refused(data, reason):
     with pytest.raises(PeerError, match=reason):
-        Share.from_bytes(octets)
+        Share.from_bytes(data)
 
 
 def test_a_share_prints_its_place_alone():

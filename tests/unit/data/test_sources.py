@@ -311,11 +311,11 @@ def test_the_limit_of_dense_tables_is_in_cells(tmp_path, monkeypatch):
 
 
 @given(st.lists(st.integers(-1, 4), max_size=9))
-def test_picked_columns_are_those_of_the_dense_twin(places):
+def test_picked_columns_are_those_of_the_dense_twin(indices):
     dense = np.array([[1, 0, 2, 0, 0], [0, 0, np.nan, 3, 0], [4, 0, 5, 6, 0]])
     wide = np.hstack([dense, np.zeros((3, 1))])
-    picked = sheet.pick(csc_array(dense), places)
-    np.testing.assert_array_equal(picked.toarray(), wide[:, places] if places else dense[:, :0])
+    picked = sheet.pick(csc_array(dense), indices)
+    np.testing.assert_array_equal(picked.toarray(), wide[:, indices] if indices else dense[:, :0])
     assert picked.has_canonical_format
 
 

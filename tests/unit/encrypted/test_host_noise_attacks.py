@@ -10,7 +10,7 @@ import pytest
 
 from fedboost.encrypted import keys
 from fedboost.encrypted.host_noise import HostNoise, NoiseScale
-from fedboost.flow import Seat
+from fedboost.flow import StageContext
 from tests.support.federated import HOSTS, now, with_seed
 from tests.support.noisy_jobs import Watched
 from tests.support.secureboost_jobs import made
@@ -110,9 +110,11 @@ def attempts(sigma, patch):
     return np.array(found), true
 
 
-def drawn_anew(seat: Seat, got):
+def drawn_anew(context: StageContext, got):
     """Noise of the attempt's secrets, as if it were blinding."""
-    return HostNoise(NoiseScale.of(seat.params, got.value_bits), seat.secrets.child("host noise"))
+    return HostNoise(
+        NoiseScale.of(context.params, got.value_bits), context.secrets.child("host noise")
+    )
 
 
 @pytest.mark.some(1)
@@ -139,10 +141,10 @@ def test_every_attempt_shuffles_and_blinds_anew_what_its_noise_is_the_same(monke
 def test_two_jobs_on_the_same_rows_have_noises_of_their_own(monkeypatch):
     room = job_of(SIGMA).room()
     other = job_of(SIGMA).room()
-    seats = {
-        name: replace(seat, job_secrets=seat.job_secrets.child("another job"))
-        for name, seat in other.seats.items()
+    contexts = {
+        name: replace(context, job_secrets=context.job_secrets.child("another job"))
+        for name, context in other.contexts.items()
     }
-    other = type(other)(other.protocol, seats)
+    other = type(other)(other.protocol, contexts)
     one, two = seen(room, monkeypatch)[0], seen(other, monkeypatch)[0]
     assert not (one.by_name == two.by_name).any()

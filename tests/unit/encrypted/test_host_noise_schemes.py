@@ -11,11 +11,11 @@ from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import host_noise, keys, ring, schemes
 from fedboost.encrypted.candidates import NodeCandidates
+from fedboost.encrypted.ciphers import Expected, NodeSums
 from fedboost.encrypted.host_noise import MOST, NoiseScale, as_masks
-from fedboost.encrypted.sides import Expected, NodeSums
 from fedboost.errors import ConfigError, PeerError, ProtocolError
 from tests.support.ciphertexts import arrived, encrypted, short_keys
-from tests.support.federated import GUEST, HOSTS, frame_of, seats_for
+from tests.support.federated import GUEST, HOSTS, contexts_for, frame_of
 
 SCHEMES = ("plain", "paillier", "okamoto-uchiyama")
 LATTICES = ("lattice", "lattice-4096")
@@ -133,7 +133,7 @@ def seat_of(**said):
     """A seat at a job of two parties and one row."""
     values = np.zeros((1, 1), np.float32)
     frames = {GUEST: frame_of([b"1"], values, [1.0]), HOSTS[0]: frame_of([b"1"], values)}
-    return seats_for("secureboost", frames, said)[HOSTS[0]]
+    return contexts_for("secureboost", frames, said)[HOSTS[0]]
 
 
 def drawn_under(scheme, count):
@@ -170,14 +170,14 @@ class Pair:
         frames = {GUEST: frame_of(ids, values, label), HOSTS[0]: frame_of(ids, values)}
         said = {"objective": "multi:softprob", "num_class": outputs, "multi_output": True}
         said |= {"encryption": {"scheme": scheme}, "host_noise": SIGMA}
-        seats = seats_for("secureboost", frames, said)
-        params = seats[GUEST].params
+        contexts = contexts_for("secureboost", frames, said)
+        params = contexts[GUEST].params
         bits = schemes.of(params).bits_of(params, rows)
-        nonces = tuple(keys.nonce(seats[party]) for party in (GUEST, HOSTS[0]))
-        self.guest = keys.guest_side(seats[GUEST], bits, [rows], nonces)
+        nonces = tuple(keys.nonce(contexts[party]) for party in (GUEST, HOSTS[0]))
+        self.guest = keys.guest_side(contexts[GUEST], bits, [rows], nonces)
         cuts = binning.fit(values, 8, ())
         told = self.guest.told(0)
-        side = keys.host_side(seats[HOSTS[0]], told, rows, cuts, are_all=True)
+        side = keys.host_side(contexts[HOSTS[0]], told, rows, cuts, are_all=True)
         self.scale = NoiseScale.of(params, bits)
         most = (1 << bits) - 1
         self.gh = np.full((rows, 2 * outputs), most)
@@ -189,8 +189,8 @@ class Pair:
 
     def read(self, sums, noise, most):
         asked = [NodeSums(0, 0, ROWS, sums, noise)]
-        octets = b"".join(part.data for part in self.held.blind(asked))
-        return self.given.read(octets, [len(sums)], [Expected(ROWS, most)])
+        data = b"".join(part.data for part in self.held.blind(asked))
+        return self.given.read(data, [len(sums)], [Expected(ROWS, most)])
 
 
 @pytest.mark.some(1)
@@ -227,14 +227,14 @@ def test_a_lattice_has_room_for_the_greatest_noise_and_the_guest_for_no_more(sch
 @pytest.mark.parametrize("rows", [1, 500, 1000, 1 << 17])
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 64.0])
 def test_every_sum_and_its_noise_fits_the_budget(scheme, rows, sigma):
-    seat = seat_of(encryption={"scheme": scheme}, host_noise=sigma)
-    bits = schemes.of(seat.params).bits_of(seat.params, rows)
-    most = int(NoiseScale.of(seat.params, bits).most[0])
+    context = seat_of(encryption={"scheme": scheme}, host_noise=sigma)
+    bits = schemes.of(context.params).bits_of(context.params, rows)
+    most = int(NoiseScale.of(context.params, bits).most[0])
     if scheme == "plain":
         assert (rows << bits) + 256 * most <= 1 << 62
-        assert keys.layout(seat.params, bits, rows, 2047).g_noise == most
+        assert keys.layout(context.params, bits, rows, 2047).g_noise == most
         return
-    budget = ring.tree_scheme(scheme).budget(seat.params, rows, bits)
+    budget = ring.tree_scheme(scheme).budget(context.params, rows, bits)
     for node in {1, rows}:
         width = budget.width(node) - budget.parameters.scale_bits
         assert node * budget.message_most + most < 1 << (width - 1)
@@ -246,9 +246,9 @@ def test_precision_that_leaves_no_room_for_noise_is_refused():
         rows = 1000 if scheme == "plain" else 1 << 14
         for sigma, fits in ((0.0, True), (64.0, False)):
             said = {"encryption": {"scheme": scheme}, "precision_bits": bits}
-            seat = seat_of(**said, host_noise=sigma)
+            context = seat_of(**said, host_noise=sigma)
             if fits:
-                assert schemes.of(seat.params).bits_of(seat.params, rows) == bits
+                assert schemes.of(context.params).bits_of(context.params, rows) == bits
                 continue
             with pytest.raises(ConfigError, match=f"precision_bits is {bits}.*and their noise"):
-                schemes.of(seat.params).bits_of(seat.params, rows)
+                schemes.of(context.params).bits_of(context.params, rows)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fedboost.core.groups import Segments
 from fedboost.core.split import Candidates
 from fedboost.encrypted.candidates import CategoricalColumn, NodeCandidates
-from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.meter import DRAWN_TREES_MAX, Meter
+from fedboost.encrypted.tree_batch import STRIDE
 from fedboost.flow import Charge, Releases, Spent, Table
 from fedboost.protocols.hybridtree import host as hybrid_host
 from fedboost.protocols.hybridtree.params import HybridTreeParams
@@ -53,28 +53,30 @@ class Twin:
         self.rows: dict[str, dict[int, list[np.ndarray]]] = {h: {} for h in room.table.hosts}
         steps = module.sum_candidates
 
-        def noted(me, *got):
-            trees = self.trees(me.seat.party)  # before the guest hears enough to go on
-            yield from steps(me, *got)
-            self.note(me, [tree.gh.astype(np.float64) for tree in trees])
+        def noted(state, *got):
+            trees = self.trees(state.context.party)  # before the guest hears enough to go on
+            yield from steps(state, *got)
+            self.note(state, [tree.gh.astype(np.float64) for tree in trees])
 
         monkeypatch.setattr(module, "sum_candidates", noted)
 
     def note(self, me, gradients):
-        for number, offer in me.grove.offered.items():
-            tree, node = me.grove.at(number)
+        for number, offer in me.tree_batch.offered.items():
+            tree, node = me.tree_batch.at(number)
             rows = tree.growth.training.rows(node)
             gh = gradients[number // STRIDE]
             equations = np.zeros((gh.shape[1], len(gh)))
             equations[:, rows] = gh[rows].T
             for column in self.columns(offer):
-                self.rows[me.seat.party].setdefault(column, []).append(equations)
+                self.rows[me.context.party].setdefault(column, []).append(equations)
 
     def trees(self, host):
         """The guest's trees, which know what each row of a host adds."""
         guest = self.room.state(GUEST)
         growing = guest.growing
-        return (growing.groves[host] if hasattr(growing, "groves") else growing.grove).trees
+        return (
+            growing.tree_batches[host] if hasattr(growing, "groves") else growing.tree_batch
+        ).trees
 
     @staticmethod
     def columns(offer):
@@ -99,8 +101,8 @@ def metered(job, monkeypatch, module=secureboost_host, least=1):
     """A job that has run under minimum groups of so many rows: its twin and each host's counts."""
     room = generic(job).room()
     limits = Policy(group_rows_min=least)
-    seats = {party: replace(seat, limits=limits) for party, seat in room.seats.items()}
-    room = Room(room.protocol, seats)
+    contexts = {party: replace(context, limits=limits) for party, context in room.contexts.items()}
+    room = Room(room.protocol, contexts)
     twin = Twin(room, monkeypatch, module)
     now(room.walk())
     return twin, {host: room.state(host).meter for host in room.table.hosts}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import fedboost
 from fedboost.encrypted.host_noise import HostNoise
-from fedboost.encrypted.host_tree import HostGrove, HostTree
+from fedboost.encrypted.host_tree import HostTree, HostTreeBatch
 from fedboost.encrypted.meter import Meter
 from fedboost.encrypted.packed import PackedHostRows
 from tests.support.federated import HOSTS, now
@@ -53,11 +53,11 @@ def test_every_node_is_grouped_and_noised_and_charged_and_recorded_before_it_is_
     noting(HostTree, "candidates")
     noting(HostNoise, "of_node")
     noting(Meter, "charge")
-    noting(HostGrove, "note_offered")
+    noting(HostTreeBatch, "note_offered")
     noting(PackedHostRows, "blind")
     params = {"max_depth": 1, "n_estimators": 1, "host_noise": 0.5}
     room = made({**params, "encryption": {"scheme": "plain"}}, (2, 2), 200).room()
     now(room.until("divide_rows"))
     assert passed == ["candidates", "of_node", "charge", "note_offered", "blind"]
-    own = room.state(HOSTS[0]).grove
+    own = room.state(HOSTS[0]).tree_batch
     assert own.offered.keys() == own.trees[0].released.keys() == {0}

@@ -68,8 +68,8 @@ def test_a_guests_file_has_every_node_and_only_its_own_splits():
         assert ("threshold" in node or "categories" in node) == (owner == 0)
         if owner == 0:
             held = node.get("categories", [])
-            places = [CATEGORIES["branch"].index(text) for text in held]
-            assert places == members(arrays["left_bins"][i].tobytes())
+            indices = [CATEGORIES["branch"].index(text) for text in held]
+            assert indices == members(arrays["left_bins"][i].tobytes())
             if not held:
                 threshold = np.float32(np.inf if node["threshold"] is None else node["threshold"])
                 assert threshold == arrays["threshold"][i]

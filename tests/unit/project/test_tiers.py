@@ -44,9 +44,9 @@ def test_every_value_is_met_in_as_few_cases_as_the_longest_list_has(monkeypatch)
 
 def test_every_two_values_meet_in_few_cases():
     shown = [set(combinations(enumerate(case), 2)) for case in CASES]
-    places = tiers._covering(shown, [tiers.rank(case) for case in CASES])
-    assert set().union(*(shown[place] for place in places)) == set().union(*shown)
-    assert 24 <= len(places) <= 32 < len(CASES)
+    indices = tiers._covering(shown, [tiers.rank(case) for case in CASES])
+    assert set().union(*(shown[place] for place in indices)) == set().union(*shown)
+    assert 24 <= len(indices) <= 32 < len(CASES)
 
 
 def test_all_runs_everything(monkeypatch):

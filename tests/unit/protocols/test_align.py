@@ -234,7 +234,7 @@ def test_the_guest_can_link_nothing_but_the_intersection_of_all_to_its_ids():
     kept, room = aligned_ids(frames)
     me, workers = room.state(GUEST), Serial()
     names = sorted(set().union(*ids))
-    bare = intersection.hash_to_points(names, domain_of(me.seat), workers)
+    bare = intersection.hash_to_points(names, domain_of(me.context), workers)
     own = intersection.multiply(bare, me.exponent, workers)
     twice = intersection.multiply(own, me.exponent, workers)
     known = {*as_keys(bare), *as_keys(own), *as_keys(twice)}
@@ -261,7 +261,7 @@ def test_every_party_shuffles_what_it_passes_on():
     ids = random_ids(4, 3, count=30, of=30)
     frames = frames_of(*ids)
     _, room = aligned_ids(frames)
-    bare = intersection.hash_to_points(sorted(ids[0]), domain_of(room.seats[GUEST]), Serial())
+    bare = intersection.hash_to_points(sorted(ids[0]), domain_of(room.contexts[GUEST]), Serial())
     name = dict(zip(as_keys(bare), sorted(ids[0]), strict=True))
     orders: dict[str, list[tuple[bytes, ...]]] = {}
     for posted in room.posted:
@@ -294,10 +294,10 @@ def test_a_set_larger_than_any_table_is_refused_by_its_envelope():
 def padded(frames, host=HOSTS[0], size=50, **more):
     """An alignment in which one party pads its set, and the sizes of the sets that travelled."""
     room = room_for("align", frames, **more)
-    own = room.seats[host]
+    own = room.contexts[host]
     limits = own.limits.model_copy(update={"ids_padded_to": size})
-    seats = {**room.seats, host: replace(own, limits=limits)}
-    room = Room(room.protocol, seats)
+    contexts = {**room.contexts, host: replace(own, limits=limits)}
+    room = Room(room.protocol, contexts)
     left = now(room.walk())
     sizes = {
         (p.message.origin, p.message.points)
@@ -333,14 +333,14 @@ def test_a_table_larger_than_its_padding_is_refused_before_anything_leaves():
 def least(frames, **of_party):
     """A room in which some parties ask for so many ids in common."""
     room = room_for("align", frames)
-    seats = {
+    contexts = {
         party: replace(
-            seat,
-            limits=seat.limits.model_copy(update={"intersection_min": of_party.get(party, 1)}),
+            context,
+            limits=context.limits.model_copy(update={"intersection_min": of_party.get(party, 1)}),
         )
-        for party, seat in room.seats.items()
+        for party, context in room.contexts.items()
     }
-    return Room(room.protocol, seats)
+    return Room(room.protocol, contexts)
 
 
 @pytest.mark.parametrize("who", EVERYBODY[:3])

@@ -67,9 +67,9 @@ def check(frames, left, room):
         assert ids_left(frames, left, host) == common
         assert left[host].arrays["rows"].dtype == np.int64
         assert list(left[host].arrays) == ["rows"]
-        places = left[guest].arrays[f"with_{host}"]
-        assert places.dtype == np.int64
-        assert [own[place] for place in places] == common
+        indices = left[guest].arrays[f"with_{host}"]
+        assert indices.dtype == np.int64
+        assert [own[place] for place in indices] == common
         held |= set(common)
     assert told(room) == {"aligned": len(held), "alone": len(own) - len(held)}
 
@@ -319,7 +319,7 @@ def test_the_guest_can_link_nothing_of_a_host_but_what_it_shares_with_it():
     names, workers = sorted(set().union(*ids)), Serial()
     exponents = {h: m.exponent for h, m in room.state(GUEST).meetings.items()}
     for host in (TELCO, SHOP):
-        bare = points_of(names, host, room.seats[GUEST])
+        bare = points_of(names, host, room.contexts[GUEST])
         known = set(as_keys(bare))
         for exponent in exponents.values():
             known |= set(as_keys(intersection.multiply(bare, exponent, workers)))
@@ -359,16 +359,16 @@ def test_a_guest_that_has_hosts_blind_each_others_points_cannot_compare_them():
     ]  # fmt: skip
     assert not crossed[0] & crossed[1]
     # The same sets of points hashed for one pair would show all thirty ids.
-    bare = points_of(ids[0], TELCO, room.seats[GUEST])
+    bare = points_of(ids[0], TELCO, room.contexts[GUEST])
     one, other = (room.state(host).exponent for host in hosts)
     there = intersection.multiply(intersection.multiply(bare, one, workers), other, workers)
     back = intersection.multiply(intersection.multiply(bare, other, workers), one, workers)
     assert set(as_keys(there)) == set(as_keys(back))
 
 
-def order_of(points, exponent, ids, seat, host):
+def order_of(points, exponent, ids, context, host):
     """The ids of blinded points, in their order, for whoever knows the exponent."""
-    bare = points_of(ids, host, seat)
+    bare = points_of(ids, host, context)
     name = dict(zip(as_keys(bare), ids, strict=True))
     return [name[key] for key in as_keys(taken_off(points, exponent))]
 
@@ -377,14 +377,14 @@ def test_sets_leave_in_secret_orders_and_return_as_they_came():
     ids = random_ids(4, 3, count=30, of=30)
     frames = frames_of(*ids)
     _, room = aligned(frames)
-    orders, seat = [], room.seats[GUEST]
+    orders, context = [], room.contexts[GUEST]
     for host in (TELCO, SHOP):
         own = room.state(GUEST).meetings[host].exponent
         theirs = room.state(host).exponent
-        sent = order_of(sets_of(room, "GuestSet", host), own, ids[0], seat, host)
-        offered = order_of(sets_of(room, "HostSet", host), theirs, frames[host].ids, seat, host)
+        sent = order_of(sets_of(room, "GuestSet", host), own, ids[0], context, host)
+        offered = order_of(sets_of(room, "HostSet", host), theirs, frames[host].ids, context, host)
         unblinded = taken_off(sets_of(room, "ReturnedSet", host), theirs)
-        assert order_of(unblinded, own, ids[0], seat, host) == sent
+        assert order_of(unblinded, own, ids[0], context, host) == sent
         orders += [sent, offered, frames[host].ids]
     seen = [tuple(order) for order in (*orders, ids[0], sorted(ids[0]))]
     assert len(set(seen)) == len(seen)
@@ -396,11 +396,11 @@ def test_sets_leave_in_secret_orders_and_return_as_they_came():
 def limited(frames, alter=None, **of_party):
     """A room in which some parties have rules of their own."""
     room = room_for("align-pairs", frames)
-    seats = {
-        party: replace(seat, limits=seat.limits.model_copy(update=of_party.get(party, {})))
-        for party, seat in room.seats.items()
+    contexts = {
+        party: replace(context, limits=context.limits.model_copy(update=of_party.get(party, {})))
+        for party, context in room.contexts.items()
     }
-    return Room(room.protocol, seats, alter=alter)
+    return Room(room.protocol, contexts, alter=alter)
 
 
 def set_sizes(room, kind):

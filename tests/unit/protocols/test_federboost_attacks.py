@@ -43,7 +43,7 @@ def outcome(alter):
 
 def only(party, alter):
     """Changes what goes from or to one host and leaves the others alone."""
-    return lambda e, octets: alter(e, octets) if party in (e.sender, e.receiver) else (e, octets)
+    return lambda e, data: alter(e, data) if party in (e.sender, e.receiver) else (e, data)
 
 
 # A cheating host
@@ -97,9 +97,9 @@ def test_a_host_that_tells_what_cannot_be_is_refused_by_the_guest(lie):
 
 def test_bits_behind_the_last_id_are_refused():
     def lie(message):
-        octets = bytearray(message.ids.data)
-        octets[-1] |= 1
-        message.ids.data = bytes(octets)
+        data = bytearray(message.ids.data)
+        data[-1] |= 1
+        message.ids.data = bytes(data)
 
     three_rows = np.zeros((3, 1), np.uint8, order="F")
     no = np.zeros(1, np.bool_)
@@ -296,8 +296,8 @@ def test_a_host_whose_disclosure_is_reused_tells_nothing_new_whoever_asks():
 
 def test_a_guest_that_reuses_buckets_takes_no_new_ones():
     room = reusing()
-    seats = {p: s if p == GUEST else replace(s, artefacts={}) for p, s in room.seats.items()}
-    room = type(room)(room.protocol, seats)
+    contexts = {p: s if p == GUEST else replace(s, artefacts={}) for p, s in room.contexts.items()}
+    room = type(room)(room.protocol, contexts)
 
     async def work():
         await room.open()
@@ -315,8 +315,8 @@ def told_by(attempt_secret=None, **params):
     """Telco's message of a job, with secrets of another attempt."""
     room = room_of(open_job({"epsilon": 1.0, "n_estimators": 1, **params}))
     if attempt_secret is not None:
-        seats = {p: attempt_secret(seat) for p, seat in room.seats.items()}
-        room = type(room)(room.protocol, seats)
+        contexts = {p: attempt_secret(context) for p, context in room.contexts.items()}
+        room = type(room)(room.protocol, contexts)
     now(room.walk())
     return next(p.payload for p in room.posted if p.envelope.sender == TELCO)
 
@@ -324,8 +324,10 @@ def told_by(attempt_secret=None, **params):
 def test_another_attempt_of_a_job_tells_the_same_and_another_job_does_not():
     first = told_by()
     assert told_by() == first
-    assert told_by(lambda seat: replace(seat, secrets=seat.secrets.child("again"))) == first
-    other = told_by(lambda seat: replace(seat, job="job-2"))
+    assert (
+        told_by(lambda context: replace(context, secrets=context.secrets.child("again"))) == first
+    )
+    other = told_by(lambda context: replace(context, job="job-2"))
     assert other != first
     assert len(other) == len(first)
 

@@ -204,12 +204,12 @@ def test_missing_cells_are_in_every_domain():
 # What parties find out from the first words and sums
 
 
-def room_with(job, change, parties=(TELCO,), seats=None):
+def room_with(job, change, parties=(TELCO,), contexts=None):
     """The room of a job in which these parties have another table."""
     room = job.room()
-    seats = seats or room.seats
-    others = {p: replace(seats[p], frame=change(job.frames()[p])) for p in parties}
-    return Room(room.protocol, {**seats, **others})
+    contexts = contexts or room.contexts
+    others = {p: replace(contexts[p], frame=change(job.frames()[p])) for p in parties}
+    return Room(room.protocol, {**contexts, **others})
 
 
 def stopped(room, kind):
@@ -239,7 +239,7 @@ OTHERS = {
 def test_columns_that_differ_are_refused_before_a_key_is_offered(names, text, column):
     job = made(columns=5)
     narrow = room_with(job, named("c0", "c1", "c2", "c3"), (GUEST_NAME, HOSTS[1]))
-    room = room_with(job, named(*names), seats=narrow.seats)
+    room = room_with(job, named(*names), contexts=narrow.contexts)
     error, steps = stopped(room, DataError)
     assert error.what == text
     assert error.where["column"] == column

@@ -151,8 +151,8 @@ def stopped(room, kind):
 def room_with(job, change, parties=(TELCO,)):
     """The room of a job in which these parties have another table."""
     room = job.room()
-    others = {p: replace(room.seats[p], frame=change(job.frames()[p])) for p in parties}
-    return Room(room.protocol, {**room.seats, **others})
+    others = {p: replace(room.contexts[p], frame=change(job.frames()[p])) for p in parties}
+    return Room(room.protocol, {**room.contexts, **others})
 
 
 def test_a_sparse_table_beside_dense_ones_is_refused_before_a_key_is_offered():

@@ -147,7 +147,7 @@ def test_more_trees_than_the_job_has_are_refused():
         more.gradients.tree = 2
         with pytest.raises(PeerError, match="began tree 2"):
             host_steps.receive_gradients(me, iter([more]))
-        assert me.grove.first == 1
+        assert me.tree_batch.first == 1
 
     now(run())
 
@@ -278,16 +278,16 @@ def test_a_guest_that_asks_for_more_layers_than_the_job_has_is_refused(nodes):
 # What a refusal leaves alone
 
 
-def remembered(me):
+def remembered(state):
     """What a host would go on with."""
-    tree = me.grove.trees[0] if me.grove.trees else None
+    tree = state.tree_batch.trees[0] if state.tree_batch.trees else None
     return (
         *(
-            me.grove.first,
-            id(me.grove),
-            id(vars(me).get("gradients")),
-            list(me.splits),
-            list(me.grove.offered),
+            state.tree_batch.first,
+            id(state.tree_batch),
+            id(vars(state).get("gradients")),
+            list(state.splits),
+            list(state.tree_batch.offered),
         ),
         tree and (list(tree.opened), tree.growth.everyone.leaves(), tree.growth.layers),
     )
@@ -296,7 +296,7 @@ def remembered(me):
 def test_refused_rows_change_nothing():
     room = conversations.hybridtree()
     now(room.walk())
-    parts, me = parts_to(room, SHOP), host_steps.begin(conversations.hybridtree().seats[SHOP])
+    parts, me = parts_to(room, SHOP), host_steps.begin(conversations.hybridtree().contexts[SHOP])
     host_steps.accept_key(me, *sent_to(room, SHOP, pb.EncryptionKey))
     for tree, (first, second) in enumerate((parts[:2], parts[2:])):
         before = remembered(me)
@@ -312,8 +312,8 @@ def test_refused_rows_change_nothing():
                 host_steps.receive_gradients(me, iter(stream))
             assert remembered(me) == before
         host_steps.receive_gradients(me, iter([first, second]))
-        assert me.grove.first == tree
-        assert me.grove.opened == values_of(first.open)
+        assert me.tree_batch.first == tree
+        assert me.tree_batch.opened == values_of(first.open)
 
 
 @pytest.mark.parametrize("layer", [1, 2, 3])

@@ -13,12 +13,12 @@ from fedboost.encrypted import (
     answers,
     candidates,
     cells,
-    grove,
     growth,
     host_tree,
     offers,
     release,
     ring,
+    tree_batch,
 )
 from fedboost.encrypted.packed import PackedHost, PackedHostRows
 from fedboost.errors import FedboostError, PeerError
@@ -34,7 +34,7 @@ from tests.unit.protocols.test_secureboost_attacks import ints, values_of
 
 TELCO, SHOP = HOSTS[:2]
 ROWS = 27  # of the second host in the tiny job
-MODULES = (answers, candidates, cells, growth, grove, host_tree, release)  # of a host
+MODULES = (answers, candidates, cells, growth, tree_batch, host_tree, release)  # of a host
 
 
 def only_from(sender, alter):
@@ -56,9 +56,9 @@ def lied(sender, kind, lie, skip=0):
 
 def flipped(row):
     def flip(division):
-        octets = bytearray(division.goes_right.data)
-        octets[row // 8] ^= 0x80 >> (row % 8)
-        division.goes_right.data = bytes(octets)
+        data = bytearray(division.goes_right.data)
+        data[row // 8] ^= 0x80 >> (row % 8)
+        division.goes_right.data = bytes(data)
 
     return flip
 
@@ -70,7 +70,7 @@ def test_a_host_that_divides_otherwise_than_it_offered_is_refused():
     at = np.array(values_of(next(m for m in own if isinstance(m, BottomRows)).at))
     bits = [(row, node) for node in (3, 4) for row in np.flatnonzero(at == node)]
     learns = [
-        (i, node) for i, (row, node) in enumerate(bits) if not room.seats[SHOP].validation[row]
+        (i, node) for i, (row, node) in enumerate(bits) if not room.contexts[SHOP].validation[row]
     ]
     assert len(learns) == 20
     for bit, node in learns:
@@ -84,7 +84,7 @@ def test_where_rows_that_are_held_out_go_is_the_hosts_word_and_moves_no_tree(mon
     honest = conversations.hybridtree()
     expected = now(honest.walk())
     room, divisions = conversations.hybridtree(), answers.divisions
-    held = room.seats[SHOP].validation
+    held = room.contexts[SHOP].validation
 
     def lying(growing, won, binning, bins):
         found = divisions(growing, won, binning, bins)
@@ -102,13 +102,13 @@ def test_where_rows_that_are_held_out_go_is_the_hosts_word_and_moves_no_tree(mon
         }
     moved = (room.state(GUEST).margin != honest.state(GUEST).margin)[:, 0]
     assert moved.any()
-    assert room.seats[GUEST].validation[moved].all()
+    assert room.contexts[GUEST].validation[moved].all()
 
 
 def test_a_host_that_swaps_left_and_right_is_refused():
     def swap(division):
-        octets = np.frombuffer(division.goes_right.data, np.uint8)
-        bits = ~np.unpackbits(octets, count=ROWS).astype(bool)
+        data = np.frombuffer(division.goes_right.data, np.uint8)
+        bits = ~np.unpackbits(data, count=ROWS).astype(bool)
         division.goes_right.CopyFrom(wire.pack_bits(bits))
 
     error = lied(SHOP, "RowDivisions", swap)
@@ -184,8 +184,8 @@ def test_a_host_whose_categories_do_not_fit_its_sums_is_refused(lie):
     assert error.where["step"] == "choose_splits"
 
 
-def packed(count, octets):
-    return lambda said: said.packages.CopyFrom(pb.Ciphertexts(count=count, data=bytes(octets)))
+def packed(count, data):
+    return lambda said: said.packages.CopyFrom(pb.Ciphertexts(count=count, data=bytes(data)))
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_a_host_that_sends_more_or_fewer_packages_is_refused(lie):
 
 def test_a_sum_outside_the_declared_range_is_refused():
     def overflow(said):
-        octets = bytearray(said.packages.data)
-        octets[-20:] = b"\x7f" * 20
-        said.packages.data = bytes(octets)
+        data = bytearray(said.packages.data)
+        data[-20:] = b"\x7f" * 20
+        said.packages.data = bytes(data)
 
     says = "a number does not unpack into the declared range"
     assert lied(SHOP, "CandidateSums", overflow).what == says
@@ -308,7 +308,7 @@ def test_nothing_leaves_a_host_but_released_sums_and_divisions(monkeypatch):
     assert sorted(message.packages.data for message in sums) == sorted(released)
 
 
-def octets_made(code):
+def bytes_made(code):
     """Where a module or class turns something into bytes: what, and in which function."""
     tree = ast.parse(inspect.getsource(code))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
@@ -324,10 +324,10 @@ def octets_made(code):
 
 def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
     """Beside the guest's public key, which a host of unscored trees keeps in its checkpoints."""
-    assert not set().union(*map(octets_made, MODULES))
+    assert not set().union(*map(bytes_made, MODULES))
     for side in (PackedHostRows, PackedHost, ring.RingHostRows, ring.RingHost):
-        assert octets_made(side) <= {("blind", "released")}
-    assert {name for name, _ in octets_made(host_steps)} <= {"_arrays", "snapshot"}
+        assert bytes_made(side) <= {("blind", "released")}
+    assert {name for name, _ in bytes_made(host_steps)} <= {"_arrays", "snapshot"}
     for keeping in (host_steps._arrays, host_steps.snapshot):
         assert "Out(" not in inspect.getsource(keeping)
 
@@ -338,8 +338,8 @@ def test_the_same_sums_are_never_sent_as_the_same_bytes():
         room = conversations.hybridtree()
         now(room.walk())
         sums = [p.message for p in room.posted if isinstance(p.message, pb.CandidateSums)]
-        octets = b"".join(message.packages.data for message in sums)
-        packages.append({octets[i : i + 32] for i in range(0, len(octets), 32)})
+        data = b"".join(message.packages.data for message in sums)
+        packages.append({data[i : i + 32] for i in range(0, len(data), 32)})
     assert len(packages[0]) > 50
     assert not packages[0] & packages[1]
 
@@ -350,8 +350,8 @@ def test_candidates_stand_in_another_order_below_every_node_and_tree():
         for layer in (1, 3):  # the first below each of two trees
             room = await conversations.hybridtree().until("divide_rows", layer)
             me = room.state(SHOP)
-            offered = me.grove.offered.items()
-            found |= {(me.grove.first, node): own.order.tolist() for node, own in offered}
+            offered = me.tree_batch.offered.items()
+            found |= {(me.tree_batch.first, node): own.order.tolist() for node, own in offered}
         return found
 
     orders = now(run())

@@ -8,7 +8,7 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.hybridtree import host as host_steps
 from fedboost.runtime.config.policy import Policy
 from tests.support import conversations
-from tests.support.federated import HOSTS, now, seats_for
+from tests.support.federated import HOSTS, contexts_for, now
 from tests.support.hybrid_jobs import made
 
 SHOP = HOSTS[1]
@@ -16,10 +16,10 @@ BITS = 53  # of a gradient, as the guest's rows allow
 
 
 def new_host(params, **more):
-    seats = seats_for(
+    contexts = contexts_for(
         "hybridtree", conversations.tables(36), {**conversations.PARAMS, **params}, **more
     )
-    return host_steps.begin(seats[SHOP])
+    return host_steps.begin(contexts[SHOP])
 
 
 def key_of(value_bits, first_tree=0):

@@ -94,7 +94,7 @@ def test_a_prediction_places_rows_only_where_the_host_has_divided():
     now(room.walk())
     hidden = 0
     for host in (TELCO, SHOP):
-        arrays = room.seats[host].artefacts["model"].arrays
+        arrays = room.contexts[host].artefacts["model"].arrays
         divided = {
             (int(tree), int(node))
             for tree, node in zip(arrays["tree"], arrays["node"], strict=True)

@@ -51,34 +51,34 @@ def lying_masks(monkeypatch, change):
     masks = MaskingHost.masks
 
     def other(self, number, rows, packing, each=1):
-        if self.seat.party != TELCO:
+        if self.context.party != TELCO:
             return masks(self, number, rows, packing, each)
         return change(self, masks, number, rows, packing)
 
     monkeypatch.setattr(MaskingHost, "masks", other)
 
 
-def none_at_all(me, masks, number, rows, packing):
+def none_at_all(state, masks, number, rows, packing):
     return answer_masks((rows.stop, packing.outputs), packing.mask_bits, [])
 
 
-def one_row_less(me, masks, number, rows, packing):
-    me.shared = {host: places[1:] for host, places in me.shared.items()}
-    return masks(me, number, rows, packing)
+def one_row_less(state, masks, number, rows, packing):
+    state.shared = {host: indices[1:] for host, indices in state.shared.items()}
+    return masks(state, number, rows, packing)
 
 
-def another_row(me, masks, number, rows, packing):
-    free = {h: np.setdiff1d(np.arange(rows.stop), places) for h, places in me.shared.items()}
-    me.shared = {h: np.append(places[:-1], free[h][0]) for h, places in me.shared.items()}
-    return masks(me, number, rows, packing)
+def another_row(state, masks, number, rows, packing):
+    free = {h: np.setdiff1d(np.arange(rows.stop), indices) for h, indices in state.shared.items()}
+    state.shared = {h: np.append(indices[:-1], free[h][0]) for h, indices in state.shared.items()}
+    return masks(state, number, rows, packing)
 
 
-def another_tree(me, masks, number, rows, packing):
-    return masks(me, number + 1, rows, packing)
+def another_tree(state, masks, number, rows, packing):
+    return masks(state, number + 1, rows, packing)
 
 
-def both_add(me, masks, number, rows, packing):
-    found = masks(me, number, rows, packing)
+def both_add(state, masks, number, rows, packing):
+    found = masks(state, number, rows, packing)
     return Masks(-found.limbs, found.bits, found.streams)
 
 
@@ -103,7 +103,7 @@ def resigned(key):
     """A host's answer key replaced by another one that it signs."""
 
     def change(offered):
-        context = conversations.hybridtree_unscored().seats[TELCO].context
+        context = conversations.hybridtree_unscored().contexts[TELCO].attempt_digest
         offered.key = key
         text = b"fedboost answer key 1" + context + TELCO.encode() + key
         offered.signature = Hand(TELCO).sign(text)
@@ -112,13 +112,13 @@ def resigned(key):
 
 
 def signed_by_the_guest(offered):
-    context = conversations.hybridtree_unscored().seats[TELCO].context
+    context = conversations.hybridtree_unscored().contexts[TELCO].attempt_digest
     text = b"fedboost answer key 1" + context + TELCO.encode() + offered.key
     offered.signature = Hand(GUEST).sign(text)
 
 
 def signed_as_another(offered):
-    context = conversations.hybridtree_unscored().seats[TELCO].context
+    context = conversations.hybridtree_unscored().contexts[TELCO].attempt_digest
     text = b"fedboost answer key 1" + context + SHOP.encode() + offered.key
     offered.signature = Hand(TELCO).sign(text)
 
@@ -153,7 +153,7 @@ def test_a_signed_key_that_is_none_is_refused(key, says):
 
 
 def test_a_host_that_hands_out_a_key_it_does_not_own_gets_noise_and_a_refusal():
-    key = MaskingHost(conversations.hybridtree_unscored().seats[SHOP]).key.public
+    key = MaskingHost(conversations.hybridtree_unscored().contexts[SHOP]).key.public
     error = outcome(only_from(TELCO, changing("AnswerKey", resigned(key))))
     assert error.what == ALONE
 
@@ -171,9 +171,9 @@ def all_shared(message):
 
 
 def another_shared(message):
-    octets = bytearray(message.rows.data)
-    octets[0], octets[-1] = octets[0] ^ 0x80, octets[-1] ^ 0x02
-    message.rows.data = bytes(octets)
+    data = bytearray(message.rows.data)
+    data[0], data[-1] = data[0] ^ 0x80, data[-1] ^ 0x02
+    message.rows.data = bytes(data)
 
 
 @pytest.mark.parametrize("change", [none_shared, all_shared, another_shared])
@@ -263,9 +263,9 @@ def test_a_host_with_too_few_or_too_many_answers_is_refused(count):
 
 def test_an_answer_beyond_its_field_is_refused():
     def lie(message):
-        octets = bytearray(message.packages.data)
-        octets[-30:-1] = b"\x7f" * 29
-        message.packages.data = bytes(octets)
+        data = bytearray(message.packages.data)
+        data[-30:-1] = b"\x7f" * 29
+        message.packages.data = bytes(data)
 
     assert isinstance(outcome(only_from(TELCO, changing("LeafAnswers", lie))), PeerError)
 
@@ -308,7 +308,7 @@ def test_a_step_of_the_other_kind_of_split_is_refused(room, until, step, says):
 
 
 def test_hosts_that_were_not_told_what_they_share_do_not_answer():
-    me = MaskingHost(conversations.hybridtree_unscored().seats[TELCO])
+    me = MaskingHost(conversations.hybridtree_unscored().contexts[TELCO])
     packing = Precision(20, 2, 2, 1).layout(2048)
     with pytest.raises(ProtocolError, match="before they know which rows they share"):
         me.masks(0, slice(0, 5), packing)

@@ -26,7 +26,7 @@ def seen(done):
     found = {}
     for posted in done.room.posted:
         if posted.message.DESCRIPTOR.name == "LeafAnswers":
-            rows = len(done.room.seats[posted.envelope.sender].frame.ids)
+            rows = len(done.room.contexts[posted.envelope.sender].frame.ids)
             packages = posted.message.packages
             held = Ciphertexts.received(packages.data, packages.count, me.key.width)
             found[posted.envelope.sender] = me.key.decrypt(held, packing, [rows])[:, 0]
@@ -53,8 +53,8 @@ def values_of(job, done, host):
 
 def chi_square(numbers):
     """Of the 16 values of every nibble of int64 numbers; 15 degrees of freedom."""
-    octets = np.ascontiguousarray(numbers).view(np.uint8)
-    counts = np.bincount(np.concatenate([octets >> 4, octets & 15]), minlength=16)
+    data = np.ascontiguousarray(numbers).view(np.uint8)
+    counts = np.bincount(np.concatenate([data >> 4, data & 15]), minlength=16)
     return ((counts - counts.mean()) ** 2 / counts.mean()).sum()
 
 
@@ -103,8 +103,8 @@ def test_masks_are_others_in_every_tree_attempt_and_pair():
     now(again.walk())
     drawn.append(again.state(TELCO).answering.masks(0, slice(0, 40), packing))
     drawn.append(room.state(SHOP).answering.masks(0, slice(0, 40), packing))
-    octets = {masks.limbs.tobytes() for masks in drawn}
-    assert len(octets) == 4
+    data = {masks.limbs.tobytes() for masks in drawn}
+    assert len(data) == 4
     assert all(masks.streams == 2 for masks in drawn)
     assert "hidden" in repr(drawn[0])
     assert "Pair" not in repr(me.answering)

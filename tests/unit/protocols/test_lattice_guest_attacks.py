@@ -10,7 +10,7 @@ import pytest
 from fedboost import wire
 from fedboost.crypto.lattice.polynomials import NONCE_BYTES, TreePolynomials
 from fedboost.encrypted import keys, packed, ring
-from fedboost.encrypted.sides import Expected
+from fedboost.encrypted.ciphers import Expected
 from fedboost.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows
@@ -156,12 +156,12 @@ async def asked_for_rows(protocol="lattice"):
     return before.state(SHOP), last_to(room, SHOP, kind)
 
 
-def taken_in(me, *parts):
+def taken_in(state, *parts):
     """Refused, with this text, and without a trace."""
     with pytest.raises(PeerError) as refused:
-        host_steps.receive_gradients(me, iter(parts))
-    assert not type(me).gradients.is_set(me)
-    assert (me.grove.trees, me.grove.first) == ([], -1)
+        host_steps.receive_gradients(state, iter(parts))
+    assert not type(state).gradients.is_set(state)
+    assert (state.tree_batch.trees, state.tree_batch.first) == ([], -1)
     return refused.value.what
 
 
@@ -208,7 +208,7 @@ def test_rows_and_keys_that_cannot_be_are_refused(lie, says):
         lie(part)
         assert says in taken_in(me, part)
         host_steps.receive_gradients(me, iter([good]))
-        assert me.grove.first == 0
+        assert me.tree_batch.first == 0
 
     now(run())
 
@@ -264,9 +264,9 @@ def test_a_host_of_hybridtree_wants_the_key_with_the_places_of_its_rows():
             with pytest.raises(PeerError, match=r"public keys|not random"):
                 hybrid_steps.receive_gradients(me, iter([part]))
             assert not type(me).gradients.is_set(me)
-            assert (me.grove.trees, me.grove.first) == ([], -1)
+            assert (me.tree_batch.trees, me.tree_batch.first) == ([], -1)
         hybrid_steps.receive_gradients(me, iter([good]))
-        assert me.grove.first == 0
+        assert me.tree_batch.first == 0
 
     now(run())
 
@@ -337,20 +337,20 @@ def test_the_largest_lawful_parts_fit_their_bounds():
             first_row=2**64 - 1,
             rows=pb.Ciphertexts(
                 count=ring.BLOCKS_EACH * own.ring,
-                data=bytes(ring.BLOCKS_EACH * own.ring * 2 * own.word_octets),
+                data=bytes(ring.BLOCKS_EACH * own.ring * 2 * own.word_bytes),
             ),
-            tree_key=bytes(own.ring * 2 * own.word_octets),
+            tree_key=bytes(own.ring * 2 * own.word_bytes),
         )
         size, most = part.ByteSize(), host_steps.bytes_max(me, "receive_gradients")
         assert size <= most < size + 2048
         guest = room.state(GUEST)
         nonce = pb.Nonce(nonce=bytes(NONCE_BYTES))
         assert nonce.ByteSize() <= keys.NONCE_BYTES_MAX
-        sums = guest.encrypted.octets_max([ring.ANSWERS_EACH * 3])
-        assert sums == ring.ANSWERS_EACH * guest.encrypted.octets_max([1])
+        sums = guest.encrypted.bytes_max([ring.ANSWERS_EACH * 3])
+        assert sums == ring.ANSWERS_EACH * guest.encrypted.bytes_max([1])
         plain = await conversations.secureboost().until("receive_gradients")
         assert isinstance(plain.state(SHOP).side, packed.PackedHost)
-        wide = plain.state(SHOP).side.octets_max
+        wide = plain.state(SHOP).side.bytes_max
         assert wide == packed.PART_MAX * plain.state(SHOP).side.keys.key.width
 
     now(run())
@@ -370,9 +370,9 @@ def test_a_node_without_rows_is_answered_with_nothing_but_zeros():
         sent: list[Any] = [out.send for out in host_steps.sum_candidates(me, frontier)]
         rows = (await conversation("lattice").until("open_layer")).state(GUEST).encrypted
         [counts] = [values_of(one.candidates) for one in sent if one.HasField("candidates")]
-        octets = b"".join(one.packages.data for one in sent)
+        data = b"".join(one.packages.data for one in sent)
         nothing = [Expected(0, np.zeros(2, np.int64))]
         assert sum(counts) > 0
-        assert not rows.read(octets, counts, nothing).any()
+        assert not rows.read(data, counts, nothing).any()
 
     now(run())

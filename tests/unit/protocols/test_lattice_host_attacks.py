@@ -9,8 +9,8 @@ import pytest
 from fedboost import wire
 from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.encrypted import keys, offers, ring
+from fedboost.encrypted.ciphers import Expected, GuestRows
 from fedboost.encrypted.offers import Offers, read_offers
-from fedboost.encrypted.sides import Expected, GuestRows
 from fedboost.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.hybridtree import guest as hybrid_steps
@@ -39,17 +39,17 @@ def lied(kind, lie, skip=0, protocol="lattice"):
 
 
 @pytest.mark.parametrize("protocol", ["lattice", "hybridtree"])
-@pytest.mark.parametrize("octets", [0, 1, 31, 33, 62])
-def test_nonces_of_another_size_are_refused_by_name(octets, protocol):
-    error = lied("Nonce", lambda said: setattr(said, "nonce", bytes(octets)), protocol=protocol)
-    assert error.what == f"{SHOP} sent a nonce of {octets} octets"
+@pytest.mark.parametrize("bytes", [0, 1, 31, 33, 62])
+def test_nonces_of_another_size_are_refused_by_name(raw, protocol):
+    error = lied("Nonce", lambda said: setattr(said, "nonce", bytes(raw)), protocol=protocol)
+    assert error.what == f"{SHOP} sent a nonce of {data} bytes"
     assert error.where == {"party": SHOP, "step": "hear_nonces"}
 
 
 @pytest.mark.parametrize("protocol", ["lattice", "hybridtree"])
-@pytest.mark.parametrize("octets", [63, 4096])
-def test_long_nonces_are_refused_before_they_are_read(octets, protocol):
-    error = lied("Nonce", lambda said: setattr(said, "nonce", bytes(octets)), protocol=protocol)
+@pytest.mark.parametrize("bytes", [63, 4096])
+def test_long_nonces_are_refused_before_they_are_read(raw, protocol):
+    error = lied("Nonce", lambda said: setattr(said, "nonce", bytes(raw)), protocol=protocol)
     assert f"{keys.NONCE_BYTES_MAX} is the most" in error.what
 
 
@@ -63,7 +63,7 @@ def test_a_guest_that_has_encrypted_nothing_takes_little():
     now(run())
 
 
-# The parts of an offer, with sums that are octets
+# The parts of an offer, with sums that are bytes
 
 
 NODES = (3, 5, 2)  # rows of the open nodes
@@ -71,7 +71,7 @@ MOST = 6  # sums of one
 
 
 @dataclass
-class Octets(GuestRows):
+class NodeBytes(GuestRows):
     """Each sum is one octet, and as many more as its node has rows; read as the octet."""
 
     def parts(self):
@@ -92,7 +92,7 @@ class Octets(GuestRows):
         """One each."""
         return sum(sums)
 
-    def octets(self, sums, nodes):
+    def n_bytes(self, sums, nodes):
         """See the class."""
         return sum(count * (1 + node.rows) for count, node in zip(sums, nodes, strict=True))
 
@@ -102,26 +102,26 @@ class Octets(GuestRows):
         for count, node in zip(sums, nodes, strict=True):
             size = count * (1 + node.rows)
             if len(answers) < size:
-                raise PeerError("too few octets")
+                raise PeerError("too few bytes")
             found += list(answers[: size : 1 + node.rows])
             answers = answers[size:]
         assert not answers
         return np.array([found, found], np.int64).T
 
-    def octets_max(self, sums):
+    def bytes_max(self, sums):
         """All."""
         return 9 * sum(sums)
 
 
 def expecting(host=SHOP):
     nodes = [Expected(own, np.zeros(2, np.int64)) for own in NODES]
-    return Offers(Octets(), nodes, MOST, host)
+    return Offers(NodeBytes(), nodes, MOST, host)
 
 
-def said(counts, octets, count=None):
+def said(counts, raw, count=None):
     """A part; `counts` of its nodes, None for further sums of those before."""
     message = pb.CandidateSums() if counts is None else pb.CandidateSums(candidates=ints(*counts))
-    packages = pb.Ciphertexts(count=len(octets) if count is None else count, data=octets)
+    packages = pb.Ciphertexts(count=len(raw) if count is None else count, data=raw)
     message.packages.CopyFrom(packages)
     return message
 
@@ -165,11 +165,11 @@ SPOILT = {
     "too many sums": [said([2], FIRST + FIRST[:4], 3)],
     "too many further sums": [said([2], FIRST[:4], 1), said(None, FIRST, 2)],
     "endless sums": [said([2], FIRST, 2**64 - 1)],
-    "too few octets": [said([2], FIRST[:-1], 2)],
-    "too many octets": [said([2], FIRST + b"a", 2)],
-    "too many octets in a part": [said([2], FIRST + b"a", 1)],
-    "too many octets in all": [said([2], FIRST, 1), said(None, b"a", 1)],
-    "octets of no sums": [said([0], b"a", 0)],
+    "too few bytes": [said([2], FIRST[:-1], 2)],
+    "too many bytes": [said([2], FIRST + b"a", 2)],
+    "too many bytes in a part": [said([2], FIRST + b"a", 1)],
+    "too many bytes in all": [said([2], FIRST, 1), said(None, b"a", 1)],
+    "bytes of no sums": [said([0], b"a", 0)],
     "too many candidates": [said([MOST + 1], bytes(28), 7)],
     "fewer than none": [said([-1], b"")],
 }
@@ -217,9 +217,9 @@ def test_streams_of_several_hosts_need_not_be_equally_long():
 # Answers
 
 
-def shape_of(me, rows):
+def shape_of(state, rows):
     """Of an answer about a node with so many rows, in the guest's tree."""
-    secret = me.encrypted.secret
+    secret = state.encrypted.secret
     return AnswerShape(secret.tree.parameters, 2, secret.budget.width(rows))
 
 
@@ -260,11 +260,11 @@ def test_answers_of_another_size_are_refused(change, protocol):
 
 def flipped(bit):
     """Flips a bit of the first answer, counted from its end."""
-    octets = shape().octets
+    raw = shape().raw
 
     def change(own):
         changed = bytearray(own)
-        changed[octets - 1 - bit // 8] ^= 1 << bit % 8
+        changed[raw - 1 - bit // 8] ^= 1 << bit % 8
         return bytes(changed)
 
     return data(change)
@@ -287,11 +287,11 @@ def test_sums_beyond_those_of_the_nodes_rows_are_refused():
 
 def test_noise_is_no_answer():
     draw = np.random.default_rng(5)
-    octets = shape().octets
+    raw = shape().raw
     spare = -2 * shape().width % 8
 
     def noise(own):
-        answers = draw.integers(0, 256, (len(own) // octets, octets), dtype=np.uint8)
+        answers = draw.integers(0, 256, (len(own) // raw, raw), dtype=np.uint8)
         answers[:, -1] &= 0xFF >> spare
         return answers.tobytes()
 
@@ -340,7 +340,7 @@ def test_a_part_is_no_larger_than_so_many_answers():
         room = await conversations.lattice().until("choose_splits")
         me = room.state(GUEST)
         most = guest_steps.bytes_max(me, "choose_splits")
-        answers = ring.ANSWERS_EACH * shape_of(me, ROWS).octets
+        answers = ring.ANSWERS_EACH * shape_of(me, ROWS).raw
         assert most == answers + wire.PIECE_BYTES < wire.MESSAGE_BYTES_MAX
 
     now(run())

@@ -11,7 +11,7 @@ from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.runtime.config.policy import Ask, Policy
 from fedboost.settings import parse
 from tests.support import conversations, hybrid_jobs, secureboost_jobs
-from tests.support.federated import now, seats_for
+from tests.support.federated import contexts_for, now
 from tests.support.lattice_jobs import LATTICE, under
 from tests.unit.protocols.test_lattice_guest_attacks import BITS, ENCRYPTED, SHOP, asked_for_a_key
 
@@ -56,14 +56,14 @@ def test_a_policy_of_eight_bits_wants_a_job_of_eight_bits(scheme):
 def test_more_bits_than_the_policy_allows_are_refused_by_the_host_whatever_the_job_says():
     async def run():
         _, said = await asked_for_a_key()
-        seats = seats_for(
+        contexts = contexts_for(
             "secureboost",
             conversations.tables(),
             {**conversations.PARAMS, **ENCRYPTED},
             held=0.25,
             limits=Policy(gradient_bits_max=8),
         )
-        me = host_steps.begin(seats[SHOP])
+        me = host_steps.begin(contexts[SHOP])
         for bits in (9, BITS, 2**32 - 1):
             said.value_bits = bits
             with pytest.raises(PolicyError, match="allows 8 bits per gradient"):

@@ -26,7 +26,7 @@ from fedboost.encrypted.schemes import JobScheme
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import Artefact
 from fedboost.model import export, kinds, shards
-from fedboost.model.kinds.kind import Exported, Floats, Frames, ModelKind, Places, Shards
+from fedboost.model.kinds.kind import Exported, Floats, Frames, Indices, ModelKind, Shards
 from fedboost.protocols.predict.params import PredictParams, fits
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.settings import parse
@@ -217,7 +217,7 @@ class Constant(ModelKind):
         raise ConfigError("the model has no trees")
 
     def margins(
-        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Places]
+        self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
         return np.full((frames[guest].n_rows, 1), shards[guest].facts["base_margin"][0])
 

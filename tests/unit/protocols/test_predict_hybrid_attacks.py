@@ -19,7 +19,7 @@ from fedboost.protocols.predict.params import PredictParams
 from fedboost.protocols.predict.params import fits as layers_fit
 from fedboost.protocols.predict_hybrid import guest as guest_steps
 from fedboost.protocols.predict_hybrid import host as host_steps
-from fedboost.protocols.predict_hybrid import places
+from fedboost.protocols.predict_hybrid import indices
 from fedboost.protocols.predict_hybrid.params import PredictHybridParams, fits
 from fedboost.settings import parse
 from tests.support import conversations
@@ -119,13 +119,13 @@ def test_a_guest_that_scores_a_row_twice_is_refused(name):
 
 def test_rows_below_a_node_that_the_training_never_came_to_have_no_value():
     room = room_of("hybridtree_unscored")
-    seat = room.seats[TELCO]
-    shard = seat.artefacts["model"]
+    context = room.contexts[TELCO]
+    shard = context.artefacts["model"]
     lost = np.isin(shard.arrays["leaf_node"], below(hybrid.first_number(2), 2))
     assert lost.any()
     names = ("leaf_tree", "leaf_node", "leaf_value")
     kept = shard.arrays | {name: shard.arrays[name][~lost] for name in names}
-    me = host_steps.begin(replace(seat, artefacts={"model": Artefact(shard.facts, kept)}))
+    me = host_steps.begin(replace(context, artefacts={"model": Artefact(shard.facts, kept)}))
     with pytest.raises(PeerError, match="rows below nodes that the tree does not have"):
         host_steps.answer_rows(me, BottomPlaces(rows=BATCH, slots=slots()))
 
@@ -298,13 +298,13 @@ def test_slots_and_leaves_come_back_as_they_went(guest_depth, host_depth):
     at = least + draw.integers(0, 1 << guest_depth, (200, 3))
     at[0] = least + np.array([0, (1 << guest_depth) - 1, 0])
     at[draw.random(at.shape) < 0.2] = NO_NODE
-    packed = places.write_slots(at, own)
+    packed = indices.write_slots(at, own)
     assert packed.dtype == ("u1" if guest_depth <= 7 else "i4")
-    assert np.array_equal(places.read_slots(packed, at.shape, own), at)
+    assert np.array_equal(indices.read_slots(packed, at.shape, own), at)
     leaves = at.copy()
     for _ in range(host_depth):
         deeper = (at != NO_NODE) & (draw.random(at.shape) < 0.9)
         leaves = np.where(deeper, 2 * leaves + draw.integers(1, 3, at.shape), leaves)
-    packed = places.write_leaves(leaves, at, own)
+    packed = indices.write_leaves(leaves, at, own)
     assert packed.dtype == ("u1" if host_depth <= 7 else "i4")
-    assert np.array_equal(places.read_leaves(packed, at, host_depth, "telco"), leaves)
+    assert np.array_equal(indices.read_leaves(packed, at, host_depth, "telco"), leaves)

@@ -9,7 +9,7 @@ import pytest
 from fedboost import wire
 from fedboost.crypto import residues
 from fedboost.crypto.api import BlindedPackages, Ciphertexts
-from fedboost.encrypted import answers, cells, grove, growth, host_tree, packed, ring
+from fedboost.encrypted import answers, cells, growth, host_tree, packed, ring, tree_batch
 from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.errors import ConfigError, DataError, FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -67,9 +67,9 @@ def test_a_guest_that_opens_other_nodes_is_refused(skip, nodes):
 
 
 def flip_first_row(message):
-    octets = bytearray(message.goes_right.data)
-    octets[0] ^= 0x80
-    message.goes_right.data = bytes(octets)
+    data = bytearray(message.goes_right.data)
+    data[0] ^= 0x80
+    message.goes_right.data = bytes(data)
 
 
 def only_to(receiver, alter):
@@ -201,10 +201,10 @@ def test_a_refused_frontier_changes_nothing():
         last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
         me, good = room.state(HOST), last.message
         before = (
-            me.grove.trees[0].growth.everyone.leaves(),
-            list(me.grove.opened),
-            dict(me.grove.offered),
-            me.grove.first,
+            me.tree_batch.trees[0].growth.everyone.leaves(),
+            list(me.tree_batch.opened),
+            dict(me.tree_batch.offered),
+            me.tree_batch.first,
         )
         for nodes in ((0,), (1, 3)):
             bad = Frontier()
@@ -213,15 +213,15 @@ def test_a_refused_frontier_changes_nothing():
             with pytest.raises(PeerError):
                 next(host_steps.sum_candidates(me, bad))
             assert before == (
-                me.grove.trees[0].growth.everyone.leaves(),
-                me.grove.opened,
-                me.grove.offered,
-                me.grove.first,
+                me.tree_batch.trees[0].growth.everyone.leaves(),
+                me.tree_batch.opened,
+                me.tree_batch.offered,
+                me.tree_batch.first,
             )
         [sums] = [out.send for out in host_steps.sum_candidates(me, good)]
         assert isinstance(sums, pb.CandidateSums)
         assert values_of(sums.candidates) == [
-            len(me.grove.offered[n].order) for n in me.grove.opened
+            len(me.tree_batch.offered[n].order) for n in me.tree_batch.opened
         ]
 
     now(run())
@@ -251,12 +251,12 @@ def test_a_refused_choice_changes_nothing():
 
 @pytest.mark.parametrize("row", range(24))
 def test_a_host_that_divides_otherwise_than_it_offered_is_refused(row):
-    held = conversations.secureboost().seats[HOST].validation
+    held = conversations.secureboost().contexts[HOST].validation
 
     def flip(division):
-        octets = bytearray(division.goes_right.data)
-        octets[row // 8] ^= 0x80 >> (row % 8)
-        division.goes_right.data = bytes(octets)
+        data = bytearray(division.goes_right.data)
+        data[row // 8] ^= 0x80 >> (row % 8)
+        division.goes_right.data = bytes(data)
 
     change = changing("RowDivisions", flip)
 
@@ -294,9 +294,9 @@ def test_a_host_whose_counts_do_not_fit_its_sums_is_refused(change):
 
 def test_a_sum_outside_the_declared_range_is_refused():
     def overflow(sums):
-        octets = bytearray(sums.packages.data)
-        octets[-20:] = b"\x7f" * 20
-        sums.packages.data = bytes(octets)
+        data = bytearray(sums.packages.data)
+        data[-20:] = b"\x7f" * 20
+        sums.packages.data = bytes(data)
 
     assert outcome(changing("CandidateSums", overflow)).what == (
         "a number does not unpack into the declared range"
@@ -313,12 +313,12 @@ def test_candidates_stand_in_another_order_in_every_node_and_tree():
         room = await halted("divide_rows")
         orders = []
         for tree, node in ((0, 0), (0, 1), (0, 2), (1, 0)):
-            secrets = room.seats[HOST].secrets
+            secrets = room.contexts[HOST].secrets
             orders.append(tuple(secrets.permutation(13, "candidates", tree, node)))
         me = room.state(HOST)
-        assert tuple(me.grove.offered[0].order) == orders[0]
+        assert tuple(me.tree_batch.offered[0].order) == orders[0]
         assert len(set(orders)) == 4
-        return tuple(me.grove.offered[0].order)
+        return tuple(me.tree_batch.offered[0].order)
 
     first = now(run())
     assert sorted(first) == list(range(13))
@@ -339,7 +339,9 @@ def test_orders_really_differ_along_a_whole_job():
                     await again.call(step.name, *again.table.of(step.roles))
                 if step.name == "sum_candidates":
                     me = again.state(HOST)
-                    seen.update({(me.grove.first, n): o for n, o in me.grove.offered.items()})
+                    seen.update(
+                        {(me.tree_batch.first, n): o for n, o in me.tree_batch.offered.items()}
+                    )
                 if step.name == "close_round":
                     break
         return seen
@@ -376,7 +378,7 @@ def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
     released_by = (packed.PackedHostRows, packed.PackedHost, ring.RingHostRows, ring.RingHost)
     calls = [
         node.func.value.id if isinstance(node.func.value, ast.Name) else ast.dump(node.func.value)
-        for module in (host_steps, answers, cells, growth, grove, host_tree, *released_by)
+        for module in (host_steps, answers, cells, growth, tree_batch, host_tree, *released_by)
         for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -405,7 +407,7 @@ def test_the_same_sums_are_never_sent_as_the_same_bytes():
 def one_class_held_out():
     """The tiny tables, with label 1 in every row that is held out."""
     frames = conversations.tables()
-    held = conversations.secureboost().seats[GUEST].validation
+    held = conversations.secureboost().contexts[GUEST].validation
     label = np.where(held, 1.0, frames[GUEST].label)
     frames[GUEST] = frame_of(frames[GUEST].ids, frames[GUEST].values, label)
     return frames

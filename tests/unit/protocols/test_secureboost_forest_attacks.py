@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedboost import wire
-from fedboost.encrypted.grove import STRIDE
+from fedboost.encrypted.tree_batch import STRIDE
 from fedboost.errors import FedboostError, PeerError
 from fedboost.flow import MODEL, Artefact
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -108,7 +108,7 @@ def test_refused_gradients_of_a_forest_change_nothing():
     async def run():
         room = await halted("open_layer")
         key, good, *_ = (p.message for p in room.posted if p.envelope.receiver == TELCO)
-        me = host_steps.begin(room.seats[TELCO])
+        me = host_steps.begin(room.contexts[TELCO])
         host_steps.accept_key(me, key)
         for lie in LIES.values():
             bad = pb.EncryptedGradients()
@@ -116,10 +116,10 @@ def test_refused_gradients_of_a_forest_change_nothing():
             lie(bad)
             with pytest.raises(PeerError):
                 host_steps.receive_gradients(me, iter([bad]))
-            assert (me.grove.first, me.grove.trees) == (-1, [])
+            assert (me.tree_batch.first, me.tree_batch.trees) == (-1, [])
             assert not type(me).gradients.is_set(me)
         host_steps.receive_gradients(me, iter([good]))
-        assert (me.grove.first, len(me.grove.trees)) == (0, TREES)
+        assert (me.tree_batch.first, len(me.tree_batch.trees)) == (0, TREES)
 
     now(run())
 
@@ -163,9 +163,9 @@ def test_a_round_that_begins_amid_a_forest_is_refused(tree):
 
 @pytest.mark.parametrize("first_tree", [1, 2, 5, 2**32 - 1])
 def test_a_model_continued_amid_a_forest_is_refused(first_tree):
-    seat = conversations.warm_start().seats[TELCO]
-    facts = {**seat.artefacts[MODEL].facts, "trees": 4, "trees_per_round": 1, "forest": [3, 1]}
-    me = host_steps.begin(replace(seat, artefacts={MODEL: Artefact(facts, {})}))
+    context = conversations.warm_start().contexts[TELCO]
+    facts = {**context.artefacts[MODEL].facts, "trees": 4, "trees_per_round": 1, "forest": [3, 1]}
+    me = host_steps.begin(replace(context, artefacts={MODEL: Artefact(facts, {})}))
     key = next(
         p.message
         for p in now(conversations.secureboost().until("accept_key")).posted
@@ -178,10 +178,10 @@ def test_a_model_continued_amid_a_forest_is_refused(first_tree):
         host_steps.accept_key(me, lie)
     assert not type(me).side.is_set(me)
     assert not type(me).first_tree.is_set(me)
-    assert me.grove.first == -1
+    assert me.tree_batch.first == -1
     lie.first_tree = 3
     host_steps.accept_key(me, lie)
-    assert (me.first_tree, me.grove.first) == (3, 2)
+    assert (me.first_tree, me.tree_batch.first) == (3, 2)
 
 
 # Nodes of other trees, and of none
@@ -267,9 +267,15 @@ def test_a_refused_frontier_changes_no_tree():
         me, good = room.state(TELCO), last_to(room, TELCO)
 
         def state():
-            trees = me.grove.trees
+            trees = me.tree_batch.trees
             leaves = [tree.growth.everyone.leaves() for tree in trees]
-            return leaves, me.grove.opened, dict(me.grove.offered), dict(me.divided), me.grove.first
+            return (
+                leaves,
+                me.tree_batch.opened,
+                dict(me.tree_batch.offered),
+                dict(me.divided),
+                me.tree_batch.first,
+            )
 
         before = state()
         lies = [frontier(opened=opened) for opened in SECOND_LAYER.values()]
@@ -283,7 +289,7 @@ def test_a_refused_frontier_changes_no_tree():
             assert state() == before
         [sums] = [out.send for out in host_steps.sum_candidates(me, good)]
         assert isinstance(sums, pb.CandidateSums)
-        assert me.grove.opened == OPENED
+        assert me.tree_batch.opened == OPENED
 
     now(run())
 
@@ -301,7 +307,7 @@ def test_a_candidate_of_another_trees_node_is_refused_and_changes_nothing():
     async def run():
         room = await halted("divide_rows")
         me, good = room.state(TELCO), last_to(room, TELCO)
-        counts = [me.grove.offered[root].shape.n_sums for root in ROOTS]
+        counts = [me.tree_batch.offered[root].shape.n_sums for root in ROOTS]
         assert counts[2] < counts[0]
         lies = [choose([2 * STRIDE], [1], [counts[2]])]  # which the first tree's root has
         lies += [choose([node], [1], [0]) for node in NOWHERE]
@@ -360,7 +366,7 @@ def test_a_refused_division_moves_no_row_of_any_tree():
         }
 
         def state():
-            trees = me.growing.grove.trees
+            trees = me.growing.tree_batch.trees
             leaves = [tree.growth.everyone.leaves() for tree in trees]
             return leaves, [tree.layers for tree in trees], [len(tree.totals) for tree in trees]
 
@@ -373,7 +379,7 @@ def test_a_refused_division_moves_no_row_of_any_tree():
                 guest_steps.grow_nodes(me, {**got, TELCO: bad})
             assert state() == before
         guest_steps.grow_nodes(me, got)
-        assert [len(tree.totals) for tree in me.growing.grove.trees] == [1, 3, 3]
+        assert [len(tree.totals) for tree in me.growing.tree_batch.trees] == [1, 3, 3]
 
     now(run())
 
@@ -381,13 +387,13 @@ def test_a_refused_division_moves_no_row_of_any_tree():
 @pytest.mark.parametrize("row", range(24))
 def test_a_host_that_divides_one_tree_otherwise_than_it_offered_is_refused(row):
     room = now(halted("grow_nodes"))
-    last = room.state(GUEST).growing.grove.trees[2].growth.training
+    last = room.state(GUEST).growing.tree_batch.trees[2].growth.training
     learnt_from = row in last.rows(0)
 
     def flip(division):
-        octets = bytearray(division.goes_right.data)
-        octets[3 + row // 8] ^= 0x80 >> (row % 8)  # behind the 24 rows of the tree before
-        division.goes_right.data = bytes(octets)
+        data = bytearray(division.goes_right.data)
+        data[3 + row // 8] ^= 0x80 >> (row % 8)  # behind the 24 rows of the tree before
+        division.goes_right.data = bytes(data)
 
     error = outcome(from_telco(changing("RowDivisions", flip)))
     if learnt_from:

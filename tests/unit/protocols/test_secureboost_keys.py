@@ -13,7 +13,7 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.secureboost import host as host_steps
 from fedboost.runtime.config.policy import Policy
 from tests.support import conversations
-from tests.support.federated import GUEST, HOSTS, now, room_for, seats_for
+from tests.support.federated import GUEST, HOSTS, contexts_for, now, room_for
 
 HOST = HOSTS[1]  # owns the first split of the tiny job
 ROWS = 18  # training rows of the tiny job
@@ -28,16 +28,16 @@ def secret():
 
 
 def new_host(params, **more):
-    seats = seats_for("secureboost", conversations.tables(), params, held=0.25, **more)
-    return host_steps.begin(seats[HOST])
+    contexts = contexts_for("secureboost", conversations.tables(), params, held=0.25, **more)
+    return host_steps.begin(contexts[HOST])
 
 
 PAILLIER = {"max_bin": 4, "n_estimators": 1}
 BITS = 53  # of a gradient, as 18 rows allow
 
 
-def key_of(octets, *, scheme="paillier", value_bits=BITS):
-    return pb.EncryptionKey(scheme=scheme, key=octets, value_bits=value_bits)
+def key_of(raw, *, scheme="paillier", value_bits=BITS):
+    return pb.EncryptionKey(scheme=scheme, key=raw, value_bits=value_bits)
 
 
 def test_a_sound_key_is_accepted(secret):
@@ -81,10 +81,10 @@ def unsound(secret):
 
 
 def test_unsound_keys_are_refused_and_leave_no_trace(secret):
-    for label, (octets, says) in unsound(secret).items():
+    for label, (raw, says) in unsound(secret).items():
         me = new_host(PAILLIER)
         with pytest.raises(PeerError) as refused:
-            host_steps.accept_key(me, key_of(octets))
+            host_steps.accept_key(me, key_of(raw))
         assert says in refused.value.what, (label, refused.value.what)
         assert not type(me).side.is_set(me), label
 
@@ -139,21 +139,21 @@ def test_ciphertexts_that_are_none_are_refused_by_both_sides(secret):
         "a multiple": 7 * secret.q * n,
     }
     for label, number in bad.items():
-        octets = (number % (1 << (8 * width))).to_bytes(width, "big")
+        raw = (number % (1 << (8 * width))).to_bytes(width, "big")
         for place in (0, ROWS - 1):
-            data = good[: place * width] + octets + good[(place + 1) * width :]
+            data = good[: place * width] + raw + good[(place + 1) * width :]
             part = pb.EncryptedGradients(rows=pb.Ciphertexts(count=ROWS, data=data))
             with pytest.raises(PeerError):
                 host_steps.receive_gradients(me, iter([part]))
             assert not type(me).gradients.is_set(me), label
-            assert me.grove.first == -1, label
-        package = Ciphertexts.received(octets, 1, width)
+            assert me.tree_batch.first == -1, label
+        package = Ciphertexts.received(raw, 1, width)
         with pytest.raises(PeerError) as uniform:
             private.decrypt(package, keys.layout, [1])
         assert str(number) not in uniform.value.what
     part = pb.EncryptedGradients(rows=pb.Ciphertexts(count=ROWS, data=good))
     host_steps.receive_gradients(me, iter([part]))
-    assert me.grove.first == 0
+    assert me.tree_batch.first == 0
 
 
 def test_the_two_primes_are_not_printed(secret):
@@ -164,5 +164,5 @@ def test_the_two_primes_are_not_printed(secret):
 def test_room_states_print_no_table(secret):
     room = room_for("secureboost", conversations.tables(), conversations.PARAMS)
     now(room.open())
-    text = repr(room.seats[GUEST].frame)
+    text = repr(room.contexts[GUEST].frame)
     assert text == "Frame(24 rows, 1 columns, label)"

@@ -231,12 +231,14 @@ def orders_of(made):
         for layer in range(1, 5):
             room = await made().until("divide_rows", layer)
             me = room.state(TELCO)
-            for node, offer in me.grove.offered.items():
+            for node, offer in me.tree_batch.offered.items():
                 sent = offer.order.tolist()  # eight categories of each of six columns
-                columns[me.grove.first, node] = tuple(dict.fromkeys(place // 8 for place in sent))
+                columns[me.tree_batch.first, node] = tuple(
+                    dict.fromkeys(place // 8 for place in sent)
+                )
                 for column in range(6):
                     own = tuple(place % 8 for place in sent if place // 8 == column)
-                    bins[me.grove.first, node, column] = own
+                    bins[me.tree_batch.first, node, column] = own
         return columns, bins
 
     return now(run())

@@ -142,26 +142,26 @@ def test_earlier_trees_of_a_job_that_continues_no_model_are_refused(first_tree):
 
 @pytest.mark.parametrize("first_tree", [1, 2, 4, 5])
 def test_a_first_tree_amid_the_classes_of_a_round_is_refused(first_tree):
-    seat = conversations.warm_start().seats[HOSTS[0]]
+    context = conversations.warm_start().contexts[HOSTS[0]]
     model = Artefact(
-        {**seat.artefacts[MODEL].facts, "trees": 6, "trees_per_round": 3, "forest": [1, 1]}, {}
+        {**context.artefacts[MODEL].facts, "trees": 6, "trees_per_round": 3, "forest": [1, 1]}, {}
     )
-    seat = replace(seat, params=said(**CLASSES), artefacts={MODEL: model})
+    context = replace(context, params=said(**CLASSES), artefacts={MODEL: model})
     with pytest.raises(PeerError, match="whole rounds of the model"):
-        earlier.check_first_tree(seat, first_tree)
-    earlier.check_first_tree(seat, 3)
-    earlier.check_first_tree(seat, 6)
+        earlier.check_first_tree(context, first_tree)
+    earlier.check_first_tree(context, 3)
+    earlier.check_first_tree(context, 6)
 
 
 def test_a_first_tree_amid_a_forest_is_refused():
-    seat = conversations.warm_start().seats[HOSTS[0]]
-    model = Artefact({**seat.artefacts[MODEL].facts, "trees": 7, "forest": [4, 2, 1]}, {})
-    seat = replace(seat, artefacts={MODEL: model})
+    context = conversations.warm_start().contexts[HOSTS[0]]
+    model = Artefact({**context.artefacts[MODEL].facts, "trees": 7, "forest": [4, 2, 1]}, {})
+    context = replace(context, artefacts={MODEL: model})
     for first_tree in (4, 6, 7):
-        earlier.check_first_tree(seat, first_tree)
+        earlier.check_first_tree(context, first_tree)
     for first_tree in (1, 3, 5, 8):
         with pytest.raises(PeerError, match="whole rounds of the model"):
-            earlier.check_first_tree(seat, first_tree)
+            earlier.check_first_tree(context, first_tree)
 
 
 @pytest.mark.parametrize("tree", [0, 1, 3])
@@ -196,12 +196,14 @@ def test_a_guest_that_begins_elsewhere_after_a_break_is_refused():
 @pytest.mark.parametrize("party", [GUEST, HOSTS[1]])
 def test_a_table_without_a_column_of_the_model_is_refused(party):
     room = conversations.warm_start()
-    seat = room.seats[party]
-    assert seat.frame is not None
-    renamed = replace(seat.frame, columns=tuple(f"new{i}" for i in range(len(seat.frame.columns))))
-    seats = {**room.seats, party: replace(seat, frame=renamed)}
+    context = room.contexts[party]
+    assert context.frame is not None
+    renamed = replace(
+        context.frame, columns=tuple(f"new{i}" for i in range(len(context.frame.columns)))
+    )
+    contexts = {**room.contexts, party: replace(context, frame=renamed)}
     with pytest.raises(DataError, match="columns of the model") as refused:
-        now(Room(room.protocol, seats).walk())
+        now(Room(room.protocol, contexts).walk())
     assert refused.value.where["column"] == "c0"
 
 
@@ -219,8 +221,8 @@ def test_a_table_without_a_column_of_the_model_is_refused(party):
     ],
 )
 def test_a_host_counts_trees_that_it_need_not_have_heard_of(mode, host, last, trees):
-    seat = conversations.secureboost().seats[host]
+    context = conversations.secureboost().contexts[host]
     params = parse(SecureBoostParams, {"mode": mode, "n_estimators": 9})
-    shard = earlier.host_shard(replace(seat, params=params), Binning(8, ()), 0, last, [])
+    shard = earlier.host_shard(replace(context, params=params), Binning(8, ()), 0, last, [])
     assert shard.facts["trees"] == trees
     assert np.array_equal(shard.arrays["tree"], [])

@@ -24,9 +24,9 @@ from fedboost.messages.job_pb2 import (
     RoundDone,
     StageDone,
     StateChanged,
+    StatusReport,
     StepCost,
     StepDone,
-    Told,
 )
 from fedboost.messages.job_pb2 import Metric as ToldMetric
 from fedboost.report import story
@@ -123,7 +123,7 @@ def align(scribe: Scribe) -> None:
     sent = [(host, "bank", 40) for host in hosts]
     scribe.step("align", "keep_rows", dict.fromkeys(hosts, 0.15), sent)
     scribe.step("align", "compare_rows", {"bank": 0.01})
-    told = Told(counts=[Count(name="aligned", count=rows)])
+    told = StatusReport(counts=[Count(name="aligned", count=rows)])
     scribe.write(stage=StageDone(stage="align", seconds=scribe.now - begun, told=told))
 
 
@@ -185,10 +185,10 @@ def curves(sample: Sample) -> list[Curve]:
     return drawn
 
 
-def told_at_the_end(sample: Sample) -> Told:
+def told_at_the_end(sample: Sample) -> StatusReport:
     kept = sample.kept or sample.trees
     best = measured(sample, kept) if "metrics" in sample.told else []
-    told = Told(best=best, curves=curves(sample))
+    told = StatusReport(best=best, curves=curves(sample))
     counts = {"aligned": 1.0, "train": 0.7, "validation": 0.3}
     for name, part in counts.items():
         told.counts.add(name=name, count=int(part * sample.rows))
@@ -203,7 +203,7 @@ def told_at_the_end(sample: Sample) -> Told:
     return told
 
 
-def result(sample: Sample, scribe: Scribe, told: Told) -> dict[str, Any]:
+def result(sample: Sample, scribe: Scribe, told: StatusReport) -> dict[str, Any]:
     best: dict[str, dict[str, float]] = {}
     for metric in told.best:
         best.setdefault(metric.split, {})[metric.name] = metric.value

@@ -5,9 +5,9 @@ import itertools
 
 from fedboost.errors import PeerError, UnreachableError
 from fedboost.messages.job_pb2 import HelloReply
-from fedboost.runtime.coordinator.auto_resume import VAIN_MAX, Returns
+from fedboost.runtime.coordinator.auto_resume import VAIN_MAX, AutoResume
 from fedboost.runtime.coordinator.liveness import first_gone
-from fedboost.runtime.coordinator.notifications import TELL_S, Errands
+from fedboost.runtime.coordinator.notifications import TELL_S, Notifications
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport.addresses import Timers
 from tests.support.hurry import hurried
@@ -59,7 +59,7 @@ def waited(first_gone_s, *parties, gained=True, attempts=1):
     async def run():
         goes = Goes()
         named = {f"party-{place}": one for place, one in enumerate(parties)}
-        returns = Returns(named.__getitem__, TIMERS, goes)
+        returns = AutoResume(named.__getitem__, TIMERS, goes)
         for _ in range(attempts):
             goes.happened.clear()
             returns.expect("job-1", named, gained=gained)
@@ -110,7 +110,7 @@ def test_attempts_that_keep_nothing_follow_each_other_ever_more_slowly():
 
 def test_after_many_attempts_in_vain_a_person_has_to_look():
     async def run():
-        returns = Returns({BANK: Absent()}.__getitem__, TIMERS, Goes())
+        returns = AutoResume({BANK: Absent()}.__getitem__, TIMERS, Goes())
         taken = [returns.expect("job-1", [BANK], gained=False) for _ in range(VAIN_MAX + 1)]
         assert taken == [True] * VAIN_MAX + [False]
         await asyncio.sleep(100.0)
@@ -123,7 +123,7 @@ def test_after_many_attempts_in_vain_a_person_has_to_look():
 def test_a_job_that_somebody_has_decided_about_is_left_alone():
     async def run():
         goes = Goes()
-        returns = Returns({BANK: gone_for(5.0)}.__getitem__, TIMERS, goes)
+        returns = AutoResume({BANK: gone_for(5.0)}.__getitem__, TIMERS, goes)
         returns.expect("job-1", [BANK], gained=True)
         returns.expect("job-2", [BANK], gained=True)
         returns.drop("job-1")
@@ -184,7 +184,7 @@ def test_whoever_is_at_work_or_not_needed_is_not_looked_at():
 # Ends that somebody missed
 
 
-class Told:
+class StatusReport:
     """Parties that hear of an end, some of them late."""
 
     def __init__(self, back_at):
@@ -204,8 +204,8 @@ class Told:
 
 def test_whoever_missed_an_end_hears_it_when_it_is_back():
     async def run():
-        walk = Told({BANK: 0.0, "telco": 1500.0, "shop": 1000.0 + TELL_S + 100})
-        errands = Errands(TIMERS)
+        walk = StatusReport({BANK: 0.0, "telco": 1500.0, "shop": 1000.0 + TELL_S + 100})
+        errands = Notifications(TIMERS)
         await errands.tell(walk, "cancelled", PeerError("x"))
         assert walk.heard == {BANK: "cancelled"}
         await asyncio.sleep(500.0 + TIMERS.retry_max_s)
@@ -219,8 +219,8 @@ def test_whoever_missed_an_end_hears_it_when_it_is_back():
 
 def test_a_pause_is_told_once():
     async def run():
-        walk = Told({"telco": 1500.0})
-        errands = Errands(TIMERS)
+        walk = StatusReport({"telco": 1500.0})
+        errands = Notifications(TIMERS)
         await errands.tell(walk, "paused", PeerError("x"))
         assert not errands._under_way
 
@@ -229,9 +229,9 @@ def test_a_pause_is_told_once():
 
 def test_a_host_that_a_finished_job_has_lost_forgets_it_when_it_is_back():
     async def run():
-        told = Told({"telco": now(), "shop": now() + 40.0})
+        told = StatusReport({"telco": now(), "shop": now() + 40.0})
         told.lost = ["shop"]
-        errands = Errands(TIMERS)
+        errands = Notifications(TIMERS)
         await errands.tell(told, "finished", None)
         await asyncio.sleep(90.0)
         assert told.heard == {"shop": "cancelled"}

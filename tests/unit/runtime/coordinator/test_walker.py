@@ -6,7 +6,7 @@ import pytest
 
 from fedboost import flow
 from fedboost.errors import PeerError, UnreachableError
-from fedboost.flow import Keeps, Step
+from fedboost.flow import CheckpointPolicy, Step
 from fedboost.messages.job_pb2 import Event, PartyLost, StageDone
 from fedboost.messages.party_pb2 import StepReply, TurnReply
 from tests.support.federated import now
@@ -190,7 +190,7 @@ def test_before_the_others_settle_something_without_a_host_they_keep_where_they_
     async def walk():
         for _ in run.rounds("tree", 1):
             await run(COUNT, spares=True)
-            for _ in run.rounds("layer", 3, keeps=Keeps.NOW_AND_THEN):
+            for _ in run.rounds("layer", 3, keeps=CheckpointPolicy.NOW_AND_THEN):
                 await run(LISTEN, spares=True)
                 job.controls["shop"].fails = gone("shop")
                 await run(COUNT, spares=True)

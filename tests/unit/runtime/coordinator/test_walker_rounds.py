@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fedboost.errors import JobError
-from fedboost.flow import LOOP, Keeps
+from fedboost.flow import LOOP, CheckpointPolicy
 from fedboost.messages.job_pb2 import Event, PartyLost
 from fedboost.runtime.coordinator import stage
 from fedboost.runtime.transport.addresses import Timers
@@ -48,13 +48,13 @@ def walked(run, rounds, clock, keeps, took=0.0):
 
 def test_every_round_is_kept_by_every_party(clock):
     job, run, _ = walk_of()
-    assert walked(run, 3, clock, Keeps.EACH) == [1, 2, 3]
+    assert walked(run, 3, clock, CheckpointPolicy.EACH) == [1, 2, 3]
     assert all(control.commits == [1, 2, 3] for control in job.controls.values())
 
 
 def test_short_rounds_are_kept_about_once_a_second(clock):
     _, run, events = walk_of()
-    kept = walked(run, 10, clock, Keeps.NOW_AND_THEN, took=0.4 * KEEP_S)
+    kept = walked(run, 10, clock, CheckpointPolicy.NOW_AND_THEN, took=0.4 * KEEP_S)
     assert kept == [3, 6, 9]
     done = [e.round.progress.done for e in events if e.WhichOneof("what") == "round"]
     assert done == list(range(1, 11))
@@ -62,21 +62,21 @@ def test_short_rounds_are_kept_about_once_a_second(clock):
 
 def test_long_rounds_are_kept_each_also_now_and_then(clock):
     _, run, _ = walk_of()
-    assert walked(run, 3, clock, Keeps.NOW_AND_THEN, took=1.1 * KEEP_S) == [1, 2, 3]
+    assert walked(run, 3, clock, CheckpointPolicy.NOW_AND_THEN, took=1.1 * KEEP_S) == [1, 2, 3]
 
 
 def test_a_loop_that_keeps_nothing_shows_no_progress_and_the_next_one_is_the_outermost(clock):
     _, run, events = walk_of()
-    assert walked(run, 4, clock, Keeps.NOTHING, took=5.0) == []
+    assert walked(run, 4, clock, CheckpointPolicy.NOTHING, took=5.0) == []
     assert not [e for e in events if e.WhichOneof("what") == "round"]
-    assert walked(run, 2, clock, Keeps.EACH) == [1, 2]
+    assert walked(run, 2, clock, CheckpointPolicy.EACH) == [1, 2]
 
 
 def test_a_resumed_stage_begins_behind_what_was_kept_but_for_what_keeps_nothing(clock):
     _, run, _ = walk_of()
     run.place = (2,)
     assert run.is_resumed
-    assert list(run.rounds("quantiles", 3, keeps=Keeps.NOTHING)) == [0, 1, 2]
+    assert list(run.rounds("quantiles", 3, keeps=CheckpointPolicy.NOTHING)) == [0, 1, 2]
     assert list(run.rounds("tree", 4)) == [2, 3]
 
 
@@ -107,7 +107,7 @@ def grown(run, clock, took, *, ends=None):
     async def walk():
         for tree in run.rounds("tree", 2):
             for number in run.rounds("class", 2):
-                for layer in run.rounds("layer", 3, keeps=Keeps.NOW_AND_THEN):
+                for layer in run.rounds("layer", 3, keeps=CheckpointPolicy.NOW_AND_THEN):
                     layers.append((tree, number, layer))
                     run.job.controls[BANK].ends = "layer" if (number, layer) == ends else ""
                     await run(COUNT)
@@ -147,7 +147,7 @@ def test_what_rounds_stand_on_is_kept_before_them_where_it_took_its_time(clock, 
     run.committed = clock.now
 
     async def walk():
-        for _ in run.rounds("quantiles", 3, keeps=Keeps.NOTHING):
+        for _ in run.rounds("quantiles", 3, keeps=CheckpointPolicy.NOTHING):
             await run(COUNT)
         clock.now += took
         run.keep()

@@ -80,7 +80,7 @@ def total(setting, party, primitive):
     return sum(times * n for times, who, what, n in works if (who, what) == (party, primitive))
 
 
-def octets(setting):
+def n_bytes(setting):
     """Bytes by link in the whole job."""
     sent: dict[str, float] = {}
     for phase in found(setting):
@@ -110,7 +110,7 @@ def test_bytes_and_exchanges_are_those_of_the_job(tmp_path, name, params):
     tables = small_jobs.tables(name, rows=120)
     setting = from_tables(spec, small_jobs.written(tmp_path / "tables", tables))
     result = federated.run_job(tmp_path / "job", tables, spec).result
-    sent = octets(setting)
+    sent = n_bytes(setting)
     assert sent.keys() == result["bytes"].keys()
     for link, count in result["bytes"].items():
         assert sent[link] == pytest.approx(count, rel=0.01, abs=300)
@@ -166,7 +166,7 @@ def test_without_packing_a_row_takes_two_ciphertexts():
 
 def test_answers_of_a_lattice_are_as_large_as_its_polynomials():
     modular, ring = (rehearsed("secureboost", {**TREES, **own}) for own in ({}, LATTICE))
-    assert octets(ring)["telco->bank"] > 50 * octets(modular)["telco->bank"]
+    assert n_bytes(ring)["telco->bank"] > 50 * n_bytes(modular)["telco->bank"]
     held = [setting.stages[-1].memory["telco"] for setting in (modular, ring)]
     assert held[1] > held[0]
 
@@ -189,8 +189,8 @@ def test_buckets_travel_once_in_as_few_bits_as_they_need():
     told = 1000 * 10 * 4 / 8
     assert [one.name for one in again.stages] == ["federboost-vertical"]
     align = 1000 * 32 * 3  # two sets, and what is opened
-    assert octets(setting)["telco->bank"] == pytest.approx(align + told, rel=0.1)
-    assert "telco->bank" not in octets(again)
+    assert n_bytes(setting)["telco->bank"] == pytest.approx(align + told, rel=0.1)
+    assert "telco->bank" not in n_bytes(again)
 
 
 def test_equations_of_a_network_are_as_many_words_as_they_say():
@@ -208,8 +208,8 @@ def test_a_share_of_the_rows_tells_what_all_of_them_take(monkeypatch):
     whole = rehearsed("secureboost", params, rows=8000)
     monkeypatch.setattr(samples, "ROWS", 2000)
     part = rehearsed("secureboost", params, rows=8000)
-    for link, count in octets(whole).items():
-        assert octets(part)[link] == pytest.approx(count, rel=0.1)
+    for link, count in n_bytes(whole).items():
+        assert n_bytes(part)[link] == pytest.approx(count, rel=0.1)
     for operation in ("encrypt", "receive", "add", "subtract", "prefix sum", "answer"):
         name = f"paillier-2048: {operation}"
         for party in ("bank", "telco"):
@@ -268,8 +268,8 @@ def test_a_slow_link_is_waited_for():
     fast = estimate(setting, Placement(1, apart=True, bytes_per_s=1e9), flat())
     slow = estimate(setting, Placement(1, apart=True, bytes_per_s=1e4), flat())
     late = estimate(setting, Placement(1, apart=True, bytes_per_s=1e9, latency_s=0.1), flat())
-    octets = max(slow.bytes.values())
-    assert slow.seconds["total"] - fast.seconds["total"] >= octets / 1e4 * 0.9
+    data = max(slow.bytes.values())
+    assert slow.seconds["total"] - fast.seconds["total"] >= data / 1e4 * 0.9
     assert late.seconds["train"] - fast.seconds["train"] > 3 * 3 * 0.2
 
 

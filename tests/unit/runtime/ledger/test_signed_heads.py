@@ -310,7 +310,7 @@ def test_a_head_must_be_the_peers_own_of_this_moment_and_go_on_where_it_stood(to
     signed = SimpleNamespace(id=town.job, peers=(TELCO, SHOP), table=table, goes_on=False)
     work: Any = SimpleNamespace(signed=signed, attempt=1, unsure=set())
     with closing(Ledger(town.store(BANK))) as ledger:
-        own = signed_heads.Heads(BANK, ledger, Checking(town))
+        own = signed_heads.SignedHeads(BANK, ledger, Checking(town))
         before = len(ledger.kept())
         if words is None:
             own.hear(work, given)
@@ -329,7 +329,7 @@ def test_who_passed_over_a_peer_says_nothing_of_it_and_does_not_hold_it_to_anyth
     signed = SimpleNamespace(id=town.job, peers=(TELCO, SHOP), table=table, goes_on=True)
     work: Any = SimpleNamespace(signed=signed, attempt=2, unsure={TELCO})
     with closing(Ledger(town.store(BANK))) as ledger:
-        own = signed_heads.Heads(BANK, ledger, Checking(town))
+        own = signed_heads.SignedHeads(BANK, ledger, Checking(town))
         ours = signed_heads.read(BANK, own.exchange(work, "gbun", (1,), []).text)
         assert set(ours.pairs) == {SHOP}
         said = told.model_copy(update={"attempt": 2, "stage": "gbun", "round": 1})

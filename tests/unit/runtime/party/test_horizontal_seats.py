@@ -151,7 +151,7 @@ def work_of(store, job="job-1", attempt=1, digest=bytes(32), **more):
 
 
 def seat_of(work):
-    return work.seat(STAGE, START, Serial(), Policy(), Hand("bank"))
+    return work.context(STAGE, START, Serial(), Policy(), Hand("bank"))
 
 
 def test_what_a_step_notes_outlasts_the_attempt_and_the_process(store):
@@ -179,12 +179,12 @@ def test_masks_of_two_attempts_jobs_and_manifests_have_nothing_in_common(store):
         work_of(store, "job-2"),
         work_of(store, digest=bytes(31) + b"\1"),
     ]
-    seats = [seat_of(work) for work in works]
-    assert len({seat.context for seat in seats}) == 4
-    assert {len(seat.context) for seat in seats} == {32}
+    contexts = [seat_of(work) for work in works]
+    assert len({context.attempt_digest for context in contexts}) == 4
+    assert {len(context.attempt_digest) for context in contexts} == {32}
     # Secrets hang on the job and the attempt alone; the context tells the rest apart.
-    assert len({seat.secrets.derive("mask key") for seat in seats}) == 3
-    assert seat_of(work_of(store)).context == seats[0].context
+    assert len({context.secrets.derive("mask key") for context in contexts}) == 3
+    assert seat_of(work_of(store)).context == contexts[0].context
 
 
 def test_contributors_are_counted_where_a_job_adds_up(store):

@@ -12,7 +12,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.flow import GUEST as GUEST_ROLE
 from fedboost.flow import HOST, START, Artefact, Out, Protocol, RowsUsed, Step
-from fedboost.messages.job_pb2 import Told
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
@@ -38,28 +38,30 @@ async def walk(run):
 
 
 @pytest.fixture
-def seats(monkeypatch):
+def contexts(monkeypatch):
     """A stage that leaves predictions behind a pairwise alignment; the seats that it had."""
     seen = {}
 
-    def begin(seat):
-        seen[seat.party] = seat
-        return seat
+    def begin(context):
+        seen[context.party] = context
+        return context
 
-    def finish(seat):
-        if seat.role is not GUEST_ROLE:
+    def finish(context):
+        if context.role is not GUEST_ROLE:
             return Artefact()
-        return Artefact(arrays={"prediction": np.arange(seat.frame.n_rows, dtype=float)[:, None]})
+        return Artefact(
+            arrays={"prediction": np.arange(context.frame.n_rows, dtype=float)[:, None]}
+        )
 
     module = ModuleType(NAME)
     monkeypatch.setitem(sys.modules, NAME, module)
     module.__dict__.update(
         begin=begin,
-        look=lambda seat: Out(),
-        snapshot=lambda seat: Artefact(),
-        restore=lambda seat, kept: Told(),
+        look=lambda context: Out(),
+        snapshot=lambda context: Artefact(),
+        restore=lambda context, kept: StatusReport(),
         finish=finish,
-        bytes_max=lambda seat, step: 0,
+        bytes_max=lambda context, step: 0,
     )
     protocol = Protocol(
         name=NAME,
@@ -81,7 +83,7 @@ def table(ids):
 
 
 @pytest.fixture
-def done(seats, tmp_path):
+def done(contexts, tmp_path):
     """A guest with 60 rows, hosts that have 40, 3 and none of them beside others; all finished."""
     draw = np.random.default_rng(5)
     ids = {
@@ -96,43 +98,43 @@ def done(seats, tmp_path):
     return ids, finished
 
 
-def ids_of(seat):
-    return [int(row[4:]) for row in seat.frame.ids]  # behind the length that an id begins with
+def ids_of(context):
+    return [int(row[4:]) for row in context.frame.ids]  # behind the length that an id begins with
 
 
-def test_the_guest_has_all_its_rows_and_a_host_those_it_shares_with_it(seats, done):
+def test_the_guest_has_all_its_rows_and_a_host_those_it_shares_with_it(contexts, done):
     ids, _ = done
-    assert sorted(ids_of(seats[GUEST])) == list(range(60))
-    assert seats[GUEST].frame.ids == sorted(seats[GUEST].frame.ids)
-    alignment = seats[GUEST].artefacts["align-pairs"]
+    assert sorted(ids_of(contexts[GUEST])) == list(range(60))
+    assert contexts[GUEST].frame.ids == sorted(contexts[GUEST].frame.ids)
+    alignment = contexts[GUEST].artefacts["align-pairs"]
     for host in (TELCO, SHOP, MILL):
-        own = seats[host].frame.ids
-        assert set(ids_of(seats[host])) == set(ids[host]) & set(range(60))
-        places = alignment.arrays[f"with_{host}"]
-        assert [seats[GUEST].frame.ids[place] for place in places] == own
+        own = contexts[host].frame.ids
+        assert set(ids_of(contexts[host])) == set(ids[host]) & set(range(60))
+        indices = alignment.arrays[f"with_{host}"]
+        assert [contexts[GUEST].frame.ids[place] for place in indices] == own
         # Values came along with their rows.
-        in_table = [list(ids[host]).index(row) for row in ids_of(seats[host])]
-        assert seats[host].frame.values[:, 0].tolist() == in_table
-    assert seats[MILL].frame.n_rows == 0
+        in_table = [list(ids[host]).index(row) for row in ids_of(contexts[host])]
+        assert contexts[host].frame.values[:, 0].tolist() == in_table
+    assert contexts[MILL].frame.n_rows == 0
 
 
-def test_guest_and_hosts_hold_out_the_same_rows(seats, done):
-    guest = seats[GUEST]
+def test_guest_and_hosts_hold_out_the_same_rows(contexts, done):
+    guest = contexts[GUEST]
     assert 0 < guest.validation.sum() < 60
     for host in (TELCO, SHOP, MILL):
-        places = guest.artefacts["align-pairs"].arrays[f"with_{host}"]
-        assert seats[host].validation.dtype == np.bool_
-        assert seats[host].validation.tolist() == guest.validation[places].tolist()
-    alone = validation_rows_by_id(seats[TELCO].frame.ids, FRACTION, SEED)
-    assert seats[TELCO].validation.tolist() == alone.tolist()
+        indices = guest.artefacts["align-pairs"].arrays[f"with_{host}"]
+        assert contexts[host].validation.dtype == np.bool_
+        assert contexts[host].validation.tolist() == guest.validation[indices].tolist()
+    alone = validation_rows_by_id(contexts[TELCO].frame.ids, FRACTION, SEED)
+    assert contexts[TELCO].validation.tolist() == alone.tolist()
     # The rule of jobs whose parties all have the same rows would have had them disagree.
-    assert validation_rows(seats[TELCO].frame.ids, FRACTION, SEED).tolist() != alone.tolist()
+    assert validation_rows(contexts[TELCO].frame.ids, FRACTION, SEED).tolist() != alone.tolist()
 
 
-def test_all_rows_of_the_guest_are_scored_also_those_that_no_host_has(seats, done):
+def test_all_rows_of_the_guest_are_scored_also_those_that_no_host_has(contexts, done):
     ids, finished = done
     assert finished.predictions.column("id").to_pylist() == ids[GUEST].tolist()
-    order = ids_of(seats[GUEST])
+    order = ids_of(contexts[GUEST])
     scored = dict(zip(order, range(60), strict=True))
     told = finished.predictions.column("prediction").to_pylist()
     assert told == [scored[row] for row in ids[GUEST].tolist()]
@@ -156,7 +158,7 @@ def test_the_result_counts_rows_with_and_without_hosts_and_times_both_stages(don
         (NAME, NAME, [b"c", b"a"]),
     ],
 )
-def test_what_an_alignment_left_is_for_the_stages_behind_it(seats, tmp_path, job, stage, rows):
+def test_what_an_alignment_left_is_for_the_stages_behind_it(contexts, tmp_path, job, stage, rows):
     spec = job_spec(job, (GUEST, TELCO), data={GUEST: {"label": "y"}})
     terms = Manifest(
         job="job-1",
@@ -169,7 +171,7 @@ def test_what_an_alignment_left_is_for_the_stages_behind_it(seats, tmp_path, job
         work = PartyJob(SignedJob(GUEST, terms, bytes(32)), store)
         work.table.frame = frame_of([b"a", b"b", b"c"], np.zeros((3, 1), np.float32))
         work.close(work.signed.stages[0], Artefact(arrays={"rows": np.array([2, 0])}))
-        seat = work.seat(stage, START, Serial(), Policy(), Hand(GUEST))
-    assert seat.frame is not None
-    assert seat.frame.ids == rows
-    assert len(seat.validation) == len(rows)
+        context = work.context(stage, START, Serial(), Policy(), Hand(GUEST))
+    assert context.frame is not None
+    assert context.frame.ids == rows
+    assert len(context.validation) == len(rows)

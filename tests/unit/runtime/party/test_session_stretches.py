@@ -62,8 +62,10 @@ class AtOnce(Room):
 def at_once(room: Room, adder: str = ADDER) -> AtOnce:
     """The same room, asked for several steps at once; `adder` adds up."""
     table = replace(room.table, aggregator=adder)
-    seats = {p: replace(s, table=table) for p, s in room.seats.items() if p in (*PARTIES, adder)}
-    return AtOnce(room.protocol, seats, room.wait_s)
+    contexts = {
+        p: replace(s, table=table) for p, s in room.contexts.items() if p in (*PARTIES, adder)
+    }
+    return AtOnce(room.protocol, contexts, room.wait_s)
 
 
 # One call, several steps

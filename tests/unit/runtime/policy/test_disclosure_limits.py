@@ -161,11 +161,11 @@ def test_a_resumed_job_pays_for_what_it_tells_again_and_for_nothing_else(place, 
     whole = place.run(spec()).result["released"][TELCO]
     close, left = guest.close_round, [2]
 
-    def failing(me):
+    def failing(state):
         left[0] -= 1
         if left[0] == 0:
             raise UnreachableError("the guest's memory is gone", party=small_jobs.GUEST)
-        return close(me)
+        return close(state)
 
     monkeypatch.setattr(guest, "close_round", failing)
     again = place.run(spec(), resumes=1, disclosure_max=0.5).result["released"][TELCO]
@@ -181,11 +181,11 @@ def test_a_resumed_job_pays_for_what_it_tells_again_and_for_nothing_else(place, 
 def test_a_job_that_fails_half_way_counts_with_what_it_told(place, monkeypatch):
     close, left = guest.close_round, [2]
 
-    def failing(me):
+    def failing(state):
         left[0] -= 1
         if left[0] == 0:
             raise PolicyError("the guest has had enough")
-        return close(me)
+        return close(state)
 
     monkeypatch.setattr(guest, "close_round", failing)
     assert place.run(spec()).state == "failed"

@@ -236,8 +236,8 @@ def test_a_certificate_with_a_part_that_cannot_be_read_is_refused(certs, part):
     tls = files(certs, "bank")
     path = getattr(tls, part)
     sound = x509.load_pem_x509_certificate(path.read_bytes())
-    octets = sound.public_bytes(serialization.Encoding.DER).replace(KEY_ID, USAGE)
-    twice = x509.load_der_x509_certificate(octets)
+    data = sound.public_bytes(serialization.Encoding.DER).replace(KEY_ID, USAGE)
+    twice = x509.load_der_x509_certificate(data)
     path.write_bytes(twice.public_bytes(serialization.Encoding.PEM))
     with pytest.raises(ConfigError, match=r"cannot be read|not PEM"):
         load_identity(tls)
@@ -247,9 +247,9 @@ def test_a_certificate_with_a_part_that_cannot_be_read_is_refused(certs, part):
 def test_a_certificate_of_no_version_is_refused(certs, part):
     tls = files(certs, "bank")
     path = getattr(tls, part)
-    octets = ssl.PEM_cert_to_DER_cert(path.read_text())
-    head = octets.index(b"\xa0\x03\x02\x01\x02")  # the version's tag, and 2 for X.509 v3
-    path.write_text(ssl.DER_cert_to_PEM_cert(octets[: head + 4] + b"\x07" + octets[head + 5 :]))
+    data = ssl.PEM_cert_to_DER_cert(path.read_text())
+    head = data.index(b"\xa0\x03\x02\x01\x02")  # the version's tag, and 2 for X.509 v3
+    path.write_text(ssl.DER_cert_to_PEM_cert(data[: head + 4] + b"\x07" + data[head + 5 :]))
     with pytest.raises(ConfigError, match="PEM"):
         load_identity(tls)
 

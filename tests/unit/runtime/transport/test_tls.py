@@ -198,9 +198,9 @@ def test_a_list_that_vanishes_or_is_not_our_cas_lets_nobody_in(certs, other_cert
     tls.crl.unlink()
     with pytest.raises(UnreachableError, match="nobody is let in"):
         revocations.check(peer)
-    octets = x509.load_pem_x509_crl(whole).public_bytes(serialization.Encoding.DER)
-    octets = octets.replace(b"\x02\x01\x01", b"\x02\x01\x07", 1)  # the version, 1 for X.509 v2
-    lines = base64.encodebytes(octets)
+    data = x509.load_pem_x509_crl(whole).public_bytes(serialization.Encoding.DER)
+    data = data.replace(b"\x02\x01\x01", b"\x02\x01\x07", 1)  # the version, 1 for X.509 v2
+    lines = base64.encodebytes(data)
     odd = b"-----BEGIN X509 CRL-----\n" + lines + b"-----END X509 CRL-----\n"
     for broken in (b"", whole[:-60], odd, (other_certs / "ca.crl").read_bytes()):
         tls.crl.write_bytes(broken)

@@ -28,7 +28,7 @@ class Growing(Protocol):
 T = TypeVar("T", bound=Growing)
 
 
-class Grove(Generic[T]):
+class TreeBatch(Generic[T]):
     """Trees by their places; node i of the tree at place k has the number k·STRIDE + i."""
 
     def __init__(self, trees: Sequence[T]) -> None:

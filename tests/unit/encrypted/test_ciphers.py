@@ -9,9 +9,9 @@ import pytest
 from fedboost.core import binning
 from fedboost.crypto.api import Pairs
 from fedboost.encrypted import keys, ring, schemes
-from fedboost.encrypted.sides import Expected, NodeSums, addressed
+from fedboost.encrypted.ciphers import Expected, NodeSums, addressed
 from fedboost.errors import PeerError
-from tests.support.federated import GUEST, HOSTS, frame_of, seats_for
+from tests.support.federated import GUEST, HOSTS, contexts_for, frame_of
 
 TELCO, SHOP = HOSTS[:2]
 SCHEMES = ("plain", "lattice", "lattice-4096")
@@ -29,18 +29,19 @@ class Pair:
         params: dict[str, Any] = {"encryption": {"scheme": scheme}}
         if outputs > 1:
             params |= {"objective": "multi:softprob", "num_class": outputs, "multi_output": True}
-        self.seats = seats_for("secureboost", frames, params)
-        self.params, self.n_rows = self.seats[GUEST].params, rows
+        self.contexts = contexts_for("secureboost", frames, params)
+        self.params, self.n_rows = self.contexts[GUEST].params, rows
         self.bits = schemes.of(self.params).bits_of(self.params, rows)
         hosts = (TELCO, SHOP)
         nonces: tuple[bytes, ...] = ()
         if keys.takes_nonces(self.params):
-            nonces = tuple(keys.nonce(self.seats[party]) for party in (GUEST, *hosts))
-        self.guest = keys.guest_side(self.seats[GUEST], self.bits, [rows], nonces)
+            nonces = tuple(keys.nonce(self.contexts[party]) for party in (GUEST, *hosts))
+        self.guest = keys.guest_side(self.contexts[GUEST], self.bits, [rows], nonces)
         cuts = binning.fit(values, 8, ())
         told = self.guest.told(0)
         self.hosts = {
-            host: keys.host_side(self.seats[host], told, rows, cuts, are_all=True) for host in hosts
+            host: keys.host_side(self.contexts[host], told, rows, cuts, are_all=True)
+            for host in hosts
         }
         most = min(1 << self.bits, 1 << 20) - 1
         self.gh = draw.integers(-most, most + 1, (rows, 2 * outputs))
@@ -69,7 +70,7 @@ def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, mo
     pair, draw = Pair(scheme, outputs=outputs), np.random.default_rng(1)
     held, given = pair.rows()
     nodes = nodes_of(pair.n_rows, draw)
-    expected, sums, places, first = [], [], [], 0
+    expected, sums, indices, first = [], [], [], 0
     cells = np.full((pair.n_rows, len(nodes)), -1, np.int32)
     for number, rows in enumerate(nodes):
         cells[rows, number] = first + draw.integers(0, 4, len(rows))
@@ -77,29 +78,29 @@ def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, mo
         np.add.at(own, cells[rows, number] - first, pair.gh[rows])
         expected.append(Expected(len(rows), np.abs(pair.gh[rows]).sum(axis=0)))
         order = draw.permutation(4)[: 4 - number % 2]
-        places.append((number, len(rows), first + order))
+        indices.append((number, len(rows), first + order))
         sums.append(own[order])
         first += 4
     made = held.sums(np.arange(pair.n_rows), cells, first)
     every = Pairs.of(made)
-    asked = [NodeSums(0, number, rows, every[order]) for number, rows, order in places]
+    asked = [NodeSums(0, number, rows, every[order]) for number, rows, order in indices]
     parts = list(held.blind(asked))
-    octets = b"".join(part.data for part in parts)
+    data = b"".join(part.data for part in parts)
     counts = [len(one.sums) for one in asked]
     assert sum(part.count for part in parts) == given.count(counts)
-    assert len(octets) == given.octets(counts, expected)
-    found = given.read(octets, counts, expected)
+    assert len(data) == given.n_bytes(counts, expected)
+    found = given.read(data, counts, expected)
     assert found.tolist() == np.concatenate(sums).tolist()
     if scheme != "plain":
         assert max(part.count for part in parts) == min(each, 4)
         again = held.blind(asked)
-        assert b"".join(part.data for part in again) == octets  # a retry
+        assert b"".join(part.data for part in again) == data  # a retry
         others = [replace(one, tree=1) for one in asked]
         other = b"".join(p.data for p in held.blind(others))
-        assert other != octets
+        assert other != data
         assert given.read(other, counts, expected).tolist() == found.tolist()
         with pytest.raises(PeerError, match="does not decrypt"):
-            pair.rows(tree=1)[1].read(octets, counts, expected)
+            pair.rows(tree=1)[1].read(data, counts, expected)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_parts_are_whole_blocks_and_only_the_last_is_shorter(rows, counts, monke
     assert [part.first_row for part in parts] == (np.cumsum(counts) - counts).tolist()
     assert {part.tree for part in parts} == {7}
     assert all(len(part.rows.data) == part.rows.count * 2 * 7 for part in parts)
-    most = pair.hosts[SHOP].octets_max
+    most = pair.hosts[SHOP].bytes_max
     assert all(len(part.rows.data) + len(given.key_for(SHOP)) <= most for part in parts)
 
 
@@ -134,23 +135,23 @@ def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkey
     host: Any = pair.hosts[SHOP]
     own = host.budget.parameters
     held, given = pair.rows()
-    block = own.ring * 10 * own.word_octets
+    block = own.ring * 10 * own.word_bytes
     each = max(1, (1 << 18) // block) * own.ring
     counts = [part.rows.count for part in given.parts()]
     assert counts[0] == min(each, 9000)
     assert sum(counts) == 9000
-    most = host.octets_max
-    assert max(counts) * 10 * own.word_octets + len(given.key_for(SHOP)) <= most
+    most = host.bytes_max
+    assert max(counts) * 10 * own.word_bytes + len(given.key_for(SHOP)) <= most
     made = held.sums(np.arange(9000), np.arange(9000, dtype=np.int32)[:, None] % 40, 40)
     for rows in (9000, 17):
         node = [NodeSums(0, 0, rows, Pairs.of(made))]
         parts = list(held.blind(node))
-        octets = given.octets([1], [Expected(rows, np.zeros(10, np.int64))])
-        assert [part.count for part in parts[:-1]] == [(1 << 18) // octets] * (len(parts) - 1)
-        assert max(len(part.data) for part in parts) <= given.octets_max([40])
+        data = given.n_bytes([1], [Expected(rows, np.zeros(10, np.int64))])
+        assert [part.count for part in parts[:-1]] == [(1 << 18) // data] * (len(parts) - 1)
+        assert max(len(part.data) for part in parts) <= given.bytes_max([40])
         assert len(parts) > 1
     monkeypatch.setattr(ring, "PART_OCTETS_MAX", 1)
-    assert given.octets_max([40]) == given.octets([1], [Expected(9000, np.zeros(10, np.int64))])
+    assert given.bytes_max([40]) == given.n_bytes([1], [Expected(9000, np.zeros(10, np.int64))])
     assert {part.count for part in held.blind(node)} == {1}
 
 
@@ -176,9 +177,9 @@ def test_every_host_gets_the_rows_and_its_own_key_where_there_is_one(scheme):
 def test_rows_of_other_trees_have_nothing_in_common():
     pair = Pair("lattice")
     one, again, other = [pair.guest.rows(tree, pair.gh, pair.n_rows) for tree in (0, 0, 1)]
-    octets = [b"".join(part.rows.data for part in rows.parts()) for rows in (one, again, other)]
-    assert octets[0] == octets[1]  # a retry
-    words = [np.frombuffer(own, np.uint8).reshape(-1, 7) for own in octets]
+    data = [b"".join(part.rows.data for part in rows.parts()) for rows in (one, again, other)]
+    assert data[0] == data[1]  # a retry
+    words = [np.frombuffer(own, np.uint8).reshape(-1, 7) for own in data]
     assert (words[0] == words[2]).all(axis=1).sum() == 0
     assert one.key_for(SHOP) != other.key_for(SHOP)
 

@@ -14,12 +14,12 @@ from fedboost.messages.array_pb2 import Array
 from fedboost.model import hybrid
 from fedboost.model.hybrid import NO_NODE
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 BYTE_DEPTH_MAX = 7  # layers whose nodes, and one more, fit into a byte
 
 
-def write_slots(numbers: Places, facts: Mapping[str, Any]) -> Array:
+def write_slots(numbers: Indices, facts: Mapping[str, Any]) -> Array:
     """Bottom nodes, or NO_NODE, of rows and trees, int64 (rows, trees)."""
     kind = _kind(facts["guest_depth"])
     none = np.iinfo(kind).max
@@ -27,7 +27,7 @@ def write_slots(numbers: Places, facts: Mapping[str, Any]) -> Array:
     return wire.pack(slots.astype(kind))
 
 
-def read_slots(array: Array, shape: tuple[int, int], facts: Mapping[str, Any]) -> Places:
+def read_slots(array: Array, shape: tuple[int, int], facts: Mapping[str, Any]) -> Indices:
     """The same again; a PeerError where no tree of the model has such a node."""
     depth = facts["guest_depth"]
     kind = _kind(depth)
@@ -39,7 +39,7 @@ def read_slots(array: Array, shape: tuple[int, int], facts: Mapping[str, Any]) -
     return np.where(there, slots + hybrid.first_number(depth), NO_NODE)
 
 
-def write_leaves(leaves: Places, at: Places, facts: Mapping[str, Any]) -> Array:
+def write_leaves(leaves: Indices, at: Indices, facts: Mapping[str, Any]) -> Array:
     """The leaves that rows reach from the bottom nodes `at`, both int64 (rows, trees).
 
     By their heap ids within the subtree, which below node i and d layers are i·2^d less; 0 where
@@ -49,7 +49,7 @@ def write_leaves(leaves: Places, at: Places, facts: Mapping[str, Any]) -> Array:
     return wire.pack((leaves - (at << below)).astype(_kind(facts["host_depth"])))
 
 
-def read_leaves(array: Array, at: Places, host_depth: int, host: str) -> Places:
+def read_leaves(array: Array, at: Indices, host_depth: int, host: str) -> Indices:
     """The numbers of the leaves again, NO_NODE where a row stands at no node."""
     kind = _kind(host_depth)
     what = f"the leaves that {host}'s rows reach"
@@ -59,7 +59,7 @@ def read_leaves(array: Array, at: Places, host_depth: int, host: str) -> Places:
     return np.where(at == NO_NODE, NO_NODE, within + (at << _depth(within)))
 
 
-def _depth(nodes: Places) -> Places:
+def _depth(nodes: Indices) -> Indices:
     """Return how many layers are above a node with this heap id; −1 for NO_NODE."""
     return np.frexp(nodes + 1.0)[1].astype(np.int64) - 1
 

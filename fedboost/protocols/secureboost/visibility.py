@@ -15,29 +15,29 @@ from numpy.typing import NDArray
 
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.core.purity import PurityLimit
-from fedboost.encrypted.grove import STRIDE
 from fedboost.encrypted.growth import Division
-from fedboost.encrypted.guest_tree import GuestGrove
+from fedboost.encrypted.guest_tree import GuestTreeBatch
+from fedboost.encrypted.tree_batch import STRIDE
 from fedboost.state import state
 
 Sums = NDArray[np.int64]
 
 
 @state
-class ShownState:
+class VisibilityState:
     """What each host has seen so far."""
 
     told: dict[str, set[int]]  # whose divisions
     offered: dict[str, set[int]]  # of the layer above, the nodes that some candidate divides
 
 
-class Shown(ShownState):
-    """Of the trees under way, what each host has seen; nodes by number (Grove)."""
+class Visibility(VisibilityState):
+    """Of the trees under way, what each host has seen; nodes by number (TreeBatch)."""
 
     def __init__(
         self,
         hosts: Mapping[str, int],
-        grove: GuestGrove,
+        tree_batch: GuestTreeBatch,
         purity: PurityLimit | None = None,
         *,
         hides: bool = False,
@@ -49,23 +49,23 @@ class Shown(ShownState):
         self.open: dict[str, list[int]] = {host: [] for host in hosts}  # this layer
         self.told = {host: set() for host in hosts}
         self.offered = {host: set() for host in hosts}
-        self._owners, self._grove, self._purity, self._hides = hosts, grove, purity, hides
+        self._owners, self._tree_batch, self._purity, self._hides = hosts, tree_batch, purity, hides
 
     def open_layer(self) -> dict[str, list[Division]]:
         """Sets `open` by the grove's open nodes; gives the divisions that each host is told: its
         own, and those above nodes that are open to it.
         """
-        divided = self._grove.last_divided
+        divided = self._tree_batch.last_divided
         closed = {number for number, _ in divided if self._tells(number)}
         told: dict[str, list[Division]] = {}
         for host, owner in self._owners.items():
-            own = set(self._grove.owned(owner))
+            own = set(self._tree_batch.owned(owner))
             may_see = self.offered[host] - closed
             if self._hides:
                 may_see &= own
             self.open[host] = [
                 number
-                for number in self._grove.opened
+                for number in self._tree_batch.opened
                 if number % STRIDE == ROOT or _above(number) in may_see
             ]
             needed = {_above(number) for number in self.open[host]} | own
@@ -79,7 +79,7 @@ class Shown(ShownState):
         """
         found = set()
         for number, sums in zip(self.open[host], offers, strict=True):
-            tree, node = self._grove.at(number)
+            tree, node = self._tree_batch.at(number)
             divides = (sums != 0).any(axis=1) & (sums != tree.totals[node]).any(axis=1)
             if divides.any():
                 found.add(number)
@@ -89,7 +89,7 @@ class Shown(ShownState):
         """Return whether a side of this division is purer than it may be."""
         if self._purity is None:
             return False
-        tree, node = self._grove.at(number)
+        tree, node = self._tree_batch.at(number)
         sides = [tree.growth.everyone.rows(side) for side in (left_child(node), right_child(node))]
         return any(self._purity.is_exceeded(rows) for rows in sides)
 

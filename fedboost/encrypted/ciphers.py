@@ -1,7 +1,7 @@
 """An encryption scheme as trees need it: how exact sums are, and its two sides.
 
-    guest   GuestSide ── rows of some trees ──► GuestRows ── parts ──────► wire ─► host
-    host    HostSide  ── parts, checked ──────► HostRows  ── blind ──────► wire ─► guest
+    guest   GuestCipher ── rows of some trees ──► GuestRows ── parts ──────► wire ─► host
+    host    HostCipher  ── parts, checked ──────► HostRows  ── blind ──────► wire ─► guest
 
 `packed` has both for the schemes whose ciphertexts are numbers under one key, `ring` for the
 lattice schemes, which have secrets of their own for every tree. `schemes` chooses.
@@ -23,7 +23,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.host_noise import HostNoise
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import ConfigError
-from fedboost.flow import Seat
+from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 Sums = NDArray[np.int64]
@@ -71,7 +71,7 @@ class GuestRows(ABC):
         """Return how many ciphertexts answers about nodes with so many sums have."""
 
     @abstractmethod
-    def octets(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+    def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
         """Return what all of those take, about these nodes."""
 
     @abstractmethod
@@ -82,13 +82,13 @@ class GuestRows(ABC):
         """
 
     @abstractmethod
-    def octets_max(self, sums: Sequence[int]) -> int:
+    def bytes_max(self, sums: Sequence[int]) -> int:
         """Return how large a part of a host's answers can be, about nodes with at most so many
         sums.
         """
 
 
-class GuestSide(ABC):
+class GuestCipher(ABC):
     """What a guest encrypts an attempt's trees with."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class HostRows(ABC, Generic[H]):
 
     @property
     @abstractmethod
-    def cell_octets(self) -> int:
+    def cell_bytes(self) -> int:
         """Return what a cell takes in memory."""
 
     @abstractmethod
@@ -134,7 +134,7 @@ class HostRows(ABC, Generic[H]):
         """The nodes' sums with their noise, blinded, node after node: one part or several."""
 
 
-class HostSide(ABC):
+class HostCipher(ABC):
     """What a host takes the guest's encrypted rows in with."""
 
     @property
@@ -152,7 +152,7 @@ class HostSide(ABC):
 
     @property
     @abstractmethod
-    def octets_max(self) -> int:
+    def bytes_max(self) -> int:
         """Return how large the rows of a part can be."""
 
 
@@ -191,14 +191,19 @@ class TreeScheme(ABC):
 
     @abstractmethod
     def guest_side(
-        self, seat: Seat, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
-    ) -> GuestSide:
+        self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
+    ) -> GuestCipher:
         """Return what the guest encrypts an attempt with; see `keys.guest_side`."""
 
     @abstractmethod
     def host_side(
-        self, seat: Seat, got: pb.EncryptionKey, n_rows: int, offered: int, noise: HostNoise | None
-    ) -> HostSide:
+        self,
+        context: StageContext,
+        got: pb.EncryptionKey,
+        n_rows: int,
+        offered: int,
+        noise: HostNoise | None,
+    ) -> HostCipher:
         """Return what a host takes gradients in with, which offers about so many sums for a node.
 
         `got` is checked but for what the scheme alone knows; a PeerError for that.
@@ -206,14 +211,14 @@ class TreeScheme(ABC):
 
 
 class Cipher(ABC):
-    """Both sides of what stands in for a job's scheme (`flow.Seat.cipher`)."""
+    """Both sides of what stands in for a job's scheme (`flow.StageContext.cipher`)."""
 
     @abstractmethod
-    def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> GuestSide:
+    def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> GuestCipher:
         """See `keys.guest_side`."""
 
     @abstractmethod
-    def host(self, got: pb.EncryptionKey, n_rows: int) -> HostSide:
+    def host(self, got: pb.EncryptionKey, n_rows: int) -> HostCipher:
         """See `keys.host_side`."""
 
 
