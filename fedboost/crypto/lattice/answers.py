@@ -79,7 +79,7 @@ class AnswerShape:
 
     @cached_property
     def n_bytes(self) -> int:
-        """Octets of an answer."""
+        """Size of an answer in bytes."""
         return self.spans()[-1][1].stop
 
 

@@ -50,7 +50,7 @@ class LatticeParameters:
 
     @property
     def word_bytes(self) -> int:
-        """Octets of one number modulo q on the wire."""
+        """Size of one number modulo q on the wire."""
         return -(-self.modulus_bits // 8)
 
     @property

@@ -14,7 +14,7 @@ from fedboost.kernels import inlined, kernel
 
 ERROR_BYTES = 6  # 48 bits of each error, of which 2 · error_bits count
 FLOOD_BYTES = 16  # two uniform numbers of 53 bits
-_TRITS = 5  # an octet below 3^5 holds five ternary numbers
+_TRITS = 5  # a byte below 3^5 holds five ternary numbers
 _ACCEPTED = 3**_TRITS
 _SPARE = 32
 
@@ -23,14 +23,14 @@ Small = NDArray[np.int8]
 
 
 def ternary_bytes(ring: int) -> int:
-    """Octets for a ternary polynomial: with so many, one in 2^160 runs out of them."""
+    """Return the bytes for a ternary polynomial: with so many, one in 2^160 runs out of them."""
     return ring // 4 + _SPARE
 
 
 def ternary(data: ByteArray, ring: int) -> Small:
     """Uniform −1, 0, 1, int8 (n, ring), from uint8 (n, ternary_bytes(ring)).
 
-    Each octet below 243 gives its five digits in base 3, lowest first; others are passed over.
+    Each byte below 243 gives its five digits in base 3, lowest first; others are passed over.
     """
     found = np.empty((len(data), ring), dtype=np.int8)
     if not _fill_ternary(data, found):
@@ -65,18 +65,18 @@ def flood(data: ByteArray, sigma: float) -> NDArray[np.int64]:
 @kernel
 def _fill_ternary(data: ByteArray, found: Small) -> bool:
     digits = np.empty((_ACCEPTED, _TRITS), dtype=np.int8)
-    for octet in range(_ACCEPTED):
-        rest = octet
+    for byte in range(_ACCEPTED):
+        rest = byte
         for place in range(_TRITS):
-            digits[octet, place] = rest % 3 - 1
+            digits[byte, place] = rest % 3 - 1
             rest //= 3
     ring = found.shape[1]
     for n in range(len(data)):
         filled = 0
-        for octet in data[n]:
-            if octet < _ACCEPTED:
+        for byte in data[n]:
+            if byte < _ACCEPTED:
                 for place in range(min(_TRITS, ring - filled)):
-                    found[n, filled + place] = digits[octet, place]
+                    found[n, filled + place] = digits[byte, place]
                 filled = min(filled + _TRITS, ring)
         if filled < ring:
             return False
@@ -91,8 +91,8 @@ def _fill_errors(data: ByteArray, error_bits: int, found: Small) -> None:
         own = data[n]
         for i in range(found.shape[1]):
             word = np.uint64(0)
-            for octet in range(ERROR_BYTES):
-                word |= np.uint64(own[ERROR_BYTES * i + octet]) << np.uint64(8 * octet)
+            for byte in range(ERROR_BYTES):
+                word |= np.uint64(own[ERROR_BYTES * i + byte]) << np.uint64(8 * byte)
             found[n, i] = _ones(word & mask) - _ones((word >> shift) & mask)
 
 

@@ -45,7 +45,7 @@ def words_of(
 
 
 def field_bytes(count: int, bits: int) -> int:
-    """Octets of that many fields of that width, the last octet filled up with zeros."""
+    """Return the bytes of that many fields of that width, the last one filled up with zeros."""
     return -(-count * bits // 8)
 
 
@@ -68,8 +68,8 @@ def pack(values: Words, bits: int, data: ByteArray) -> None:
                 left -= taken
                 filled += taken
                 if filled >= _CHUNK:
-                    for octet in range(4):
-                        own[place + octet] = np.uint8((held >> np.uint64(8 * octet)) & 0xFF)
+                    for byte in range(4):
+                        own[place + byte] = np.uint8((held >> np.uint64(8 * byte)) & 0xFF)
                     held >>= np.uint64(_CHUNK)
                     filled -= _CHUNK
                     place += 4
@@ -82,7 +82,7 @@ def pack(values: Words, bits: int, data: ByteArray) -> None:
 
 @kernel
 def unpack(data: ByteArray, bits: int, values: Words) -> bool:
-    """Reads what `pack` wrote; whether nothing but zeros fills up the last octet."""
+    """Reads what `pack` wrote; whether nothing but zeros fills up the last byte."""
     clean = True
     for n in range(values.shape[0]):
         own = data[n]

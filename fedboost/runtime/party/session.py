@@ -442,7 +442,7 @@ class Session:
 
 
 async def _heard(call: Future[StepRequest]) -> StepRequest:
-    """What the coordinator says of a step, mostly at once: few are begun before it asks."""
+    """Return the coordinator's call of a step, mostly at once: few begin before it asks."""
     if call.done() and not call.cancelled():
         return call.result()
     return await asyncio.wrap_future(call)
