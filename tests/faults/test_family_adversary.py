@@ -95,6 +95,7 @@ def _no_forecast(patched):
     patched.setattr(Policy, "judge_sums", _always(False))
     patched.setattr(Policy, "allows_sums", _always(True))
     patched.setattr(Policy, "judge_disclosure", _always(None))
+    patched.setattr(Policy, "judge_prediction", _always(None))
 
 
 def _denied_later(patched):
@@ -143,8 +144,9 @@ def _any_point(patched):
 
 def _other_tables(patched, module, step):
     """Two of three attempts end at a step of the guest's, and the next one meets another table."""
-    for name in ("LOSES", "CHANGES"):
-        patched.setattr(lies, name, 1.0)
+    for name, often in {"LOSES": 1.0, "CHANGES": 1.0, "FORGETS": 0.0}.items():
+        patched.setattr(lies, name, often)
+    patched.setattr(adversary, "SPOILT", 0.0)
     real, calls = getattr(module, step), count()
 
     def dies(state, *got):
