@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from google.protobuf.message import Message
 
 from fedboost import wire
-from fedboost.errors import ProtocolError, UnreachableError
+from fedboost.errors import FedboostError, ProtocolError, UnreachableError
 from fedboost.flow import DisclosureInfo, Out, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.ledger.messages import Noted
@@ -83,6 +83,7 @@ class Outbox:
     secrets: Secrets  # of this stage and attempt
     sent: dict[str, Sent] = field(default_factory=dict)
     passed_over: set[str] = field(default_factory=set)  # peers who may lack what was sent to them
+    stopped: FedboostError | None = None  # why nothing leaves any more
 
     def send(
         self, place: MessagePlace, receivers: Sequence[str], out: Out, *, spares: bool
@@ -116,6 +117,8 @@ class Outbox:
         return arriving
 
     async def _deliver(self, post: Post, *, spares: bool) -> None:
+        if self.stopped is not None:  # while it waited for the loop, which begins what is cancelled
+            raise self.stopped
         try:
             await self.links.deliver(post.envelope, post.payload)
         except UnreachableError as error:

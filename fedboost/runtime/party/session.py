@@ -126,7 +126,7 @@ class Session:
 
     async def stop(self, reason: FedboostError) -> None:
         """Ends every wait with `reason`."""
-        self._stopped = reason
+        self._stopped = self._outbox.stopped = reason
         for started in self._eager.values():
             started.call.cancel()
         await self._inbox.stop(reason)

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import threading
 
 import numpy as np
 import pytest
@@ -579,5 +580,33 @@ def test_a_stopped_session_does_and_takes_nothing_more():
         assert await refusal(taking, JobError) is STOPPED
         assert await refusal(room.sessions[GUEST].run_step(step("call", 1)), JobError) is STOPPED
         assert room.posted == []
+
+    now(run())
+
+
+def test_what_the_loop_comes_to_after_a_stop_does_not_leave():
+    """A message is on its way to the loop when an owner denies the job: a loop still takes the
+    first step of what is cancelled before it.
+    """
+
+    async def run():
+        room = await echo().open()
+        session, left = room.sessions[GUEST], []
+        start = session._bridge.start
+
+        async def watched(envelope, _):
+            left.append(envelope.receiver)
+
+        def late(loop, *works):
+            held = threading.Event()
+            loop.call_soon_threadsafe(held.wait)
+            asyncio.run_coroutine_threadsafe(session.stop(STOPPED), loop)
+            started = start(loop, *works)
+            held.set()
+            return started
+
+        room.deliver, session._bridge.start = watched, late
+        assert await refusal(session.run_step(step("call", 1)), JobError) is STOPPED
+        assert left == []
 
     now(run())
