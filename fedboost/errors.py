@@ -78,8 +78,8 @@ class OwnersError(FedboostError):
 
     def quiet(self) -> OwnersError:
         """Its kind and its place in the job, without what the table holds."""
-        indices = {key: place for key, place in self.where.items() if key in _TOLD_PLACES}
-        return type(self)(self.kind, todo=_ASK_OWNER, kind=self.kind, **indices)
+        named = {key: place for key, place in self.where.items() if key in _TOLD_PLACES}
+        return type(self)(self.kind, todo=_ASK_OWNER, kind=self.kind, **named)
 
 
 class DataError(OwnersError):

@@ -35,7 +35,7 @@ FOLDER_MODE, FILE_MODE = 0o755, 0o644  # whoever may run the program may read it
 DIGEST_BYTES = 32
 
 
-def indices() -> tuple[Path, ...]:
+def folders() -> tuple[Path, ...]:
     """The folders that may hold kernels, in the order in which they are asked.
 
     The one in $NUMBA_CACHE_DIR alone; or that of this installation, which whoever installs it
@@ -62,13 +62,13 @@ def is_trusted(folder: Path) -> bool:
 @cache
 def writable() -> Path | None:
     """The first folder that we may write, made where it is missing; None where there is none."""
-    for folder in indices():
+    for folder in folders():
         with suppress(OSError):
             folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         is_trusted.cache_clear()
         if is_trusted(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder
-    tried = ", ".join(str(folder) for folder in indices())
+    tried = ", ".join(str(folder) for folder in folders())
     log.warning(
         "kernels are compiled again at each start: no folder may hold them (tried %s); "
         "set %s to one of your own, or have its owner run: fedboost warm", tried, VARIABLE,
@@ -92,7 +92,7 @@ class Files(_Cache):
         """The compiled kernel for a signature, or None where it is nowhere, or damaged."""
         target_context.refresh()
         file = self._file(sig, target_context.codegen())
-        for folder in filter(is_trusted, indices()):
+        for folder in filter(is_trusted, folders()):
             try:
                 content = (folder / file).read_bytes()
             except OSError:

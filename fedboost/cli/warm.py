@@ -32,7 +32,7 @@ def warm(as_json: bool) -> None:
     logging.disable(logging.WARNING)  # what parties of made-up tables warn of
     folder = kernel_files.writable()
     if folder is None:
-        tried = ", ".join(str(place) for place in kernel_files.indices())
+        tried = ", ".join(str(place) for place in kernel_files.folders())
         raise ConfigError(
             "no folder may hold compiled kernels, or others could write it",
             todo=f"name a folder of your own: {kernel_files.VARIABLE}=DIR fedboost warm",

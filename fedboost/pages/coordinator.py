@@ -54,8 +54,8 @@ params:
 def coordinator_site(node: CoordinatorNode) -> web.Application:
     """The application that serves the page of a coordinator's settings."""
     config, page = node.config, page_of(node.config)
-    indices = (NavLink("/", "Jobs"), NavLink("/submit", "Submit"))
-    site = Site("coordinator", config.name, page.user, indices)
+    links = (NavLink("/", "Jobs"), NavLink("/submit", "Submit"))
+    site = Site("coordinator", config.name, page.user, links)
     sessions = Sessions(lambda: token(config.store), 3600 * page.session_hours)
     gate = PageGate(config, site, sessions)
     own = _Pages(node, gate, Peer("user", page.user, fingerprint="", serial=0))

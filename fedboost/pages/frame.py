@@ -38,7 +38,7 @@ class Site:
     role: str  # "coordinator" | "party"
     name: str
     user: str  # in whose name they act
-    indices: Sequence[NavLink]
+    links: Sequence[NavLink]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _bar(site: Site, shown: PageContent, session: BrowserSession | None) -> Html
                 aria_current="page" if place.path == shown.place else None,
             ),
         )
-        for place in site.indices
+        for place in site.links
     ]
     leave = tag(
         "form",

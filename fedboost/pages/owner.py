@@ -69,12 +69,10 @@ def jobs(seen: Sequence[OwnedJobView], at: int, said: str = "") -> list[object]:
             tag("h2", "For your approval"),
             asked if asking else absent("No job asks for your approval."),
         ),
-        parts.live(
-            "going", tag("h2", "Under way"), now if going else absent("No job is under way here.")
-        ),
+        parts.live("going", tag("h2", "Running"), now if going else absent("No job runs here.")),
         section(
             "past",
-            "Over",
+            "Finished",
             parts.live("past", past if rows else absent("No job is over yet.")),
             parts.pages("/?", at, len(over), PAST_PER_PAGE),
         ),

@@ -48,13 +48,13 @@ SAID = {  # what was done, by a word in the address
 def party_site(node: PartyNode, file: Path | None) -> web.Application:
     """The application that serves the page of a party's settings, which `file` holds."""
     config, page = node.config, page_of(node.config)
-    indices = (
+    links = (
         NavLink("/", "Jobs"),
         NavLink("/ledger", "Ledger"),
-        NavLink("/told", "Told"),
+        NavLink("/told", "Disclosures"),
         NavLink("/data", "Data sets"),
     )
-    site = Site("party", config.name, page.user, indices)
+    site = Site("party", config.name, page.user, links)
     sessions = Sessions(lambda: token(config.store), 3600 * page.session_hours)
     gate = PageGate(config, site, sessions)
     own = _Pages(node, gate, Peer("user", page.user, fingerprint="", serial=0), Audits(file))

@@ -207,13 +207,13 @@ def _grid(chart: LineChart, frame: _Frame, marks: _Ticks) -> Html:
 
 
 def _line(line: Line, frame: _Frame) -> Html:
-    indices = [frame.at(point) for point in line.points]
-    way = " ".join(f"{x:.1f},{y:.1f}" for x, y in indices)
+    points = [frame.at(point) for point in line.points]
+    way = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     drawn = [tag("polyline", points=way, class_=_line_class(line))]
     if line.faint:
         return drawn[0]
-    if len(indices) <= MARKED_MAX:
-        drawn += [_dot(place, f"dot f{line.colour}", 3) for place in indices]
+    if len(points) <= MARKED_MAX:
+        drawn += [_dot(place, f"dot f{line.colour}", 3) for place in points]
     for point in _some(line.points, HITS_MAX):
         words = f"{line.label}: {_short(point[1])} at {_short(point[0])}"
         drawn.append(_dot(frame.at(point), f"hit f{line.colour}", 6, words))

@@ -169,6 +169,6 @@ def test_kernels_are_read_where_nothing_can_be_written(place, monkeypatch):
 def test_without_a_variable_the_installation_comes_before_the_user(monkeypatch):
     monkeypatch.delenv(kernel_files.VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    installed, own = kernel_files.indices()
+    installed, own = kernel_files.folders()
     assert installed == Path(sys.prefix) / "share" / "fedboost" / "kernels"
     assert own == Path("/somewhere/fedboost/kernels")

@@ -31,8 +31,8 @@ class ClientConfig(Settings):
 
     @model_validator(mode="after")
     def _protected(self) -> ClientConfig:
-        indices = {self.coordinator.name: self.coordinator.address}
-        check_protection(self.tls, self.insecure_loopback, indices)
+        addresses = {self.coordinator.name: self.coordinator.address}
+        check_protection(self.tls, self.insecure_loopback, addresses)
         return self
 
 

@@ -21,12 +21,12 @@ PLACE_CHARS_MAX = 80  # a peer may send anything as the name of a job
 _about: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa: B039  never changed
 
 
-def note(**indices: str | int) -> None:
+def note(**fields: str | int) -> None:
     """Says what the lines of this task, and of those that it starts, are about from here on.
 
-    `indices` are some of PLACES; an empty one is left as it was.
+    `fields` are some of PLACES; an empty one is left as it was.
     """
-    known = {key: _short(str(value)) for key, value in indices.items() if value}
+    known = {key: _short(str(value)) for key, value in fields.items() if value}
     assert known.keys() <= set(PLACES)
     _about.set({**_about.get(), **known})
 

@@ -81,7 +81,7 @@ class Checkpoints:
             write_file(_path(folder, place), text, SECRET_MODE)
             self._prune(folder)
 
-    def indices(self, folder: Path) -> list[Place]:
+    def places(self, folder: Path) -> list[Place]:
         """The places that have a checkpoint, oldest first, whether whole or torn."""
         with self._lock, on_disk(folder):
             if not folder.exists():
@@ -91,7 +91,7 @@ class Checkpoints:
 
     def whole(self, folder: Path) -> list[Checkpoint]:
         """The checkpoints that can be loaded, oldest first."""
-        found = (self._if_whole(folder, place) for place in self.indices(folder))
+        found = (self._if_whole(folder, place) for place in self.places(folder))
         return [one for one in found if one is not None]
 
     def _if_whole(self, folder: Path, place: Place) -> Checkpoint | None:
@@ -111,7 +111,7 @@ class Checkpoints:
             if place is not None:
                 return _load(_path(folder, place))
             torn: StoreError | None = None
-            for candidate in reversed(self.indices(folder)):
+            for candidate in reversed(self.places(folder)):
                 try:
                     return _load(_path(folder, candidate))
                 except StoreError as error:
@@ -123,7 +123,7 @@ class Checkpoints:
     def discard_after(self, folder: Path, place: Place) -> None:
         """Remove the checkpoints of later places: the parties agreed to go on from this one."""
         with self._lock, on_disk(folder):
-            for later in self.indices(folder):
+            for later in self.places(folder):
                 if later > place:
                     _path(folder, later).unlink()
             self._prune(folder)
@@ -131,9 +131,9 @@ class Checkpoints:
     def _prune(self, folder: Path) -> None:
         """Keep the last two checkpoints and the arrays that they name."""
         with on_disk(folder):
-            for old in self.indices(folder)[:-KEPT]:
+            for old in self.places(folder)[:-KEPT]:
                 _path(folder, old).unlink()
-            kept = [_path(folder, place) for place in self.indices(folder)]
+            kept = [_path(folder, place) for place in self.places(folder)]
             named = {_arrays_named(path.read_bytes()) for path in kept}
             for path in folder.glob("checkpoint-*"):
                 if path.name.endswith(NEW) or (path.suffix == ".npz" and path.name not in named):

@@ -37,7 +37,7 @@ def test_a_checkpoint_comes_back_as_it_was(folder):
 
 def test_without_checkpoints_there_is_none(folder):
     assert Checkpoints().load(folder) is None
-    assert Checkpoints().indices(folder) == []
+    assert Checkpoints().places(folder) == []
     with pytest.raises(StoreError):
         Checkpoints().load(folder, (1,))
 
@@ -51,7 +51,7 @@ def test_a_torn_checkpoint_is_none_to_go_on_from(folder, end, change):
     [torn] = folder.glob(f"checkpoint-00000002*.{end}")
     torn.write_bytes(change(torn.read_bytes()))
     assert [one.place for one in Checkpoints().whole(folder)] == [(1,)]
-    assert Checkpoints().indices(folder) == [(1,), (2,)]
+    assert Checkpoints().places(folder) == [(1,), (2,)]
     Checkpoints().save(folder, (2,), {"round": 2}, {"a": np.full(3, 2)})
     assert [one.place for one in Checkpoints().whole(folder)] == [(1,), (2,)]
 
@@ -66,7 +66,7 @@ def test_half_a_file_is_swept_away_by_the_next_checkpoint(folder):
 def test_the_last_two_checkpoints_stay(folder):
     for round_ in range(5):
         Checkpoints().save(folder, (round_,), {"round": round_}, {"a": np.full(3, round_)})
-    assert Checkpoints().indices(folder) == [(3,), (4,)]
+    assert Checkpoints().places(folder) == [(3,), (4,)]
     assert len(list(folder.glob("*.npz"))) == 2
     found = Checkpoints().load(folder, (3,))
     assert found is not None
@@ -86,7 +86,7 @@ def test_going_back_to_a_joint_commit_discards_what_came_later(folder):
     for round_ in (6, 7):
         Checkpoints().save(folder, (round_,), {}, {})
     Checkpoints().discard_after(folder, (6,))
-    assert Checkpoints().indices(folder) == [(6,)]
+    assert Checkpoints().places(folder) == [(6,)]
     assert len(list(folder.glob("*.npz"))) == 1
 
 
@@ -97,7 +97,7 @@ def test_places_inside_a_round_lie_between_its_ends(folder):
         found = Checkpoints().load(folder)
         assert found is not None
         assert (found.place, found.state["place"]) == (place, list(place))
-    assert Checkpoints().indices(folder) == [(6, 1, 2), (7,)]
+    assert Checkpoints().places(folder) == [(6, 1, 2), (7,)]
     Checkpoints().discard_after(folder, (6, 1, 2))
     assert [one.place for one in Checkpoints().whole(folder)] == [(6, 1, 2)]
     Checkpoints().discard_after(folder, (6,))
@@ -208,7 +208,7 @@ def test_a_death_between_the_two_files_leaves_the_old_checkpoint(folder, monkeyp
 def test_what_a_checkpoint_would_change_is_refused(folder, state, arrays):
     with pytest.raises(ProtocolError):
         Checkpoints().save(folder, (1,), state, arrays)
-    assert Checkpoints().indices(folder) == []
+    assert Checkpoints().places(folder) == []
 
 
 # --- secrets
