@@ -98,6 +98,11 @@ def _no_forecast(patched):
     patched.setattr(Policy, "judge_prediction", _always(None))
 
 
+def _unapproved(patched):
+    patched.setattr(PartyParts, "consents", _always(True))
+    patched.setattr(lies, "APPROVED", 0.2)
+
+
 def _denied_later(patched):
     async def deny(node, caller, request):
         node.states.deny(request.id, caller.name, "")
@@ -133,6 +138,8 @@ def _unseen(patched):
         """Peers remember, and nobody asks."""
 
     patched.setattr(Recalled, "refuse_gaps", nobody)
+    for name in ("COPIED", "DIES", "CALM"):
+        patched.setattr(adversary, name, 1.0)
 
 
 def _any_point(patched):
@@ -174,6 +181,8 @@ def _any_guest(patched):
         return shards.load_facts(models / str(job.model))
 
     patched.setattr(SignedJob, "used_model", used_model)
+    for name in ("RENAMED", "CALM"):
+        patched.setattr(adversary, name, 1.0)
 
 
 def _other_rows(patched):
@@ -185,11 +194,15 @@ def _other_rows(patched):
 
 def _each_alone(patched):
     _no_forecast(patched)
+    _only("sums")(patched)
+    patched.setattr(adversary, "CALM", 1.0)
     patched.setattr(Policy, "together", lambda _, guest: lambda other: other == guest)
 
 
 def _each_name(patched):
     _no_forecast(patched)
+    _only("sums")(patched)
+    patched.setattr(adversary, "CALM", 1.0)
     patched.setattr(accounts, "SAME", "dataset = :dataset")
 
 
@@ -222,7 +235,7 @@ def _unlimited(name, *kinds):
 
 # What puts something in its place, and what a schedule then shows.
 OFF = {
-    "approvals are asked for": (_put(PartyParts, "consents", True), "left all the same"),
+    "approvals are asked for": (_unapproved, "left all the same"),
     "a denial ends a job": (_denied_later, "left all the same"),
     "a restored store is seen first": (_unseen, "left all the same"),
     "an attempt's number is used once": (_attempts_again, "two messages in one place"),

@@ -44,6 +44,8 @@ IDS = [f"p{row:02d}" for row in range(ROWS)]
 NAMES = ("data", "again")  # of the host's one table
 EPSILON = 1.0
 SPOILT = 0.15  # of the messages with which a guest gains something
+COPIED, DIES = 0.3, 0.2  # the host's store before the first job; its daemon between two jobs
+RENAMED = 0.15  # of the guests that ask for predictions
 PLAIN = {"encryption": {"scheme": "plain"}}
 TREES: dict[str, Any] = {"n_estimators": 2, "max_depth": 2, "max_bin": 4, **PLAIN}
 HYBRID: dict[str, Any] = {
@@ -157,7 +159,7 @@ class Adversary(Schedule):
 
     async def jobs(self) -> None:
         """Models and predictions with them."""
-        if self.draw.random() < 0.3:
+        if self.draw.random() < COPIED:
             await self.dies("copied")
         if self.draw.random() < CALM:
             self._is_calm = True
@@ -168,7 +170,7 @@ class Adversary(Schedule):
                 await self._predict(self.draw.choice(list(self._models)))
             else:
                 await self._train(self.draw.choice(list(KINDS)))
-            if self.draw.random() < 0.2:
+            if self.draw.random() < DIES:
                 await self.dies()
 
     async def _train(self, kind: str) -> None:
@@ -179,7 +181,7 @@ class Adversary(Schedule):
 
     async def _predict(self, model: str) -> None:
         guest, kind = self._models[model]
-        if self.draw.random() < 0.15:
+        if self.draw.random() < RENAMED:
             guest = self._renamed(model, guest)
         protocol, split = PREDICTED.get(kind, ("predict", {}))
         await self._job("predict", protocol, guest, {"model": model, **split})
