@@ -311,7 +311,7 @@ def listened(town, monkeypatch, **rules):
 
     def noted(state, got):
         out = real(state, got)
-        heard.append(np.unique(state.total.ravel(), return_inverse=True)[1])
+        heard.append(np.unique(state.growing.added.ravel(), return_inverse=True)[1])
         return out
 
     monkeypatch.setattr(hybridtree_guest, "add_values", noted)
@@ -342,7 +342,7 @@ def test_random_cuts_are_charged_and_a_column_is_not_put_in_order(town, monkeypa
     assert done.error.where["key"] == "policy.disclosure_max"
     assert not heard  # it is not even begun: the forecast says so
     monkeypatch.setattr(Spending, "judge_table", _knows_the_table)
-    monkeypatch.setattr(Spending, "judge_seat", lambda *_: StatusReport())
+    monkeypatch.setattr(Spending, "judge_context", lambda *_: StatusReport())
     heard, done, entries = listened(town, monkeypatch, disclosure_max=0.15)
     assert done.error.where["key"] == "policy.disclosure_max"
     assert len(heard) <= 3
@@ -352,7 +352,7 @@ def test_random_cuts_are_charged_and_a_column_is_not_put_in_order(town, monkeypa
 def test_random_cuts_put_a_column_in_order_where_they_are_free(town, monkeypatch):
     monkeypatch.setattr(hybridtree_host, "ordered", lambda *_: ())
     monkeypatch.setattr(Spending, "judge_table", _knows_the_table)
-    monkeypatch.setattr(Spending, "judge_seat", lambda *_: StatusReport())
+    monkeypatch.setattr(Spending, "judge_context", lambda *_: StatusReport())
     heard, done, _ = listened(town, monkeypatch, disclosure_max=0.15)
     assert done.state == "finished"
     assert in_order(heard) > 0.9

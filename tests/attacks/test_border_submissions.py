@@ -139,7 +139,7 @@ def test_a_coordinator_refuses_what_its_caller_did_not_sign(tmp_path):
                 await node.submit(cluster.user, unsigned)
             forged = job_pb2.SubmitRequest(
                 spec=OTHER.model_dump_json().encode(), key=KEY,
-                certificate=own.certificate.encode(), signature=own.n_bytes,
+                certificate=own.certificate.encode(), signature=own.raw,
             )  # fmt: skip
             with pytest.raises(PeerError, match="does not fit"):
                 await node.submit(cluster.user, forged)

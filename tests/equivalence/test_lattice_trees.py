@@ -193,8 +193,8 @@ def test_nodes_in_small_groups_grow_the_same_trees(scheme, params, kept, monkeyp
     expected = now(whole.walk())
     together = counted(monkeypatch)
     cell = 16 if scheme == "plain" else 8 * 2050
-    monkeypatch.setattr(host_tree, "CELLS_OCTETS_MAX", 60 * cell)  # of some thirty cells a node
-    monkeypatch.setattr(host_tree, "KEPT_OCTETS_MAX", kept * cell // (8 * 2050))
+    monkeypatch.setattr(host_tree, "CELLS_BYTES_MAX", 60 * cell)  # of some thirty cells a node
+    monkeypatch.setattr(host_tree, "KEPT_BYTES_MAX", kept * cell // (8 * 2050))
     room = job.room()
     found = now(room.walk())
     assert_same_arrays(found, expected)
@@ -222,8 +222,8 @@ def rows_added(monkeypatch, job, data, kept=host_tree.KEPT_BYTES_MAX):
 
     with monkeypatch.context() as patch:
         patch.setattr(host_tree.HostTree, "_added_up", noted)
-        patch.setattr(host_tree, "CELLS_OCTETS_MAX", data)
-        patch.setattr(host_tree, "KEPT_OCTETS_MAX", kept)
+        patch.setattr(host_tree, "CELLS_BYTES_MAX", data)
+        patch.setattr(host_tree, "KEPT_BYTES_MAX", kept)
         now(job.room().walk())
     return sum(added)
 
@@ -245,7 +245,7 @@ def test_trees_that_grow_at_once_share_the_room_for_cells(monkeypatch):
         held.append((len(self._cells), self.n_bytes(rows)))
 
     monkeypatch.setattr(host_tree.HostTree, "_keep", noted)
-    monkeypatch.setattr(host_tree, "KEPT_OCTETS_MAX", 4 << 20)
+    monkeypatch.setattr(host_tree, "KEPT_BYTES_MAX", 4 << 20)
     now(under(made({"forest": {"n_trees": 4}, "n_estimators": 1}), LATTICE).room().walk())
     assert max(nodes * each for nodes, each in held) <= 1 << 20
     assert max(nodes for nodes, _ in held) > 0

@@ -165,7 +165,7 @@ def test_all_processes_die_at_once_and_the_model_is_the_same(
         contexts.append((self.signed.party, stage, self.attempt))
         return context(self, stage, *args, **named)
 
-    monkeypatch.setattr(PartyJob, "seat", seated)
+    monkeypatch.setattr(PartyJob, "context", seated)
     cut = Cut(what, times, when, tmp_path)
 
     async def run():

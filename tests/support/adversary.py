@@ -228,7 +228,7 @@ class Adversary(Schedule):
             return replace(own, params=own.params.model_copy(update=more))
 
         patched.setattr(StageWalk, "rounds", more)
-        patched.setattr(PartyJob, "seat", larger)
+        patched.setattr(PartyJob, "context", larger)
 
     def spoilt(self, envelope: Envelope, payload: bytes) -> bytes | None:
         """The host's own points to be opened, or every row to be asked about."""

@@ -63,7 +63,9 @@ class Watched:
         guest, host = self.room.state(GUEST), self.room.state(HOSTS[0])
         growing = guest.growing
         tree_batch = (
-            growing.tree_batches[HOSTS[0]] if hasattr(growing, "groves") else growing.tree_batch
+            growing.tree_batches[HOSTS[0]]
+            if hasattr(growing, "tree_batches")
+            else growing.tree_batch
         )
         slot = next(place for place, one in enumerate(tree_batch.trees) if one is tree)
         offer, rows = host.tree_batch.offered[slot * STRIDE + node], tree.growth.training.rows(node)

@@ -30,7 +30,7 @@ def test_bytes_are_a_message_of_known_fields_or_refused(kind, data):
     assert wire.decode(kind, wire.encode(message), "telco") == message
 
 
-@pytest.mark.parametrize("bytes", [b"\xff", b"\x0a\xff\xff\xff\xff\x7f", b"\x08", b"\x0b"])
+@pytest.mark.parametrize("data", [b"\xff", b"\x0a\xff\xff\xff\xff\x7f", b"\x08", b"\x0b"])
 def test_bytes_that_are_no_message_are_refused(data):
     with pytest.raises(PeerError, match="bytes that are no Ciphertexts"):
         wire.decode(pb.Ciphertexts, data, "telco")
@@ -52,7 +52,7 @@ def test_a_json_object_is_read_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    "bytes",
+    "data",
     [
         b"\x1a\x01x",  # field 3 of Ciphertexts
         b"\x08\x01\xf8\x7f\x01",  # field 2047 behind a good one

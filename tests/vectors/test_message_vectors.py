@@ -113,7 +113,7 @@ def recorded(name):
 def written(payload):
     """A message in a golden file."""
     if len(payload) > LONG:
-        return {"bytes": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
+        return {"n_bytes": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
     return {"bytes": payload.hex()}
 
 

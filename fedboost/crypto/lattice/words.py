@@ -29,7 +29,7 @@ def bytes_of(words: Words, parameters: LatticeParameters) -> ByteArray:
 def words_of(
     data: bytes, shape: tuple[int, int], parameters: LatticeParameters, what: str
 ) -> Words:
-    """The numbers that `octets_of` wrote; a PeerError unless all are there and below q."""
+    """The numbers that `bytes_of` wrote; a PeerError unless all are there and below q."""
     width = parameters.word_bytes
     if len(data) != shape[0] * shape[1] * width:
         raise PeerError(

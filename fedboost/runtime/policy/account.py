@@ -190,7 +190,7 @@ class Account:
         text = (
             f"SELECT {columns}, coalesce(jobs.state, '') FROM account"  # noqa: S608  our columns
             f" LEFT JOIN jobs ON jobs.id = account.job WHERE {which}"
-            " ORDER BY account.at, account.job"
+            " ORDER BY account.at, account.rowid"
         )
         with self._mutex, on_disk(self._path):
             known = "SELECT count(*) FROM sqlite_master WHERE name = 'charges'"

@@ -194,7 +194,7 @@ def test_parts_inside_a_round_are_taken_back_with_what_follows_them(kept):
 
 
 def test_a_transcript_is_bounded_and_keeps_the_first_rounds(tmp_path, monkeypatch):
-    monkeypatch.setattr(transcripts, "OCTETS_MAX", 40_000)
+    monkeypatch.setattr(transcripts, "BYTES_MAX", 40_000)
     found = Transcripts(tmp_path)
     draw = np.random.default_rng(1)
     for number in range(1, 9):

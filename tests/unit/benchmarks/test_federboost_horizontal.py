@@ -27,6 +27,7 @@ from benchmarks.harness import JobRun, StepTotal
 from fedboost.core import local
 from fedboost.core.binning import Binning
 from fedboost.job import JobSpec
+from fedboost.runtime.config.policy import Policy
 
 TINY = {"n_estimators": 2, "max_depth": 2}
 
@@ -101,7 +102,14 @@ def test_the_room_trains_the_pooled_trees_of_rows(aggregator):
         ranked = np.sort(column)
         cuts.append((ranked[119:-1:120] + ranked[120::120]) / 2)
     params = federboost_horizontal_floor.tree_params(asked)
-    learned = local.TrainingTable(table.values, table.y.astype(np.float64))
+    values = np.concatenate([share.values for share in shares.values()])
+    y = np.concatenate([share.y for share in shares.values()]).astype(np.float64)
+    learned = local.TrainingTable(
+        values,
+        y,
+        row_groups=tuple(len(share.y) for share in shares.values()),
+        own_rows_min=(Policy().own_rows_min,) * len(shares),
+    )
     pooled = local.train(learned, params, cuts=Binning(8, tuple(cuts)))
     found = federboost_room.predict_whole(trained.shards, table)
     assert found == pytest.approx(pooled.predict(table.values)[:, 0], abs=1e-6)

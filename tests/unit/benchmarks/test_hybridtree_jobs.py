@@ -262,13 +262,14 @@ def test_runs_of_parts_are_shown_together(tmp_path, monkeypatch):
     took = [(row["data"], row["part"]) for row in report.rows if "part" in row]
     assert took == [*(("adult", part) for part in hybridtree.KINDS[:3]), ("a9a", "rules")]
     assert report.figures == hybridtree_tables.figures(ROWS)
-    shown, plots = tmp_path / "all.md", tmp_path / "plots"
+    shown, plots = tmp_path / "all.json", tmp_path / "plots"
     plots.mkdir()
-    given = ["--markdown", str(shown), "--plots", str(plots)]
+    given = ["--record", str(shown), "--plots", str(plots)]
     hybridtree.main([*given, *(f"--from={file}" for file in files)])
-    assert "| speedup.adult | 5.0000 |" in shown.read_text()
-    assert "(hybridtree-trees.svg)" in shown.read_text()
-    assert "| a9a | rules | 0 |" in shown.read_text()
+    record = json.loads(shown.read_text())
+    assert record["figures"]["speedup.adult"] == 5.0
+    assert (plots / "hybridtree-trees.svg").exists()
+    assert any(row[:3] == ["a9a", "rules", "0"] for t in record["tables"] for row in t["rows"])
     assert json.loads(files[0].read_text())["name"] == "hybridtree"
 
 

@@ -304,13 +304,13 @@ def test_runs_of_parts_and_data_sets_are_shown_together(small, tmp_path, monkeyp
     runs = [json.loads(file.read_text()) for file in files]
     runs[0]["rows"][0]["wall_s"] = 5.0  # measured again by the second run
     files[0].write_text(json.dumps(runs[0]))
-    shown = tmp_path / "all.md"
+    shown = tmp_path / "all.json"
     monkeypatch.setattr(secureboost_plus, "measure", None)
-    together = ["--markdown", str(shown), "--plots", str(tmp_path)]
+    together = ["--record", str(shown), "--plots", str(tmp_path)]
     secureboost_plus.main([*together, *(arg for file in files for arg in ("--from", str(file)))])
     report = secureboost_plus.earlier(files)
     expected = [*runs[1]["rows"], *runs[2]["rows"]]
     assert sorted(report.rows, key=str) == sorted(expected, key=str)
     assert report.figures == runs[1]["figures"] | runs[2]["figures"]
-    assert "| cut_all.give_credit | 0.9000 |" in shown.read_text()
-    assert "](secureboost_plus-trees.svg)" in shown.read_text()
+    assert json.loads(shown.read_text())["figures"]["cut_all.give_credit"] == 0.9
+    assert (tmp_path / "secureboost_plus-trees.svg").exists()

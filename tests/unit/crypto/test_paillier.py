@@ -230,8 +230,8 @@ def test_what_is_no_ciphertext_is_refused(small, bad):
     good = small.phe_encrypts(range(70))
     small.public.check(good)
     data = good.data.copy()
-    data = number[bad].to_bytes(small.public.width, "big")
-    data[66, 0] = np.frombuffer(data, dtype=np.uint8)
+    bad_bytes = number[bad].to_bytes(small.public.width, "big")
+    data[66, 0] = np.frombuffer(bad_bytes, dtype=np.uint8)
     with pytest.raises(PeerError, match="out of range or shares a factor"):
         small.public.check(Ciphertexts(data))
 

@@ -126,7 +126,7 @@ def test_a_share_travels_in_34_bytes(x, y):
 
 
 @pytest.mark.parametrize(
-    ("bytes", "reason"),
+    ("data", "reason"),
     [
         (b"", "34 bytes, got 0"),
         (bytes([1] * 33), "34 bytes, got 33"),

@@ -130,7 +130,7 @@ def test_parts_are_whole_blocks_and_only_the_last_is_shorter(rows, counts, monke
 
 @pytest.mark.parametrize("scheme", SCHEMES[1:])
 def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkeypatch):
-    monkeypatch.setattr(ring, "PART_OCTETS_MAX", 1 << 18)
+    monkeypatch.setattr(ring, "PART_BYTES_MAX", 1 << 18)
     pair = Pair(scheme, 9000, outputs=5)
     host: Any = pair.hosts[SHOP]
     own = host.budget.parameters
@@ -150,7 +150,7 @@ def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkey
         assert [part.count for part in parts[:-1]] == [(1 << 18) // data] * (len(parts) - 1)
         assert max(len(part.data) for part in parts) <= given.bytes_max([40])
         assert len(parts) > 1
-    monkeypatch.setattr(ring, "PART_OCTETS_MAX", 1)
+    monkeypatch.setattr(ring, "PART_BYTES_MAX", 1)
     assert given.bytes_max([40]) == given.n_bytes([1], [Expected(9000, np.zeros(10, np.int64))])
     assert {part.count for part in held.blind(node)} == {1}
 

@@ -75,7 +75,7 @@ class Twin:
         guest = self.room.state(GUEST)
         growing = guest.growing
         return (
-            growing.tree_batches[host] if hasattr(growing, "groves") else growing.tree_batch
+            growing.tree_batches[host] if hasattr(growing, "tree_batches") else growing.tree_batch
         ).trees
 
     @staticmethod

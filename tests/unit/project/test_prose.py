@@ -28,7 +28,7 @@ LISTING = re.compile(r'title="(fedboost|protos)/')  # of a file of the project
 FOR_WHOM = re.compile(r"\AFor [^.]+\. After this page you (can|know|have) ")
 # Words and phrases that documents no longer use, and what they write in their place.
 RETIRED = {
-    r"bytes?": "bytes",
+    r"octets?": "bytes",
     r"Under way|under way": "running",
     r"halfway": "interrupted, or what it is",
     r"(?:is|are|be|was|were|been) told": "learns, hears",
@@ -143,5 +143,5 @@ def test_prose_is_what_a_reader_reads():
 
 
 def test_retired_words_are_found():
-    said = "It is told that bytes are under way.\n\n**Told** is a tab; we told you, bytes ran."
-    assert RETIRED_WORDS.findall(said) == ["is told", "bytes", "under way", "**Told**"]
+    said = "It is told that octets are under way.\n\n**Told** is a tab; we told you, bytes ran."
+    assert RETIRED_WORDS.findall(said) == ["is told", "octets", "under way", "**Told**"]

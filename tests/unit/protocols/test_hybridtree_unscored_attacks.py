@@ -350,4 +350,4 @@ def test_a_hosts_code_turns_nothing_but_released_answers_into_bytes():
         and node.func.attr in ("to_bytes", "tobytes")
     ]
     # The public key of the guest, in checkpoints and the shard; the number of an answer.
-    assert sorted(calls) == ["_key(me).key", "_key(me).key", "number", "released"]
+    assert sorted(calls) == ["_key(host).key", "_key(host).key", "number", "released"]

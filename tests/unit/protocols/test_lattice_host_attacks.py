@@ -39,17 +39,17 @@ def lied(kind, lie, skip=0, protocol="lattice"):
 
 
 @pytest.mark.parametrize("protocol", ["lattice", "hybridtree"])
-@pytest.mark.parametrize("bytes", [0, 1, 31, 33, 62])
-def test_nonces_of_another_size_are_refused_by_name(raw, protocol):
-    error = lied("Nonce", lambda said: setattr(said, "nonce", bytes(raw)), protocol=protocol)
-    assert error.what == f"{SHOP} sent a nonce of {data} bytes"
+@pytest.mark.parametrize("n_bytes", [0, 1, 31, 33, 62])
+def test_nonces_of_another_size_are_refused_by_name(n_bytes, protocol):
+    error = lied("Nonce", lambda said: setattr(said, "nonce", bytes(n_bytes)), protocol=protocol)
+    assert error.what == f"{SHOP} sent a nonce of {n_bytes} bytes"
     assert error.where == {"party": SHOP, "step": "hear_nonces"}
 
 
 @pytest.mark.parametrize("protocol", ["lattice", "hybridtree"])
-@pytest.mark.parametrize("bytes", [63, 4096])
-def test_long_nonces_are_refused_before_they_are_read(raw, protocol):
-    error = lied("Nonce", lambda said: setattr(said, "nonce", bytes(raw)), protocol=protocol)
+@pytest.mark.parametrize("n_bytes", [63, 4096])
+def test_long_nonces_are_refused_before_they_are_read(n_bytes, protocol):
+    error = lied("Nonce", lambda said: setattr(said, "nonce", bytes(n_bytes)), protocol=protocol)
     assert f"{keys.NONCE_BYTES_MAX} is the most" in error.what
 
 
@@ -260,7 +260,7 @@ def test_answers_of_another_size_are_refused(change, protocol):
 
 def flipped(bit):
     """Flips a bit of the first answer, counted from its end."""
-    raw = shape().raw
+    raw = shape().n_bytes
 
     def change(own):
         changed = bytearray(own)
@@ -287,7 +287,7 @@ def test_sums_beyond_those_of_the_nodes_rows_are_refused():
 
 def test_noise_is_no_answer():
     draw = np.random.default_rng(5)
-    raw = shape().raw
+    raw = shape().n_bytes
     spare = -2 * shape().width % 8
 
     def noise(own):
@@ -340,7 +340,7 @@ def test_a_part_is_no_larger_than_so_many_answers():
         room = await conversations.lattice().until("choose_splits")
         me = room.state(GUEST)
         most = guest_steps.bytes_max(me, "choose_splits")
-        answers = ring.ANSWERS_EACH * shape_of(me, ROWS).raw
+        answers = ring.ANSWERS_EACH * shape_of(me, ROWS).n_bytes
         assert most == answers + wire.PIECE_BYTES < wire.MESSAGE_BYTES_MAX
 
     now(run())

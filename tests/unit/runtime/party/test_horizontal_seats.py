@@ -184,7 +184,7 @@ def test_masks_of_two_attempts_jobs_and_manifests_have_nothing_in_common(store):
     assert {len(context.attempt_digest) for context in contexts} == {32}
     # Secrets hang on the job and the attempt alone; the context tells the rest apart.
     assert len({context.secrets.derive("mask key") for context in contexts}) == 3
-    assert seat_of(work_of(store)).context == contexts[0].context
+    assert seat_of(work_of(store)).attempt_digest == contexts[0].attempt_digest
 
 
 def test_contributors_are_counted_where_a_job_adds_up(store):
