@@ -61,21 +61,6 @@ class Hand:
 
 
 @dataclass
-class Pad:
-    """A notebook in memory; implements `flow.Notebook`."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def read(self) -> dict[str, Any]:
-        """See `flow.Notebook`."""
-        return self.facts
-
-    def write(self, facts: dict[str, Any]) -> None:
-        """See `flow.Notebook`."""
-        self.facts = facts
-
-
-@dataclass
 class Room(flow.Run):
     """The sessions of one stage, and the coordinator's hand over them."""
 
@@ -314,7 +299,7 @@ def contexts(
             place=flow.START,
             kept={},
             signer=Hand(party, keys),
-            notebook=Pad(),
+            notebook=flow.MemoryNotebook(),
             workers=Serial(),
             artefacts=place.artefacts,
             limits=place.limits,

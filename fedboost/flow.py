@@ -7,6 +7,7 @@ order in which the coordinator calls them; one module per role holds one plain f
 from __future__ import annotations
 
 import importlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -229,6 +230,21 @@ class Notebook(Interface):
         """JSON; on the disk when this returns."""
 
 
+@dataclass
+class MemoryNotebook(Notebook):
+    """A notebook without a store: it lasts as long as its process."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def read(self) -> dict[str, Any]:
+        """See `Notebook`."""
+        return dict(self.facts)
+
+    def write(self, facts: dict[str, Any]) -> None:
+        """Keep the facts as JSON would; nothing reaches a disk."""
+        self.facts = json.loads(json.dumps(facts))
+
+
 @dataclass(frozen=True)
 class StageContext:
     """What a party brings to one stage of a job."""
@@ -378,8 +394,9 @@ class Asks:
 class Protocol:
     """A protocol as the runtime sees it.
 
-    A role's module holds `begin(seat) -> state`, a function `(state, got) -> Out | Iterator[Out]`
-    for each of its steps (without `got` where the step takes nothing), `snapshot(state, place)` and
+    A role's module holds `begin(context) -> state`, a function
+    `(state, got) -> Out | Iterator[Out]` for each
+    of its steps (without `got` where the step takes nothing), `snapshot(state, place)` and
     `restore(state, artefact) -> StatusReport` for checkpoints, `finish(state) -> Artefact` and
     `bytes_max(state, step)`: how large a message that step may be sent. What `restore` tells may
     end a loop that the place is in.

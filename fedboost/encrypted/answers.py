@@ -79,7 +79,7 @@ def divisions(
 
 
 def named_splits(won: Mapping[int, Named], binning: Binning, first: int) -> Iterator[OwnSplit]:
-    """The won splits for the shard; `first` is the number of the grove's first tree."""
+    """The won splits for the shard; `first` is the number of the batch's first tree."""
     for number, (column, place, missing_left, left_bins) in won.items():
         threshold = NO_THRESHOLD if left_bins else binning.threshold(column, place)
         tree, node = divmod(number, STRIDE)

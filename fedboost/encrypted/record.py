@@ -65,7 +65,7 @@ class HostRecord(Record):
     """Of a host: in which cell each training row is, and tree by tree which sums left."""
 
     def __init__(self, context: StageContext, binning: Binning, bins: Bins) -> None:
-        """bins (n, columns) of all rows of the seat, of which it keeps some columns."""
+        """bins (n, columns) of all rows of the stage, of which it keeps some columns."""
         width, training = bins.shape[1], context.parts["train"]
         kept = np.linspace(0, max(0, width - 1), min(width, COLUMNS_KEPT_MAX))
         self._columns = np.unique(kept.round().astype(np.int32))

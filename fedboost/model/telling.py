@@ -24,7 +24,7 @@ from fedboost.errors import ConfigError
 
 Ids = NDArray[np.uint8]
 TELLING = "telling"  # under which it stands in notebooks and in the facts of a shard
-Lasting = Callable[[str], Secrets]  # see `flow.Seat`
+Lasting = Callable[[str], Secrets]  # see `flow.StageContext`
 
 
 @dataclass(frozen=True)

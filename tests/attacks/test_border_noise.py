@@ -10,7 +10,7 @@ from fedboost import wire
 from fedboost.core.categories import SET_BYTES
 from fedboost.crypto.noise import IdNoise
 from fedboost.errors import ConfigError, PeerError
-from fedboost.flow import MODEL
+from fedboost.flow import MODEL, MemoryNotebook
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
 from fedboost.messages.protocol.predict_pb2 import Questions
 from fedboost.model import telling
@@ -18,7 +18,7 @@ from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import host as training
 from fedboost.protocols.predict import host as predicting
 from fedboost.runtime.config.policy import Policy, PredictPolicy
-from tests.support.federated import GUEST, HOSTS, Pad, contexts_for, frame_of
+from tests.support.federated import GUEST, HOSTS, contexts_for, frame_of
 
 TELCO = HOSTS[0]
 ROWS, BUCKETS, EPSILON = 400, 8, 2.0
@@ -79,7 +79,7 @@ def test_attempts_with_other_rows_tell_more_where_noise_goes_by_place(monkeypatc
 
 
 def test_attempts_with_other_rows_tell_more_where_cut_points_are_drawn_anew():
-    assert share_right(notebook=Pad) > 0.9
+    assert share_right(notebook=MemoryNotebook) > 0.9
 
 
 def test_an_id_meets_the_same_noise_in_any_order_and_subset():

@@ -9,11 +9,12 @@ import pytest
 from fedboost.crypto import noise
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import PolicyError
+from fedboost.flow import MemoryNotebook
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import host as host_steps
 from fedboost.runtime.config.policy import Policy
-from tests.support.federated import HOSTS, Pad
+from tests.support.federated import HOSTS
 from tests.support.federboost_jobs import open_job, room_of
 
 TELCO = HOSTS[0]
@@ -43,7 +44,7 @@ def shares_right(draws_again):
     for attempt in range(ATTEMPTS):
         own = Secrets(attempt.to_bytes(32, "big"))
         later = replace(context, secrets=own)
-        anew = replace(later, lasting_secrets=own.child, notebook=Pad())
+        anew = replace(later, lasting_secrets=own.child, notebook=MemoryNotebook())
         ids = told(anew if draws_again else later)
         heard[(*np.indices(truth.shape), ids)] += 1
         once = (ids == truth).mean()

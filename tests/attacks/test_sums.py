@@ -10,6 +10,7 @@ from fedboost.aggregation.tag import Tagging
 from fedboost.crypto import shamir
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.errors import PeerError, PolicyError, ProtocolError
+from fedboost.flow import MemoryNotebook
 from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, RevealedShares, Total
 from tests.support.aggregation import (
     WHAT,
@@ -23,7 +24,7 @@ from tests.support.aggregation import (
     rows_of,
     tampering,
 )
-from tests.support.federated import Hand, Pad
+from tests.support.federated import Hand
 
 
 def words_of(masked):
@@ -253,13 +254,13 @@ def sums_before_and_after_a_loss(pads):
 
 
 def test_a_statistic_is_not_opened_again_over_those_that_are_left():
-    kept = {party: Pad() for party in names(5)}
+    kept = {party: MemoryNotebook() for party in names(5)}
     before, after, vectors = sums_before_and_after_a_loss(lambda _, party: kept[party])
     assert_sum({"p00": before}, vectors)
     assert after is None
 
 
 def test_a_statistic_opened_again_over_those_that_are_left_shows_the_lost_one():
-    before, after, vectors = sums_before_and_after_a_loss(lambda *_: Pad())
+    before, after, vectors = sums_before_and_after_a_loss(lambda *_: MemoryNotebook())
     assert after.tolist() == added(vectors, [p for p in names(5) if p != "p03"])
     assert (before - after).tolist() == vectors["p03"].tolist()

@@ -22,11 +22,11 @@ from fedboost.aggregation.statistic import Statistic
 from fedboost.aggregation.sums import Aggregation
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
-from fedboost.flow import AGGREGATOR, GUEST, HOST, START, StageContext, Table
+from fedboost.flow import AGGREGATOR, GUEST, HOST, START, MemoryNotebook, StageContext, Table
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol.aggregation_pb2 import Masked, RevealedShares, Total
 from fedboost.runtime.config.policy import Policy
-from tests.support.federated import Hand, Pad
+from tests.support.federated import Hand
 
 Vector = NDArray[np.int64]
 M = TypeVar("M", bound=Message)
@@ -44,7 +44,11 @@ def names(count: int) -> tuple[str, ...]:
 
 
 def contexts(
-    count: int, *, attempt: int = 1, pads: Mapping[str, Pad] | None = None, **settings: Any
+    count: int,
+    *,
+    attempt: int = 1,
+    pads: Mapping[str, MemoryNotebook] | None = None,
+    **settings: Any,
 ) -> dict[str, StageContext]:
     """Seats of contributors and of an aggregator apart, the same in every run.
 
@@ -70,7 +74,7 @@ def contexts(
             kept={},
             attempt_digest=hashlib.sha256(b"attempt %d" % attempt).digest(),
             signer=Hand(name),
-            notebook=(pads or {}).get(name, Pad()),
+            notebook=(pads or {}).get(name, MemoryNotebook()),
             workers=Serial(),
             artefacts={},
             limits=limits,

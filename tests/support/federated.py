@@ -28,6 +28,7 @@ from fedboost.flow import (
     START,
     Artefact,
     CheckpointPolicy,
+    MemoryNotebook,
     RowsUsed,
     StageContext,
     Step,
@@ -442,21 +443,6 @@ class Hand:
             raise PeerError(f"the signature of {party} does not fit what it is said to sign")
 
 
-@dataclass
-class Pad:
-    """A notebook in memory; implements `flow.Notebook`."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def read(self) -> dict[str, Any]:
-        """What was written last."""
-        return dict(self.facts)
-
-    def write(self, facts: dict[str, Any]) -> None:
-        """Keeps it, as JSON would."""
-        self.facts = json.loads(json.dumps(facts))
-
-
 def lasting_of(party: str) -> Callable[[str], Secrets]:
     """The secrets of a party's store; under 16 the tiny conversation has splits of either kind."""
     return Secrets(hashlib.sha256(party.encode()).digest()).child("lasting", 16).child
@@ -508,7 +494,7 @@ def contexts_for(
             place=START,
             kept={},
             signer=Hand(name),
-            notebook=Pad(),
+            notebook=MemoryNotebook(),
             workers=workers or Serial(),
             artefacts=(artefacts or {}).get(name, {}),
             limits=limits or SMALL,

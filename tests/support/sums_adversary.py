@@ -22,7 +22,7 @@ from fedboost.aggregation.recovery import Epoch, sign_of
 from fedboost.aggregation.statistic import Statistic
 from fedboost.aggregation.tag import TAG_WORDS
 from fedboost.errors import FedboostError
-from fedboost.flow import START, Place, StageContext
+from fedboost.flow import START, MemoryNotebook, Place, StageContext
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     MaskKeys,
@@ -32,7 +32,6 @@ from fedboost.messages.protocol.aggregation_pb2 import (
     Total,
 )
 from tests.support.aggregation import ADDER, contexts
-from tests.support.federated import Pad
 
 WORDS = 2
 STATISTICS = 3  # that recur: a model that learns nothing has the same root in every tree
@@ -76,11 +75,11 @@ class Schedule:
         count = draw.randint(3, 5)
         mode: dict[str, Any] = {"dropout": "continue", "colluders": count - 2} if goes_on else {}
         self._mode, self._count, self._goes_on = mode, count, goes_on
-        self.pads: dict[str, Pad] = {}
+        self.pads: dict[str, MemoryNotebook] = {}
         own = self._contexts(0)
         self.names = sorted(draw.sample(sorted(own), 2))
         self.two = {name: Honest(own[name]) for name in self.names}
-        self.pads = {name: Pad() for name in self.names}
+        self.pads = {name: MemoryNotebook() for name in self.names}
         self.attempt = 0
         self.masked: list[Masked] = []
         self.opened: set[bytes] = set()  # streams that shares have told

@@ -18,7 +18,7 @@ DOMAIN = b"fedboost align-pairs v2 "  # ids hash to other points in any other us
 
 def points_of(ids: list[bytes], host: str, context: StageContext) -> Points:
     """The ids as points for the pair with that host, uint8 (n, 32), behind them nobody's up to the
-    size that the seat's policy says; they must not leave as such.
+    size that the party's policy says; they must not leave as such.
 
     An id is another point for every host. So a guest that sent one host's points to another
     to have them blinded, and the other's to the first, could not compare what comes back. And it is

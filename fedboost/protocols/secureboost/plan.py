@@ -53,9 +53,9 @@ def tree_batches(params: SecureBoostParams) -> Iterator[tuple[int, int, int]]:
 def next_tree_batch(
     params: SecureBoostParams, table: Table, host: str, after: int
 ) -> tuple[int, int, int]:
-    """The first grove behind tree `after` of the job in which `host` takes part.
+    """The first batch of trees behind tree `after` of the job in which `host` takes part.
 
-    Behind the last one, a grove of no trees.
+    Behind the last one, a batch of no trees.
     """
     for number, first, size in tree_batches(params):
         if first > after and host in of_round(params, table, number).hosts:
@@ -72,6 +72,6 @@ def releases(params: SecureBoostParams, table: Table, host: str, columns: int | 
         if host in planned.hosts:
             layers = planned.host_layers  # the same in all of them
             start = own[number].start if number in own else first
-            own[number] = range(start, first + size)  # the groves of a round's classes
+            own[number] = range(start, first + size)  # the batches of a round's classes
     trees = meter.Trees(list(own.values()), layers)
     return meter.expected(params, trees, table.hosts.index(host) + 1, columns)

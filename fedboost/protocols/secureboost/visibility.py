@@ -52,7 +52,7 @@ class Visibility(VisibilityState):
         self._owners, self._tree_batch, self._purity, self._hides = hosts, tree_batch, purity, hides
 
     def open_layer(self) -> dict[str, list[Division]]:
-        """Sets `open` by the grove's open nodes; gives the divisions that each host is told: its
+        """Sets `open` by the batch's open nodes; gives the divisions that each host is told: its
         own, and those above nodes that are open to it.
         """
         divided = self._tree_batch.last_divided

@@ -279,21 +279,6 @@ class _Hand:
         """Nothing to refuse."""
 
 
-@dataclass
-class _Notes:
-    """A notebook in memory; implements `flow.Notebook`."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def read(self) -> dict[str, Any]:
-        """Return what was written last."""
-        return self.facts
-
-    def write(self, facts: dict[str, Any]) -> None:
-        """Keeps it."""
-        self.facts = facts
-
-
 def _actor(cast: Cast, party: str) -> Actor:
     tally, workers = CipherTally(), TimedWorkers()
     secrets = Secrets(hashlib.sha256(party.encode()).digest())
@@ -313,7 +298,7 @@ def _actor(cast: Cast, party: str) -> Actor:
         place=START,
         kept={},
         signer=_Hand(),
-        notebook=_Notes(),
+        notebook=flow.MemoryNotebook(),
         workers=workers,
         artefacts=cast.artefacts.get(party, {}),
         limits=cast.limits[party],

@@ -94,7 +94,7 @@ class PartyNode:
     async def open_stage(
         self, caller: Peer, request: party_pb2.StageRequest
     ) -> party_pb2.StageReply:
-        """Takes the seat at a stage, from the start or from a checkpoint; once in an attempt."""
+        """Begin a stage, from the start or from a checkpoint; once in an attempt."""
         job = self.under_way.at(caller, request.job, request.attempt)
         subject = ("stage", request.stage)
         return await job.answers.once(subject, request, lambda: self._stages.open(job, request))

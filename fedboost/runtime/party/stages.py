@@ -22,7 +22,7 @@ class Stages:
         self._parts = parts
 
     async def open(self, job: PartyJob, request: party_pb2.StageRequest) -> party_pb2.StageReply:
-        """Takes the seat at a stage, from the start or from a checkpoint."""
+        """Begin a stage, from the start or from a checkpoint."""
         parts = self._parts
         job.check_runs(request.attempt)
         job.settle()

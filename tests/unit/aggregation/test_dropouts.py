@@ -7,8 +7,8 @@ import pytest
 
 from fedboost.aggregation.recovery import threshold
 from fedboost.errors import ProtocolError, UnreachableError
+from fedboost.flow import MemoryNotebook
 from tests.support.aggregation import PHASES, added, assert_sum, circle, draws, fresh_circle, names
-from tests.support.federated import Pad
 
 STAYS = "stays"
 
@@ -187,7 +187,7 @@ class Attempts:
     """Begins attempts of the same parties, with the same notebooks."""
 
     def __init__(self):
-        self.pads = {party: Pad() for party in names(5)}
+        self.pads = {party: MemoryNotebook() for party in names(5)}
         self._number = 0
 
     def __call__(self):
