@@ -228,6 +228,7 @@ def _divide(
     held = np.empty(2 * len(by) * n_cells, np.int32)  # rows by node, cell and side
     child = np.empty(len(held), np.int16)  # 1 for the left one, 2 for the right one
     side = np.empty(nodes.shape[1], np.int32)  # each row's place in `held`
+    decoys = np.empty((len(by), 2), np.int32)  # of each node: their place in `held`, the first one
     for j in range(nodes.shape[0]):
         held[:] = 0
         for i in range(nodes.shape[1]):
@@ -237,14 +238,22 @@ def _divide(
                 continue
             side[i] = 2 * (k * n_cells + bins[j, i]) + right[k, values[by[k], i]]
             held[side[i]] += 1
-        for start in range(0, len(held), 2 * n_cells):
-            stop = start + 2 * n_cells
-            decoys = _followed(held[start:stop], child[start:stop], least)
-            if decoys >= 0:
-                _send_decoys(side, start + decoys, (held[start + decoys], first + j), least)
+        for k in range(len(by)):
+            start, stop = 2 * k * n_cells, 2 * (k + 1) * n_cells
+            place = _followed(held[start:stop], child[start:stop], least)
+            decoys[k, 0] = -1
+            if place >= 0:  # other rows than in the next column
+                decoys[k, 0] = start + place
+                decoys[k, 1] = (first + j) * least % (held[start + place] - least + 1)
         for i in range(nodes.shape[1]):
-            if side[i] >= 0:
-                nodes[j, i] = 2 * nodes[j, i] + child[side[i]]
+            place = side[i]
+            if place < 0:
+                continue
+            k = indices[nodes[j, i]]
+            if place == decoys[k, 0]:
+                place ^= -least < decoys[k, 1] <= 0
+                decoys[k, 1] -= 1
+            nodes[j, i] = 2 * nodes[j, i] + child[place]
 
 
 @kernel
@@ -266,19 +275,6 @@ def _followed(held: Rows, child: Nodes, least: int) -> int:
             decoys, best = left + int(most > few), min(few, most)
         child[left], child[left + 1] = 1 + to_left, 1 + to_right
     return -1 if followed >= least or least == 1 else decoys
-
-
-@kernel
-def _send_decoys(side: Rows, place: int, of: tuple[int, int], least: int) -> None:
-    """Gives `least` of the rows at a place, `of` how many and in which column, the other side."""
-    rows, column = of
-    first = column * least % (rows - least + 1)  # other rows than in the next column
-    seen = 0
-    for i in range(len(side)):
-        if side[i] == place:
-            if first <= seen < first + least:
-                side[i] = place ^ 1
-            seen += 1
 
 
 @kernel
