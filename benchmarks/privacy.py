@@ -1,7 +1,7 @@
 """What others could learn of rows and labels, beside what it costs to keep it from them.
 
 python -m benchmarks.privacy [--quick] [--json F] [--record F] [--data NAME]
-[--part sums|labels] [--from F]
+[--part sums|labels|totals] [--from F]
 """
 
 from __future__ import annotations
@@ -14,17 +14,23 @@ from benchmarks import harness, parts, privacy_jobs
 from benchmarks.harness import Report, Shown
 from benchmarks.plus_tables import Row, grouped, number, of
 from benchmarks.privacy_jobs import DATA, DEFAULTS, LEAST, PROGRAMME, Plan
+from benchmarks.privacy_totals import ALONE, APART, TOTALS
 from fedboost.audit.findings import CLUSTERS, SUMS
 
 NAME = "privacy"
-PARTS = {"sums": privacy_jobs.measure_sums, "labels": privacy_jobs.measure_labels}
-KINDS = (SUMS, CLUSTERS)
+PARTS = {
+    "sums": privacy_jobs.measure_sums,
+    "labels": privacy_jobs.measure_labels,
+    "totals": privacy_jobs.measure_totals,
+}
+KINDS = (SUMS, CLUSTERS, TOTALS)
 GAINS = {"neighbours": "nearest_gain", PROGRAMME: "linking_gain"}  # figures of precision / chance
 
 
 def figures(rows: Sequence[Row]) -> dict[str, float]:
     """By data set: what neighbour linking gains over chance at the defaults, the meter's ratio, the
-    AUC that defaults cost against no minimum, and what groupings tell.
+    AUC that defaults cost against no minimum, what groupings tell, and of sums under masks by
+    own_rows_min the share of one row, the share of nodes with views one row apart, and the AUC.
     """
     found: dict[str, float] = {}
     for group in grouped(of(rows, SUMS), "data"):
@@ -41,13 +47,19 @@ def figures(rows: Sequence[Row]) -> dict[str, float]:
     for row in of(rows, CLUSTERS):
         if row["variant"] == DEFAULTS and row["found"]:
             found[f"groupings_auc.{row['data']}"] = row["found"][0]["value"]
+    for row in of(rows, TOTALS):
+        place, told = f"{row['least']}.{row['data']}", row["told"]
+        found[f"sums_of_one.{place}"] = told[ALONE] / told["sums"]
+        found[f"views_apart.{place}"] = told[APART] / told["nodes"]
+        found[f"auc.{place}"] = row["auc"]["validation"]
     return found
 
 
 def shown(rows: Sequence[Row]) -> list[Shown]:
     """A table for each data set and part."""
     tables = [_sums(group) for group in grouped(of(rows, SUMS), "data")]
-    return tables + [_labels(group) for group in grouped(of(rows, CLUSTERS), "data")]
+    tables += [_labels(group) for group in grouped(of(rows, CLUSTERS), "data")]
+    return tables + [_totals(group) for group in grouped(of(rows, TOTALS), "data")]
 
 
 def _sums(group: Sequence[Row]) -> Shown:
@@ -77,6 +89,16 @@ def _labels(group: Sequence[Row]) -> Shown:
         lines.append((row["variant"], *(values or ("", "")), *_aucs(row)))
     heads = ("defence", "mean", "worst draw", "AUC", "validation AUC")
     return Shown(f"{group[0]['data']}: labels from row groupings, AUC", heads, lines)
+
+
+def _totals(group: Sequence[Row]) -> Shown:
+    names = list(dict.fromkeys(name for row in group for name in row["told"]))
+    lines = [
+        (row["variant"], *(f"{row['told'].get(name, 0):,}" for name in names), *_aucs(row))
+        for row in group
+    ]
+    title = f"{group[0]['data']}: what sums under masks tell of a party's {group[0]['rows']:,} rows"
+    return Shown(title, ("defence", *names, "AUC", "validation AUC"), lines)
 
 
 def _aucs(row: Row) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import plus_jobs, tables
+from benchmarks import plus_jobs, privacy_totals, tables
 from benchmarks.federboost_room import Place, Room, contexts, frames_of
 from benchmarks.harness import say
 from benchmarks.plus_tables import Row
@@ -215,6 +215,11 @@ def measure_labels(name: str, plan: Plan) -> list[Row]:
         clusters = [one for one in found if one.attack == CLUSTERS]
         rows.append({**about, "auc": done.auc, "found": _as_rows(clusters)})
     return rows
+
+
+def measure_totals(name: str, plan: Plan) -> list[Row]:
+    """What sums under masks tell of few rows, by own_rows_min."""
+    return privacy_totals.measure(_table(name, plan), SHAPE)
 
 
 def _table(name: str, plan: Plan) -> Table:

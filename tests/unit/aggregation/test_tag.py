@@ -1,5 +1,6 @@
 """Tags show a changed total, whatever it is; without their key nobody finds one that fits."""
 
+import gmpy2
 import numpy as np
 import pytest
 
@@ -12,6 +13,12 @@ LARGEST, LEAST = 2**63 - 1, -(2**63)
 def naive(left, right):
     """⟨left, right⟩ in Python's own numbers."""
     return sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))
+
+
+def test_the_modulus_is_a_prime_of_89_bits():
+    """Only then has a changed total one chance in 2^64 at most."""
+    assert gmpy2.is_prime(PRIME, 40)
+    assert PRIME.bit_length() == 89
 
 
 def vectors(count, words, draw, most=2**57):

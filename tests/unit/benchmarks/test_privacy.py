@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks import privacy, privacy_jobs
+from benchmarks import privacy, privacy_jobs, privacy_totals
 from benchmarks.privacy_jobs import DEFAULTS, DIVISIONS, PROGRAMME, Plan, Variant
+from benchmarks.privacy_totals import APART
 from fedboost.audit.findings import CLUSTERS, SUMS
 
 
@@ -51,6 +52,33 @@ def test_the_figures_are_of_the_defaults(rows):
     assert found["linking_gain.default_credit"] == by_linking[PROGRAMME]
     assert found["nearest_gain.default_credit"] == by_linking["neighbours"]
     assert {"auc_cost.default_credit", "groupings_auc.default_credit"} <= set(found)
+
+
+def test_sums_under_masks_tell_of_single_rows_unless_each_party_has_a_minimum():
+    rows = privacy_jobs.measure_totals("default_credit", PLAN)
+    assert [row["least"] for row in rows] == [1, 5, 20]
+    free, *limited = (row["told"] for row in rows)
+    assert free["sums of one row"] > free["sums"] / 10
+    assert free[APART] == 0  # all columns see the same rows
+    assert all(told["sums of few rows"] == 0 for told in limited)
+    (shown,) = privacy.shown(rows)
+    assert [line[0] for line in shown.rows] == [row["variant"] for row in rows]
+    found = privacy.figures(rows)
+    assert found["sums_of_one.5.default_credit"] == 0
+    assert found["sums_of_one.1.default_credit"] == free["sums of one row"] / free["sums"]
+
+
+def test_two_columns_that_differ_by_one_row_alone_are_found(monkeypatch):
+    def layers(tree, done, values, gradients, least):
+        seen = np.zeros((3, 2, 1, 2), np.int64)  # nodes, columns, cells, values
+        seen[:, 0] = seen[:, 1] = gradients[:20].sum(axis=0)
+        seen[1, 1] += gradients[30]  # one row more
+        seen[2, 1] += gradients[30] + gradients[31] - gradients[0]  # and one exchanged
+        yield seen
+
+    monkeypatch.setattr(privacy_totals, "layers", layers)
+    told = privacy_totals.of_few(None, None, np.zeros((40, 2), np.float32), 5)
+    assert (told["nodes"], told[APART]) == (3, 1)
 
 
 def test_the_attack_has_the_gradients_that_each_tree_was_grown_from():
