@@ -17,11 +17,17 @@ Integers = NDArray[np.int64]
 SUM_BITS = 62  # a sum of all rows, and the difference of two such sums, stays within int64
 BITS_MAX = 53  # a float64 has no more
 BITS_MIN = 8  # fewer leave no order among the gains
+FEW_BITS = 15  # up to so many the nearest integers would lose small gradients altogether
+
+Fractions = Callable[[int], Floats]  # of so many columns, uniform in [0, 1)
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """|g| ≤ g_bound as integers within ±2^bits, 0 ≤ h ≤ h_bound as integers within 0..2^bits."""
+    """|g| ≤ g_bound as integers within ±2^bits, 0 ≤ h ≤ h_bound as integers within 0..2^bits.
+
+    Of few bits the greatest is 2^bits − 1, since a sign and so many bits hold no more.
+    """
 
     bits: int
     g_bound: float
@@ -37,13 +43,12 @@ class FixedPoint:
         """Return what 1 in an integer hessian is worth."""
         return math.ldexp(self.h_bound, -self.bits)
 
-    def encode(
-        self, g: Floats, h: Floats, rounding: Callable[[Floats], Integers] | None = None
-    ) -> Integers:
+    def encode(self, g: Floats, h: Floats, fractions: Fractions | None = None) -> Integers:
         """Gradients and hessians float64 (n, k) as int64 (n, 2k): g0 h0 g1 h1 …
 
-        Rounded to the `nearest` if not otherwise, so one value is off by at most half a unit and a
-        sum of n by n/2 units. A JobError where a value exceeds its bound or is not a number.
+        To the nearest, so one value is off by at most half a unit and a sum of n by n/2 units.
+        With few bits up or down by the `fractions`, float64 (n, 2k), without a bias. Without any
+        always to the nearest. A JobError where a value exceeds its bound or is not a number.
         """
         if not (np.all(np.abs(g) <= self.g_bound) and np.all((h >= 0.0) & (h <= self.h_bound))):
             raise JobError(
@@ -53,7 +58,10 @@ class FixedPoint:
         scaled = np.empty((len(g), 2 * g.shape[1]))
         scaled[:, 0::2] = g / self.g_unit
         scaled[:, 1::2] = h / self.h_unit
-        return (rounding or nearest)(scaled)
+        if fractions is None or self.bits > FEW_BITS:
+            return np.rint(scaled).astype(np.int64)
+        most = (1 << self.bits) - 1
+        return np.clip(up_or_down(scaled, fractions(scaled.shape[1])), -most, most)
 
     def decode_g(self, sums: Integers) -> Floats:
         """Integer gradient sums, any shape, as float64."""
@@ -64,16 +72,19 @@ class FixedPoint:
         return sums.astype(np.float64) * self.h_unit
 
 
-def nearest(values: Floats) -> Integers:
-    """Whole numbers nearest to these, even ones of two."""
-    return np.rint(values).astype(np.int64)
+def up_or_down(values: Floats, fractions: Floats) -> Integers:
+    """⌊x + r⌋ with r in [0, 1), int64 of the same shape: x on average, if r is uniform."""
+    whole = np.floor(values)
+    # Compared, not added: the sum of a float and a fraction would round.
+    return (whole + (fractions >= 1.0 - (values - whole))).astype(np.int64)
 
 
 def for_rows(n_rows: int, precision_bits: int | None, g_bound: float, h_bound: float) -> FixedPoint:
     """The encoding of a job with `n_rows` training rows.
 
     `precision_bits` None means as many as fit: min(53, 62 − ⌈log2 n⌉). The bounds are rounded up
-    to powers of two, which costs less than a bit and makes decoding exact below 2^53 units.
+    to powers of two, which costs less than a bit and makes decoding exact below 2^53 units,
+    but with few bits.
     A ConfigError where sums of `n_rows` values of `precision_bits` could leave int64.
     """
     fits = bits_for(n_rows)
@@ -83,7 +94,13 @@ def for_rows(n_rows: int, precision_bits: int | None, g_bound: float, h_bound: f
             f"precision_bits is {bits}; sums of {n_rows} rows need {BITS_MIN} to {fits} bits",
             todo=f"set precision_bits to at most {fits}, or leave it out",
         )
-    return FixedPoint(bits, power_of_two_above(g_bound), power_of_two_above(h_bound))
+    return encoding(bits, power_of_two_above(g_bound), power_of_two_above(h_bound))
+
+
+def encoding(bits: int, g_bound: float, h_bound: float) -> FixedPoint:
+    """The encoding with so many bits in which the bounds are the greatest integers."""
+    stretch = 2.0**bits / (2.0**bits - 1.0) if bits <= FEW_BITS else 1.0
+    return FixedPoint(bits, stretch * g_bound, stretch * h_bound)
 
 
 def bits_for(n_rows: int) -> int:

@@ -65,7 +65,7 @@ def planted(
     params, (g, h) = rules.params, gradients
     chosen, factor = sample.rows, sample.factor[:, None]
     gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
-    gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor)
+    gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor, sample.fractions)
     tree = int(forest.starts(params)[number])
     for own in np.split(gh, params.trees_per_round, axis=1):
         mine = np.ascontiguousarray(own)

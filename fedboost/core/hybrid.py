@@ -223,7 +223,8 @@ def train(
         sample = sampling.of_round(params, g, this, this)
         gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
         factor = sample.factor[:, None]
-        gh[sample.rows] = fixed.encode(g[sample.rows] * factor, h[sample.rows] * factor)
+        scaled = g[sample.rows] * factor, h[sample.rows] * factor
+        gh[sample.rows] = fixed.encode(*scaled, sample.fractions)
         trees: list[HybridTree] = []
         for own in np.split(gh, params.trees_per_round, axis=1):
             columns = [

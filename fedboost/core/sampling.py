@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     GOSS = 3
     FOREST = 4
     NETWORK = 5
+    ROUNDING = 6
 
 
 def draws(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint64]:
@@ -58,11 +59,16 @@ def _own(party: int) -> tuple[int, ...]:
     return (party,) if party else ()
 
 
+def _uniform(words: NDArray[np.uint64]) -> Floats:
+    """Random words as numbers in [0, 1)."""
+    return np.ldexp((words >> np.uint64(11)).astype(np.float64), -53)
+
+
 def _with_chance(rate: float, n_rows: int, seed: int, purpose: Purpose, *numbers: int) -> Rows:
     if rate >= 1.0 or n_rows == 0:
         return np.arange(n_rows, dtype=np.int32)
     words = draws(seed, purpose, *numbers, n=n_rows)
-    chosen = np.flatnonzero((words >> np.uint64(11)) * 2.0**-53 < rate)
+    chosen = np.flatnonzero(_uniform(words) < rate)
     return (chosen if len(chosen) else np.array([np.argmin(words)])).astype(np.int32)
 
 
@@ -95,6 +101,27 @@ class Sample:
     trees: tuple[Rows, ...]  # of each tree of the round's forest; the same for every class
     rows: Rows  # (m,) that some tree uses, ascending
     factor: Floats  # (m,) on their g and h
+    parts: tuple[RowDraws, ...] = ()  # of the parties that the rows are of
+
+    def fractions(self, width: int) -> Floats:
+        """What rounds the gradients of the rows up or down, float64 (m, width) in [0, 1)."""
+        return np.concatenate([part.fractions(width) for part in self.parts])[self.rows]
+
+
+@dataclass(frozen=True)
+class RowDraws:
+    """What is drawn for each training row of a party in a round, whether a tree uses it or not."""
+
+    seed: int
+    round_number: int
+    n_rows: int
+    party: int
+
+    def fractions(self, width: int) -> Floats:
+        """float64 (n_rows, width), uniform in [0, 1)."""
+        own = (self.round_number, *_own(self.party))
+        words = draws(self.seed, Purpose.ROUNDING, *own, n=self.n_rows * width)
+        return _uniform(words).reshape(self.n_rows, width)
 
 
 def of_round(
@@ -106,21 +133,22 @@ def of_round(
     go by `round_number` over all rounds, a dynamic forest by `this`, the round of the job.
     """
     n_rows = len(gradients)
+    parts = (RowDraws(params.seed, round_number, n_rows, party),)
     if params.goss is not None:
         rates = params.goss.top_rate, params.goss.other_rate
         chosen, factor = goss(gradients, params.seed, round_number, *rates, party)
-        return Sample((chosen,), chosen, factor)
+        return Sample((chosen,), chosen, factor, parts)
     rate = float(forest.rates(params)[this])
     if params.forest is None:
         chosen = rows(params.seed, round_number, n_rows, rate, party)
-        return Sample((chosen,), chosen, np.ones(len(chosen)))
+        return Sample((chosen,), chosen, np.ones(len(chosen)), parts)
     n_trees = int(forest.sizes(params)[this])
     trees = tuple(
         forest_rows(params.seed, round_number, place, n_rows, rate, party)
         for place in range(n_trees)
     )
     used = np.unique(np.concatenate(trees))
-    return Sample(trees, used, np.ones(len(used)))
+    return Sample(trees, used, np.ones(len(used)), parts)
 
 
 def of_groups(
@@ -140,6 +168,7 @@ def of_groups(
         tuple(_joined(starts, own) for own in trees),
         _joined(starts, [part.rows for part in parts]),
         np.concatenate([part.factor for part in parts]),
+        tuple(one for part in parts for one in part.parts),
     )
 
 

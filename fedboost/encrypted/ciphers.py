@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import Adder, H, Pairs
-from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.host_noise import HostNoise
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import ConfigError
@@ -27,7 +26,6 @@ from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 Sums = NDArray[np.int64]
-Rounding = Callable[[NDArray[np.float64]], NDArray[np.int64]]
 P = TypeVar("P", bound=EncryptedTreeParams)
 
 
@@ -94,10 +92,6 @@ class GuestCipher(ABC):
     @abstractmethod
     def told(self, first_tree: int) -> pb.EncryptionKey:
         """Return what the hosts are told, and of the model that the job continues."""
-
-    @abstractmethod
-    def rounding(self, number: int) -> Rounding:
-        """Return how the gradients of a round become integers."""
 
     @abstractmethod
     def rows(self, tree: int, gh: Sums, n_rows: int) -> GuestRows:
@@ -184,10 +178,6 @@ class TreeScheme(ABC):
     @abstractmethod
     def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
         """Return how gradients become the job's integers; `of` makes the objective's own."""
-
-    @abstractmethod
-    def rounding(self, value_bits: int, secrets: Secrets) -> Rounding:
-        """Return how the gradients of one round become integers; `secrets` are the round's."""
 
     @abstractmethod
     def guest_side(

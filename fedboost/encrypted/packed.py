@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import fixed_point
-from fedboost.core.fixed_point import FixedPoint, nearest
+from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import Blinders, Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
-from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import keys
 from fedboost.encrypted.ciphers import (
     Expected,
@@ -24,7 +23,6 @@ from fedboost.encrypted.ciphers import (
     HostRows,
     NodeSums,
     P,
-    Rounding,
     Sums,
     TreeScheme,
 )
@@ -118,11 +116,6 @@ class PackedGuest(GuestCipher):
             first_tree=first_tree,
         )
 
-    def rounding(self, number: int) -> Rounding:
-        """To the nearest."""
-        del number
-        return nearest
-
     def rows(self, tree: int, gh: Sums, n_rows: int) -> PackedGuestRows:
         """Encrypted when its parts are asked for."""
         return PackedGuestRows(self.key, self.layouts[n_rows], tree, gh)
@@ -201,7 +194,7 @@ class PackedHost(HostCipher):
 
 
 class PackedScheme(TreeScheme):
-    """A scheme of numbers: as many bits as sums leave room for, rounded to the nearest."""
+    """A scheme of numbers: as many bits as sums leave room for."""
 
     bits_least: ClassVar[int] = fixed_point.BITS_MIN
     takes_nonces: ClassVar[bool] = False
@@ -214,11 +207,6 @@ class PackedScheme(TreeScheme):
         """The objective's own, but for the room that noise needs."""
         own = of(params)
         return replace(own, bits=self.bits_of(params, n_rows)) if params.host_noise else own
-
-    def rounding(self, value_bits: int, secrets: Secrets) -> Rounding:
-        """To the nearest."""
-        del value_bits, secrets
-        return nearest
 
     def guest_side(
         self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]

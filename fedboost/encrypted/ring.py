@@ -1,18 +1,19 @@
 """Both sides of the lattice schemes: secrets for every tree, public polynomials of all nonces.
 
-They have few bits (`crypto.lattice.budget`), and round up or down at random, so that what many
-small gradients add up to is not lost (DESIGN, section 7).
+They have few bits (`crypto.lattice.budget`), so gradients are rounded up or down at random
+(`core.fixed_point`), as in every job of few bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.answers import AnswerShape, TreeKey
@@ -21,7 +22,7 @@ from fedboost.crypto.lattice.cells import CellAdds, EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
-from fedboost.crypto.lattice.secret import TreeSecret, rounded
+from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.words import Words, words_of
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
@@ -34,7 +35,6 @@ from fedboost.encrypted.ciphers import (
     HostRows,
     NodeSums,
     P,
-    Rounding,
     Sums,
     TreeScheme,
 )
@@ -128,11 +128,6 @@ class RingGuest(GuestCipher):
             first_tree=first_tree,
             nonces=self.nonces,
         )
-
-    def rounding(self, number: int) -> Rounding:
-        """Up or down at random, and the same way when a round is grown again."""
-        secrets = self.context.job_secrets.child("rounding", number)
-        return self.scheme.rounding(self.value_bits, secrets)
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> RingGuestRows:
         """Fresh secrets for these rows."""
@@ -253,11 +248,7 @@ class RingScheme(TreeScheme):
     def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
         """For the objective's own bounds. The greatest gradient is the greatest message."""
         own = of(params.model_copy(update={"precision_bits": None}))
-        bits = self.bits_of(params, n_rows)
-        # A message is signed, so the greatest one is 2^bits − 1.
-        stretch = 2.0**bits / (2.0**bits - 1.0)
-        bounds = {"g_bound": stretch * own.g_bound, "h_bound": stretch * own.h_bound}
-        return replace(own, bits=bits, **bounds)
+        return fixed_point.encoding(self.bits_of(params, n_rows), own.g_bound, own.h_bound)
 
     def budget(
         self, params: EncryptedTreeParams, n_rows: int, value_bits: int | None = None
@@ -265,10 +256,6 @@ class RingScheme(TreeScheme):
         """Return what it can add up; `value_bits` where the job says how many there are."""
         bits = MESSAGE_BITS_MOST if value_bits is None else value_bits + 1
         return Budget(self.parameters, n_rows, bits, spare_rows(params))
-
-    def rounding(self, value_bits: int, secrets: Secrets) -> Rounding:
-        """Up or down at random."""
-        return unbiased(value_bits, secrets)
 
     def guest_side(
         self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
@@ -297,16 +284,6 @@ class RingScheme(TreeScheme):
 def tree_scheme(name: str) -> RingScheme:
     """Return the scheme with the lattice parameters of that name."""
     return RingScheme(parameters.named(name))
-
-
-def unbiased(bits: int, secrets: Secrets) -> Rounding:
-    """Return how reals in units become integers; `secrets` are of one round."""
-    most = (1 << bits) - 1
-
-    def rounding(values: NDArray[np.float64]) -> NDArray[np.int64]:
-        return np.clip(rounded(values, secrets), -most, most)
-
-    return rounding
 
 
 def accept_nonces(context: StageContext, got: pb.EncryptionKey) -> Origin:

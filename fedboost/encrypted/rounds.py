@@ -16,7 +16,6 @@ from fedboost.core.objectives import Objective
 from fedboost.core.params import TreeParams
 from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample
-from fedboost.encrypted.ciphers import Rounding
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.flow import StageContext
 from fedboost.messages.job_pb2 import Count, StatusReport
@@ -111,7 +110,7 @@ class Rounds(RoundsState):
         """Values of a leaf."""
         return self.params.n_outputs // self.params.trees_per_round
 
-    def start_round(self, fixed: FixedPoint, rounding: Rounding) -> None:
+    def start_round(self, fixed: FixedPoint) -> None:
         """Begins a round, or takes up one under way: its gradients at the margins before it, of the
         rows that it draws, as exact integers in units of `fixed`.
         """
@@ -123,7 +122,8 @@ class Rounds(RoundsState):
         self.forest[number:] = [len(sample.trees)]
         chosen, factor = sample.rows, sample.factor[:, None]
         gh = np.zeros((len(self.y), 2 * self.params.n_outputs), np.int64)
-        gh[train[chosen]] = fixed.encode(g[chosen] * factor, h[chosen] * factor, rounding)
+        scaled = g[chosen] * factor, h[chosen] * factor
+        gh[train[chosen]] = fixed.encode(*scaled, sample.fractions)
         self.round = OpenRound(sample, gh)
 
     def gh_of(self, tree: int) -> Sums:

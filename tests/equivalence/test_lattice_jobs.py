@@ -82,7 +82,7 @@ def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, resumed
     assert second.state(GUEST).nonces != first.state(GUEST).nonces
 
     whole = job.room()
-    with plain_as(scheme, whole.contexts[GUEST].job_secrets):  # never interrupted
+    with plain_as(scheme):  # never interrupted
         assert_same_shards(found, now(whole.walk()))
 
 
@@ -166,7 +166,7 @@ def test_a_whole_secureboost_job_is_the_plain_one_and_predicts_its_margins(tmp_p
     assert done.state == "finished", done.error.lines()
     assert scored.state == "finished", scored.error.lines()
     twin = plain_room(secureboost_jobs.in_canonical_order(job), noted.contexts[0])
-    with plain_as(LATTICE, noted.contexts[0].job_secrets):
+    with plain_as(LATTICE):
         expected = now(twin.walk())
     assert_same_trees(done.shards, expected)
     margin = twin.state(GUEST).margin
@@ -197,7 +197,7 @@ def test_a_whole_hybridtree_job_is_the_plain_one(tmp_path, monkeypatch):
     [done] = now(run_jobs(tmp_path / "job", hybrid.arrow_tables(job), [spec]))
     assert done.state == "finished", done.error.lines()
     twin = plain_room(hybrid.in_canonical_order(job), noted.contexts[0])
-    with plain_as(LATTICE, noted.contexts[0].job_secrets):
+    with plain_as(LATTICE):
         expected = now(twin.walk())
     assert_same_trees(done.shards, expected)
     assert repr(done.result["metrics"]) == repr(twin.state(GUEST).history[-1])
@@ -242,7 +242,7 @@ def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_
     assert len(set(nonces)) == 2
     first, second = noted.contexts
     assert first.secrets.seal() != second.secrets.seal()
-    with plain_as(LATTICE, first.job_secrets):  # never interrupted
+    with plain_as(LATTICE):  # never interrupted
         expected = now(plain_room(secureboost_jobs.in_canonical_order(job), first).walk())
     assert_same_trees(found, expected)
 

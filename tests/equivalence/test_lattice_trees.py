@@ -10,7 +10,7 @@ from scipy.sparse import csc_array
 from fedboost.encrypted import cells, host_tree, ring
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from tests.support import hybrid_jobs
-from tests.support.federated import GUEST, HOSTS, Room, now
+from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
 from tests.support.lattice_jobs import (
     LATTICE,
     LATTICE_4096,
@@ -145,6 +145,27 @@ def test_sparse_tables_grow_the_plain_trees(parties):
 def test_fewer_bits_are_the_plain_schemes_fewer_bits(bits):
     done = assert_as_plain(made({"precision_bits": bits}))
     assert done.room.state(GUEST).rules.fixed.bits == bits
+
+
+@pytest.mark.parametrize("of", [hybrid_jobs.made, made], ids=["hybridtree", "secureboost"])
+def test_the_same_job_is_the_same_model_again_and_under_every_scheme_of_as_many_bits(of):
+    """Whatever its parties' secrets are: gradients are rounded by what the job's seed draws."""
+
+    def margins(scheme, secrets, seed=0):
+        job = of({"precision_bits": 12, "n_estimators": 2, "subsample": 0.8, "seed": seed})
+        own = with_seed(under(job, scheme).room(), secrets)
+        others = {
+            name: replace(context, job_secrets=context.secrets.child("job"))
+            for name, context in own.contexts.items()
+        }
+        room = Room(own.protocol, others)
+        now(room.walk())
+        return room.state(GUEST).margin.tobytes()
+
+    first = margins(LATTICE, b"first")
+    for scheme in (LATTICE, LATTICE_4096, "plain", "okamoto-uchiyama"):
+        assert margins(scheme, b"second") == first
+    assert margins(LATTICE, b"first", seed=1) != first
 
 
 def test_validation_rows_stop_the_job_where_plain_ones_do():
@@ -338,23 +359,18 @@ def test_hosts_of_hybridtree_have_streams_of_their_own_length(monkeypatch):
 
 
 def test_the_guest_rounds_at_random_and_without_bias():
-    """Another job draws other integers for the same gradients; both are one unit apart at most."""
-    job = made({"n_estimators": 1, "max_depth": 1}, rows=2000)
+    """Another seed draws other integers for the same gradients; both are one unit apart at most."""
     drawn = []
-    for seed in (b"one", b"other"):
+    for seed in (1, 2):
+        job = made({"n_estimators": 1, "max_depth": 1, "seed": seed}, rows=2000)
         room = under(job, LATTICE).room()
-        contexts = {
-            party: replace(context, job_secrets=context.job_secrets.child(seed))
-            for party, context in room.contexts.items()
-        }
-        again = Room(room.protocol, contexts)
-        now(again.until("open_layer"))
-        drawn.append(again.state(GUEST).round.gh)
+        now(room.until("open_layer"))
+        drawn.append(room.state(GUEST).round.gh)
     gaps = np.abs(drawn[0] - drawn[1])
     assert gaps.max() == 1
     assert isinstance(job, Job)
     twin = job.room()
-    with plain_as(LATTICE, twin.contexts[GUEST].job_secrets):
+    with plain_as(LATTICE):
         now(twin.walk())
     guest = twin.state(GUEST)
     params = guest.params

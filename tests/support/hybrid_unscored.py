@@ -286,7 +286,7 @@ class Naive:
         sample = sampling.of_round(params, g, number, number)
         taking = train[sample.rows].astype(np.int32)
         whole = np.zeros((len(margin), 2 * params.n_outputs), np.int64)
-        whole[taking] = self.fixed.encode(g[sample.rows], h[sample.rows])
+        whole[taking] = self.fixed.encode(g[sample.rows], h[sample.rows], sample.fractions)
         floats = [np.zeros((len(margin), params.n_outputs)) for _ in range(2)]
         floats[0][taking], floats[1][taking] = g[sample.rows], h[sample.rows]
         each = params.n_outputs // params.trees_per_round

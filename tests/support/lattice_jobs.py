@@ -9,10 +9,8 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest import mock
 
-from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import ring
-from fedboost.encrypted.ciphers import Rounding
-from fedboost.encrypted.packed import PackedGuest, PackedScheme
+from fedboost.encrypted.packed import PackedScheme
 from fedboost.flow import Artefact
 from tests.support import hybrid_jobs, secureboost_jobs
 from tests.support.federated import GUEST, Room, now
@@ -28,20 +26,14 @@ def under(job: J, scheme: str) -> J:
 
 
 @contextlib.contextmanager
-def plain_as(scheme: str, secrets: Secrets) -> Iterator[None]:
-    """Inside, `plain` has the integers of a lattice scheme: its bits, and its rounding by what a
-    guest with these secrets draws.
-    """
+def plain_as(scheme: str) -> Iterator[None]:
+    """Inside, `plain` has the integers of a lattice scheme: as many bits."""
     lattice = ring.tree_scheme(scheme)
-
-    def rounding(self: PackedGuest, number: int) -> Rounding:
-        return ring.unbiased(self.value_bits, secrets.child("rounding", number))
 
     with (
         mock.patch.object(PackedScheme, "bits_most", lambda _, *said: lattice.bits_most(*said)),
         mock.patch.object(PackedScheme, "encoding", lambda _, *said: lattice.encoding(*said)),
         mock.patch.object(PackedScheme, "bits_least", lattice.bits_least),
-        mock.patch.object(PackedGuest, "rounding", rounding),
     ):
         yield
 
@@ -68,7 +60,7 @@ def assert_plain_twin(room: Room, twin: Room, scheme: str = LATTICE) -> SimpleNa
     of all rows, metrics of all rounds. Gives the shards and both rooms.
     """
     shards = now(room.walk())
-    with plain_as(scheme, twin.contexts[GUEST].job_secrets):
+    with plain_as(scheme):
         expected = now(twin.walk())
     assert_same_shards(shards, expected)
     guest, other = room.state(GUEST), twin.state(GUEST)

@@ -224,7 +224,7 @@ def grown_naively(job):
         sample = sampling.of_round(params, g, number, number)
         rows, factor = sample.rows, sample.factor[:, None]
         gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
-        gh[rows] = fixed.encode(g[rows] * factor, h[rows] * factor)
+        gh[rows] = fixed.encode(g[rows] * factor, h[rows] * factor, sample.fractions)
         trees: list[Any] = []
         for mine in np.split(gh, params.trees_per_round, axis=1):
             own = np.ascontiguousarray(mine)

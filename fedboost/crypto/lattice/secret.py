@@ -25,7 +25,6 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ConfigError
 
 Messages = NDArray[np.int64]  # (n, outputs)
-_UNIT_BITS = 53
 
 
 class TreeSecret:
@@ -101,20 +100,6 @@ class TreeSecret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("secrets are not pickled")
-
-
-def rounded(values: NDArray[np.float64], secrets: Secrets) -> Messages:
-    """⌊x + r⌋ with r uniform in [0, 1), int64 of the same shape (n, outputs): unbiased messages.
-
-    r has 53 bits, drawn from `secrets`, which are the tree's own. Scaling to the grid of the
-    messages is the caller's: |x| ≤ message_most − 1 keeps within it whatever is drawn.
-    """
-    data = secrets.bytes(8 * values.size, "lattice rounding")
-    words = np.frombuffer(data, dtype="<u8").reshape(values.shape)
-    uniform = (words >> np.uint64(64 - _UNIT_BITS)).astype(np.float64) * 2.0**-_UNIT_BITS
-    whole = np.floor(values)
-    # Compared, not added: the sum of a float and a fraction would round.
-    return (whole + (uniform >= 1.0 - (values - whole))).astype(np.int64)
 
 
 def _check(messages: Messages, budget: Budget, tree: TreePolynomials) -> None:

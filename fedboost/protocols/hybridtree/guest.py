@@ -178,7 +178,7 @@ def share_rows(guest: Guest) -> Out:
 
 def start_round(guest: Guest) -> Out:
     """Gradients at the margins so far, of the rows that this round draws, as exact integers."""
-    guest.start_round(guest.rules.fixed, guest.side.rounding(len(guest.history)))
+    guest.start_round(guest.rules.fixed)
     return Out()
 
 

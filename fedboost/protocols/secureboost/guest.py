@@ -141,7 +141,7 @@ def share_key(guest: Guest) -> Out:
 
 def start_round(guest: Guest) -> Out:
     """Gradients at the margins before it, of the rows that this round draws, as exact integers."""
-    guest.start_round(guest.rules.fixed, guest.side.rounding(len(guest.history)))
+    guest.start_round(guest.rules.fixed)
     _plant(guest)
     return Out()
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.api import Adder, Index, Pairs
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted import schemes
 from fedboost.encrypted.ciphers import (
     Cipher,
     Expected,
@@ -29,7 +28,6 @@ from fedboost.encrypted.ciphers import (
     HostCipher,
     HostRows,
     NodeSums,
-    Rounding,
     Sums,
 )
 from fedboost.encrypted.host_noise import HostNoise, NoiseScale
@@ -233,12 +231,6 @@ class CountingGuest(GuestCipher):
             first_tree=first_tree,
             nonces=self.nonces,
         )
-
-    def rounding(self, number: int) -> Rounding:
-        """The scheme's."""
-        own = self.cipher
-        secrets = own.secrets.child("rounding", number)
-        return schemes.of(own.params).rounding(self.value_bits, secrets)
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> CountingGuestRows:
         """Counted when their parts are asked for."""

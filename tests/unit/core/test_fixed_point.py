@@ -36,16 +36,46 @@ def test_outputs_are_interleaved():
     assert FixedPoint(8, 1.0, 1.0).encode(g, h).tolist() == [[256, 128, -256, 64]]
 
 
-def test_values_may_be_rounded_otherwise():
+def test_few_bits_are_rounded_up_or_down_by_fractions_and_more_are_not():
     g, h = np.array([[0.3, -0.3]]), np.array([[0.7, 0.5]])
-    fixed = FixedPoint(4, 1.0, 1.0)
+    few, more = FixedPoint(4, 1.0, 1.0), FixedPoint(16, 1.0, 1.0)
 
-    def down(values):
-        return np.floor(values).astype(np.int64)
+    def all_of(fraction):
+        return lambda width: np.full((1, width), fraction)
 
-    assert fixed.encode(g, h).tolist() == [[5, 11, -5, 8]]
-    assert fixed.encode(g, h, down).tolist() == [[4, 11, -5, 8]]
-    assert fixed_point.nearest(np.array([0.5, 1.5, -0.5, 2.4])).tolist() == [0, 2, 0, 2]
+    assert few.encode(g, h).tolist() == [[5, 11, -5, 8]]
+    assert few.encode(g, h, all_of(0.0)).tolist() == [[4, 11, -5, 8]]
+    assert few.encode(g, h, all_of(0.9)).tolist() == [[5, 12, -4, 8]]
+    assert (more.encode(g, h, all_of(0.9)) == more.encode(g, h)).all()
+
+
+@pytest.mark.parametrize("bits", [8, 12, 15])
+def test_of_few_bits_the_bounds_are_the_greatest_integers(bits):
+    fixed, most = fixed_point.for_rows(1000, bits, 1.0, 0.25), 2**bits - 1
+    ends = np.array([[1.0], [-1.0], [0.0]]), np.array([[0.25], [0.0], [0.25]])
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        found = fixed.encode(*ends, lambda width, draw=draw: draw.random((3, width)))
+        assert found.tolist() == [[most, most], [-most, 0], [0, most]]
+    assert fixed.decode_g(np.array([most]))[0] == pytest.approx(1.0, rel=1e-12)
+
+
+def test_up_or_down_has_no_bias():
+    values = np.repeat(np.array([[0.25, -0.25], [3.9, -7.0], [1e-3, 1e4 + 0.5]]), 40_000, axis=0)
+    found = fixed_point.up_or_down(values, np.random.default_rng(1).random(values.shape))
+    assert found.dtype == np.int64
+    assert (np.abs(found - values) < 1).all()
+    for value in np.unique(values):
+        own = found[values == value]
+        spread = np.sqrt((value % 1) * (1 - value % 1) / len(own))
+        assert abs(own.mean() - value) <= 4 * spread
+
+
+@given(st.floats(-30_000, 30_000), st.integers(0, 50))
+def test_up_or_down_gives_the_floor_or_the_next(value, seed):
+    fractions = np.random.default_rng(seed).random((4, 1))
+    found = fixed_point.up_or_down(np.full((4, 1), value), fractions)
+    assert set(found.ravel().tolist()) <= {int(np.floor(value)), int(np.ceil(value))}
 
 
 @pytest.mark.parametrize(

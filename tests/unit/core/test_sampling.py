@@ -133,3 +133,22 @@ def test_it_stops_after_as_many_rounds_without_a_better_one():
 def test_not_a_number_is_never_better():
     assert run([float("nan"), 0.5, float("nan"), float("nan")], 2, bigger=True) == (3, 1)
     assert run([float("nan")] * 3, 2, bigger=True) == (1, -1)
+
+
+def test_a_rows_fractions_are_the_same_whichever_rows_are_drawn():
+    g = np.random.default_rng(1).normal(0, 1, (1000, 2))
+    whole = sampling.of_round(TreeParams(seed=3), g, 4, 4).fractions(2)
+    some = sampling.of_round(TreeParams(seed=3, subsample=0.3), g, 4, 4)
+    assert (some.fractions(2) == whole[some.rows]).all()
+    assert whole.min() >= 0.0
+    assert whole.max() < 1.0
+    for other in (TreeParams(seed=4), TreeParams(seed=3)):
+        number = 4 if other.seed == 4 else 5
+        assert (sampling.of_round(other, g, number, number).fractions(2) != whole).all()
+
+
+def test_fractions_of_a_table_are_those_of_its_parties():
+    g, params = np.ones((30, 1)), TreeParams(seed=3)
+    whole = sampling.of_groups(params, g, 0, (10, 20)).fractions(2)
+    parties = [sampling.of_round(params, g[:n], 0, 0, party) for party, n in enumerate((10, 20))]
+    assert (whole == np.concatenate([one.fractions(2) for one in parties])).all()

@@ -12,7 +12,7 @@ from scipy import stats
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import EncryptedRows
 from fedboost.crypto.lattice.polynomials import TreePolynomials
-from fedboost.crypto.lattice.secret import TreeSecret, rounded
+from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ConfigError, PeerError
 from tests import tiers
@@ -174,20 +174,3 @@ def test_a_secret_prints_nothing_and_is_not_copied_out():
     for copied in (pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError):
             copied(secret)
-
-
-def test_messages_are_rounded_without_bias():
-    values = np.repeat(np.array([[0.25, -0.25], [3.9, -7.0], [1e-3, 1e4 + 0.5]]), 40_000, axis=0)
-    found = rounded(values, GUEST)
-    assert found.dtype == np.int64
-    assert (np.abs(found - values) < 1).all()
-    for value in np.unique(values):
-        own = found[values == value]
-        spread = np.sqrt((value % 1) * (1 - value % 1) / len(own))
-        assert abs(own.mean() - value) <= 4 * spread
-
-
-@given(st.floats(-30_000, 30_000), st.integers(0, 50))
-def test_rounding_gives_the_floor_or_the_next(value, seed):
-    found = rounded(np.full((4, 1), value), Secrets(bytes([seed]) * 32))
-    assert set(found.ravel().tolist()) <= {int(np.floor(value)), int(np.ceil(value))}
