@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-# How many processes share the tests: auto is one for each core.
-PROCESSES ?= auto
+# How many processes share the tests: one more than cores, as tests of daemons wait now and then.
+PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES)
 # Rewritten assertions and compiled modules are kept between runs.
 unexport PYTHONDONTWRITEBYTECODE
