@@ -59,6 +59,12 @@ class Settings(BaseModel):
         extra="forbid", frozen=True, strict=True, validate_default=True, defer_build=True
     )
 
+    @classmethod
+    def remedy(cls, key: str) -> str | None:
+        """Return what to do about an unknown key, where more is known than its spelling."""
+        del key
+        return None
+
 
 def parse(kind: type[Model], raw: object, **where: str) -> Model:
     """`raw` (what YAML or JSON gave) as a `kind`; a ConfigError names the key and the nearest one.
@@ -141,9 +147,8 @@ def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, st
     key = ".".join(path)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
-        keys = {known.casefold(): known for known in _keys_at(kind, path[:-1])}
-        nearest = difflib.get_close_matches(path[-1].casefold(), keys, n=1, cutoff=0.0)
-        todo = f"did you mean {keys[nearest[0]]!r}?" if nearest else "remove it"
+        at = _model_at(kind, path[:-1])
+        todo = "remove it" if at is None else _remedy(at, path[-1])
         return ConfigError(f"unknown key {key!r}{more}", todo=todo, **where)
     if first["type"] == "missing":
         return ConfigError(f"the key {key!r} is missing{more}", todo=f"add {path[-1]!r}", **where)
@@ -151,8 +156,16 @@ def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, st
     return ConfigError(f"{key}: {message}{more}" if key else f"{message}{more}", **where)
 
 
-def _keys_at(kind: type[BaseModel], path: list[str]) -> list[str]:
-    """The keys that `kind` knows below `path`."""
+def _remedy(kind: type[BaseModel], key: str) -> str:
+    """Return what to write in place of a key that a model does not know."""
+    own = kind.remedy(key) if issubclass(kind, Settings) else None
+    keys = {known.casefold(): known for known in kind.model_fields}
+    nearest = difflib.get_close_matches(key.casefold(), keys, n=1, cutoff=0.0)
+    return own or (f"did you mean {keys[nearest[0]]!r}?" if nearest else "remove it")
+
+
+def _model_at(kind: type[BaseModel], path: list[str]) -> Any:
+    """The model that `kind` holds at `path`, None where it is another thing."""
     at: Any = kind
     held = False  # whether the next part is a key of a dict or a place in a list
     for part in path:
@@ -161,8 +174,8 @@ def _keys_at(kind: type[BaseModel], path: list[str]) -> list[str]:
         if field is not None:
             at, held = _model_in(field.annotation), _is_container(field.annotation)
         if at is None:
-            return []
-    return list(at.model_fields)
+            return None
+    return at
 
 
 def _is_model(kind: object) -> bool:

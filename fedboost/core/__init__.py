@@ -17,6 +17,7 @@ Modules:
     metrics         metrics and curves in float64
     networks        random one-layer networks from a seed
     objectives      losses: first prediction, gradients, link
+    other_names     what other libraries call a parameter
     own_rows        keeps a contributor's small groups of rows out of sums
     params          settings that all boosting protocols share
     partition       which rows are in which node

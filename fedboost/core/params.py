@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from fedboost.core import other_names
 from fedboost.core.metrics import METRICS, MetricName, Predicts
 from fedboost.settings import Settings
 
@@ -116,6 +117,11 @@ class BoostingParams(Settings):
     early_stopping_rounds: int | None = Field(None, ge=1)  # rounds without a better last metric
     eval_metric: tuple[MetricName, ...] = Field((), strict=False)  # empty: the objective's own
     seed: int = Field(0, ge=0, lt=1 << 63)  # public: what is drawn at random, not what is secret
+
+    @classmethod
+    def remedy(cls, key: str) -> str | None:
+        """Return what another library's name is here."""
+        return other_names.remedy(key, cls.model_fields)
 
     @field_validator("eval_metric", mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from pydantic import BaseModel
 
+from fedboost.core import other_names
 from fedboost.sdk.refusals import InvalidParameterError
 
 # Of every estimator, beside a job's params.
@@ -75,10 +76,10 @@ class EstimatorParameters:
         known = self.defaults()
         for name in params:
             if name not in known:
-                nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+                [nearest] = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
                 raise InvalidParameterError(
                     f"{type(self).__name__} has no parameter {name[:64]!r}",
-                    todo=f"did you mean {nearest[0]!r}?",
+                    todo=other_names.remedy(name, known) or f"did you mean {nearest!r}?",
                 )
         vars(self).update(params)
         return self

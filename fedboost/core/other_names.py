@@ -1,0 +1,50 @@
+"""What XGBoost, LightGBM and scikit-learn call a parameter, and what it is here."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+CALLED: Mapping[str, tuple[str, ...]] = {  # a parameter's other names
+    "objective": ("loss", "application"),
+    "num_class": ("num_classes", "n_classes"),
+    "n_estimators": ("num_boost_round", "num_round", "num_iterations", "num_trees", "max_iter"),
+    "learning_rate": ("eta", "shrinkage_rate"),
+    "reg_lambda": ("lambda", "lambda_l2", "l2_regularization"),
+    "reg_alpha": ("alpha", "lambda_l1"),
+    "gamma": ("min_split_loss", "min_split_gain", "min_gain_to_split"),
+    "min_child_weight": ("min_sum_hessian_in_leaf", "min_sum_hessian"),
+    "max_depth": ("depth",),
+    "max_bin": ("max_bins",),
+    "subsample": ("bagging_fraction", "row_subsample"),
+    "colsample_bytree": ("feature_fraction", "max_features"),
+    "early_stopping_rounds": ("early_stopping_round", "n_iter_no_change"),
+    "eval_metric": ("metric",),
+    "seed": ("random_state", "random_seed"),
+}  # fmt: skip
+REASONS: Mapping[tuple[str, ...], str] = {
+    ("num_leaves", "max_leaves", "max_leaf_nodes", "grow_policy"): "trees grow layer by layer: "
+    "set max_depth",
+    ("min_child_samples", "min_data_in_leaf", "min_samples_leaf"): "leaves have a least hessian "
+    "sum, not a number of rows: set min_child_weight",
+    ("colsample_bylevel", "colsample_bynode"): "columns are drawn once a tree: set "
+    "colsample_bytree",
+    ("n_jobs", "nthread", "num_threads", "device"): "leave it out: each daemon's own file says "
+    "how many processes it has",
+    ("tree_method", "booster", "boosting_type", "verbosity", "verbose"): "leave it out: here there "
+    "is only one way",
+    ("monotone_constraints", "interaction_constraints"): "leave it out: splits are not constrained",
+    ("missing",): "leave it out: empty cells and NaN are missing",
+    ("enable_categorical", "categorical_feature", "cat_features"): "leave it out: each party's "
+    "categorical columns stand under data",
+}
+_NAMES = {other: name for name, others in CALLED.items() for other in others}
+_REASONS = {name: reason for names, reason in REASONS.items() for name in names}
+
+
+def remedy(name: str, known: Container[str]) -> str | None:
+    """Return what to do instead of giving a parameter by another library's name, where one of the
+    `known` parameters is meant or there is a reason why there is none.
+    """
+    if (own := _NAMES.get(name)) is not None and own in known:
+        return f"write {own!r}, which is what {name} is called here"
+    return _REASONS.get(name)
