@@ -24,6 +24,7 @@ class Loader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Read keys and values; an error where a key occurs twice."""
         seen: set[str] = set()
         for key, _ in node.value:
             name = f"{key.tag} {key.value}"

@@ -132,6 +132,7 @@ async def _simulated(
     from fedboost.runtime.process.workers import ProcessWorkers
 
     async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+        """Run one job and show how far it is."""
         with Progress(Console(stderr=True), one.name) as progress:
             journal = await cluster.run(one, progress.event)
         result = result_of(journal)

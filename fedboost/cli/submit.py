@@ -51,6 +51,7 @@ def submit(
     turns = guests.Turns(spec, as_json)
 
     async def work() -> None:
+        """Submit all jobs of the file, one after the other."""
         async with CoordinatorClient(config) as client:
 
             async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:

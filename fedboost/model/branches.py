@@ -170,6 +170,7 @@ def _of_host(shard: Artefact, tree: int) -> Branch:
     above = {(node + 1 >> up) - 1 for node in own for up in range((node + 1).bit_length())}
 
     def branch(node: int) -> Branch:
+        """Return what is known of a node and below it."""
         if node not in above:
             return Branch(note="not known here")
         below = (branch(left_child(node)), branch(right_child(node)))

@@ -102,6 +102,7 @@ class _Drawing:
         self._most = max(values, default=0.0)
 
     def file(self, model: str) -> str:
+        """Return the tree as an SVG file that says which model it is of."""
         picture = self._picture
         root = self._place(picture.root, 0)
         drawn = [*self._head(model), join(*self._edges(root)), join(*self._nodes(root))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -225,17 +225,7 @@ async def cluster(
     waits = timers or Timers()
     async with AsyncExitStack() as stack:
         for name in names:
-            config = PartyConfig(
-                name=name,
-                listen=NOWHERE,
-                tls=tls_of(certs, name),
-                coordinator=Remote(name=COORDINATOR, address=NOWHERE),
-                peers=dict.fromkeys((n for n in names if n != name), NOWHERE),
-                store=folder / "var" / name,
-                datasets=declared(name, spec, sources),
-                policy=permissive(name, spec, has_data=name in sources),
-                timers=waits,
-            )
+            config = _party(name, folder, spec, sources, waits)
             store = stack.enter_context(Store(config.store, f"party {name}"))
             node = PartyNode(config, _trust(tls_of(certs, name)), store, links, workers)
             node.finishing.write_report = write_report
@@ -243,16 +233,7 @@ async def cluster(
             stack.callback(node.close)
             stack.push_async_callback(node.pause_all)
             nodes[name] = node
-        leading = CoordinatorConfig(
-            name=COORDINATOR,
-            listen=NOWHERE,
-            tls=tls_of(certs, COORDINATOR),
-            parties=dict.fromkeys(names, NOWHERE),
-            store=folder / "var" / COORDINATOR,
-            users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
-            timers=waits,
-            auto_resume=False,  # whoever runs jobs in one process decides
-        )
+        leading = _coordinator(folder, names, waits)
         store = stack.enter_context(Store(leading.store, f"coordinator {COORDINATOR}"))
         own = load_identity(tls_of(certs, COORDINATOR))
         controls = {name: LocalControl(node, COORDINATOR) for name, node in nodes.items()}
@@ -260,6 +241,38 @@ async def cluster(
         stack.push_async_callback(coordinator.close)
         user = Peer("user", USER, fingerprint="", serial=0)
         yield LocalCluster(coordinator, nodes, user, load_identity(tls_of(certs, USER)))
+
+
+def _party(
+    name: str, folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec], timers: Timers
+) -> PartyConfig:
+    """Return what a party's file would say."""
+    peers = (one for one in spec.parties.everybody if one != name)
+    return PartyConfig(
+        name=name,
+        listen=NOWHERE,
+        tls=tls_of(folder / "certs", name),
+        coordinator=Remote(name=COORDINATOR, address=NOWHERE),
+        peers=dict.fromkeys(peers, NOWHERE),
+        store=folder / "var" / name,
+        datasets=declared(name, spec, sources),
+        policy=permissive(name, spec, has_data=name in sources),
+        timers=timers,
+    )
+
+
+def _coordinator(folder: Path, parties: Sequence[str], timers: Timers) -> CoordinatorConfig:
+    """Return what the coordinator's file would say."""
+    return CoordinatorConfig(
+        name=COORDINATOR,
+        listen=NOWHERE,
+        tls=tls_of(folder / "certs", COORDINATOR),
+        parties=dict.fromkeys(parties, NOWHERE),
+        store=folder / "var" / COORDINATOR,
+        users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
+        timers=timers,
+        auto_resume=False,  # whoever runs jobs in one process decides
+    )
 
 
 def _trust(tls: TlsFiles) -> Trust:

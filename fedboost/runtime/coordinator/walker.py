@@ -324,6 +324,7 @@ class JobWalk:
         """
 
         async def one(party: str) -> Reply | None:
+            """Call one party, and note for whom the job waits."""
             self.waiting[party] = Waiting(party=party, step=what, since=time.time())
             try:
                 return await call(party)

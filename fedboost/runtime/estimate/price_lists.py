@@ -45,6 +45,7 @@ def _reading(timed: Timed) -> Found:
     """A file with few columns and one with many tell rows and cells apart."""
 
     def read(file: Path) -> float:
+        """Return the CPU seconds that a file takes."""
         frame, _ = load_with_ids(
             SourceSpec(path=str(file)),
             Selection(dataset="data"),

@@ -111,6 +111,7 @@ class _Json(_Plain, JsonFormatter):
     def add_fields(
         self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]
     ) -> None:
+        """Write time, level, daemon and what the record is about into a line of JSON."""
         about: Mapping[str, Any] = getattr(record, "about", {})
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         log_data |= {

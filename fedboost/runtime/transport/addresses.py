@@ -105,6 +105,7 @@ INSECURE = "insecure_loopback is on: no link is encrypted and nobody is who they
 
 
 def check_protection(tls: TlsFiles | None, insecure: bool, addresses: Mapping[str, str]) -> None:
+    """Refuse, by a ValueError, links without TLS that leave this machine or nobody asked for."""
     if not insecure:
         if tls is None:
             raise ValueError("tls is missing: give ca, cert and key (fedboost certs create)")

@@ -164,6 +164,7 @@ async def _next_while_let_in(replies: AsyncIterator[Any], gate: CallerGate, cont
 
 def _heartbeats(node: Any, gate: CallerGate) -> Any:
     async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
+        """Run steps for whoever leads the job, and show signs of life meanwhile."""
         logs.note_call(request)
         try:
             caller = gate.caller(context)
@@ -183,6 +184,7 @@ def _heartbeats(node: Any, gate: CallerGate) -> Any:
 
 def _deliveries(node: Any, gate: CallerGate) -> Any:
     async def handler(chunks: AsyncIterator[Chunk], context: Any) -> Receipt:
+        """Take in one message whose caller may send it, chunk by chunk."""
         try:
             caller = gate.caller(context)
             first = await anext(aiter(chunks), None)
