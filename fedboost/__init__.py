@@ -31,4 +31,34 @@ Modules:
     wire          reads and checks messages and arrays
 """
 
+from typing import Any
+
 __version__ = "0.1.0"
+# What `fedboost.sdk` has; loaded when it is first asked for, as a command needs little of it.
+__all__ = [
+    "AsyncClient",
+    "AsyncJob",
+    "Client",
+    "Cluster",
+    "FederBoostClassifier",
+    "FederBoostRegressor",
+    "GBUNClassifier",
+    "GBUNRegressor",
+    "HybridTreeClassifier",
+    "HybridTreeRegressor",
+    "Job",
+    "Model",
+    "PartyClient",
+    "SecureBoostClassifier",
+    "SecureBoostRegressor",
+    "load_model",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what the SDK has under a name."""
+    if name not in __all__:
+        raise AttributeError(f"module 'fedboost' has no attribute {name!r}")
+    from fedboost import sdk
+
+    return getattr(sdk, name)

@@ -23,6 +23,7 @@ class Fitted(EstimatorParameters):
     """An estimator's attributes behind `fit`, for classes and for numbers."""
 
     _estimator_type: ClassVar[str]
+    early_stopping_rounds: int | None
 
     # What a federated `fit` leaves.
     result_: dict[str, Any]  # the job's, as `fedboost job status --json` has it
@@ -80,6 +81,19 @@ class Fitted(EstimatorParameters):
         self._check_fitted()
         facts = self.shards_[self.guest_].facts
         return kinds.of(facts).rounds(facts) - 1
+
+    @property
+    def best_iteration(self) -> int:
+        """XGBoost's name for `best_round_`; an AttributeError without early stopping."""
+        if self.early_stopping_rounds is None:
+            raise AttributeError("best_iteration is there with early_stopping_rounds alone")
+        return self.best_round_
+
+    @property
+    def best_score(self) -> float:
+        """The last metric of the held-out rows in the best round; as `best_iteration`."""
+        *_, values = self.evals_result_["validation"].values()
+        return values[self.best_iteration]
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:

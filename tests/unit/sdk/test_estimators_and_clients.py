@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
+import fedboost
+from fedboost import sdk
 from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams
 from fedboost.errors import ConfigError, DataError
 from fedboost.protocols.gbun.params import GbunJobParams
 from fedboost.sdk import GBUNClassifier, GBUNRegressor
 from fedboost.sdk.parameters import OWN
+from tests.conftest import ROOT
 from tests.unit.core.test_gbun import table
 
 FEW: dict[str, Any] = {"n_estimators": 5, "outputs": 8}
@@ -166,3 +169,15 @@ def test_rows_of_another_width_and_estimators_that_never_learned_are_refused():
     model = GBUNClassifier(**FEW).fit(rows.values, rows.y)
     with pytest.raises(DataError, match="X has 4 features, but GBUNClassifier is expecting 5"):
         model.predict(rows.values[:, :4])
+
+
+def test_the_package_has_what_the_sdk_has_and_loads_it_when_it_is_asked_for():
+    code = (
+        "import sys, fedboost, fedboost.errors\n"
+        "assert not hasattr(fedboost, 'nothing')\n"
+        "assert 'fedboost.sdk' not in sys.modules\n"
+        "from fedboost import SecureBoostClassifier\n"
+        "assert SecureBoostClassifier is sys.modules['fedboost.sdk'].SecureBoostClassifier\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    assert fedboost.__all__ == sdk.__all__

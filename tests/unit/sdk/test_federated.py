@@ -113,6 +113,9 @@ def test_rows_of_eval_set_are_measured_and_decide_when_to_stop():
     model.fit(tables, noise[:100], eval_set=(held, noise[100:]))
     assert model.result_["rows"] == {"aligned": 160, "train": 100, "validation": 60}
     assert len(model.history_) == model.best_round_ + 3 < 30
+    assert model.best_iteration == model.best_round_
+    *_, last = model.evals_result_["validation"].values()
+    assert model.best_score == last[model.best_round_] == min(last)
     alone = SecureBoostClassifier(**{**FEW, "n_estimators": model.best_round_ + 1})
     alone.fit(tables, noise[:100])
     # The same trees, but that rows stand in the order of other ids.
