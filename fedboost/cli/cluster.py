@@ -193,6 +193,7 @@ async def _followed(cluster: ClusterProcesses, spec: JobSpec) -> JobJournal:
             await follow(client, job)
         except BaseException:
             await client.cancel(job)
+            click.echo(f"{job} is cancelled: its daemons stop with this command", err=True)
             raise
         return await client.journal(job)
 

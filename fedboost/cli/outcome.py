@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import closing
@@ -23,6 +24,17 @@ from fedboost.runtime.transport import faults
 
 if TYPE_CHECKING:
     from fedboost.runtime.ledger.rows import Row
+
+
+async def watched(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
+    """As `follow`; Ctrl-C ends this alone, and says how to look at the job again or end it."""
+    try:
+        return await follow(client, job, after=after)
+    except asyncio.CancelledError:
+        click.echo(f"{job} goes on without this command", err=True)
+        for does, what in (("watch", "see how it goes"), ("cancel", "end it")):
+            click.echo(f"to {what}: fedboost job {does} {job}", err=True)
+        raise
 
 
 async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:

@@ -12,7 +12,7 @@ from fedboost.cli import guests
 from fedboost.cli.complete import jobs_there
 from fedboost.cli.connect import JSON, connection, run, settings
 from fedboost.cli.groups import job_group
-from fedboost.cli.outcome import Own, conclude, follow, own_of, write_report
+from fedboost.cli.outcome import Own, conclude, own_of, watched, write_report
 from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
@@ -56,7 +56,7 @@ def submit(
 
             async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
                 job = await client.submit(one.model_dump_json().encode())
-                await follow(client, job)
+                await watched(client, job)
                 journal = await client.journal(job)
                 return journal, result_of(journal)
 
@@ -173,7 +173,7 @@ def _followed(
             if resume:
                 after = max(event.number for event in (await client.journal(job)).events)
                 await client.resume(job)
-            await follow(client, job, after=after)
+            await watched(client, job, after=after)
             return await client.journal(job)
 
     journal = run(work())

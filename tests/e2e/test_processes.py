@@ -85,7 +85,12 @@ def test_ctrl_c_ends_a_command_that_waits_and_not_the_job(town):
         watching.send_signal(signal.SIGINT)
         shown += watching.stdout.read()
         assert watching.wait(ENDS_S) == 130
-    assert shown.splitlines()[-1] == "interrupted"
+    assert [line for line in shown.splitlines() if line][-4:] == [
+        f"{id_} goes on without this command",
+        f"to see how it goes: fedboost job watch {id_}",
+        f"to end it: fedboost job cancel {id_}",
+        "interrupted",
+    ]
     assert "Traceback" not in shown
     assert world.call(town, "status", id_).state == "running"
     world.call(town, "cancel", id_)
