@@ -14,6 +14,7 @@ Modules:
     histogram       sums of gradients by node, column and bin
     hybrid          HybridTree on pooled data
     local           training on one pooled table
+    margins         margins after a round, finite or refused
     metrics         metrics and curves in float64
     networks        random one-layer networks from a seed
     objectives      losses: first prediction, gradients, link

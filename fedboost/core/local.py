@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import binning, metrics, objectives, sampling
+from fedboost.core import binning, margins, metrics, objectives, sampling
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
@@ -194,6 +194,7 @@ class Training(TrainingState):
         self.rounds.append(grow_round(rules, self._objective, seen, number, self._groups))
         for part in self.watched.values():
             part.advance(self.rounds[-1], rules.binning.missing)
+            margins.check(params, part.margin, number + 1)
         self.history.append({name: part.measure(params) for name, part in self.watched.items()})
         if params.early_stopping_rounds is not None:
             self.stopping = self.stopping.after(self.history[-1]["validation"][params.metrics[-1]])

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.fixed_point import FixedPoint, for_rows, power_of_two_above
-from fedboost.core.params import CLASSIFYING, BoostingParams, ObjectiveName, TreeParams
+from fedboost.core.params import CLASSIFYING, COUNTING, BoostingParams, ObjectiveName, TreeParams
 from fedboost.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -24,7 +24,6 @@ Gradients = tuple[Floats, Floats]
 
 MARGIN_MAX = 700.0  # exp of more would leave float64
 PRIOR_MIN = 1e-6  # prior of a class without rows, so that its margin stays finite
-POISSON_STEP = 0.7  # XGBoost's max_delta_step: the hessian is taken so far ahead
 TWEEDIE_RANGE = 2.0**-10  # predictions below this part of the mean have its gradient
 
 
@@ -101,9 +100,7 @@ def start(params: BoostingParams, summary: Summary) -> Objective:
 
 
 def encoding(params: TreeParams, objective: Objective, summary: Summary) -> FixedPoint:
-    """Return how a job's gradients become integers: bounds as declared, amplified where `goss`
-    does.
-    """
+    """Return how gradients become integers: bounds as declared, amplified where `goss` does."""
     g_bound, h_bound = objective.bounds(summary)
     factor = 1.0 if params.goss is None else params.goss.factor
     return for_rows(summary.rows, params.precision_bits, factor * g_bound, factor * h_bound)
@@ -115,7 +112,7 @@ def transform(objective: ObjectiveName, margin: Floats) -> Floats:
         return _sigmoid(margin)
     if objective == "multi:softprob":
         return _softmax(margin)
-    if objective in ("count:poisson", "reg:tweedie"):
+    if objective in COUNTING:
         return _exp(margin)
     return margin.copy()
 
@@ -235,14 +232,15 @@ class AbsoluteError:
 
 @dataclass(frozen=True)
 class Poisson:
-    """count:poisson with log link: μ = exp(m) cut at mean_max, g = w(μ − y), h = w·μ·e^0.7.
+    """count:poisson with log link: μ = exp(m) cut at mean_max, g = w(μ − y), h = w·μ·e^step.
 
-    The factor is XGBoost's max_delta_step of 0.7; its second use, a limit on leaves, is left
-    out. `mean_max` is a power of two at least twice every label: beyond it g is still positive.
+    `step` is max_delta_step, by which no leaf moves a margin further (core.split). `mean_max` is a
+    power of two at least twice every label: beyond it g is still positive.
     """
 
     base_margin: Floats = field(repr=False)
     mean_max: float = field(repr=False)
+    step: float
     n_outputs: ClassVar[int] = 1
     renews_leaves: ClassVar[bool] = False
 
@@ -251,18 +249,18 @@ class Poisson:
         """Base score: the weighted mean."""
         score = _positive_mean(params, summary)
         limit = power_of_two_above(2.0 * max(score, summary.high))
-        return cls(np.array([math.log(score)]), limit)
+        return cls(np.array([math.log(score)]), limit, params.step_max)
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """See Objective."""
         w = weight[:, None]
         mean = np.minimum(_exp(margin), self.mean_max)
-        return w * (mean - y[:, None]), w * (mean * math.exp(POISSON_STEP))
+        return w * (mean - y[:, None]), w * (mean * math.exp(self.step))
 
     def bounds(self, summary: Summary) -> tuple[float, float]:
         """See Objective."""
         w = summary.weight_max
-        return w * self.mean_max, w * (self.mean_max * math.exp(POISSON_STEP))
+        return w * self.mean_max, w * (self.mean_max * math.exp(self.step))
 
 
 @dataclass(frozen=True)
@@ -395,7 +393,7 @@ def check_labels(params: BoostingParams, y: Floats, learn: bool = True) -> None:
                 f"all {n} labels are the same class, so there is nothing to learn",
                 todo="check the label column and the rows chosen",
             )
-    if name in ("count:poisson", "reg:tweedie"):
+    if name in COUNTING:
         bad = int(np.count_nonzero(y < 0.0))
         if bad:
             raise DataError(f"{bad} of {n} labels are negative; {name} needs 0 or more")

@@ -29,6 +29,7 @@ _PREDICTS: dict[ObjectiveName, tuple[Predicts, MetricName]] = {
     "count:poisson": ("number", "rmse"),
     "reg:tweedie": ("number", "rmse"),
 }
+COUNTING = ("count:poisson", "reg:tweedie")  # predict the exponential of a margin
 # The others learn numbers.
 CLASSIFYING = tuple(name for name, (what, _) in _PREDICTS.items() if what != "number")
 
@@ -36,6 +37,8 @@ MAX_DEPTH = 14  # a layer has at most 2**14 nodes, the limit of every message th
 MAX_BIN = 255  # with the index of missing values a bin fits into one byte
 NUM_CLASS_MAX = 1000  # a row costs two sums per class; beyond this no exchange would end
 ROUNDS_MAX = 10_000  # bounds a job's length and the model's size
+POISSON_STEP = 0.7  # XGBoost's max_delta_step where count:poisson has no other
+COUNT_STEP_MAX = 100.0  # e to its power is a factor of hessians, whose sums must stay finite
 FOREST_TREES_MAX = 1000  # of a round; nodes of all of them travel in one message
 
 
@@ -159,7 +162,7 @@ class BoostingParams(Settings):
             return self
         if self.objective == "binary:logistic" and not 0.0 < score < 1.0:
             raise ValueError(f"base_score is {score}; binary:logistic needs one between 0 and 1")
-        if self.objective in ("count:poisson", "reg:tweedie") and score <= 0.0:
+        if self.objective in COUNTING and score <= 0.0:
             raise ValueError(f"base_score is {score}; {self.objective} needs one above 0")
         return self
 
@@ -172,6 +175,11 @@ class BoostingParams(Settings):
         """
         own = metrics_of(self.objective)[:1]
         return self.eval_metric or (("auc", *own) if self.objective == "binary:logistic" else own)
+
+    @property
+    def step_max(self) -> float:
+        """Return the max_delta_step in force; 0 is no limit. XGBoost's 0.7 for count:poisson."""
+        return POISSON_STEP if self.objective == "count:poisson" else 0.0
 
     @property
     def n_outputs(self) -> int:
@@ -189,6 +197,9 @@ class TreeParams(BoostingParams):
     multi_output: bool = False  # one tree a round with vector leaves, not one tree per class
     max_depth: int = Field(6, ge=1, le=MAX_DEPTH)  # layers below the root
     reg_alpha: float = Field(0.0, ge=0.0)  # taken from |gradient sum| of a leaf, not below 0
+    max_delta_step: float | None = Field(
+        None, ge=0.0
+    )  # greatest |leaf| before learning_rate, 0: any
     gamma: float = Field(0.0, ge=0.0)  # least gain of a split
     min_child_weight: float = Field(1.0, ge=0.0)  # least hessian sum (over outputs) of a child
     max_bin: int = Field(32, ge=2, le=MAX_BIN)  # bins of a column, not counting missing values
@@ -209,6 +220,26 @@ class TreeParams(BoostingParams):
                 if name in self.model_fields_set:
                     raise ValueError(f"a forest has samples of its own: leave {name} out")
         return self
+
+    @model_validator(mode="after")
+    def _steps_have_a_limit(self) -> Self:
+        step = self.max_delta_step
+        if step and self.objective == "reg:absoluteerror":
+            raise ValueError(
+                "reg:absoluteerror has medians as leaf values, which max_delta_step does not cap: "
+                "leave it out"
+            )
+        if step and step > COUNT_STEP_MAX and self.objective == "count:poisson":
+            raise ValueError(
+                f"max_delta_step is {step:g}, a factor of e^{step:g} on counts; "
+                f"{COUNT_STEP_MAX:g} is the most for count:poisson"
+            )
+        return self
+
+    @property
+    def step_max(self) -> float:
+        """Return the max_delta_step in force; see `BoostingParams`."""
+        return super().step_max if self.max_delta_step is None else self.max_delta_step
 
     @property
     def column_rate(self) -> float:

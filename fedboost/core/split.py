@@ -116,12 +116,12 @@ def is_worth(gain: float, params: TreeParams) -> bool:
 
 
 def leaf_value(G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
-    """−G/(H + λ) with reg_alpha, times learning_rate; int64 (…, outputs) to float64 (…, outputs).
+    """−G/(H + λ) with reg_alpha, within ±max_delta_step, times learning_rate; int64 (…, outputs) to
+    float64 (…, outputs).
 
     SecureBoost+, eq. 17. 0 where H + λ is 0.
     """
-    weight = -_divided(_shrunk(G, params, fixed), fixed.decode_h(H) + params.reg_lambda)
-    return weight * params.learning_rate
+    return _weight(G, fixed.decode_h(H) + params.reg_lambda, params, fixed) * params.learning_rate
 
 
 def cover(H: Sums, fixed: FixedPoint) -> Floats:
@@ -154,12 +154,27 @@ def goes_right(
 
 
 def _score(G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
-    """Σ over outputs of T(G)² / (H + λ); int64 (…, outputs) to float64 (…)."""
+    """Σ over outputs of T(G)² / (H + λ); int64 (…, outputs) to float64 (…).
+
+    With max_delta_step it is −2Gw − (H + λ)w² of the weight w within it, as XGBoost has it: there
+    reg_alpha shrinks w alone.
+    """
     total = np.zeros(G.shape[:-1])
     for k in range(G.shape[-1]):  # one after the other: the same bits for every n
-        pull = _shrunk(G[..., k], params, fixed)
-        total += _divided(pull * pull, fixed.decode_h(H[..., k]) + params.reg_lambda)
+        below = fixed.decode_h(H[..., k]) + params.reg_lambda
+        if params.step_max:
+            weight = _weight(G[..., k], below, params, fixed)
+            total -= 2.0 * fixed.decode_g(G[..., k]) * weight + below * (weight * weight)
+        else:
+            pull = _shrunk(G[..., k], params, fixed)
+            total += _divided(pull * pull, below)
     return total
+
+
+def _weight(G: Sums, below: Floats, params: TreeParams, fixed: FixedPoint) -> Floats:
+    """−T(G) / below, within ±max_delta_step where there is one."""
+    weight = -_divided(_shrunk(G, params, fixed), below)
+    return np.clip(weight, -params.step_max, params.step_max) if params.step_max else weight
 
 
 def _shrunk(G: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:

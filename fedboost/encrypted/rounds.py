@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import metrics, objectives, sampling
+from fedboost.core import margins, metrics, objectives, sampling
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.objectives import Objective
@@ -147,6 +147,7 @@ class Rounds(RoundsState):
 
     def close_round(self, loop: str) -> StatusReport:
         """Metrics; says when early stopping ends the rounds, which `loop` counts."""
+        margins.check(self.params, self.margin, len(self.history) + 1)
         measured = self._measure()
         self.history.append(measured)
         self.start = None

@@ -29,6 +29,13 @@ def trouble(story: Story) -> Html:
     )
 
 
+def warnings(story: Story) -> Html:
+    """What the job's users are warned of; empty where it is nothing."""
+    return join(
+        *(tag("p", f"Warning: {words}", class_="warned") for words in story.status.warnings)
+    )
+
+
 def figures(story: Story) -> Html:
     """The handful of numbers one looks for first."""
     found: list[tuple[str, str]] = []

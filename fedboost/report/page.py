@@ -58,6 +58,7 @@ def render(
     main = tag(
         "main",
         outcome.trouble(story),
+        outcome.warnings(story),
         outcome.figures(story),
         _contents(story, is_audited=bool(findings)),
         outcome.outcome(story),

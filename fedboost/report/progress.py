@@ -206,6 +206,7 @@ def _facts(result: Mapping[str, Any]) -> Table:
     lines = [
         ("rows", ", ".join(f"{units.in_count(rows[name])} {name}" for name in rows)),
         ("lost", ", ".join(result.get("lost") or ())),
+        *(("warning", words) for words in result.get("warnings") or ()),
         ("time", ", ".join(f"{name} {units.in_seconds(seconds[name])}" for name in seconds)),
         ("model", result.get("model") or ""),
         ("report", result.get("report") or ""),

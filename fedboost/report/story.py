@@ -349,7 +349,9 @@ def _passing(event: Event) -> Iterator[Moment]:
     elif event.HasField("lost"):
         yield Moment(event.at, f"Lost {event.lost.party}, went on without it", "wait")
     elif event.HasField("warned"):
-        yield Moment(event.at, f"Warned by {event.warned.party}", "wait", (event.warned.warning,))
+        yield Moment(
+            event.at, f"Warning about {event.warned.party}", "wait", (event.warned.warning,)
+        )
 
 
 def _drawn(curve: Curve) -> Drawn:

@@ -50,6 +50,8 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "columns": (SAMPLES["columns"], {"widths": (4, 5, 3)}),
     "rows and columns": ({**SAMPLES["both"], **CLASSES}, {"widths": (4, 5, 3)}),
     "regularised": ({"reg_alpha": 0.5, "gamma": 0.2, "reg_lambda": 0.1}, {}),
+    "capped steps": ({"max_delta_step": 0.2}, {}),
+    "capped steps of vectors": ({"max_delta_step": 0.2, "reg_alpha": 0.5, **VECTORS}, {}),
     "no lambda": ({"reg_lambda": 0.0, "min_child_weight": 0.0}, {}),
     "few bits": ({"precision_bits": 12}, {}),
     "deep guest": ({"guest_depth": 4, "host_depth": 1}, {}),

@@ -141,6 +141,7 @@ def test_a_whole_job_that_paused_goes_on_behind_its_last_round(tmp_path, monkeyp
         ({"goss": {"top_rate": 0.2, "other_rate": 0.1}}, "goss"),
         ({"gamma": 0.0}, "gamma"),
         ({"reg_alpha": 0.5}, "reg_alpha"),
+        ({"max_delta_step": 0.5}, "max_delta_step"),
         ({"min_child_weight": 1.0}, "min_child_weight"),
         ({"objective": "reg:absoluteerror"}, "medians"),
         ({"encryption": {"scheme": "iterative-affine"}, "allow_insecure": True}, "multiplies"),

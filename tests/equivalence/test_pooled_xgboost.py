@@ -1,5 +1,7 @@
 """Is the pooled trainer as good as XGBoost `hist`, and where cuts coincide, the same model?"""
 
+from typing import Any
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -64,6 +66,13 @@ def few_values(seed, n=3000):
         ("reg:squarederror", 0.5, {"reg_lambda": 10.0}),
         ("multi:softprob", 0.5, {"num_class": 3}),
         ("reg:tweedie", 1.2, {}),
+        ("count:poisson", 2.0, {}),
+        ("count:poisson", 2.0, {"max_delta_step": 0.0}),
+        ("count:poisson", 2.0, {"max_delta_step": 0.2, "reg_alpha": 2.0}),
+        ("binary:logistic", 0.4, {"max_delta_step": 0.3}),
+        ("binary:logistic", 0.4, {"max_delta_step": 0.3, "reg_alpha": 2.0}),
+        ("multi:softprob", 0.5, {"num_class": 3, "max_delta_step": 0.3}),
+        ("reg:squarederror", 0.5, {"max_delta_step": 0.5, "gamma": 3.0}),
     ],
 )
 def test_where_cuts_coincide_the_margins_are_xgboosts(objective, base, more):
@@ -72,6 +81,7 @@ def test_where_cuts_coincide_the_margins_are_xgboosts(objective, base, more):
         "binary:logistic": (signal > 0).astype(float),
         "multi:softprob": np.digitize(signal, [-1.5, 0.5]).astype(float),
         "reg:tweedie": np.maximum(signal + 1, 0.0),
+        "count:poisson": np.random.default_rng(3).poisson(np.exp(np.clip(signal, -3, 4))) * 1.0,
     }.get(objective, signal)
     shared = {"max_depth": 4, "learning_rate": 0.3, "base_score": base, **more}
     ours = local.train(
@@ -83,3 +93,17 @@ def test_where_cuts_coincide_the_margins_are_xgboosts(objective, base, more):
     # XGBoost adds up in float32; a tie that falls the other way moves few rows.
     close = np.isclose(ours.margins(values), margins, atol=2e-3).all(axis=1)
     assert close.mean() > 0.99
+
+
+def test_skewed_counts_stay_near_the_counts_as_xgboosts_do():
+    draw = np.random.default_rng(0)
+    values = draw.normal(0, 1, (1000, 5)).astype(np.float32)
+    rate = np.exp(np.clip(3 * values[:, 0] + draw.normal(0, 3, 1000) - 2, -5, 12))
+    y = draw.poisson(rate).astype(np.float64)
+    shared: dict[str, Any] = {"objective": "count:poisson", "learning_rate": 1.0}
+    ours = local.train(TrainingTable(values, y), TreeParams(**shared, n_estimators=30))
+    theirs = xgb.train({**shared, "nthread": 1}, xgb.DMatrix(values, y), 30)
+    most = theirs.predict(xgb.DMatrix(values)).max()
+    assert ours.predict(values).max() == pytest.approx(most, rel=0.05)
+    without = TreeParams(**shared, n_estimators=1, max_delta_step=0.0)
+    assert local.train(TrainingTable(values, y), without).predict(values).max() > 1e9 * y.max()

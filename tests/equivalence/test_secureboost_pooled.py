@@ -148,6 +148,7 @@ def test_switches_of_the_cipher_side_change_nothing(subtraction, compressing):
         {"min_child_weight": 4.0},
         {"min_child_weight": 0.0, "reg_lambda": 0.0},
         {"reg_alpha": 1.5},
+        {"max_delta_step": 0.2},
         {"base_score": 0.3},
         {"reg_lambda": 0.0},
         {"learning_rate": 1.0, "n_estimators": 6},

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedboost.aggregation.counts import Counts
 from fedboost.aggregation.measures import Measures, MeasuresState
-from fedboost.core import sampling
+from fedboost.core import margins, sampling
 from fedboost.core.growing_trees import GrowingTrees, planted
 from fedboost.core.growth import GrowingState, Rules
 from fedboost.core.local import Trained, Watched
@@ -112,6 +112,7 @@ class TreeBoosting(TreeBoostingState):
         self.rounds.append(trees)
         for part in self.watched.values():
             part.advance(trees, self.rules.binning.missing)
+            margins.check(self.rules.params, part.margin, len(self.rounds))
         del self._tree_batch
         self.layer = 0
 

@@ -18,6 +18,7 @@ from fedboost.model import labels
 _SCORED_ONLY = {
     "goss": "its factor would be missing in the counts that stand in for hessians",
     "gamma": "no gain is known",
+    "max_delta_step": "a leaf value under encryption cannot be capped",
     "reg_alpha": "a sum under encryption cannot be shrunk",
     "min_child_weight": "group_rows_min of each host's policy bounds its nodes",
     "host_noise": "hosts release no sums of candidates",

@@ -9,8 +9,10 @@ Modules:
     job_status     a job's status and journal for users
     journals       the journals of jobs, and who follows them
     liveness       notices idle parties that are gone
+    losses         training losses, and when users are warned of them
     node           what users may ask, and who may ask it
     notifications  tells lost parties how a job ended
+    result         a finished job's result
     stage          walks one stage
     telling        what hosts told, for the result
     walker         walks one job from agreement to result

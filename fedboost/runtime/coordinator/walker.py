@@ -19,14 +19,15 @@ from fedboost.flow import START, Place
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, PartyLost, Progress, StatusReport, Waiting
 from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime.coordinator.losses import Losses
+from fedboost.runtime.coordinator.result import result_of
 from fedboost.runtime.coordinator.stage import StageWalk, hear
-from fedboost.runtime.coordinator.telling import counted, privacy, released
+from fedboost.runtime.coordinator.telling import counted
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
 
-NOT_ROWS = ("rounds", "trees", "earlier_rounds")  # counts that a guest tells beside those of rows
 APPROVAL_POLL_S = 1.0  # between two looks whether a person has approved
 
 Reply = TypeVar("Reply")
@@ -86,7 +87,8 @@ class JobWalk:
     lost: list[str] = field(default_factory=list)  # those that no attempt can take back
     # Where the parties' ledgers stood when they last kept something, for all of them to hear.
     heads: list[party_pb2.SignedHead] = field(default_factory=list)
-    warned: list[str] = field(default_factory=list)  # what parties' owners have been warned of
+    warned: dict[str, str] = field(default_factory=dict)  # each warning, and the party it is about
+    losses: Losses = field(default_factory=Losses)
 
     def __post_init__(self) -> None:
         self.id = self.terms.job
@@ -214,7 +216,7 @@ class JobWalk:
         self.lose_for_good(self.gone, self.protocol.name)
         own = self.told_of.setdefault(self.protocol.name, StatusReport())
         counted(own, [one for reply in shares.values() for one in reply.released])
-        result = self._result(seconds, shares)
+        result = result_of(self, seconds, shares)
         told = json.dumps(result).encode()
         self.emit(Event(finished=job_pb2.Finished(result=told, told=self.told)))
         await self._conclude([self.table.guest], result=told, journal=self.journal())
@@ -230,53 +232,16 @@ class JobWalk:
         return await self.ask(parties, "finish", lambda party: self.controls[party].finish(request))
 
     def _warn(self, told: StatusReport) -> None:
-        """Notes, once, what parties' owners are warned of."""
+        """Notes what parties' owners are warned of."""
         for one in told.released:
-            if one.warning and one.warning not in self.warned:
-                self.warned.append(one.warning)
-                warned = job_pb2.Warned(party=one.party, warning=one.warning)
-                self.emit(Event(warned=warned))
+            if one.warning:
+                self._note_warning(one.party, one.warning)
 
-    def _result(self, seconds: float, shares: dict[str, party_pb2.FinishReply]) -> dict[str, Any]:
-        """The result as INTERFACE.md lays it out."""
-        metrics: dict[str, dict[str, float]] = {}
-        for metric in self.told.best:
-            metrics.setdefault(metric.split, {})[metric.name] = metric.value
-        counts = {count.name: count.count for count in self.told.counts}
-        rounds = sorted(self.round_seconds)
-        timed: dict[str, float] = {"total": seconds}
-        for stage, took in self.stage_seconds.items():
-            timed[self.protocols[stage].timed_as] = took
-        if rounds and self.protocol.leaves == "model":
-            a_round = max(1.0, counts.get("trees", 0) / max(1, counts.get("rounds", 0)))
-            timed["per_tree"] = rounds[len(rounds) // 2] / a_round
-            if not counts.get("trees"):  # rounds of something else: then it is a round's
-                timed["per_round"] = timed["per_tree"]
-        return {
-            "job": self.id,
-            "name": self.terms.spec.name,
-            "state": "finished",
-            "protocol": self.terms.spec.protocol,
-            "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
-            "metrics": metrics,
-            "trees": counts.get("trees", 0),
-            **({"privacy": privacy(self.told)} if self.told.privacy else {}),
-            **({"released": released(self.told)} if self.told.released else {}),
-            **({"rounds": counts["rounds"]} if counts.get("rounds") != counts.get("trees") else {}),
-            **({"lost": self.lost} if self.lost else {}),
-            **({"earlier_rounds": earlier} if (earlier := counts.get("earlier_rounds")) else {}),
-            "seconds": timed,
-            "cpu_seconds": {party: reply.cpu_seconds for party, reply in shares.items()},
-            "memory_peak_bytes": {p: reply.memory_peak_bytes for p, reply in shares.items()},
-            "bytes": {
-                f"{party}->{link.peer}": link.bytes
-                for party, reply in shares.items()
-                for link in reply.sent
-            },
-            "exchanges": self.exchanges,
-            "model": shares[self.table.guest].model,
-            "report": f"fedboost job report {self.id}",
-        }
+    def _note_warning(self, party: str, warning: str) -> None:
+        """Note a warning about a party, once."""
+        if warning not in self.warned:
+            self.warned[warning] = party
+            self.emit(Event(warned=job_pb2.Warned(party=party, warning=warning)))
 
     def hear(self, party: str, sign: StepReply) -> None:
         """Notes what a party that works has said of itself."""
@@ -376,7 +341,9 @@ class JobWalk:
                 self.gone.add(event.lost.party)
                 self.lost.append(event.lost.party)
             if event.WhichOneof("what") == "warned":
-                self.warned.append(event.warned.warning)
+                self.warned[event.warned.warning] = event.warned.party
+            if event.WhichOneof("what") == "round" and event.round.stage == self.protocol.name:
+                list(self.losses.hear(event.round.progress.done, event.round.metrics))
             if event.WhichOneof("what") == "stage":
                 self.stage_seconds[event.stage.stage] = event.stage.seconds
                 self.told_of[event.stage.stage] = event.stage.told
@@ -391,3 +358,6 @@ class JobWalk:
         done = job_pb2.RoundDone(stage=stage, progress=progress, seconds=seconds)
         done.metrics.extend(metrics)
         self.emit(Event(round=done))
+        if stage == self.protocol.name:
+            for warning in self.losses.hear(progress.done, metrics):
+                self._note_warning(self.table.guest, warning)

@@ -56,7 +56,7 @@ _ALL = (
     Family("fedboost_parties_lost_total", "counter", ("party",),
            "hosts that a job went on without for good", "coordinator"),
     Family("fedboost_warnings_total", "counter", ("party",),
-           "warnings to a party's owner of what a job tells", "coordinator"),
+           "warnings of a job, by the party that they are about", "coordinator"),
     Family("fedboost_waiting_seconds", "gauge", ("party", "reason"),
            "the longest that a job has waited for a party just now: for a step, an approval, "
            "or its return where it is paused", "coordinator"),

@@ -46,6 +46,9 @@ def test_every_objective_has_metrics_that_exist():
         ({"eval_metric": ["auc", "auc"]}, "twice"),
         ({"base_score": 1.5}, "base_score is 1.5"),
         ({"objective": "reg:tweedie", "base_score": 0.0}, "base_score is 0.0"),
+        ({"max_delta_step": -0.1}, "max_delta_step"),
+        ({"objective": "reg:absoluteerror", "max_delta_step": 1.0}, "medians as leaf values"),
+        ({"objective": "count:poisson", "max_delta_step": 101.0}, "100 is the most"),
         ({"max_dept": 3}, "unknown key 'max_dept'"),
     ],
 )

@@ -169,3 +169,11 @@ def test_leaf_values_are_newton_steps_times_the_learning_rate():
     assert split.leaf_value(G, H, params, FIXED).tolist() == [-0.5 * 4 / 8, 0.0]
     empty = TreeParams(reg_lambda=0.0)
     assert split.leaf_value(G[:1], np.array([0]), empty, FIXED).tolist() == [0.0]
+
+
+@pytest.mark.parametrize(("step", "value"), [(0.3, -0.15), (0.0, -0.25), (9.0, -0.25)])
+def test_leaf_values_are_capped_before_the_learning_rate(step, value):
+    params = TreeParams(learning_rate=0.5, reg_lambda=2.0, max_delta_step=step)
+    G, H = np.array([round(4 / FIXED.g_unit)]), np.array([round(6 / FIXED.h_unit)])
+    assert split.leaf_value(G, H, params, FIXED).tolist() == pytest.approx([value])
+    assert split.leaf_value(-G, H, params, FIXED).tolist() == pytest.approx([-value])

@@ -522,7 +522,7 @@ def test_released_sums_stand_beside_the_limits_of_their_owners():
     assert "Released sums per bin and row" in shown
     assert "telco 0.080 0.070 0.050 0.120 warned above 0.06 refused above 0.15" in shown
     assert "shop 0.020 0.010 – 0.010" in shown
-    assert "Warned by telco telco will have released" in part(page, "timeline")
+    assert "Warning about telco telco will have released" in part(page, "timeline")
     assert "Released sums" not in part(render(journal(kept=21)), "disclosure")
 
 

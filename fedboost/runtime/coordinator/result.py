@@ -1,0 +1,60 @@
+"""A finished job's result, from what its walk has noted and what parties have spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fedboost.messages import party_pb2
+from fedboost.runtime.coordinator.telling import privacy, released
+
+if TYPE_CHECKING:
+    from fedboost.runtime.coordinator.walker import JobWalk
+
+NOT_ROWS = ("rounds", "trees", "earlier_rounds")  # counts that a guest tells beside those of rows
+
+
+def result_of(
+    walk: JobWalk, seconds: float, shares: Mapping[str, party_pb2.FinishReply]
+) -> dict[str, Any]:
+    """Return the result of a walk that took so many seconds; `shares` are the parties' own."""
+    metrics: dict[str, dict[str, float]] = {}
+    for metric in walk.told.best:
+        metrics.setdefault(metric.split, {})[metric.name] = metric.value
+    counts = {count.name: count.count for count in walk.told.counts}
+    rounds = sorted(walk.round_seconds)
+    timed: dict[str, float] = {"total": seconds}
+    for stage, took in walk.stage_seconds.items():
+        timed[walk.protocols[stage].timed_as] = took
+    if rounds and walk.protocol.leaves == "model":
+        a_round = max(1.0, counts.get("trees", 0) / max(1, counts.get("rounds", 0)))
+        timed["per_tree"] = rounds[len(rounds) // 2] / a_round
+        if not counts.get("trees"):  # rounds of something else: then it is a round's
+            timed["per_round"] = timed["per_tree"]
+    warnings = [warning for warning, party in walk.warned.items() if party == walk.table.guest]
+    return {
+        "job": walk.id,
+        "name": walk.terms.spec.name,
+        "state": "finished",
+        "protocol": walk.terms.spec.protocol,
+        "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
+        "metrics": metrics,
+        "trees": counts.get("trees", 0),
+        **({"privacy": privacy(walk.told)} if walk.told.privacy else {}),
+        **({"released": released(walk.told)} if walk.told.released else {}),
+        **({"rounds": counts["rounds"]} if counts.get("rounds") != counts.get("trees") else {}),
+        **({"lost": walk.lost} if walk.lost else {}),
+        **({"warnings": warnings} if warnings else {}),
+        **({"earlier_rounds": earlier} if (earlier := counts.get("earlier_rounds")) else {}),
+        "seconds": timed,
+        "cpu_seconds": {party: reply.cpu_seconds for party, reply in shares.items()},
+        "memory_peak_bytes": {p: reply.memory_peak_bytes for p, reply in shares.items()},
+        "bytes": {
+            f"{party}->{link.peer}": link.bytes
+            for party, reply in shares.items()
+            for link in reply.sent
+        },
+        "exchanges": walk.exchanges,
+        "model": shares[walk.table.guest].model,
+        "report": f"fedboost job report {walk.id}",
+    }
