@@ -128,13 +128,13 @@ def _shards(
     wanted: Bag, shelves: Shelves, coordinator: str | None, tls: Path | None
 ) -> dict[str, Artefact]:
     """The guests' shards of the models, in their order."""
-    twice = sorted({model for model in wanted.models if wanted.models.count(model) > 1})
-    if twice:
-        raise ConfigError("the model is named twice", todo="name every model once", model=twice[0])
-    found = {}
-    for model in wanted.models:
-        if shelves.config is not None and model not in shelves.models():
-            raise _elsewhere(model, wanted.out, _guest_of(model, coordinator, tls))
+    found: dict[str, Artefact] = {}
+    for text in wanted.models:
+        if shelves.config is not None and not shelves.has(text):
+            raise _elsewhere(text, wanted.out, _guest_of(text, coordinator, tls))
+        model = shelves.named(text)
+        if model in found:
+            raise ConfigError("the model is named twice", todo="name every model once", model=model)
         if kinds.of(shelves.facts(model)).is_whole:
             raise ConfigError(
                 "every party holds the model whole, and no job scores rows with it",

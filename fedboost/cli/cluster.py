@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
+from fedboost.model import kinds, shards
 from fedboost.pages import token
 from fedboost.report.progress import Progress
 from fedboost.runtime.client.client import CoordinatorClient, result_of
@@ -69,17 +71,19 @@ def run_cluster(file: Path, data: tuple[str, ...], folder: Path, pages: bool, as
       fedboost cluster run job.yaml --data bank=bank.parquet --data telco=telco.parquet
 
     A job of hybridtree may name several label holders, `parties: {guests: [a, b], hosts: [c]}`:
-    they train one after the other, a model each, in jobs called NAME-a and NAME-b. Then
+    they train one after the other, a model each, in jobs called NAME-a and NAME-b.
 
-    \b
-      fedboost model predict MODEL-A MODEL-B --data a=… --data b=… --data c=… --out P.parquet
+    The last line is the command that scores rows with what has been trained.
     """
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
     turns = guests.Turns(spec, as_json)
     with ClusterProcesses(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
         run(turns.run(lambda one: _on(cluster, one)))
-    return turns.conclude()
+    code = turns.conclude()
+    if not as_json:
+        _tell_predict(turns, sources, folder)
+    return code
 
 
 @cli.command("simulate")
@@ -108,6 +112,22 @@ def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bo
     with tempfile.TemporaryDirectory() as scratch:
         run(_simulated(turns, sources, folder, Path(scratch)))
         return turns.conclude()
+
+
+def _tell_predict(turns: guests.Turns, sources: Mapping[str, SourceSpec], folder: Path) -> None:
+    """Print the command that scores rows with the models that have been trained."""
+    models = {guest: one["model"] for guest, one in turns.said.items() if one.get("model")}
+    if not models:
+        return
+    guest, model = next(iter(models.items()))
+    facts = shards.load_facts(shards.folder_of(folder / "var" / guest / "models", model))
+    needed = [guest] if kinds.of(facts).is_whole else list(sources)
+    words = ["fedboost", "model", "predict", *models.values()]
+    words += ["--average"] if len(models) > 1 else []
+    words += [] if folder == FOLDER else ["--cluster", str(folder)]
+    for party in needed:
+        words += ["--data", f"{party}={sources[party].path}"]
+    click.echo(f"to score rows: {shlex.join([*words, '--out', 'scores.parquet'])}")
 
 
 def _check_alone(spec: JobSpec, **where: str) -> None:

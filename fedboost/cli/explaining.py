@@ -80,6 +80,7 @@ def explain(model: str, data: tuple[str, ...], out: Path, as_json: bool, **given
     if given["picture"] is not None:
         check_folder(given["picture"])
     shelves = open_shelves(given["config"], given["cluster"])
+    model = shelves.named(model)
     merged = whole_model(shelves, model, given["released"])
     wanted = _wanted(shelves, merged, pairs("--data", data))
     frames, ids = _read(shelves, merged, wanted)

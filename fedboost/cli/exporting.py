@@ -48,6 +48,7 @@ def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> Non
     nobody's consent, and in a local cluster every store is here.
     """
     shelves = open_shelves(given["config"], given["cluster"])
+    model = shelves.named(model)
     if kind == "json":
         if given["released"]:
             raise click.UsageError("--with belongs to --format xgboost-json")
@@ -85,7 +86,7 @@ def release(model: str, config: Path, receiver: str, yes: bool, out: Path, as_js
     check_folder(out)
     shelves = open_shelves(config, None)
     assert shelves.config is not None
-    party = shelves.config
+    party, model = shelves.config, shelves.named(model)
     with closing(Ledger(party.store / "store.sqlite")) as ledger:
         drafted = releases.draft(party, shelves.shard(model), receiver, ledger)
         if not as_json or not yes:

@@ -20,6 +20,7 @@ from fedboost.cli.connect import JSON, connection
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import PredictionRequest, alone, in_cluster, over_daemons
 from fedboost.cli.shelves import OUT, PARTY, open_shelves, pairs, stores
+from fedboost.errors import ConfigError
 from fedboost.model import kinds
 from fedboost.model.bag import By
 from fedboost.model.kinds.kind import ImportanceShare, SharedRule
@@ -86,7 +87,8 @@ def show(
     \b
       fedboost model show credit-1a2b3c4d --config configs/party-bank.yaml --trees 1
     """
-    shard = open_shelves(where["config"], where["cluster"]).shard(model, party)
+    shelves = open_shelves(where["config"], where["cluster"])
+    shard = shelves.shard(shelves.named(model), party)
     kind = kinds.of(shard.facts)
     facts, shares = kind.described(shard.facts), kind.importance(shard)
     if tree is not None:
@@ -145,6 +147,7 @@ def rules(
     others is said below the table. A model that every party holds whole shows all rules.
     """
     shelves = open_shelves(config, cluster)
+    model = shelves.named(model)
     kind = kinds.of(shelves.facts(model))
     known = shelves.shard(model) if kind.is_whole else shelves.guest_shard(model)
     names = None if columns is None else columns.split(",")
@@ -166,8 +169,10 @@ def rules(
 @click.option("--data", multiple=True, required=True, metavar="PARTY=…",
               help="Once for each party (of a whole model, for one): a file; "
               "with --config a declared data set.")  # fmt: skip
+@click.option("--average", is_flag=True,
+              help="Several models: the mean of their predictions.")  # fmt: skip
 @click.option("--bag", "by", type=BY,
-              help="How several models' predictions become one.  [default: mean]")  # fmt: skip
+              help="How several models' predictions become one; --average is mean.")  # fmt: skip
 @OUT
 @stores
 @connection
@@ -178,8 +183,10 @@ def predict(
     """Score rows with a model: the guest's table decides which, the hosts add what they know.
 
     \b
-      fedboost model predict ID --data bank=new.parquet --data telco=b.parquet --out P.parquet
-      fedboost model predict ID-A ID-B --data a=… --data b=… --data telco=… --out P.parquet
+      fedboost model predict latest --data bank=new.parquet --data telco=b.parquet --out P.parquet
+      fedboost model predict ID-A ID-B --average --data a=… --data b=… --data c=… --out P.parquet
+
+    A model is its id, the job's name for its newest model, or latest.
 
     With --cluster DIR, --data are files and the daemons of that local cluster are started for it.
     With --config of the guest, --data are data sets that the parties have declared, and
@@ -189,19 +196,27 @@ def predict(
     here; nobody else takes part, and no daemon is needed.
 
     Several models, such as one of each guest, score one after the other, each the rows of its own
-    guest. Rows are put together by their ids: of each row that a model has scored, the mean of the
-    predictions, or with --bag vote the share of the models that vote for each class; the column
-    models says how many they are. Where guests do not share a machine, each predicts at its own
-    place, and whoever has the files bags them: fedboost model bag.
+    guest. Rows are put together by their ids: of each row that a model has scored, with --average
+    the mean of the predictions, or with --bag vote the share of the models that vote for each
+    class; the column models says how many they are. Where guests do not share a machine, each
+    predicts at its own place, and whoever has the files bags them: fedboost model bag.
     """
     shelves = open_shelves(where["config"], where["cluster"])
+    by: By | None = "mean" if where["average"] else where["by"]
+    if where["average"] and where["by"] == "vote":
+        raise click.UsageError("--average and --bag vote exclude each other")
     if len(models) > 1:
-        bag = bagging.Bag(models, pairs("--data", data), where["by"] or "mean", out)
+        if by is None:
+            raise ConfigError(
+                f"{len(models)} models are named, and each row gets one prediction",
+                todo="name one model, or add --average for the mean of their predictions",
+            )
+        bag = bagging.Bag(models, pairs("--data", data), by, out)
         daemons = (where["coordinator"], where["tls"])
         return bagging.predict(bag, shelves, *daemons, as_json=as_json)
-    if where["by"]:
-        raise click.UsageError("--bag belongs to several models")
-    (model,) = models
+    if by:
+        raise click.UsageError("--average and --bag belong to several models")
+    model = shelves.named(models[0])
     if kinds.of(shelves.facts(model)).is_whole:
         if where["coordinator"] or where["tls"]:
             raise click.UsageError("a whole model predicts here: leave --coordinator and --tls out")
@@ -250,6 +265,7 @@ def delete(model: str, yes: bool, config: Path | None, cluster: Path | None, as_
     The daemon may run; a model that a job needs which is not over is refused.
     """
     shelves = open_shelves(config, cluster)
+    model = shelves.named(model)
     holders = list(shelves.holders(model))
     if not yes and not click.confirm(f"delete {model} of {', '.join(holders)}?", err=True):
         click.echo("nothing was deleted", err=True)

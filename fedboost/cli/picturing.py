@@ -49,9 +49,10 @@ def picture(model: str, tree: int, depth: int, as_json: bool, **given: Any) -> N
     """
     out, kind = given["out"], given["kind"]
     kind = kind or ("dot" if out is not None and out.suffix in (".dot", ".gv") else "svg")
+    shelves = open_shelves(given["config"], given["cluster"])
+    model = shelves.named(model)
     if out is None and kind == "svg":
         out = Path(f"{model}-tree{tree}.svg")
-    shelves = open_shelves(given["config"], given["cluster"])
     known = _known(shelves, model, tree, given)
     drawn = trees.svg(known, model, depth) if kind == "svg" else trees.dot(known, model, depth)
     if out is None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import pyarrow.parquet as pq
 import pytest
@@ -165,6 +166,32 @@ def test_what_is_wrong_with_the_command_is_said_before_anything_starts(place, tm
         assert words in said.err
         assert "Traceback" not in said.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_ends_with_the_command_that_scores_rows_by_its_own_model(tmp_path):
+    raw = world.job(protocol="secureboost", name="twice")
+    del raw["data"]
+    tables = {"bank": world.toy(label=True), "telco": world.toy(columns=1)}
+    raw["parties"] = {"guest": "bank", "hosts": ["telco"]}
+    for name, table in tables.items():
+        world.write(tmp_path / f"{name}.parquet", table)
+    file = world.job_file(tmp_path, raw)
+    data = [text for name in tables for text in ("--data", f"{name}={name}.parquet")]
+    models = []
+    for _ in range(2):
+        said = world.fedboost("cluster", "run", file, *data, cwd=tmp_path)
+        assert said.code == 0, said.err
+        told, _, command = said.out.splitlines()[-1].partition(": fedboost ")
+        assert told == "to score rows"
+        scored = world.fedboost(*shlex.split(command), "--json", cwd=tmp_path)
+        assert scored.code == 0, scored.err
+        models.append(scored.last["model"])
+        assert models[-1] in command
+    assert models[0] != models[1]
+    out = ("--out", "P.parquet", "--json")
+    for name in ("latest", "twice"):
+        scored = world.fedboost("model", "predict", name, *data, *out, cwd=tmp_path)
+        assert scored.last["model"] == models[1], scored.err
 
 
 def test_two_guests_train_in_turn_and_their_models_score_together(tmp_path):

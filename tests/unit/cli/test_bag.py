@@ -104,9 +104,14 @@ def data(folder, parties=(*GUESTS, "telco")):
     return [word for p in parties for word in ("--data", f"{p}={folder / p}.parquet")]
 
 
+def average(models, more):
+    """What says that several models are averaged, where nothing else says how they join."""
+    return () if len(models) == 1 or "--bag" in more else ("--average",)
+
+
 def predict(monkeypatch, folder, models, *more, parties=(*GUESTS, "telco")):
     monkeypatch.setattr(predicting, "run_job", in_process)
-    given = (*data(folder, parties), "--cluster", folder / "cluster", *more)
+    given = (*data(folder, parties), "--cluster", folder / "cluster", *more, *average(models, more))
     said = model("predict", *models, *given)
     assert said.return_value == 0, said.stderr
     return said.stdout
@@ -174,7 +179,8 @@ def test_a_job_that_does_not_finish_leaves_no_bag(town, monkeypatch, tmp_path):
     status.reason.CopyFrom(faults.to_message(DataError("the ids of nobody meet")))
     monkeypatch.setattr(predicting, "run_job", lambda *_: (JobJournal(status=status), {}))
     out = ("--out", tmp_path / "P.parquet", "--json")
-    ended = model("predict", *said["models"], *data(folder), "--cluster", folder / "cluster", *out)
+    where = ("--cluster", folder / "cluster", "--average")
+    ended = model("predict", *said["models"], *data(folder), *where, *out)
     assert ended.return_value == 2
     assert json.loads(ended.stdout)["error"]["what"] == "the ids of nobody meet"
     assert list(tmp_path.iterdir()) == []
@@ -193,7 +199,9 @@ def test_simulations_without_a_folder_keep_no_models(town):
 def asked(town, *args, models=None, parties=(*GUESTS, "telco")):
     folder, said = town
     where = ("--cluster", folder / "cluster", "--out", folder / "none.parquet")
-    error = refused("predict", *(models or said["models"]), *data(folder, parties), *where, *args)
+    models = models or said["models"]
+    more = (*where, *args, *average(models, args))
+    error = refused("predict", *models, *data(folder, parties), *more)
     assert not (folder / "none.parquet").exists()
     return error
 
@@ -245,7 +253,7 @@ def test_a_whole_model_predicts_alone(tmp_path):
     whole_models.stored(tmp_path, frame, whole_models.trained(frame))
     shards.save(tmp_path / "var" / "bank" / "models" / OTHER, random_model(21)["bank"])
     where = ("--cluster", tmp_path, "--data", "bank=x", "--out", tmp_path / "P.parquet")
-    error = refused("predict", whole_models.MODEL, OTHER, *where)
+    error = refused("predict", whole_models.MODEL, OTHER, "--average", *where)
     assert error.what.startswith("every party holds the model whole")
     assert "fedboost model bag" in error.todo
 
@@ -253,8 +261,19 @@ def test_a_whole_model_predicts_alone(tmp_path):
 def test_one_model_makes_no_bag(town):
     folder, said = town
     where = ("--cluster", folder / "cluster", "--out", folder / "none.parquet")
-    with pytest.raises(click.UsageError, match="--bag belongs to several models"):
-        model("predict", said["models"][0], *data(folder), *where, "--bag", "mean")
+    for how in (("--bag", "mean"), ("--average",)):
+        with pytest.raises(click.UsageError, match="--bag belong to several models"):
+            model("predict", said["models"][0], *data(folder), *where, *how)
+
+
+def test_several_models_are_averaged_only_where_the_command_says_so(town):
+    folder, said = town
+    where = ("--cluster", folder / "cluster", "--out", folder / "none.parquet")
+    error = refused("predict", *said["models"], *data(folder), *where)
+    assert error.what == "2 models are named, and each row gets one prediction"
+    assert "--average" in error.todo
+    with pytest.raises(click.UsageError, match="exclude each other"):
+        model("predict", *said["models"], *data(folder), *where, "--bag", "vote", "--average")
 
 
 # The models of guests on other machines
@@ -285,7 +304,7 @@ def test_a_daemon_says_whose_the_other_models_are_and_what_to_do(town, monkeypat
     monkeypatch.setattr(bagging, "CoordinatorClient", Coordinator)
     where = (*settings_file(folder, party), "--out", folder / "P.parquet", "--data", "bank=cards")
     models = said["models"] if party == "bank" else said["models"][::-1]
-    error = refused("predict", *models, *where)
+    error = refused("predict", *models, "--average", *where)
     assert error.what.startswith("the model lies at its guest fund, whose predictions are its own")
     assert "fedboost model bag P1.parquet P2.parquet --out P.parquet" in error.todo
     assert error.where == {"model": said["models"][1]}
@@ -299,11 +318,11 @@ def test_where_nobody_knows_the_guest_the_way_is_said_all_the_same(town, monkeyp
 
     where = (*settings_file(folder, "bank"), "--out", folder / "P.parquet", "--data", "bank=cards")
     monkeypatch.setattr(bagging, "settings", unknown)
-    error = refused("predict", *said["models"], *where)
+    error = refused("predict", *said["models"], "--average", *where)
     assert error.what.startswith("the model lies at another guest")
     monkeypatch.setattr(bagging, "settings", lambda *_: "where the coordinator is")
     monkeypatch.setattr(bagging, "CoordinatorClient", Coordinator)
-    error = refused("predict", said["models"][0], "else-1", *where)
+    error = refused("predict", said["models"][0], "else-1", "--average", *where)
     assert error.what.startswith("the model lies at another guest")
 
 
@@ -323,7 +342,8 @@ def test_models_of_one_guest_are_bagged_over_running_daemons(town, monkeypatch):
     given = {"bank": "cards", "telco": "calls"}
     words = [word for party, name in given.items() for word in ("--data", f"{party}={name}")]
     where = (*settings_file(folder, "bank"), "--coordinator", "c:1", "--tls", folder)
-    text = model("predict", own, OTHER, *words, *where, "--out", folder / "P.parquet").stdout
+    how = ("--average", "--out", folder / "P.parquet")
+    text = model("predict", own, OTHER, *words, *where, *how).stdout
     shards.delete(store / OTHER)
     assert seen == [(name, given, "bank", "c:1", folder) for name in (own, OTHER)]
     assert text.count("2 rows of bank's table are not predicted") == 2

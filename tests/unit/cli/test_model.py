@@ -198,7 +198,7 @@ def test_export_refuses_what_cannot_be(folder):
     host = ("--config", folder / "telco.yaml")
     assert "its guest bank" in refused("export", MODEL, *host, *out).what
     assert "no model none" in refused("export", "none", *bank, *out).what
-    assert "not a model's id" in refused("export", "../bank", *bank, *out).what
+    assert "no model ../bank here" in refused("export", "../bank", *bank, *out).what
     assert "splits of telco, shop are missing" in refused("export", MODEL, *bank, *out).what
     absent = refused("export", MODEL, *bank, *out, "--with", "none.json")
     assert absent.where == {"file": "none.json"}

@@ -1,0 +1,82 @@
+"""A model is named by its id, by a job's name, or as the latest one."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from fedboost.cli.groups import model_group
+from fedboost.cli.shelves import Shelves
+from fedboost.errors import ConfigError
+from fedboost.flow import Artefact
+from fedboost.model import shards
+from tests.support.models import MODEL, PARTIES, random_model
+
+NEWER, FRAUD, TWIN = "credit-11111111", "fraud-22222222", "credit-33333333"
+ADDED = {NEWER: ("credit", "02-01"), FRAUD: ("fraud", "01-15"), TWIN: ("credit", "02-01")}
+
+
+@pytest.fixture
+def shelves(tmp_path):
+    """A local cluster's stores with three models, of two jobs' names."""
+    made = random_model(21)
+    for party in PARTIES:
+        store = tmp_path / "var" / party / "models"
+        shards.save(store / MODEL, made[party])
+        for model in (NEWER, FRAUD):
+            add(store, made[party], model)
+    return Shelves({party: tmp_path / "var" / party for party in PARTIES}, cluster=tmp_path)
+
+
+def add(store, shard, model):
+    """Keep a shard as another model's."""
+    name, day = ADDED[model]
+    facts = {"job": model, "name": name, "created": f"2026-{day}T12:00:00+00:00"}
+    shards.save(store / model, Artefact({**shard.facts, **facts}, shard.arrays))
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [(MODEL, MODEL), (FRAUD, FRAUD), ("credit", NEWER), ("fraud", FRAUD), ("latest", NEWER)],
+)
+def test_an_id_a_jobs_name_and_latest_select_a_model(shelves, text, model):
+    assert shelves.named(text) == model
+    assert shelves.has(text)
+
+
+def test_what_selects_no_model_is_refused_with_those_that_are_here(shelves, tmp_path):
+    with pytest.raises(ConfigError, match="there is no model fraude here") as refused:
+        shelves.named("fraude")
+    assert f"write an id: {MODEL}, {NEWER}, {FRAUD}; or latest" in refused.value.todo
+    assert not shelves.has("fraude")
+    with pytest.raises(ConfigError, match="there is no model latest here") as refused:
+        Shelves({"bank": tmp_path / "empty"}).named("latest")
+    assert refused.value.todo.startswith("no models lie here")
+
+
+@pytest.mark.parametrize("text", ["credit", "latest"])
+def test_models_of_one_second_are_not_chosen_between(shelves, text):
+    add(shelves.stores["bank"] / "models", shelves.shard(MODEL, "bank"), TWIN)
+    with pytest.raises(ConfigError, match=f"{text} can mean 2 models") as refused:
+        shelves.named(text)
+    assert refused.value.todo.startswith(f"write an id: {NEWER}, {TWIN};")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["show"],
+        ["rules"],
+        ["export", "--format", "json", "--out", "own.json"],
+        ["picture", "--out", "tree.svg"],
+        ["delete", "--yes"],
+    ],
+    ids=lambda args: args[0],
+)
+def test_every_command_that_asks_for_a_model_takes_latest(shelves, args, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command, *more = args
+    words = [command, "latest", *more, "--cluster", str(shelves.cluster), "--json"]
+    said = CliRunner().invoke(model_group, words, catch_exceptions=False)
+    assert said.exit_code == 0, said.stderr
+    assert json.loads(said.stdout)["model"] == NEWER
