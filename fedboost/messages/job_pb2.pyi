@@ -183,18 +183,20 @@ class StateChanged(_message.Message):
     def __init__(self, state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., parties: _Optional[_Iterable[str]] = ..., goes_on: _Optional[bool] = ...) -> None: ...
 
 class StepDone(_message.Message):
-    __slots__ = ("stage", "step", "seconds", "costs", "calls")
+    __slots__ = ("stage", "step", "seconds", "costs", "calls", "exchanges")
     STAGE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     COSTS_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGES_FIELD_NUMBER: _ClassVar[int]
     stage: str
     step: str
     seconds: float
     costs: _containers.RepeatedCompositeFieldContainer[StepCost]
     calls: int
-    def __init__(self, stage: _Optional[str] = ..., step: _Optional[str] = ..., seconds: _Optional[float] = ..., costs: _Optional[_Iterable[_Union[StepCost, _Mapping]]] = ..., calls: _Optional[int] = ...) -> None: ...
+    exchanges: int
+    def __init__(self, stage: _Optional[str] = ..., step: _Optional[str] = ..., seconds: _Optional[float] = ..., costs: _Optional[_Iterable[_Union[StepCost, _Mapping]]] = ..., calls: _Optional[int] = ..., exchanges: _Optional[int] = ...) -> None: ...
 
 class StepCost(_message.Message):
     __slots__ = ("party", "seconds", "cpu_seconds", "sent")

@@ -9,7 +9,8 @@ from fedboost.report.tables import Band, Column, Row, absent, section, table
 
 GOING = ("waiting for approval", "running", "paused")
 TIMES = {  # keys of the result's seconds, in words
-    "total": "The whole job",
+    "total": "The whole job, at work",
+    "waited": "Waiting for approval",
     "align": "Aligning the rows",
     "predict": "Scoring the rows",
     "train": "Training",
@@ -46,7 +47,7 @@ def figures(story: Story) -> Html:
     found.append(_trees(story))
     result = story.result
     if result is not None and "total" in result.seconds:
-        found.append(("from start to end", units.in_seconds(result.seconds["total"])))
+        found.append(("at work", units.in_seconds(result.seconds["total"])))
     found += _pace(story)
     sent = sum(one.bytes for step in story.steps for one in step.sent.values())
     found.append(("between parties", units.in_bytes(sent)))

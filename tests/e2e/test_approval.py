@@ -34,7 +34,9 @@ def test_a_job_waits_for_a_person_and_runs_once_that_person_agrees(town):
     approved = world.owner(town, "manual", "approve", id_, "--yes", user=OWNER)
     assert (approved.code, approved.out) == (0, f"{id_} is approved\n")
     world.watch(town, id_)
-    world.result(world.call(town, "journal", id_))
+    seconds = world.result(world.call(town, "journal", id_))["seconds"]
+    assert seconds["waited"] > 0.0
+    assert seconds["total"] >= seconds["train"]
     assert seen_by_manual(town, id_)["state"] == "finished"
 
 

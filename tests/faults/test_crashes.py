@@ -4,6 +4,7 @@ What lies on the disks at that moment is copied; daemons that know nothing else 
 """
 
 import asyncio
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,5 +190,9 @@ def test_all_processes_die_at_once_and_the_model_is_the_same(
     assert len(contexts) == len(set(contexts)), "two seats drew from the same secrets"
     grown = [e.round.progress.done for e in journal.events if e.WhichOneof("what") == "round"]
     assert len(grown) <= TREES + 1, "more than one tree was lost"
+    steps = [e.step for e in journal.events if e.WhichOneof("what") == "step"]
+    results = [e.finished.result for e in journal.events if e.WhichOneof("what") == "finished"]
+    result = json.loads(results[-1])
+    assert result["exchanges"] == sum(step.exchanges for step in steps), "of all attempts"
     layers = layers_grown(journal.events)
     assert layers <= TREES * DEPTH + 1, "more than one layer was lost"

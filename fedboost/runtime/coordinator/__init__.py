@@ -4,6 +4,7 @@ Modules:
     attempts       makes attempts at jobs and resumes them
     auto_resume    waits until lost parties are back
     costs          adds up what steps cost
+    earlier        what earlier attempts have spent
     intake         makes a manifest of a submission
     job_states     every move of a job, in one table
     job_status     a job's status and journal for users

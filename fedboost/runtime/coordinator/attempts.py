@@ -19,6 +19,7 @@ from fedboost.messages import job_pb2
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator import walker
 from fedboost.runtime.coordinator.auto_resume import Answering, AutoResume
+from fedboost.runtime.coordinator.earlier import EarlierAttempts
 from fedboost.runtime.coordinator.job_states import CoordinatorJobEvent, CoordinatorJobStates
 from fedboost.runtime.coordinator.job_status import awaited, journal_of, status_of
 from fedboost.runtime.coordinator.journals import Journals
@@ -211,6 +212,7 @@ class Attempts:
         self._drive(walk)
 
     def _drive(self, walk: JobWalk) -> None:
+        walk.earlier = EarlierAttempts.of(self._journals.events(walk.id))
         task = asyncio.create_task(self._to_its_end(walk))
         self._driven[walk.id] = _Driven(walk, task)
         self._tasks.add(task)

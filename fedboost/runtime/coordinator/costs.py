@@ -51,6 +51,7 @@ def condensed(events: list[Event]) -> list[Event]:
         total = sums[key]
         total.done.calls += step.calls or 1
         total.done.seconds += step.seconds
+        total.done.exchanges += step.exchanges
         for cost in step.costs:
             total.add(cost)
     return kept

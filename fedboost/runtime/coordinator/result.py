@@ -17,13 +17,17 @@ NOT_ROWS = ("rounds", "trees", "earlier_rounds")  # counts that a guest tells be
 def result_of(
     walk: JobWalk, seconds: float, shares: Mapping[str, party_pb2.FinishReply]
 ) -> dict[str, Any]:
-    """Return the result of a walk that took so many seconds; `shares` are the parties' own."""
+    """Return the result of a walk whose last attempt worked for so many seconds.
+
+    `shares` are the parties' own of this attempt; what earlier ones spent is added.
+    """
     metrics: dict[str, dict[str, float]] = {}
     for metric in walk.told.best:
         metrics.setdefault(metric.split, {})[metric.name] = metric.value
     counts = {count.name: count.count for count in walk.told.counts}
     rounds = sorted(walk.round_seconds)
-    timed: dict[str, float] = {"total": seconds}
+    earlier = walk.earlier
+    timed: dict[str, float] = {"total": seconds + earlier.seconds}
     for stage, took in walk.stage_seconds.items():
         timed[walk.protocols[stage].timed_as] = took
     if rounds and walk.protocol.leaves == "model":
@@ -31,6 +35,8 @@ def result_of(
         timed["per_tree"] = rounds[len(rounds) // 2] / a_round
         if not counts.get("trees"):  # rounds of something else: then it is a round's
             timed["per_round"] = timed["per_tree"]
+    if walk.waited or earlier.waited:
+        timed["waited"] = walk.waited + earlier.waited
     warnings = [warning for warning, party in walk.warned.items() if party == walk.table.guest]
     return {
         "job": walk.id,
@@ -45,16 +51,16 @@ def result_of(
         **({"rounds": counts["rounds"]} if counts.get("rounds") != counts.get("trees") else {}),
         **({"lost": walk.lost} if walk.lost else {}),
         **({"warnings": warnings} if warnings else {}),
-        **({"earlier_rounds": earlier} if (earlier := counts.get("earlier_rounds")) else {}),
+        **({"earlier_rounds": before} if (before := counts.get("earlier_rounds")) else {}),
         "seconds": timed,
-        "cpu_seconds": {party: reply.cpu_seconds for party, reply in shares.items()},
+        "cpu_seconds": {p: r.cpu_seconds + earlier.cpu_seconds[p] for p, r in shares.items()},
         "memory_peak_bytes": {p: reply.memory_peak_bytes for p, reply in shares.items()},
         "bytes": {
             f"{party}->{link.peer}": link.bytes
             for party, reply in shares.items()
             for link in reply.sent
         },
-        "exchanges": walk.exchanges,
+        "exchanges": walk.exchanges + earlier.exchanges,
         "model": shares[walk.table.guest].model,
         "report": f"fedboost job report {walk.id}",
     }

@@ -95,12 +95,12 @@ class StageWalk(flow.Run):
         stage = self.protocol.name
         done = {step.name: StepDone(stage=stage, step=step.name) for step in steps}
         costs = {name: Costs(one) for name, one in done.items()}
-        sent: set[int] = set()
+        sent: dict[int, str] = {}  # the steps by which something was sent, by their numbers
         for party, reply in replies.items():
             for turn, own in zip(turns[party], reply.turns, strict=True):
                 costs[turn.step].add(own.cost)
                 if own.cost.sent:
-                    sent.add(turn.number)
+                    sent[turn.number] = turn.step
                 self.ended = own.told.ends or self.ended
                 self.metrics.extend(own.told.metrics)
                 self.several.extend(own.told.rounds)
@@ -112,6 +112,7 @@ class StageWalk(flow.Run):
         whole = sum(busy.values())
         for name, event in done.items():
             event.calls = sum(step.name == name for step in steps)
+            event.exchanges = sum(step == name for step in sent.values())
             event.seconds = seconds * (busy[name] / whole if whole else 1 / len(done))
         self.job.emit(*(Event(step=event) for event in done.values()))
 

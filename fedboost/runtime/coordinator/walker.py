@@ -19,6 +19,7 @@ from fedboost.flow import START, Place
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, PartyLost, Progress, StatusReport, Waiting
 from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime.coordinator.earlier import EarlierAttempts
 from fedboost.runtime.coordinator.losses import Losses
 from fedboost.runtime.coordinator.result import result_of
 from fedboost.runtime.coordinator.stage import StageWalk, hear
@@ -76,7 +77,9 @@ class JobWalk:
     waiting: dict[str, Waiting] = field(default_factory=dict)
     held_up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by whom, as they say
     progress: Progress = field(default_factory=Progress)
-    exchanges: int = 0
+    earlier: EarlierAttempts = field(default_factory=EarlierAttempts)
+    waited: float = 0.0  # seconds of this attempt, for people's approval
+    exchanges: int = 0  # of this attempt
     round_seconds: list[float] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
     told_of: dict[str, StatusReport] = field(default_factory=dict)  # what outlasts rounds, by stage
@@ -119,7 +122,7 @@ class JobWalk:
         waits_until = now() + self.timers.approval_s
         pending = list(self.everybody)
         signatures = []
-        approving = False
+        asked_at: float | None = None
         while pending:
             replies = await self.ask(
                 pending, "approval", lambda party: self.controls[party].propose(proposal)
@@ -132,8 +135,8 @@ class JobWalk:
             pending = [party for party, reply in replies.items() if not reply.signature]
             if not pending:
                 break
-            if not approving:
-                approving = True
+            if asked_at is None:
+                asked_at = now()
                 self.states.asked(self.id, pending)
             if now() > waits_until:
                 raise UnapprovedError(
@@ -142,6 +145,7 @@ class JobWalk:
             for party in pending:
                 self.waiting[party] = Waiting(party=party, step="approval", since=time.time())
             await asyncio.sleep(APPROVAL_POLL_S)
+        self.waited = 0.0 if asked_at is None else now() - asked_at
         return signatures
 
     async def run(self) -> dict[str, Any]:
@@ -163,7 +167,7 @@ class JobWalk:
         for name in protocols.stages(self.terms.spec, self.params):
             if not all(name in reply.stages_done for reply in begun.values()):
                 await self._stage(self.protocols[name], self._joint_place(name, begun))
-        return await self._finish(now() - started)
+        return await self._finish(now() - started - self.waited)
 
     def _joint_place(self, stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> Place:
         """The last place of a stage that all parties with data have kept; the start without one."""
@@ -197,7 +201,7 @@ class JobWalk:
         await protocol.walk(walk)
         await walk.commit()
         # Told before anybody closes: a party that has closed the stage will not walk it again.
-        seconds = now() - started
+        seconds = now() - started + self.earlier.stages[protocol.name]
         self.stage_seconds[protocol.name], self.told_of[protocol.name] = seconds, walk.told
         done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=walk.told)
         self.emit(Event(stage=done))

@@ -86,7 +86,7 @@ class PartyJob:
         """Make an attempt the one that counts."""
         self.attempt, self.answers = attempt, Answers()
         self.halted = self.fault = None
-        self.cpu_started, self.heard = cpu_now, now()
+        self.cpu_started, self.cpu_steps, self.heard = cpu_now, 0.0, now()
 
     def context(
         self, stage: str, place: Place, workers: Workers, policy: Policy, signer: Signer
