@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import categories, objectives
+from fedboost.core.params import POISSON_STEP
 from fedboost.model import rounds
 from fedboost.model.export import short
 from fedboost.model.vertical import LEAF, Whole
@@ -33,7 +34,6 @@ REFUSED = re.compile(r"[\[\]<]")  # XGBoost takes no name of a column with these
 _SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "binary:logistic": ("reg_loss_param", {"scale_pos_weight": "1"}),
     "reg:squarederror": ("reg_loss_param", {"scale_pos_weight": "1"}),
-    "count:poisson": ("poisson_regression_param", {"max_delta_step": "0.7"}),
 }
 
 Floats = NDArray[np.float64]
@@ -95,6 +95,10 @@ def _objective(model: Whole) -> dict[str, Any]:
     if name == "reg:tweedie":
         power = repr(params["tweedie_variance_power"])
         return {"name": name, "tweedie_regression_param": {"tweedie_variance_power": power}}
+    if name == "count:poisson":
+        step = params.get("max_delta_step")
+        content = {"max_delta_step": repr(POISSON_STEP if step is None else step)}
+        return {"name": name, "poisson_regression_param": content}
     if name in _SETTINGS:
         section, content = _SETTINGS[name]
         return {"name": name, section: content}

@@ -160,7 +160,7 @@ def of_job(journal: JobJournal, sent: Mapping[str, Sequence[Row]]) -> Disclosure
     warnings += [
         f"{event.warned.party}: {event.warned.warning}"
         for event in journal.events
-        if event.HasField("warned")
+        if event.HasField("warned") and event.warned.party != story.guest
     ]
     return Disclosure(
         crossings=tuple(_crossings(sent)),

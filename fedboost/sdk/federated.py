@@ -8,6 +8,7 @@ A single table is dealt to simulated parties, so that searches and pipelines fin
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -116,6 +117,8 @@ class Federated(Fitted):
         self.journal_, self.result_, self.shards_ = ended.journal, ended.result, ended.shards
         self.disclosure_ = disclosure.of_job(self._job_journal(), ended.sent)
         self.n_features_in_ = sum(map(len, self.columns_.values()))
+        for warning in self.result_.get("warnings", ()):
+            warnings.warn(warning, stacklevel=3)
 
     def _forget(self) -> None:
         """Drops what an earlier fit has left, so that one that fails leaves nothing half."""

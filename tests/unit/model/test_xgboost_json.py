@@ -221,3 +221,11 @@ def test_gain_and_cover_are_where_xgboost_keeps_them():
     assert set(scores) == set(ours)
     for name, gain in ours.items():
         assert scores[name] == pytest.approx(gain, rel=1e-5)
+
+
+@pytest.mark.parametrize(("step", "written"), [(None, 0.7), (0.2, 0.2), (0.0, 0.0)])
+def test_a_model_of_counts_goes_on_with_its_own_max_delta_step(step, written):
+    model = whole(random_model(5, "count:poisson"))
+    model.facts["params"]["max_delta_step"] = step
+    settings_ = json.loads(loaded(model).save_config())["learner"]["objective"]
+    assert float(settings_["poisson_regression_param"]["max_delta_step"]) == pytest.approx(written)

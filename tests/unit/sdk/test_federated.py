@@ -122,6 +122,14 @@ def test_rows_of_eval_set_are_measured_and_decide_when_to_stop():
     np.testing.assert_allclose(model.predict_proba(held), alone.predict_proba(held))
 
 
+def test_a_fit_whose_loss_grows_warns_and_discloses_no_more():
+    steep = {"scale_pos_weight": 100.0, "base_score": 0.5, "max_depth": 1, "learning_rate": 0.3}
+    model = SecureBoostClassifier(**FEW).set_params(**steep, n_estimators=5, eval_metric="logloss")
+    with pytest.warns(UserWarning, match="the training logloss grew 3 rounds in a row"):
+        model.fit(TABLES, Y)
+    assert not any("logloss" in warning for warning in model.disclosure_.warnings)
+
+
 def test_validation_holds_out_rows_as_a_job_does():
     model = SecureBoostClassifier(**FEW, validation={"fraction": 0.25}).fit(X, Y)
     assert model.result_["rows"]["validation"] == 40
