@@ -12,6 +12,7 @@ Modules:
     places       adds party and file to an error
     predictions  writes predictions beside their ids
     reading      reads csv, parquet, svmlight and SQLite
+    roles        which columns look like a label
     selection    which columns a job uses
     sheet        a table as its source holds it
     sources      where a party's table lies

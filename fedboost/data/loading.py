@@ -19,6 +19,7 @@ from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, shared_ids
 from fedboost.data.places import placed
 from fedboost.data.reading import read_sheet
+from fedboost.data.roles import refuse_labels
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
@@ -34,8 +35,13 @@ def load(source: SourceSpec, selection: Selection, *, party: str, needs_label: b
     then have no features; another needs at least one. ConfigError where the selection says too
     little; DataError naming party, file and column for every table that does not fit it.
     """
-    needs = {"needs_label": needs_label, "needs_features": not needs_label}
-    return load_with_ids(source, selection, party=party, **needs)[0]
+    return load_with_ids(
+        source,
+        selection,
+        party=party,
+        needs_label=needs_label,
+        needs_features=not needs_label,
+    )[0]
 
 
 def load_with_ids(
@@ -45,14 +51,22 @@ def load_with_ids(
     party: str,
     needs_label: bool,
     needs_features: bool,
+    guest_label: str | None = None,
 ) -> tuple[Frame, pa.Table]:
-    """Return what `load` returns, and the id columns with the table's cells and types."""
+    """Return what `load` returns, and the id columns with the table's cells and types.
+
+    `guest_label`: of a job that trains and to which this party brings no label, the guest's; then
+    a column that is called like a label is refused unless the selection names it.
+    """
     with placed(party=party):
         if needs_label and selection.label is None:
             raise ConfigError("the job names no label", todo=f"add 'label' to data: {party}:")
         sheet = read_sheet(source)
         with placed(file=source.name):
             chosen = as_declared(source, selection, sheet)
+            if guest_label is not None and selection.columns is None:
+                unnamed = {*_feature_names(sheet.names, chosen)} - {*selection.categorical}
+                refuse_labels([n for n in sheet.names if n in unnamed], party, guest_label)
             frame = frame_of(sheet, chosen, needs_features=needs_features)
     return frame, pa.table({name: sheet.column(name) for name in selection.id})
 

@@ -23,18 +23,16 @@ from fedboost.data.features import (
 )
 from fedboost.data.ids import encode_ids, shared_ids
 from fedboost.data.reading import read_sheet
+from fedboost.data.roles import likely_label
 from fedboost.data.sheet import Sheet, SparseColumns
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError
-
-CLASSES_MAX = 100  # a label guessed by its place has at most so many classes
-LABEL_NAMES = ("y", "label", "target", "class")
 
 
 @dataclass(frozen=True)
 class ColumnSurvey:
     """A column's description: `role` is id, label, feature, categorical, or empty where it can be
-    none of them. `role` is id, label, feature, categorical or empty where it can be none of them.
+    none of them.
 
     Categorical is a column that is a feature if the job says so; others may be that as well.
     `type` is the kind of its cells; `missing` a share of rows; `least` and `greatest` are None
@@ -81,7 +79,7 @@ def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
     distinct = {name: _distinct(column) for name, column in columns.items()}
     features = {name: _read(name, columns[name], distinct[name]) for name in columns}
     id_name, id_problem = _guess_id(table, distinct)
-    label = _guess_label(features, distinct, id_name)
+    label = likely_label(name for name in features if name != id_name)
     sparse = [] if sheet.sparse is None else _sparse_features(sheet.sparse)
     used = [one for name, one in features.items() if name not in (id_name, label)] + sparse
     faults = [one.fault for one in used if one.fault is not None and one.fault.kind != "text"]
@@ -100,7 +98,7 @@ def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
         id=id_name,
         label=label,
         problems=tuple(problems),
-        notes=tuple(_notes(used, distinct, sheet)),
+        notes=tuple(_notes(used, distinct, sheet, label)),
     )
 
 
@@ -122,7 +120,9 @@ def _sparse_features(sparse: SparseColumns) -> list[Feature]:
     return features
 
 
-def _notes(used: Sequence[Feature], distinct: dict[str, int | None], sheet: Sheet) -> list[str]:
+def _notes(
+    used: Sequence[Feature], distinct: dict[str, int | None], sheet: Sheet, label: str | None
+) -> list[str]:
     """Return notes on what a job would read other than literally, or only if told to."""
     notes = []
     if sheet.sparse is not None:
@@ -139,6 +139,11 @@ def _notes(used: Sequence[Feature], distinct: dict[str, int | None], sheet: Shee
     for feature in used:
         if feature.numbers is not None and feature.numbers.rounded:
             notes.append(rounding_note(feature.name, feature.numbers.rounded))
+    if label is not None:
+        notes.append(
+            f"column {label} is called like a label: a host's job must name it in 'ignore', or in "
+            "'columns' if it is a feature"
+        )
     return notes
 
 
@@ -232,18 +237,6 @@ def _id_problem(table: pa.Table, name: str) -> str | None:
         f"column {name}: {rows} of {len(ids)} rows share their id with another row ({shared} ids); "
         "leave one row per id, or name more id columns in the job"
     )
-
-
-def _guess_label(
-    features: dict[str, Feature], distinct: dict[str, int | None], id_name: str | None
-) -> str | None:
-    """A column with a usual name for the label, whatever it holds; None if there is none."""
-    by_name = {name.casefold(): name for name in reversed(features)}
-    for usual in LABEL_NAMES:
-        name = by_name.get(usual)
-        if name is not None and name != id_name and (distinct[name] or 0) <= CLASSES_MAX:
-            return name
-    return None
 
 
 def _label_problems(feature: Feature) -> Sequence[str]:

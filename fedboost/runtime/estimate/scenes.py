@@ -143,12 +143,14 @@ def _scene(
 
 def _read(spec: JobSpec, party: str, source: SourceSpec, role: Role | None) -> Frame:
     protocol = protocols.named(spec.protocol)
+    labelled = role in protocol.labelled
     frame, _ = load_with_ids(
         source,
         spec.data[party],
         party=party,
-        needs_label=role in protocol.labelled,
+        needs_label=labelled,
         needs_features=role is not GUEST or protocol.rows is RowsUsed.OWN,
+        guest_label=None if labelled else spec.data[spec.parties.table().guest].label,
     )
     return frame
 

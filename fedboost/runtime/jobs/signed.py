@@ -79,6 +79,14 @@ class SignedJob:
         return "" if said is None else said.dataset or ""
 
     @property
+    def guest_label(self) -> str | None:
+        """The guest's label column, where the job trains and this party brings no label."""
+        said = self.manifest.spec.data.get(self.table.guest)
+        if said is None or self.protocol.leaves != "model" or self.role in self.protocol.labelled:
+            return None
+        return said.label
+
+    @property
     def model(self) -> str | None:
         """The id of the model that the job uses, if it uses one."""
         return self.protocol.used_model(self.params)

@@ -62,6 +62,7 @@ class JobTable:
             needs_label=signed.role in signed.protocol.labelled,
             needs_features=signed.role is not flow.GUEST
             or signed.protocol.rows is flow.RowsUsed.OWN,
+            guest_label=signed.guest_label,
         )
         for note in self.frame.notes:
             log.info("%s: %s", signed.id, note)
