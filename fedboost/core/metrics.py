@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 # What an objective predicts of a row: the chance of label 1, one of each class, or a number.
 Predicts = Literal["chance", "classes", "number"]
 
+GIVES_AWAY = 0.45  # |AUC − 0.5| beyond which a column may hold the label; few honest ones do
 PROBABILITY_MIN = 1e-16  # XGBoost's floor before a logarithm
 
 
@@ -38,6 +39,16 @@ def evaluate(
         raise DataError(f"{name} needs at least one row and got none", todo="give it rows")
     weight = np.ones(len(y)) if weight is None else weight
     return METRICS[name].measure.of(y, one_column(prediction), weight)
+
+
+def ranks_alone(label: Floats, values: Floats) -> bool:
+    """Return whether one column ranks a label of two classes almost perfectly, up or down.
+
+    label float64 (n,), of both classes; values float64 (n,), NaN where missing.
+    """
+    is_upper = (label == label.max()).astype(np.float64)
+    scores = np.where(np.isnan(values), -np.inf, values)
+    return abs(evaluate("auc", is_upper, scores) - 0.5) > GIVES_AWAY
 
 
 def one_column(prediction: Floats) -> Floats:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedboost.core import histogram, objectives, sampling, split
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.growth import Rules, choose
+from fedboost.core.metrics import ranks_alone
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.encrypted.candidates import Shape
 from fedboost.encrypted.ciphers import Expected
@@ -79,6 +80,21 @@ class GuestTree(GuestTreeState):
         self.totals = {node: gh[growth.training.rows(node)].sum(axis=0) for node in start}
         self._rules, self._bins, self._columns = rules, bins, columns
         self._cells: dict[int, Sums] = {}  # own histograms of the nodes that divided last
+
+    def host_gives_away(self, label: NDArray[np.float64]) -> int:
+        """Return the host, from 1, whose split at the root ranks a binary label (n,) almost
+        perfectly; 0 if none does.
+        """
+        won, training = self.won.get(ROOT), self.growth.training
+        if won is None or not won.owner:
+            return 0
+        rows = np.concatenate([training.rows(leaf) for leaf in training.leaves()])
+        goes_right = np.zeros(len(label))
+        for leaf in training.leaves():
+            goes_right[training.rows(leaf)] = _is_right(leaf)
+        if len(np.unique(label[rows])) != 2:
+            return 0
+        return won.owner * ranks_alone(label[rows], goes_right[rows])
 
     @property
     def layers(self) -> int:
@@ -304,3 +320,10 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
         """Moves the rows of every tree, and refuses as `GuestTree.divide` does."""
         for tree, own in zip(self.trees, self.by_tree(divisions), strict=True):
             tree.divide(own, hosts)
+
+
+def _is_right(node: int) -> bool:
+    """Return whether a node lies below the right child of the root."""
+    while parent(node) != ROOT:
+        node = parent(node)
+    return node == right_child(ROOT)

@@ -261,7 +261,7 @@ class JobJournal(_message.Message):
     def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., spec: _Optional[bytes] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
 class StatusReport(_message.Message):
-    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy", "released")
+    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy", "released", "warnings")
     ENDS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +271,7 @@ class StatusReport(_message.Message):
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     ends: str
     metrics: _containers.RepeatedCompositeFieldContainer[Metric]
     counts: _containers.RepeatedCompositeFieldContainer[Count]
@@ -280,7 +281,8 @@ class StatusReport(_message.Message):
     rounds: _containers.RepeatedCompositeFieldContainer[RoundTold]
     privacy: _containers.RepeatedCompositeFieldContainer[Privacy]
     released: _containers.RepeatedCompositeFieldContainer[Released]
-    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., rounds: _Optional[_Iterable[_Union[RoundTold, _Mapping]]] = ..., privacy: _Optional[_Iterable[_Union[Privacy, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Released, _Mapping]]] = ...) -> None: ...
+    warnings: _containers.RepeatedCompositeFieldContainer[Warned]
+    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., rounds: _Optional[_Iterable[_Union[RoundTold, _Mapping]]] = ..., privacy: _Optional[_Iterable[_Union[Privacy, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Released, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[Warned, _Mapping]]] = ...) -> None: ...
 
 class RoundTold(_message.Message):
     __slots__ = ("round", "done", "of", "metrics")

@@ -70,7 +70,14 @@ def outcome(story: Story) -> Html:
         intro = "The job has no result yet." if story.state in GOING else "The job has no result."
         if story.final_metrics():
             intro += f" These are the metrics of {story.round_name} {story.rounds[-1].done}."
-    return section("result", "Result", tag("div", *parts, class_="pair"), intro=intro)
+    figures = tag("div", *parts, class_="pair")
+    return section("result", "Result", _warnings(story), figures, intro=intro)
+
+
+def _warnings(story: Story) -> Html:
+    """List what the job has warned of; empty where it has not."""
+    warned = () if story.result is None else story.result.warnings
+    return tag("ul", *(tag("li", f"Warning: {words}") for words in warned)) if warned else join()
 
 
 def _pace(story: Story) -> list[tuple[str, str]]:

@@ -32,6 +32,7 @@ class Result(Settings):
     rows: dict[str, int] = Field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
     lost: tuple[str, ...] = Field((), strict=False)  # hosts that the job went on without
+    warnings: tuple[str, ...] = Field((), strict=False)
     trees: int = 0
     rounds: int = 0  # where some of them have several trees, for classes or as a forest
     earlier_rounds: int = 0  # of the model that the job continued

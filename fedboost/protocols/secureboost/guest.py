@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
+from fedboost.core.metrics import GIVES_AWAY
 from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, schemes
 from fedboost.encrypted.candidates import Shape
@@ -23,7 +24,7 @@ from fedboost.encrypted.record import GuestRecord, seen
 from fedboost.encrypted.rounds import Labels, Rounds, RoundsState
 from fedboost.encrypted.tree_batch import STRIDE
 from fedboost.flow import Artefact, DisclosureInfo, Out, Place, StageContext
-from fedboost.messages.job_pb2 import StatusReport
+from fedboost.messages.job_pb2 import StatusReport, Warned
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.model import vertical, words
@@ -222,6 +223,7 @@ def close_trees(guest: Guest) -> Out:
     tree_batch = guest.growing.tree_batch
     outputs = guest.outputs_of(guest.trees_closed)
     found = [_leaves(guest, tree) for tree in tree_batch.trees]  # before any margin moves
+    told = StatusReport(warnings=_label_given_away(guest, tree_batch.trees[0]))
     for slot, (tree, values) in enumerate(zip(tree_batch.trees, found, strict=True)):
         guest.nodes += tree.finished(guest.trees_closed, values)
         _note_tree(guest, slot, tree)
@@ -231,7 +233,7 @@ def close_trees(guest: Guest) -> Out:
     del guest.growing
     if guest.trees_closed < sum(guest.forest) * guest.params.trees_per_round:
         _plant(guest)
-    return Out()
+    return Out(told=told)
 
 
 def close_round(guest: Guest) -> Out:
@@ -317,6 +319,21 @@ def _plant(guest: Guest) -> None:
         restore_into(shown, guest.under_way.shown)
         guest.under_way = None
     guest.growing = OpenTrees(tree_batch, shown)
+
+
+def _label_given_away(guest: Guest, tree: GuestTree) -> list[Warned]:
+    """Return the warning that a host's column may hold the label, seen at the very first split."""
+    if guest.trees_closed or len(np.unique(guest.y)) != 2:
+        return []
+    number = tree.host_gives_away(guest.y)
+    if not number:
+        return []
+    host = guest.context.table.hosts[number - 1]
+    text = (
+        f"{host}: one split of its column alone ranks the labels almost perfectly (AUC beyond "
+        f"{0.5 + GIVES_AWAY:g}); ask its owner whether the column is known when the model predicts"
+    )
+    return [Warned(party=host, warning=text)]
 
 
 def _note_tree(guest: Guest, slot: int, tree: GuestTree) -> None:

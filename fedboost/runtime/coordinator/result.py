@@ -37,7 +37,6 @@ def result_of(
             timed["per_round"] = timed["per_tree"]
     if walk.waited or earlier.waited:
         timed["waited"] = walk.waited + earlier.waited
-    warnings = [warning for warning, party in walk.warned.items() if party == walk.table.guest]
     return {
         "job": walk.id,
         "name": walk.terms.spec.name,
@@ -50,7 +49,7 @@ def result_of(
         **({"released": released(walk.told)} if walk.told.released else {}),
         **({"rounds": counts["rounds"]} if counts.get("rounds") != counts.get("trees") else {}),
         **({"lost": walk.lost} if walk.lost else {}),
-        **({"warnings": warnings} if warnings else {}),
+        **({"warnings": list(walk.warned)} if walk.warned else {}),
         **({"earlier_rounds": before} if (before := counts.get("earlier_rounds")) else {}),
         "seconds": timed,
         "cpu_seconds": {p: r.cpu_seconds + earlier.cpu_seconds[p] for p, r in shares.items()},

@@ -105,6 +105,7 @@ class StageWalk(flow.Run):
                 self.metrics.extend(own.told.metrics)
                 self.several.extend(own.told.rounds)
                 hear(self.told, own.told)
+                self.job.warn(own.told)
         self.job.exchanges += len(sent)
         # Steps that were asked for at once share the time by how long the slowest party computed.
         busy = {name: max((c.cpu_seconds for c in one.costs), default=0.0)

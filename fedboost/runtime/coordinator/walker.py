@@ -197,7 +197,7 @@ class JobWalk:
         for reply in opened.values():
             walk.ended = reply.told.ends or walk.ended
             hear(walk.told, reply.told)
-        self._warn(walk.told)
+            self.warn(reply.told)
         await protocol.walk(walk)
         await walk.commit()
         # Told before anybody closes: a party that has closed the stage will not walk it again.
@@ -235,9 +235,10 @@ class JobWalk:
         )
         return await self.ask(parties, "finish", lambda party: self.controls[party].finish(request))
 
-    def _warn(self, told: StatusReport) -> None:
-        """Notes what parties' owners are warned of."""
-        for one in told.released:
+    def warn(self, told: StatusReport) -> None:
+        """Notes what parties' owners and readers of the result are warned of."""
+        known: list[job_pb2.Released | job_pb2.Warned] = [*told.released, *told.warnings]
+        for one in known:
             if one.warning:
                 self._note_warning(one.party, one.warning)
 

@@ -22,4 +22,5 @@ Modules:
     stages       opens, keeps and closes stages
     starting     proposals and the beginnings of attempts
     table        a party's rows in one job
+    table_warnings  what a party's table makes one doubt
 """

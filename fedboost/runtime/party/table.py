@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from fedboost import flow, protocols
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError
 from fedboost.flow import Artefact
-from fedboost.messages.job_pb2 import StatusReport
+from fedboost.messages.job_pb2 import StatusReport, Warned
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.files import JobFiles
 from fedboost.runtime.store.disclosures import Disclosures, rows_again
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fedboost.data.frame import Frame
+    from fedboost.runtime.party.table_warnings import TableWarning
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class JobTable:
     files: JobFiles
     frame: Frame | None = None
     id_cells: pa.Table | None = None  # of `frame`, as the party's table has them
+    warnings: tuple[TableWarning, ...] = ()  # of `frame`
 
     @property
     def disclosures(self) -> Disclosures:
@@ -50,6 +52,7 @@ class JobTable:
     def read(self, source: SourceSpec) -> None:
         """Load the party's table; refuse one that changed since the first attempt."""
         from fedboost.data.loading import load_with_ids
+        from fedboost.runtime.party import table_warnings
 
         self._check_disclosure()
         signed = self.signed
@@ -64,8 +67,11 @@ class JobTable:
             or signed.protocol.rows is flow.RowsUsed.OWN,
             guest_label=signed.guest_label,
         )
+        self.warnings = table_warnings.of_frame(signed.party, self.frame)
         for note in self.frame.notes:
             log.info("%s: %s", signed.id, note)
+        for warning in self.warnings:
+            log.warning("%s: %s", signed.id, warning.text)
         if not self.files.pin("table", self.frame.digest().hex()):
             raise DataError(
                 "the table has changed since the job began",
@@ -112,6 +118,12 @@ class JobTable:
         if signed.aligned_by is None or self.frame is None or stage != signed.stages[0]:
             return StatusReport()
         return self.rows_in_common.told(signed.aligned_by)
+
+    def warned(self, tells: Collection[str]) -> list[Warned]:
+        """Return what the job is warned of our table, by what the owner's policy tells."""
+        full = "figures" in tells
+        party = self.signed.party
+        return [Warned(party=party, warning=w.text if full else w.quiet) for w in self.warnings]
 
     def at(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
         """Return the table of a stage: its aligned rows, or what was disclosed before.

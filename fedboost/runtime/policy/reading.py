@@ -60,6 +60,7 @@ def let_out(told: StatusReport, tells: Collection[str]) -> StatusReport:
         heard.ClearField("best")
         for one in heard.rounds:
             one.ClearField("metrics")
+        heard.ClearField("warnings")  # a protocol's, about labels
     if "curves" not in tells:
         heard.ClearField("curves")
         heard.ClearField("importance")

@@ -1,0 +1,76 @@
+"""What a party's own table makes one doubt: a column that gives the label away.
+
+Nothing here refuses a job. The table's owner reads all of a warning in the log; others read its
+`kind`, unless the owner's policy tells figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.metrics import GIVES_AWAY, ranks_alone
+from fedboost.data.features import shown
+from fedboost.data.frame import Frame
+
+CLASS_ROWS_MIN = 10  # of fewer rows, a column ranks the labels so well by chance
+ROWS_MAX = 20_000  # of which a column is ranked; more take time and say the same
+CATEGORIES_MAX = 100  # more of them rank any labels
+
+
+@dataclass(frozen=True)
+class TableWarning:
+    """One doubt: `text` with names and figures of the table, `kind` without."""
+
+    text: str
+    kind: str
+
+    @property
+    def quiet(self) -> str:
+        """Return what others may read."""
+        return f"{self.kind}; its owner reads more in the party's log"
+
+
+def of_frame(party: str, frame: Frame) -> tuple[TableWarning, ...]:
+    """Return what a table makes one doubt before anything is trained on it."""
+    return tuple(_giving_away(party, frame))
+
+
+def _giving_away(party: str, frame: Frame) -> Iterator[TableWarning]:
+    """Yield a warning of columns that rank a binary label alone; a sparse table is passed over."""
+    if frame.label is None or not isinstance(frame.values, np.ndarray):
+        return
+    rows = np.linspace(0, frame.n_rows - 1, min(frame.n_rows, ROWS_MAX)).astype(np.int64)
+    label = frame.label[rows]
+    classes, counts = np.unique(label, return_counts=True)
+    if len(classes) != 2 or counts.min() < CLASS_ROWS_MIN:
+        return
+    named = []
+    for place, name in enumerate(frame.columns):
+        values = frame.values[rows, place].astype(np.float64)
+        if name in frame.categories:
+            if len(frame.categories[name]) > CATEGORIES_MAX:
+                continue
+            values = _means(values, label)
+        if ranks_alone(label, values):
+            named.append(name)
+    if named:
+        yield TableWarning(
+            f"{party}: each of these columns alone ranks the labels almost perfectly (AUC beyond "
+            f"{0.5 + GIVES_AWAY:g}): {shown(named)}; name in 'ignore' what nobody knows yet when "
+            "the model predicts",
+            f"{party}: a column alone ranks the labels almost perfectly",
+        )
+
+
+def _means(codes: NDArray[np.float64], label: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return for each row the mean label of its category, float64 (n,); NaN where missing."""
+    known = ~np.isnan(codes)
+    places = codes[known].astype(np.int64)
+    means = np.full(len(codes), np.nan)
+    counts = np.bincount(places)
+    means[known] = (np.bincount(places, label[known]) / np.maximum(counts, 1))[places]
+    return means
