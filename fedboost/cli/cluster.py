@@ -19,7 +19,7 @@ from fedboost.cli import guests
 from fedboost.cli.connect import JSON, run
 from fedboost.cli.groups import cli, cluster_group
 from fedboost.cli.outcome import follow
-from fedboost.data.sources import SourceSpec
+from fedboost.data.sources import SourceSpec, source_at
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
@@ -41,7 +41,7 @@ DATA = click.option(
     multiple=True,
     required=True,
     metavar="PARTY=FILE",
-    help="A party's table; once for each party.",
+    help="A party's table, or a declaration of it (.yaml); once for each party.",
 )
 DIR = click.option(
     "--dir",
@@ -229,5 +229,5 @@ def read_sources(data: tuple[str, ...]) -> dict[str, SourceSpec]:
             raise ConfigError(f"--data names {party} twice")
         if not Path(path).is_file():
             raise ConfigError("there is no such file", party=party, file=path, todo="check --data")
-        sources[party] = SourceSpec(path=path)
+        sources[party] = source_at(path)
     return sources

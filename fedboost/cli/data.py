@@ -18,7 +18,7 @@ from fedboost.cli.groups import data_group
 from fedboost.data.columns import kind_of
 from fedboost.data.places import placed
 from fedboost.data.reading import read_table
-from fedboost.data.sources import SourceSpec
+from fedboost.data.sources import SourceSpec, source_at
 from fedboost.data.split import SplitPlan, split_table, write_tables
 from fedboost.data.survey import ColumnSurvey, TableSurvey, survey
 from fedboost.errors import DataError
@@ -41,7 +41,7 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
 
     Ends with exit code 2 if there is a problem.
     """
-    surveys = [survey(SourceSpec(path=file)) for file in files]
+    surveys = [survey(source_at(file)) for file in files]
     n_problems = sum(len(one.problems) for one in surveys)
     if as_json:
         click.echo(json.dumps({"files": [asdict(s) for s in surveys], "problems": n_problems}))

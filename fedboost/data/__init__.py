@@ -6,6 +6,7 @@ Modules:
     features     columns as float32 features
     frame        a party's table as a job uses it: ids, columns, label
     holdout      chooses validation rows by id
+    id_differences  why ids did not match
     ids          one byte string per row as its id
     loading      loads a table and checks it before anything is sent
     outline      names, types and size of a data set

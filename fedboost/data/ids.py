@@ -7,6 +7,8 @@ bytes, big endian), so no two different ids have the same bytes. Canonical is:
   are the same; "017", "+17" and "17.00" are text, different from 17 and from each other;
 - text in Unicode normal form C, without blanks around it, upper and lower case as they are;
 - dates as ``2024-01-31``.
+
+An owner's `IdFormat` then changes these texts.
 """
 
 from __future__ import annotations
@@ -18,19 +20,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedboost.data.columns import kind_of, plain
+from fedboost.data.sources import IdFormat
 from fedboost.errors import DataError
 
 PART_BYTES_MAX = 1024  # an id longer than this is a document, and would be sent to no use
 _PREFIX = [size.to_bytes(4, "big") for size in range(PART_BYTES_MAX + 1)]
 
 
-def encode_ids(columns: Sequence[pa.ChunkedArray], names: Sequence[str]) -> list[bytes]:
+def encode_ids(
+    columns: Sequence[pa.ChunkedArray], names: Sequence[str], how: IdFormat | None = None
+) -> list[bytes]:
     """The n ids read from one or several columns of n cells, each a part of the id.
 
     DataError where a cell is missing, a type cannot name rows, or a float column holds what is
     no whole number or more than its type counts exactly. Whether ids differ is not checked here.
     """
-    parts = [_parts(column, name) for column, name in zip(columns, names, strict=True)]
+    parts = [_parts(column, name, how) for column, name in zip(columns, names, strict=True)]
     if len(parts) == 1:
         return parts[0]
     return [b"".join(row) for row in zip(*parts, strict=True)]
@@ -51,8 +56,20 @@ def shared_ids(ids: Sequence[bytes]) -> tuple[int, int]:
     return extra + len(twice), len(twice)
 
 
-def _parts(column: pa.ChunkedArray, name: str) -> list[bytes]:
+def parts_of(id_: bytes) -> list[str]:
+    """Return the texts of the parts of an encoded id."""
+    found, at = [], 0
+    while at < len(id_):
+        size = int.from_bytes(id_[at : at + 4], "big")
+        found.append(id_[at + 4 : at + 4 + size].decode())
+        at += 4 + size
+    return found
+
+
+def _parts(column: pa.ChunkedArray, name: str, how: IdFormat | None) -> list[bytes]:
     texts = _canonical(plain(column), name)
+    if how is not None:
+        texts = _formatted(texts, how)
     missing = pc.sum(pc.or_kleene(pc.is_null(texts), pc.equal(texts, "")), min_count=0).as_py()
     if missing:
         raise DataError(
@@ -91,6 +108,17 @@ def _canonical(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         column=name,
         todo="write ids as text or whole numbers",
     )
+
+
+def _formatted(texts: pa.ChunkedArray, how: IdFormat) -> pa.ChunkedArray:
+    if how.strip:
+        texts = pc.replace_substring_regex(texts, r"[\s\p{Z}]", "")
+    if how.lower:
+        texts = pc.utf8_lower(texts)
+    if how.zfill:
+        cells = [None if t in (None, "") else t.zfill(how.zfill) for t in texts.to_pylist()]
+        texts = pa.chunked_array([pa.array(cells, pa.large_string())])
+    return texts
 
 
 def _whole_numbers(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

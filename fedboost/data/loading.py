@@ -22,7 +22,7 @@ from fedboost.data.reading import read_sheet
 from fedboost.data.roles import refuse_labels
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
-from fedboost.data.sources import SourceSpec
+from fedboost.data.sources import IdFormat, SourceSpec
 from fedboost.errors import ConfigError, DataError
 
 ROW_INDEX = re.compile(r"__index_level_[0-9]+__")  # how pandas stores an index without a name
@@ -67,7 +67,9 @@ def load_with_ids(
             if guest_label is not None and selection.columns is None:
                 unnamed = {*_feature_names(sheet.names, chosen)} - {*selection.categorical}
                 refuse_labels([n for n in sheet.names if n in unnamed], party, guest_label)
-            frame = frame_of(sheet, chosen, needs_features=needs_features)
+            frame = frame_of(
+                sheet, chosen, needs_features=needs_features, id_format=source.id_format
+            )
     return frame, pa.table({name: sheet.column(name) for name in selection.id})
 
 
@@ -84,7 +86,13 @@ def as_declared(source: SourceSpec, selection: Selection, sheet: Sheet) -> Selec
     return selection.model_copy(update={"ignore": ignored})
 
 
-def frame_of(sheet: Sheet, selection: Selection, *, needs_features: bool) -> Frame:
+def frame_of(
+    sheet: Sheet,
+    selection: Selection,
+    *,
+    needs_features: bool,
+    id_format: IdFormat | None = None,
+) -> Frame:
     """`sheet` as a Frame; what `load` does after reading.
 
     Of a sparse sheet, a feature ``f<index>`` that no row has an entry for is a column of zeros.
@@ -112,7 +120,7 @@ def frame_of(sheet: Sheet, selection: Selection, *, needs_features: bool) -> Fra
             todo="select columns, or leave this party out of the job",
             kind="no columns are left as features",
         )
-    ids = _ids(sheet, selection.id)
+    ids = _ids(sheet, selection.id, id_format)
     label = weight = None
     if selection.label is not None:
         column = sheet.column(selection.label)
@@ -167,8 +175,8 @@ def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:
     return [name for name in names if name not in other]
 
 
-def _ids(sheet: Sheet, names: Sequence[str]) -> list[bytes]:
-    ids = encode_ids([sheet.column(name) for name in names], names)
+def _ids(sheet: Sheet, names: Sequence[str], how: IdFormat | None) -> list[bytes]:
+    ids = encode_ids([sheet.column(name) for name in names], names, how)
     rows, shared = shared_ids(ids)
     if rows:
         raise DataError(

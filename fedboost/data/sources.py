@@ -8,7 +8,7 @@ from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from fedboost.settings import PathText, Settings
+from fedboost.settings import PathText, Settings, load
 
 Format = Literal["csv", "parquet", "svmlight"]
 Part = Literal["guest", "host"]
@@ -29,6 +29,14 @@ class SqlSource(Settings):
     query: str = Field(min_length=1, repr=False)
 
 
+class IdFormat(Settings):
+    """How ids are brought to the spelling of other parties, before they are compared."""
+
+    strip: bool = False  # leave out blanks inside, too; those around are never counted
+    lower: bool = False  # write capital letters small
+    zfill: int = Field(0, ge=0, le=64)  # put zeros before ids with fewer characters; 0: none
+
+
 class SourceSpec(Settings):
     """A data set as a party's file declares it: a `path` or `sql`, and what jobs may use of it.
 
@@ -39,6 +47,7 @@ class SourceSpec(Settings):
     format: Format | None = None  # absent: by the path's ending
     sql: SqlSource | None = None
     id: list[str] = Field(default_factory=lambda: ["id"], min_length=1)  # they name a row, together
+    id_format: IdFormat = IdFormat()  # how their cells are read
     columns: list[str] | None = None  # features; absent: all but those of id, labels and weights
     labels: list[str] = Field(default_factory=list)  # columns that jobs may learn
     weights: list[str] = Field(default_factory=list)  # columns that may say how much a row counts
@@ -79,3 +88,13 @@ class SourceSpec(Settings):
         """
         place = str(Path(self.path or "").resolve()) if self.sql is None else self.sql.url
         return hashlib.sha256(place.encode()).hexdigest()[:32]
+
+
+def source_at(path: str) -> SourceSpec:
+    """Return the data set in a file: a table, or a declaration of one where the file is YAML.
+
+    A ConfigError where the declaration is not valid.
+    """
+    if Path(path).suffix.lower() in (".yaml", ".yml"):
+        return load(SourceSpec, Path(path))
+    return SourceSpec(path=path)

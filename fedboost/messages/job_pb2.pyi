@@ -261,7 +261,7 @@ class JobJournal(_message.Message):
     def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., spec: _Optional[bytes] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
 class StatusReport(_message.Message):
-    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy", "released", "warnings")
+    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy", "released", "warnings", "ids")
     ENDS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
@@ -272,6 +272,7 @@ class StatusReport(_message.Message):
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
     ends: str
     metrics: _containers.RepeatedCompositeFieldContainer[Metric]
     counts: _containers.RepeatedCompositeFieldContainer[Count]
@@ -282,7 +283,8 @@ class StatusReport(_message.Message):
     privacy: _containers.RepeatedCompositeFieldContainer[Privacy]
     released: _containers.RepeatedCompositeFieldContainer[Released]
     warnings: _containers.RepeatedCompositeFieldContainer[Warned]
-    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., rounds: _Optional[_Iterable[_Union[RoundTold, _Mapping]]] = ..., privacy: _Optional[_Iterable[_Union[Privacy, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Released, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[Warned, _Mapping]]] = ...) -> None: ...
+    ids: _containers.RepeatedCompositeFieldContainer[MatchedIds]
+    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., rounds: _Optional[_Iterable[_Union[RoundTold, _Mapping]]] = ..., privacy: _Optional[_Iterable[_Union[Privacy, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Released, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[Warned, _Mapping]]] = ..., ids: _Optional[_Iterable[_Union[MatchedIds, _Mapping]]] = ...) -> None: ...
 
 class RoundTold(_message.Message):
     __slots__ = ("round", "done", "of", "metrics")
@@ -327,6 +329,16 @@ class Released(_message.Message):
     max: float
     warning: str
     def __init__(self, party: _Optional[str] = ..., planned: _Optional[float] = ..., counted: _Optional[float] = ..., before: _Optional[float] = ..., warn: _Optional[float] = ..., max: _Optional[float] = ..., warning: _Optional[str] = ...) -> None: ...
+
+class MatchedIds(_message.Message):
+    __slots__ = ("party", "brought", "matched")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    BROUGHT_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    brought: int
+    matched: int
+    def __init__(self, party: _Optional[str] = ..., brought: _Optional[int] = ..., matched: _Optional[int] = ...) -> None: ...
 
 class Metric(_message.Message):
     __slots__ = ("split", "name", "value")

@@ -121,6 +121,9 @@ def _rows_and_times(story: Story) -> Html:
     if result.rows:
         rows.append(Band("Rows"))
         rows += [[name, units.in_count(count)] for name, count in result.rows.items()]
+    if result.ids:
+        rows.append(Band("Ids that matched"))
+        rows += [[party, units.matched(own)] for party, own in result.ids.items()]
     rows.append(Band("Work"))
     if result.trees:
         rows.append(["trees in the model", units.in_count(result.trees)])

@@ -30,6 +30,7 @@ class Result(Settings):
     model_config = ConfigDict(extra="ignore")
 
     rows: dict[str, int] = Field(default_factory=dict)
+    ids: dict[str, dict[str, int]] = Field(default_factory=dict)  # brought and matched, by party
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
     lost: tuple[str, ...] = Field((), strict=False)  # hosts that the job went on without
     warnings: tuple[str, ...] = Field((), strict=False)

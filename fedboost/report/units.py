@@ -41,6 +41,11 @@ def in_count(count: float) -> str:
     return f"{count:,.0f}"
 
 
+def matched(ids: Mapping[str, int]) -> str:
+    """How many ids of a party matched: ``1,901 of 2,000 ids matched``."""
+    return f"{in_count(ids.get('matched', 0))} of {in_count(ids.get('brought', 0))} ids matched"
+
+
 def measured(value: float) -> str:
     """A metric's value: four decimals, or four digits where it is large or tiny."""
     if not math.isfinite(value):

@@ -140,13 +140,18 @@ async def run_jobs(
     specs: Sequence[JobSpec | Callable[[Finished], JobSpec]],
     workers: Workers | None = None,
     timers: Timers | None = None,
+    declared: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Finished]:
-    """Runs jobs one after the other on one cluster; a function makes a spec of the job before."""
+    """Runs jobs one after the other on one cluster; a function makes a spec of the job before.
+
+    `declared` is what owners say of their tables beside the path.
+    """
     sources = {}
     for party, table in tables.items():
         folder.mkdir(exist_ok=True)
         pq.write_table(table, folder / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+        said = {"path": str(folder / f"{party}.parquet"), **(declared or {}).get(party, {})}
+        sources[party] = parse(SourceSpec, said)
     first = specs[0]
     assert isinstance(first, JobSpec)
     done: list[Finished] = []
@@ -161,10 +166,14 @@ async def run_jobs(
 
 
 def run_job(
-    folder: Path, tables: Mapping[str, pa.Table], spec: JobSpec, workers: Workers | None = None
+    folder: Path,
+    tables: Mapping[str, pa.Table],
+    spec: JobSpec,
+    workers: Workers | None = None,
+    declared: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Finished:
     """Runs one job on a cluster of its own; tables by party, one parquet file each."""
-    return now(run_jobs(folder, tables, [spec], workers))[0]
+    return now(run_jobs(folder, tables, [spec], workers, declared=declared))[0]
 
 
 def _left(cluster: local.LocalCluster, journal: JobJournal) -> Finished:

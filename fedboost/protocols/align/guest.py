@@ -10,7 +10,7 @@ from fedboost.crypto.intersection import as_keys, read_points
 from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import DataError, PeerError
 from fedboost.flow import Out
-from fedboost.messages.job_pb2 import Count, StatusReport
+from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
 from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, FullSet, RowsDigest
 from fedboost.protocols.align.ring import (
     Member,
@@ -36,8 +36,11 @@ __all__ = (
 def intersect(guest: Member, got: Mapping[str, FullSet]) -> Out:
     """The points in every set, to the last host, which begins to unblind them; not too few."""
     common = set(as_keys(guest.kept))
+    table = guest.context.table
+    guest.brought = {behind(table, table.guest, 1): len(guest.kept)}
     for host, full in got.items():
-        check_origin(full.origin, behind(guest.context.table, host, 1), host)
+        check_origin(full.origin, behind(table, host, 1), host)
+        guest.brought[full.origin] = full.points
         common &= set(as_keys(read_points(full.points, full.data, f"the set from {host}")))
     if not common:
         raise DataError(
@@ -75,4 +78,10 @@ def compare_rows(guest: Member, got: Mapping[str, RowsDigest]) -> Out:
     for host, rows in got.items():
         if not hmac.compare_digest(rows.digest, guest.digest):
             raise PeerError(f"{host} kept other rows than the guest", party=host)
-    return Out(told=StatusReport(counts=[Count(name="aligned", count=len(guest.rows))]))
+    matched = len(guest.rows)
+    table = guest.context.table
+    ids = [
+        MatchedIds(party=party, brought=guest.brought[party], matched=matched)
+        for party in (table.guest, *table.hosts)
+    ]
+    return Out(told=StatusReport(counts=[Count(name="aligned", count=matched)], ids=ids))

@@ -37,6 +37,7 @@ class Member:
     passed: int = 0  # sets shuffled so far
     shared: int = 0  # points in every set
     digest: bytes = b""  # over the rows the guest keeps
+    brought: dict[str, int] = field(default_factory=dict)  # ids in each party's set, at the guest
     passed_on: tuple[Points, Points] | None = None  # of a host: the guest's set as it came and left
     kept = Slot[Points]("a fully blinded set that ended at this party")
     rows = Slot[NDArray[np.int64]]("rows that all share")

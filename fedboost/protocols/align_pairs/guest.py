@@ -22,7 +22,7 @@ from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_order
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Place, StageContext
-from fedboost.messages.job_pb2 import Count, StatusReport
+from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
 from fedboost.messages.protocol.align_pairs_pb2 import (
     CommonDigests,
     GuestSet,
@@ -122,7 +122,12 @@ def compare_rows(guest: Guest, got: Mapping[str, RowsDigest]) -> Out:
         held[common] = True
     aligned = int(held.sum())
     counts = {"aligned": aligned, "alone": len(guest.ids) - aligned}
-    return Out(told=StatusReport(counts=[Count(name=name, count=n) for name, n in counts.items()]))
+    ids = [MatchedIds(party=guest.context.party, brought=len(guest.ids), matched=aligned)]
+    for host, meeting in guest.meetings.items():
+        brought, matched = len(meeting.theirs), len(meeting.common)
+        ids.append(MatchedIds(party=host, brought=brought, matched=matched))
+    told = [Count(name=name, count=n) for name, n in counts.items()]
+    return Out(told=StatusReport(counts=told, ids=ids))
 
 
 def snapshot(_: Guest, __: Place) -> Artefact:

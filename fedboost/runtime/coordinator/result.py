@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedboost.messages import party_pb2
-from fedboost.runtime.coordinator.telling import privacy, released
+from fedboost.runtime.coordinator.telling import ids, privacy, released
 
 if TYPE_CHECKING:
     from fedboost.runtime.coordinator.walker import JobWalk
@@ -43,6 +43,7 @@ def result_of(
         "state": "finished",
         "protocol": walk.terms.spec.protocol,
         "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
+        **({"ids": ids(walk.told)} if walk.told.ids else {}),
         "metrics": metrics,
         "trees": counts.get("trees", 0),
         **({"privacy": privacy(walk.told)} if walk.told.privacy else {}),

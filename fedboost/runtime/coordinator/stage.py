@@ -204,3 +204,4 @@ def hear(known: StatusReport, told: StatusReport) -> None:
     known.importance.extend(told.importance)
     known.privacy.extend(told.privacy)
     known.released.extend(told.released)
+    known.ids.extend(told.ids)

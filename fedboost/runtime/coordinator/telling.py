@@ -20,6 +20,11 @@ def privacy(told: StatusReport) -> dict[str, dict[str, float | None]]:
     }
 
 
+def ids(told: StatusReport) -> dict[str, dict[str, int]]:
+    """Return how many ids each party brought, padding included, and how many of them matched."""
+    return {one.party: {"brought": one.brought, "matched": one.matched} for one in told.ids}
+
+
 def released(told: StatusReport) -> dict[str, dict[str, float | None]]:
     """Return what each host's sums tell the guest; a limit of None is none."""
     return {

@@ -55,7 +55,8 @@ class Stages:
         told.MergeFrom(await session.open(checkpoint))
         heard = let_out(told, parts.judge.config.policy.tells)  # as of a step
         await asyncio.to_thread(parts.spending.tell, job.signed, heard)
-        heard.warnings.extend(job.table.warned(parts.judge.config.policy.tells))
+        tells = parts.judge.config.policy.tells
+        heard.warnings.extend(await asyncio.to_thread(job.table.warned, request.stage, tells))
         return party_pb2.StageReply(told=heard)
 
     async def run_step(self, job: PartyJob, request: StepCall) -> StepReply:

@@ -70,8 +70,6 @@ class JobTable:
         self.warnings = table_warnings.of_frame(signed.party, self.frame)
         for note in self.frame.notes:
             log.info("%s: %s", signed.id, note)
-        for warning in self.warnings:
-            log.warning("%s: %s", signed.id, warning.text)
         if not self.files.pin("table", self.frame.digest().hex()):
             raise DataError(
                 "the table has changed since the job began",
@@ -119,11 +117,19 @@ class JobTable:
             return StatusReport()
         return self.rows_in_common.told(signed.aligned_by)
 
-    def warned(self, tells: Collection[str]) -> list[Warned]:
-        """Return what the job is warned of our table, by what the owner's policy tells."""
-        full = "figures" in tells
-        party = self.signed.party
-        return [Warned(party=party, warning=w.text if full else w.quiet) for w in self.warnings]
+    def warned(self, stage: str, tells: Collection[str]) -> list[Warned]:
+        """Return what the job is warned of our table at a stage, by what our policy tells."""
+        from fedboost.runtime.party import table_warnings
+
+        signed, found = self.signed, list(self.warnings if stage == self.signed.stages[0] else ())
+        if self.frame is not None and protocols.named(stage).leaves != "rows":
+            rows = self.aligned()
+            if rows is not None:
+                found += table_warnings.of_alignment(signed.party, self.frame.ids, rows)
+        for warning in found:
+            log.warning("%s: %s", signed.id, warning.text)
+        told = [one.text if "figures" in tells else one.quiet for one in found]
+        return [Warned(party=signed.party, warning=text) for text in told]
 
     def at(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
         """Return the table of a stage: its aligned rows, or what was disclosed before.

@@ -1,4 +1,5 @@
-"""What a party's own table makes one doubt: a column that gives the label away.
+"""What a party's own table makes one doubt: a column that gives the label away, ids that do not
+match.
 
 Nothing here refuses a job. The table's owner reads all of a warning in the log; others read its
 `kind`, unless the owner's policy tells figures.
@@ -6,7 +7,7 @@ Nothing here refuses a job. The table's owner reads all of a warning in the log;
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 from fedboost.core.metrics import GIVES_AWAY, ranks_alone
 from fedboost.data.features import shown
 from fedboost.data.frame import Frame
+from fedboost.data.id_differences import likely_cause
 
+MATCHED_MIN = 0.9  # of a party's ids; of fewer it looks for a cause
 CLASS_ROWS_MIN = 10  # of fewer rows, a column ranks the labels so well by chance
 ROWS_MAX = 20_000  # of which a column is ranked; more take time and say the same
 CATEGORIES_MAX = 100  # more of them rank any labels
@@ -37,6 +40,25 @@ class TableWarning:
 def of_frame(party: str, frame: Frame) -> tuple[TableWarning, ...]:
     """Return what a table makes one doubt before anything is trained on it."""
     return tuple(_giving_away(party, frame))
+
+
+def of_alignment(
+    party: str, ids: Sequence[bytes], rows: NDArray[np.int64]
+) -> Iterator[TableWarning]:
+    """Yield a warning where fewer of a table's ids than MATCHED_MIN have matched, with the likely
+    cause; `rows` are those that did.
+    """
+    share = len(rows) / len(ids)
+    if share >= MATCHED_MIN:
+        return
+    matched = np.zeros(len(ids), np.bool_)
+    matched[rows] = True
+    cause = likely_cause(ids, matched) or "nothing in their spelling sets them apart"
+    yield TableWarning(
+        f"{party}: {len(rows)} of {len(ids)} ids matched ({100 * share:.0f} %). Of the others: "
+        f"{cause}",
+        f"{party}: fewer than {100 * MATCHED_MIN:.0f} % of its ids matched",
+    )
 
 
 def _giving_away(party: str, frame: Frame) -> Iterator[TableWarning]:

@@ -7,7 +7,7 @@ store/alignments/JOB: the places of the party's rows, and whose ids they were
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,8 @@ from fedboost.model import shards
 if TYPE_CHECKING:
     from fedboost.data.frame import Frame
 
-STAGE, KEPT, COUNTS = "stage", "artefact", "counts"  # facts; the counts are a guest's
+# Facts; counts and matched ids are a guest's.
+STAGE, KEPT, COUNTS, MATCHED = "stage", "artefact", "counts", "matched"
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,12 @@ class RowsInCommon:
         return shards.folder_of(self.store / "alignments", job)
 
     def save(
-        self, job: str, left: Artefact, facts: dict[str, Any], told: Iterable[StatusReport]
+        self, job: str, left: Artefact, facts: dict[str, Any], told: Sequence[StatusReport]
     ) -> None:
         """Keeps what an alignment has left; `facts` are `described`, and a guest told of it."""
         counts = {count.name: count.count for one in told for count in one.counts}
-        own = {**facts, "job": job, COUNTS: counts, KEPT: left.facts}
+        matched = [(m.party, m.brought, m.matched) for one in told for m in one.ids]
+        own = {**facts, "job": job, COUNTS: counts, MATCHED: matched, KEPT: left.facts}
         shards.save(self.folder(job), Artefact(own, left.arrays))
 
     def load(self, job: str) -> dict[str, Artefact]:
@@ -51,8 +53,11 @@ class RowsInCommon:
     def told(self, job: str) -> StatusReport:
         """Return what a guest told of it; nothing at a host."""
         told = StatusReport()
-        for name, count in shards.load_facts(self.folder(job))[COUNTS].items():
+        facts = shards.load_facts(self.folder(job))
+        for name, count in facts[COUNTS].items():
             told.counts.add(name=name, count=count)
+        for party, brought, matched in facts.get(MATCHED, ()):
+            told.ids.add(party=party, brought=brought, matched=matched)
         return told
 
     def check(self, job: str, wanted: dict[str, Any], least: int) -> None:

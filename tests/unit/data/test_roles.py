@@ -17,9 +17,15 @@ def columns(tmp_path, names, *, source=None, **selection):
     table = pa.table({"id": [1, 2, 3], **{name: [0.5, 1.5, 2.5] for name in names}})
     path = tmp_path / "telco.parquet"
     pq.write_table(table, path)
-    needs = {"needs_label": False, "needs_features": True, "guest_label": "default"}
-    declared = SourceSpec(path=str(path), **(source or {}))
-    return load_with_ids(declared, Selection(**selection), party="telco", **needs)[0].columns
+    frame, _ = load_with_ids(
+        SourceSpec(path=str(path), **(source or {})),
+        Selection(**selection),
+        party="telco",
+        needs_label=False,
+        needs_features=True,
+        guest_label="default",
+    )
+    return frame.columns
 
 
 @pytest.mark.parametrize("name", ["y", "Target", "label", "class", "default", "DEFAULT"])

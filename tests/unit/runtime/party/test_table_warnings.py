@@ -10,7 +10,8 @@ from fedboost.core.metrics import ranks_alone
 from fedboost.data.frame import Frame
 from fedboost.report.page import render
 from fedboost.runtime.party import table_warnings
-from tests.support.federated import PLAIN, job_spec, run_job
+from tests.support import small_jobs
+from tests.support.federated import PLAIN, job_spec, now, run_job, run_jobs
 
 ROWS = 1000
 PARAMS = {"n_estimators": 2, "max_depth": 2, **PLAIN}
@@ -33,9 +34,9 @@ def tables(rng, *, guest=(), host=()):
     return {"bank": pa.table(bank), "telco": pa.table(telco)}
 
 
-def run(tmp_path, given, **data):
-    spec = job_spec("secureboost", ("bank", "telco"), params=PARAMS, data=data)
-    return run_job(tmp_path, given, spec)
+def run(tmp_path, given, declared=None):
+    spec = job_spec("secureboost", ("bank", "telco"), params=PARAMS)
+    return run_job(tmp_path, given, spec, declared=declared)
 
 
 def test_a_column_of_the_guest_that_ranks_the_labels_alone_is_a_warning(tmp_path, caplog):
@@ -68,6 +69,72 @@ def test_others_read_no_name_unless_the_owner_tells_figures():
     assert "paid" in one.text
     assert "paid" not in one.quiet
     assert one.quiet.startswith("bank: a column alone ranks the labels almost perfectly; ")
+
+
+def spelled(ids, text):
+    """Two tables, with `ids` at the guest and `text` at the host."""
+    rng = np.random.default_rng(4)
+    y = rng.integers(0, 2, ROWS)
+    bank = {"id": ids, "y": y, "age": rng.normal(size=ROWS)}
+    telco = {"id": text, "calls": rng.normal(size=ROWS)}
+    return {"bank": pa.table(bank), "telco": pa.table(telco)}
+
+
+def test_a_result_says_how_many_ids_matched_and_why_others_may_not(tmp_path, caplog):
+    numbers = np.arange(ROWS) + 80
+    given = spelled(numbers, [f"{n:04d}" for n in numbers])
+    done = run(tmp_path, given)
+    assert done.result["ids"] == {
+        "bank": {"brought": 1000, "matched": 80},
+        "telco": {"brought": 1000, "matched": 80},
+    }
+    bank, telco = sorted(w for w in done.result["warnings"] if "matched (8 %)" in w)
+    assert bank.startswith("bank: 80 of 1000 ids matched (8 %). Of the others: 100 % of them have ")
+    assert bank.endswith("declare id_format: {zfill: 4}")
+    assert "100 % of them begin with a zero" in telco
+    assert bank in caplog.text
+    assert telco in caplog.text
+    page = render(done.journal)
+    assert "80 of 1,000 ids matched" in page
+    assert "begin with a zero" in page
+
+
+def test_a_job_on_rows_that_an_earlier_one_aligned_says_the_same(tmp_path):
+    spec = job_spec("secureboost", ("bank", "telco"), params=PARAMS)
+
+    def again(before):
+        return spec.model_copy(update={"alignment": before.journal.status.id})
+
+    given = tables(np.random.default_rng(3))
+    first, second = now(run_jobs(tmp_path, given, [spec, again]))
+    assert second.result["ids"] == first.result["ids"]
+
+
+def test_a_hybrid_job_says_how_many_ids_of_each_host_matched(tmp_path):
+    given = small_jobs.tables("hybridtree")
+    spec = small_jobs.spec("hybridtree")
+    done = run_job(tmp_path, given, spec)
+    own = {party: set(table["id"].to_pylist()) for party, table in given.items()}
+    bank = own.pop("bank")
+    expected = {"bank": {"brought": len(bank), "matched": len(bank & set.union(*own.values()))}}
+    for host, ids in own.items():
+        expected[host] = {"brought": len(ids), "matched": len(ids & bank)}
+    assert done.result["ids"] == expected
+
+
+def test_an_id_format_brings_the_ids_together(tmp_path):
+    numbers = np.arange(ROWS) + 80
+    given = spelled(numbers, [f"{n:04d}" for n in numbers])
+    done = run(tmp_path, given, declared={"bank": {"id_format": {"zfill": 4}}})
+    assert done.result["ids"]["bank"] == {"brought": 1000, "matched": 1000}
+    assert "warnings" not in done.result
+
+
+def test_a_few_ids_that_do_not_match_are_counted_and_not_warned_of(tmp_path):
+    ids = [f"p{n}" for n in range(ROWS)]
+    done = run(tmp_path, spelled(ids, [*ids[:950], *(f"q{n}" for n in range(50))]))
+    assert done.result["ids"]["telco"] == {"brought": 1000, "matched": 950}
+    assert "warnings" not in done.result
 
 
 @pytest.mark.parametrize(

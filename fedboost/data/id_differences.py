@@ -1,0 +1,66 @@
+"""Why ids did not match: a spelling that, of a party's own ids, only the unmatched ones have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.data.ids import parts_of
+
+MORE_OFTEN = 0.3  # by how much a larger share of the unmatched ids has it than of the matched ones
+
+_ZERO = re.compile(r"0[0-9]")
+_WHOLE = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+
+
+def likely_cause(ids: Sequence[bytes], matched: NDArray[np.bool_]) -> str:
+    """Return in words what the unmatched ids have and the others do not, and the remedy; empty if
+    nothing stands out.
+
+    `ids` are n encoded ids of one table, `matched` (n,) is True where all parties have the id.
+    """
+    parts = [parts_of(one) for one in ids]
+    lengths = [len(p) for own, m in zip(parts, matched, strict=True) for p in own if m]
+    usual = min(lengths, default=0)
+    widest = max((len(p) for own in parts for p in own if _ZERO.match(p)), default=0)
+    signs = (
+        (
+            "begin with a zero, which another party may leave away",
+            f"there, declare id_format: {{zfill: {widest}}}",
+            lambda p: _ZERO.match(p) is not None,
+        ),
+        (
+            "have fewer digits than the matched ones: another party may write zeros before them",
+            f"declare id_format: {{zfill: {usual}}}",
+            lambda p: _WHOLE.fullmatch(p) is not None and len(p) < usual,
+        ),
+        (
+            "have blanks inside",
+            "declare id_format: {strip: true} at every party",
+            lambda p: any(c.isspace() for c in p),
+        ),
+        (
+            "are numbers written as text, with a point or an exponent",
+            "write them as whole numbers",
+            lambda p: _NUMBER.fullmatch(p) is not None and not _WHOLE.fullmatch(p),
+        ),
+        (
+            "have capital letters",
+            "declare id_format: {lower: true} at every party",
+            lambda p: p != p.lower(),
+        ),
+    )
+    for what, remedy, has in signs:
+        marked = np.array([any(has(p) for p in own) for own in parts], np.bool_)
+        share, usually = (_share(marked[rows]) for rows in (~matched, matched))
+        if share - usually >= MORE_OFTEN:
+            return f"{100 * share:.0f} % of them {what}; {remedy}"
+    return ""
+
+
+def _share(marked: NDArray[np.bool_]) -> float:
+    return float(marked.mean()) if len(marked) else 0.0
