@@ -16,7 +16,9 @@ NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 INFINITE = r"(?i)^[+-]?inf(inity)?$"
 WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"  # at most 18 digits: fits int64
 LEADING_ZERO = r"^[+-]?0[0-9]"
+MERGED_MIN = 0.01  # of the different values; fewer are no matter for a tree
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+BEYOND_FLOAT32 = "beyond what 32-bit floats hold (3.4e38)"
 
 READABLE = frozenset({"boolean", "integer", "number", "decimal", "text", "empty"})
 
@@ -90,6 +92,19 @@ class Numbers:
     def is_text(self) -> bool:
         """No cell is a number and at least one is text."""
         return self.text_cells > 0 and self.text_cells + self.missing == len(self.values)
+
+
+def merges(column: pa.ChunkedArray, numbers: Numbers) -> bool:
+    """Return whether a column has different whole numbers beyond 2^24 of which MERGED_MIN or more
+    become the same 32-bit float as another; `numbers` are those read from it.
+    """
+    large = np.abs(numbers.values) > 2**24
+    large &= numbers.values == np.floor(numbers.values)
+    if not large.any():
+        return False
+    different = int(pc.count_distinct(plain(column).filter(pa.array(large))).as_py())
+    kept = len(np.unique(numbers.values[large].astype(np.float32)))
+    return different - kept >= MERGED_MIN * different
 
 
 def read_numbers(column: pa.ChunkedArray) -> Numbers:

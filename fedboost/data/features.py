@@ -18,7 +18,14 @@ from fedboost.data.categories import (
     codes_of,
     written,
 )
-from fedboost.data.columns import READABLE, Numbers, kind_of, read_numbers
+from fedboost.data.columns import (
+    BEYOND_FLOAT32,
+    READABLE,
+    Numbers,
+    kind_of,
+    merges,
+    read_numbers,
+)
 from fedboost.data.frame import Values
 from fedboost.data.sheet import SparseColumns, pick
 from fedboost.errors import DataError
@@ -55,7 +62,7 @@ _TEXTS = {
     ),
     "infinite": ("have infinite values", "mend them; leave a missing value's cell empty"),
     "beyond": (
-        "have values beyond what 32-bit floats hold (3.4e38)",
+        f"have values {BEYOND_FLOAT32}",
         "rescale them, or " + _LEAVE_OUT,
     ),
 }
@@ -77,6 +84,7 @@ class Feature:
     name: str
     numbers: Numbers | None
     fault: Fault | None
+    merges: bool = False  # different whole numbers become the same
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,6 +97,7 @@ class Features:
     values: Values
     categories: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
+    merged: tuple[str, ...] = ()  # columns in which different whole numbers became the same
 
 
 def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
@@ -99,7 +108,8 @@ def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
     numbers = read_numbers(column)
     if numbers.is_text:
         return Feature(name, numbers, Fault("text", name, ""))
-    return Feature(name, numbers, number_fault(name, numbers, len(numbers.values)))
+    fault = number_fault(name, numbers, len(numbers.values))
+    return Feature(name, numbers, fault, fault is None and merges(column, numbers))
 
 
 def number_fault(name: str, numbers: Numbers, n_rows: int) -> Fault | None:
@@ -139,6 +149,7 @@ def feature_matrix(
     values = np.empty((table.num_rows, len(names)), dtype=np.float32, order="F")
     categories: dict[str, tuple[str, ...]] = {}
     notes: list[str] = []
+    merged: list[str] = []
     faults: list[Fault] = []
     for place, name in enumerate(names):
         if name in categorical:
@@ -154,11 +165,12 @@ def feature_matrix(
             faults.append(feature.fault)
         elif feature.numbers is not None and not faults:
             values[:, place] = feature.numbers.values
+            merged += [name] * feature.merges
             if feature.numbers.rounded:
                 notes.append(rounding_note(name, feature.numbers.rounded))
     if faults:
         raise fault_errors(faults, table.num_rows)[0]
-    return Features(values, categories, tuple(notes))
+    return Features(values, categories, tuple(notes), tuple(merged))
 
 
 def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) -> Features:
@@ -183,7 +195,7 @@ def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) 
     read = csc_array(parts, shape=chosen.shape, copy=vanish)
     if vanish:
         read.eliminate_zeros()
-    return Features(read, {}, (*beside.notes, *notes))
+    return Features(read, {}, (*beside.notes, *notes), beside.merged)
 
 
 def sparse_numbers(entries: NDArray[np.float64]) -> Numbers:
@@ -213,6 +225,14 @@ def _check_entries(values: csc_array, names: Sequence[str]) -> list[str]:
 def rounding_note(name: str, count: int) -> str:
     """Return the log's note on whole numbers that a 32-bit float cannot tell apart."""
     return f"column {name}: {count} whole numbers beyond 2^24 were rounded to 32-bit floats"
+
+
+def merging_note(names: str) -> str:
+    """Return what happens to the whole numbers of some columns, and the remedy."""
+    return (
+        f"column {names}: different whole numbers become the same 32-bit float; subtract the "
+        "least one, split them into two columns, or name the column in 'ignore'"
+    )
 
 
 def shown(names: Sequence[str]) -> str:

@@ -32,6 +32,7 @@ class Frame:
     `weight`: float64 (n,), finite, or None for all ones.
     `categories`: by the name of each categorical column its texts, all different; the column's
     values are their places in it, 0.0, 1.0, …
+    `merged`: columns in which different whole numbers became the same 32-bit float.
     `notes`: sentences for the party's own log about what was read less than literally.
     """
 
@@ -41,6 +42,7 @@ class Frame:
     label: NDArray[np.float64] | None
     id_columns: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    merged: tuple[str, ...] = ()
     weight: NDArray[np.float64] | None = None
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -98,6 +100,7 @@ class Frame:
             label=None if self.label is None else self.label[chosen],
             id_columns=self.id_columns,
             notes=self.notes,
+            merged=self.merged,
             weight=None if self.weight is None else self.weight[chosen],
             categories=self.categories,
         )

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedboost.data.columns import READABLE, kind_of, read_numbers
+from fedboost.data.columns import BEYOND_FLOAT32, READABLE, kind_of, read_numbers
 from fedboost.data.features import feature_matrix, sparse_matrix
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, shared_ids
@@ -139,6 +139,7 @@ def frame_of(
         label=label,
         id_columns=tuple(selection.id),
         notes=read.notes,
+        merged=read.merged,
         weight=weight,
         categories=read.categories,
     )
@@ -204,6 +205,7 @@ def _complete(column: pa.ChunkedArray, role: str, name: str, todo: str) -> NDArr
             (numbers.missing, f"no {role}", f"leave these rows out, or give them a {role}"),
             (numbers.text_cells, f"a {role} that is not a number", todo),
             (numbers.infinite, f"an infinite {role}", f"mend these {role}s"),
+            (numbers.beyond, f"a {role} {BEYOND_FLOAT32}", f"rescale the {role}"),
         )
         for count, what, mend in counts:
             if count:

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedboost.data.categories import CATEGORIES_MAX
-from fedboost.data.columns import kind_of, narrow, plain
+from fedboost.data.columns import BEYOND_FLOAT32, kind_of, narrow, plain
 from fedboost.data.features import (
     Fault,
     Feature,
     fault_errors,
+    merging_note,
     number_fault,
     read_feature,
     rounding_note,
@@ -137,7 +138,9 @@ def _notes(
             + listed
         )
     for feature in used:
-        if feature.numbers is not None and feature.numbers.rounded:
+        if feature.merges:
+            notes.append(merging_note(feature.name))
+        elif feature.numbers is not None and feature.numbers.rounded:
             notes.append(rounding_note(feature.name, feature.numbers.rounded))
     if label is not None:
         notes.append(
@@ -243,7 +246,11 @@ def _label_problems(feature: Feature) -> Sequence[str]:
     numbers = feature.numbers
     if numbers is None or numbers.text_cells:
         return [f"the label {feature.name} is not a number in every row; write classes as 0, 1, …"]
-    counts = ((numbers.missing, "no label"), (numbers.infinite, "an infinite label"))
+    counts = (
+        (numbers.missing, "no label"),
+        (numbers.infinite, "an infinite label"),
+        (numbers.beyond, f"a label {BEYOND_FLOAT32}"),
+    )
     return [
         f"{count} of {len(numbers.values)} rows have {what} in {feature.name}; mend these rows"
         for count, what in counts

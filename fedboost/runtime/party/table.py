@@ -67,7 +67,8 @@ class JobTable:
             or signed.protocol.rows is flow.RowsUsed.OWN,
             guest_label=signed.guest_label,
         )
-        self.warnings = table_warnings.of_frame(signed.party, self.frame)
+        if signed.protocol.leaves == "model":
+            self.warnings = table_warnings.of_frame(signed.party, self.frame)
         for note in self.frame.notes:
             log.info("%s: %s", signed.id, note)
         if not self.files.pin("table", self.frame.digest().hex()):

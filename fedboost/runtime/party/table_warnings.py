@@ -1,5 +1,5 @@
-"""What a party's own table makes one doubt: a column that gives the label away, ids that do not
-match.
+"""What a party's own table makes one doubt: columns that give the label away, lose their values
+or never vary, ids that do not match.
 
 Nothing here refuses a job. The table's owner reads all of a warning in the log; others read its
 `kind`, unless the owner's policy tells figures.
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.metrics import GIVES_AWAY, ranks_alone
-from fedboost.data.features import shown
+from fedboost.data.features import merging_note, shown
 from fedboost.data.frame import Frame
 from fedboost.data.id_differences import likely_cause
 
@@ -39,7 +39,7 @@ class TableWarning:
 
 def of_frame(party: str, frame: Frame) -> tuple[TableWarning, ...]:
     """Return what a table makes one doubt before anything is trained on it."""
-    return tuple(_giving_away(party, frame))
+    return (*_giving_away(party, frame), *_merged(party, frame), *_constant(party, frame))
 
 
 def of_alignment(
@@ -59,6 +59,23 @@ def of_alignment(
         f"{cause}",
         f"{party}: fewer than {100 * MATCHED_MIN:.0f} % of its ids matched",
     )
+
+
+def _merged(party: str, frame: Frame) -> Iterator[TableWarning]:
+    if frame.merged:
+        yield TableWarning(
+            f"{party}: {merging_note(shown(frame.merged))}",
+            f"{party}: different whole numbers of a column become the same 32-bit float",
+        )
+
+
+def _constant(party: str, frame: Frame) -> Iterator[TableWarning]:
+    """Yield a warning where no column of a dense table without a label can divide rows."""
+    if frame.label is not None or not isinstance(frame.values, np.ndarray):
+        return
+    if all(len(np.unique(column)) < 2 for column in frame.values.T):
+        what = f"{party}: every column is constant or missing, so it adds nothing to the model"
+        yield TableWarning(f"{what}; check how the table was made", what)
 
 
 def _giving_away(party: str, frame: Frame) -> Iterator[TableWarning]:

@@ -71,6 +71,35 @@ def test_others_read_no_name_unless_the_owner_tells_figures():
     assert one.quiet.startswith("bank: a column alone ranks the labels almost perfectly; ")
 
 
+def test_a_host_that_adds_nothing_to_the_model_is_a_warning(tmp_path):
+    given = tables(np.random.default_rng(3))
+    columns = {"id": given["telco"]["id"], "a": [7.0] * ROWS, "b": pa.nulls(ROWS)}
+    done = run(tmp_path, {**given, "telco": pa.table(columns)})
+    assert done.result["warnings"] == [
+        "telco: every column is constant or missing, so it adds nothing to the model; check how "
+        "the table was made"
+    ]
+
+
+def test_a_column_whose_large_whole_numbers_merge_is_a_warning(tmp_path):
+    given = tables(np.random.default_rng(3))
+    large = pa.array([2**53 + n for n in range(ROWS)])
+    telco = given["telco"].append_column("stamp", large)
+    (warning,) = run(tmp_path, {**given, "telco": telco}).result["warnings"]
+    assert warning.startswith("telco: column stamp: different whole numbers become the same 32-bit")
+
+
+def test_a_label_beyond_32_bit_floats_ends_the_job_with_its_remedy(tmp_path):
+    given = tables(np.random.default_rng(3))
+    bank = given["bank"].drop(["y"]).append_column("y", pa.array([1e300] * ROWS))
+    params = {**PARAMS, "objective": "reg:squarederror"}
+    spec = job_spec("secureboost", ("bank", "telco"), params=params)
+    done = run_job(tmp_path, {**given, "bank": bank}, spec)
+    assert done.state == "failed"
+    assert "beyond what 32-bit floats hold" in done.error.what
+    assert done.error.todo == "rescale the label"
+
+
 def spelled(ids, text):
     """Two tables, with `ids` at the guest and `text` at the host."""
     rng = np.random.default_rng(4)
