@@ -14,6 +14,7 @@ MISSING_WORDS are missing, as in a column of numbers.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,11 +31,16 @@ from fedboost.data.columns import (
     plain,
     without_missing_words,
 )
+from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers, holds_dates
+from fedboost.errors import DataError
 
 # A model keeps every text, and a column with more is a name of its rows. Codes stay exact in
 # float32, which counts up to 2^24.
 CATEGORIES_MAX = 2**20
 CATEGORY_BYTES_MAX = 1024  # a text longer than this is a document, not a category
+# Of a column that training reads: more tell single rows apart, or are mostly left out.
+ROWS_PER_CATEGORY, BINS_MAX = 10, 16
+FEW = 32  # categories that a table may have however few rows it has
 
 _NUMBER = re.compile(NUMBER)
 _INFINITE = re.compile(INFINITE)
@@ -74,6 +80,36 @@ def codes_of(texts: pa.DictionaryArray) -> Codes:
     lookup = np.array([*(place[name] for name in names), np.nan], dtype=np.float32)
     rows = pc.fill_null(texts.indices, len(names)).to_numpy()
     return Codes(lookup[rows], tuple(categories))
+
+
+def most_categories(n_rows: int) -> int:
+    """Return the most categories of a column that so many rows can train on."""
+    return max(n_rows // ROWS_PER_CATEGORY, FEW)
+
+
+def refuse_many(categories: Mapping[str, tuple[str, ...]], n_rows: int, max_bin: int) -> None:
+    """Refuse with a DataError a column of a training table that has almost a category for each
+    row, or far more than a model keeps.
+
+    `categories` by column, of a table of `n_rows`; a model keeps `max_bin` of each.
+    """
+    most = min(most_categories(n_rows), BINS_MAX * max_bin)
+    for name, texts in categories.items():
+        if len(texts) <= most:
+            continue
+        column = pa.chunked_array([pa.array(texts)])
+        todo = f"group its values into {most} at most, or name it in 'ignore'"
+        if holds_dates(column):
+            todo = "name it in 'dates' of the data set, not in 'categorical'"
+        if holds_comma_numbers(column):
+            todo = f"take it out of 'categorical', and {COMMA_REMEDY}"
+        raise DataError(
+            f"the categorical column {name!r} has {len(texts)} different values, more than the "
+            f"{most} from which {n_rows} rows and max_bin {max_bin} can learn",
+            column=name,
+            todo=todo,
+            kind="a categorical column has more different values than a model can learn from",
+        )
 
 
 def canonical(text: str) -> str:

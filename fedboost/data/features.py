@@ -26,6 +26,7 @@ from fedboost.data.columns import (
     merges,
     read_numbers,
 )
+from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers, holds_dates
 from fedboost.data.frame import Values
 from fedboost.data.sheet import SparseColumns, pick
 from fedboost.errors import DataError
@@ -41,6 +42,15 @@ _TEXTS = {
     "sparse": (
         "hold lists; only svmlight is read sparsely",
         "write one column per feature, or svmlight, or " + _LEAVE_OUT,
+    ),
+    "comma": (
+        "hold numbers with decimal commas",
+        COMMA_REMEDY,
+    ),
+    "date": (
+        "hold dates",
+        "name them in 'dates' of the data set to read days, month and weekday, write them as "
+        "numbers, or " + _LEAVE_OUT,
     ),
     "type": ("cannot become numbers", _LEAVE_OUT + ", or write them as numbers"),
     "text": (
@@ -102,10 +112,13 @@ class Features:
 
 def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
     """The column's numbers, and the first thing that keeps it from being a feature."""
-    kind = kind_of(column.type)
-    if kind not in READABLE:
-        return Feature(name, None, Fault("sparse" if kind == "list" else "type", name, kind))
+    if holds_dates(column):
+        return Feature(name, None, Fault("date", name, ""))
+    if kind_of(column.type) not in READABLE:
+        return Feature(name, None, _unreadable(name, column))
     numbers = read_numbers(column)
+    if numbers.text_cells and holds_comma_numbers(column):
+        return Feature(name, numbers, Fault("comma", name, ""))
     if numbers.is_text:
         return Feature(name, numbers, Fault("text", name, ""))
     fault = number_fault(name, numbers, len(numbers.values))
@@ -127,15 +140,22 @@ def number_fault(name: str, numbers: Numbers, n_rows: int) -> Fault | None:
 
 def read_category(name: str, column: pa.ChunkedArray) -> Codes | Fault:
     """The column as codes of its categories, or the first thing that keeps it from having any."""
-    kind = kind_of(column.type)
-    if kind not in READABLE:
-        return Fault("sparse" if kind == "list" else "type", name, kind)
+    if kind_of(column.type) not in READABLE:
+        return _unreadable(name, column)
     texts = written(column)
     if len(texts.dictionary) > CATEGORIES_MAX:
         return Fault("categories", name, str(len(texts.dictionary)))
     sizes = pc.binary_length(texts.dictionary).to_numpy()
     n_long = int((sizes > CATEGORY_BYTES_MAX).sum())
     return Fault("long", name, f"{n_long} of them") if n_long else codes_of(texts)
+
+
+def _unreadable(name: str, column: pa.ChunkedArray) -> Fault:
+    """Return the fault of a column whose type has no numbers."""
+    kind = kind_of(column.type)
+    if holds_dates(column):
+        return Fault("date", name, "")
+    return Fault("sparse" if kind == "list" else "type", name, kind)
 
 
 def feature_matrix(

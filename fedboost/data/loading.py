@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedboost.data.columns import BEYOND_FLOAT32, READABLE, kind_of, read_numbers
+from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers
 from fedboost.data.features import feature_matrix, sparse_matrix
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, shared_ids
@@ -199,6 +200,8 @@ def _complete(column: pa.ChunkedArray, role: str, name: str, todo: str) -> NDArr
             )
         numbers = read_numbers(column)
         n_rows = len(numbers.values)
+        if numbers.text_cells and holds_comma_numbers(column):
+            todo = COMMA_REMEDY
         if numbers.is_text:
             raise DataError(f"the {role} is text", todo=todo)
         counts = (

@@ -45,7 +45,7 @@ def outline(source: SourceSpec) -> Outline:
 
     DataError or ConfigError where a job could not read it either.
     """
-    if kind(source) == "parquet":
+    if kind(source) == "parquet" and not source.dates and source.decimal == ".":
         return _of_parquet(source)
     sheet = read_sheet(source)
     table = sheet.columns

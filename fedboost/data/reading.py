@@ -18,6 +18,7 @@ import pyarrow.parquet
 from pydantic import PrivateAttr
 
 from fedboost.data.columns import MISSING_WORDS
+from fedboost.data.conversions import as_declared_cells
 from fedboost.data.places import placed
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import FORMATS, Format, SourceSpec
@@ -58,7 +59,7 @@ def read_sheet(source: SourceSpec, **where: str) -> Sheet:
                 private=str(error),
             ) from None
         _check_shape(sheet.columns)
-    return sheet
+        return as_declared_cells(sheet, source)
 
 
 def read_table(source: SourceSpec, **where: str) -> pa.Table:

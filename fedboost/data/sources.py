@@ -48,6 +48,8 @@ class SourceSpec(Settings):
     sql: SqlSource | None = None
     id: list[str] = Field(default_factory=lambda: ["id"], min_length=1)  # they name a row, together
     id_format: IdFormat = IdFormat()  # how their cells are read
+    decimal: Literal[".", ","] = "."  # what text cells have before the decimals of a number
+    dates: list[str] = Field(default_factory=list)  # columns read as days, month and weekday
     columns: list[str] | None = None  # features; absent: all but those of id, labels and weights
     labels: list[str] = Field(default_factory=list)  # columns that jobs may learn
     weights: list[str] = Field(default_factory=list)  # columns that may say how much a row counts

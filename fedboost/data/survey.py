@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fedboost.data.categories import CATEGORIES_MAX
+from fedboost.data.categories import CATEGORIES_MAX, most_categories
 from fedboost.data.columns import BEYOND_FLOAT32, kind_of, narrow, plain
 from fedboost.data.features import (
     Fault,
@@ -131,12 +131,16 @@ def _notes(
         stored = f"{sheet.sparse.values.nnz} of {cells} cells of its {sheet.sparse.width} features"
         notes.append(f"a sparse table: {stored} are not zero")
     texts = [one.name for one in used if one.fault is not None and one.fault.kind == "text"]
-    if texts:
-        listed = shown([f"{name} ({distinct[name]})" for name in texts])
-        notes.append(
-            "text columns, features if the job names them in 'categorical' (distinct values): "
-            + listed
-        )
+    few = [name for name in texts if (distinct[name] or 0) <= most_categories(sheet.n_rows)]
+    for names, what in (
+        (few, "text columns, features if the job names them in 'categorical' (distinct values): "),
+        (
+            [name for name in texts if name not in few],
+            "text columns with too many distinct values for 'categorical'; group or ignore them: ",
+        ),
+    ):
+        if names:
+            notes.append(what + shown([f"{name} ({distinct[name]})" for name in names]))
     for feature in used:
         if feature.merges:
             notes.append(merging_note(feature.name))

@@ -86,6 +86,7 @@ class JobTable:
 
     def check(self) -> None:
         """Refuse a table that the job's protocol, or the model that it uses, cannot use."""
+        from fedboost.data.categories import refuse_many
         from fedboost.model import columns
 
         signed = self.signed
@@ -94,6 +95,9 @@ class JobTable:
         try:
             if signed.model is not None:
                 columns.indices(signed.used_model(self.files.store.models), self.frame)
+            max_bin = getattr(signed.params, "max_bin", None)
+            if signed.protocol.leaves == "model" and max_bin is not None:
+                refuse_many(self.frame.categories, self.frame.n_rows, max_bin)
             if signed.protocol.check is not None:
                 held = signed.manifest.spec.validation is not None
                 signed.protocol.check(signed.role, signed.params, self.frame, held)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.data import features
-from fedboost.data.categories import canonical, codes_of, written
+from fedboost.data.categories import canonical, codes_of, refuse_many, written
 from fedboost.data.columns import MISSING_WORDS
 from fedboost.data.loading import frame_of, load
 from fedboost.data.selection import Selection
@@ -147,7 +147,7 @@ def test_csv_and_parquet_have_the_same_categories(tmp_path_factory, column):
 @pytest.mark.parametrize(
     ("cells", "what"),
     [
-        ([dt.date(2024, 1, 1)] * 2, "columns that cannot become numbers: a (date)"),
+        ([dt.date(2024, 1, 1)] * 2, "columns that hold dates: a"),
         ([{"x": 1}] * 2, "columns that cannot become numbers: a (struct)"),
         ([SECRET.encode()] * 2, "columns that cannot become numbers: a (binary)"),
         (
@@ -176,3 +176,35 @@ def test_too_many_categories_are_refused(monkeypatch):
     assert caught.value.what.startswith("columns that have more than ")
     assert caught.value.what.endswith(" categories: a (3)")
     assert SECRET not in "".join(caught.value.lines())
+
+
+# Too many of them
+
+
+def many(count, write=str):
+    return {"city": tuple(write(n) for n in range(count))}
+
+
+@pytest.mark.parametrize(
+    ("count", "n_rows", "max_bin"),
+    [(33, 50, 32), (101, 1000, 32), (513, 10**6, 32), (65, 10**6, 4)],
+)
+def test_a_category_for_almost_each_row_is_refused(count, n_rows, max_bin):
+    refuse_many(many(count - 1), n_rows, max_bin)
+    with pytest.raises(DataError, match=f"'city' has {count} different values") as refused:
+        refuse_many(many(count), n_rows, max_bin)
+    assert refused.value.todo.startswith("group its values into ")
+    assert "city" not in refused.value.quiet().what
+
+
+@pytest.mark.parametrize(
+    ("write", "todo"),
+    [
+        (lambda n: f"{n},5", 'decimal: ","'),
+        (lambda n: f"2024-01-{1 + n % 28:02d} 00:{n // 28:02d}", "'dates' of the data set"),
+    ],
+)
+def test_numbers_with_commas_and_dates_are_no_categories(write, todo):
+    with pytest.raises(DataError) as refused:
+        refuse_many(many(200, write), 200, 32)
+    assert todo in refused.value.todo

@@ -88,7 +88,7 @@ def test_json_has_the_same_as_one_object(tmp_path):
             "columns that have cells that are not numbers: a (1 of 2",
         ),
         ({"id": [1, 2], "a": [[1], [2]]}, "columns that hold lists"),
-        ({"id": [1, 2], "a": [dt.date(2024, 1, 1)] * 2}, "columns that cannot become numbers: a"),
+        ({"id": [1, 2], "a": [dt.date(2024, 1, 1)] * 2}, "columns that hold dates: a"),
         ({"id": [1, 2], "a": [1e300, 0]}, "columns that have values beyond what 32-bit floats"),
     ],
 )
@@ -156,6 +156,12 @@ def test_text_columns_are_noted_with_their_distinct_values():
         "city (2), sex (2)",
     )
     assert "Ulm" not in str(found)
+
+
+def test_text_with_more_values_than_a_job_takes_is_noted_apart():
+    found = look(id=range(100), name=[f"n{n}" for n in range(50)] * 2, sex=["m", "f"] * 50)
+    assert [note.rpartition(": ")[2] for note in found.notes] == ["sex (2)", "name (50)"]
+    assert "too many distinct values" in found.notes[1]
 
 
 def test_text_with_too_many_values_is_a_problem(monkeypatch):

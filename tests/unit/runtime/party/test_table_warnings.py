@@ -100,6 +100,21 @@ def test_a_label_beyond_32_bit_floats_ends_the_job_with_its_remedy(tmp_path):
     assert done.error.todo == "rescale the label"
 
 
+def test_dates_named_as_categories_end_the_job_and_its_remedy_works(tmp_path):
+    given = tables(np.random.default_rng(3))
+    days = [str(np.datetime64("2020-01-01") + n) for n in range(ROWS)]
+    both = {**given, "telco": given["telco"].append_column("when", pa.array(days))}
+    spec = job_spec("secureboost", ("bank", "telco"), params=PARAMS,
+                    data={"telco": {"categorical": ["when"]}})  # fmt: skip
+    refused = run_job(tmp_path / "refused", both, spec)
+    assert refused.state == "failed"
+    assert "'when' has 1000 different values, more than the 100" in refused.error.what
+    assert refused.error.todo == "name it in 'dates' of the data set, not in 'categorical'"
+    done = run(tmp_path, both, declared={"telco": {"dates": ["when"]}})
+    assert done.state == "finished"
+    assert "warnings" not in done.result
+
+
 def spelled(ids, text):
     """Two tables, with `ids` at the guest and `text` at the host."""
     rng = np.random.default_rng(4)

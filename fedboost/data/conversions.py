@@ -1,0 +1,128 @@
+"""Cells that their owner declares to be more than text: numbers with decimal commas, dates.
+
+A date becomes three columns: days since 1970 under its own name, then NAME_month (1 to 12) and
+NAME_weekday (1 is Monday), so that a tree can divide by season as well as by age.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fedboost.data.columns import kind_of, plain, without_missing_words
+from fedboost.data.sheet import Sheet
+from fedboost.errors import DataError
+
+if TYPE_CHECKING:
+    from fedboost.data.sources import SourceSpec
+
+# 1,5 and 1.234,5: a point between groups of three digits divides thousands.
+COMMA_NUMBER = r"^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?([eE][+-]?[0-9]+)?$"
+COMMA_REMEDY = 'declare decimal: "," for the data set, or write points'
+COMMA = r"[0-9],[0-9]"
+# Orders that can be told apart: 2024-01-31 and 2024/01/31, each perhaps with a time; 31.01.2024.
+DATE = r"^[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?Z?)?$"
+GERMAN_DATE = r"^[0-9]{2}\.[0-9]{2}\.[0-9]{4}$"
+SECONDS_PER_DAY = 86_400
+
+
+def holds_comma_numbers(column: pa.ChunkedArray) -> bool:
+    """Return True if all cells are numbers and at least one has a decimal comma."""
+    cells = _cells(column)
+    return cells is not None and _any(cells, COMMA) and _all(cells, COMMA_NUMBER)
+
+
+def holds_dates(column: pa.ChunkedArray) -> bool:
+    """Return True if all cells are dates, by their type or as they are written."""
+    if kind_of(column.type) in ("date", "timestamp"):
+        return True
+    cells = _cells(column)
+    return cells is not None and (_all(cells, DATE) or _all(cells, GERMAN_DATE))
+
+
+def as_declared_cells(sheet: Sheet, source: SourceSpec) -> Sheet:
+    """Return the sheet with comma numbers and dates as numbers, where `source` declares them.
+
+    A DataError names a declared date column that is absent or holds something else.
+    """
+    table = sheet.columns
+    if source.decimal == ",":
+        for name in table.column_names:
+            cells = None if name in (*source.id, *source.dates) else _cells(table.column(name))
+            if cells is not None and _all(cells, COMMA_NUMBER):
+                table = _put(table, name, _pointed(cells))
+    for name in source.dates:
+        table = _with_date(table, name)
+    return sheet if table is sheet.columns else Sheet(table, sheet.sparse)
+
+
+def _with_date(table: pa.Table, name: str) -> pa.Table:
+    if name not in table.column_names or not holds_dates(table.column(name)):
+        what = "holds something else than dates" if name in table.column_names else "is absent"
+        raise DataError(
+            f"the column {name!r}, declared in 'dates', {what}",
+            column=name,
+            todo="write dates as 2024-01-31, or take the column out of 'dates'",
+            kind="a column declared in 'dates' holds none",
+        )
+    moments = _moments(table.column(name), name)
+    seconds = pc.cast(pc.cast(moments, pa.timestamp("s"), safe=False), pa.int64())
+    table = _put(table, name, pc.divide(pc.cast(seconds, pa.float64()), SECONDS_PER_DAY))
+    for part, values in (
+        ("month", pc.month(moments)),
+        ("weekday", pc.day_of_week(moments, count_from_zero=False)),
+    ):
+        if f"{name}_{part}" in table.column_names:
+            raise DataError(
+                f"the table has a column {name}_{part}, which the date {name} would add",
+                column=f"{name}_{part}",
+                todo="rename it",
+                kind="a date would add a column that the table has",
+            )
+        table = table.append_column(f"{name}_{part}", values)
+    return table
+
+
+def _moments(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Return a column of dates as timestamps in UTC without a zone."""
+    cells = _cells(column)
+    if cells is None:
+        return pc.cast(plain(column), pa.timestamp("us"), safe=False)
+    if _all(cells, GERMAN_DATE):
+        cells = pc.replace_substring_regex(cells, r"^(..)\.(..)\.(....)$", r"\3-\2-\1")
+    cells = pc.replace_substring_regex(pc.replace_substring(cells, "/", "-"), "Z$", "")
+    try:
+        return pc.cast(cells, pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        raise DataError(
+            f"the column {name!r} has dates that no calendar has",
+            column=name,
+            todo="mend them, or leave the cells empty",
+            kind="a column has dates that no calendar has",
+        ) from None
+
+
+def _pointed(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.replace_substring(pc.replace_substring(cells, ".", ""), ",", ".")
+
+
+def _cells(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return the trimmed cells of a text column with any value; None for another column."""
+    if kind_of(column.type) != "text":
+        return None
+    cells = without_missing_words(plain(column))
+    return None if cells.null_count == len(cells) else cells
+
+
+def _put(table: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def _all(cells: pa.ChunkedArray, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(cells, pattern)).as_py())
+
+
+def _any(cells: pa.ChunkedArray, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(cells, pattern)).as_py())

@@ -1,0 +1,114 @@
+"""Decimal commas and dates: found, explained, and read as numbers where their owner says so."""
+
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fedboost.data.loading import load
+from fedboost.data.outline import outline
+from fedboost.data.selection import Selection
+from fedboost.data.sources import SourceSpec
+from fedboost.data.survey import survey
+from fedboost.errors import DataError
+from fedboost.settings import parse
+
+DAY = (dt.date(2024, 1, 31) - dt.date(1970, 1, 1)).days
+
+
+def source(tmp_path, text, **said):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    return parse(SourceSpec, {"path": str(path), **said})
+
+
+def read(given, **selection):
+    return load(given, parse(Selection, selection), party="bank", needs_label=False)
+
+
+COMMAS = 'id,a,b\n1,"1,5",x\n2,"-1.234,25",y\n3,,z\n4,7,z\n'
+DATES = "id,when,a\n1,2024-01-31,1\n2,1969-12-31,2\n3,,3\n"
+
+
+def test_decimal_commas_are_found_and_their_remedy_works(tmp_path):
+    given = source(tmp_path, COMMAS)
+    (problem,) = survey(given).problems
+    assert problem.startswith("columns that hold numbers with decimal commas: a; declare decimal")
+    with pytest.raises(DataError, match="decimal commas: a") as refused:
+        read(given, ignore=["b"])
+    assert 'decimal: ","' in refused.value.todo
+    declared = source(tmp_path, COMMAS, decimal=",")
+    assert survey(declared).problems == ()
+    found = read(declared, ignore=["b"]).values[:, 0]
+    assert np.array_equal(found, np.array([1.5, -1234.25, np.nan, 7], np.float32), equal_nan=True)
+
+
+def test_a_label_with_decimal_commas_has_the_same_remedy(tmp_path):
+    text = 'id,y\n1,"1,5"\n2,"2,5"\n'
+    with pytest.raises(DataError) as refused:
+        load(source(tmp_path, text), Selection(label="y"), party="bank", needs_label=True)
+    assert 'decimal: ","' in refused.value.todo
+    given = source(tmp_path, text, decimal=",")
+    label = load(given, Selection(label="y"), party="bank", needs_label=True).label
+    assert label is not None
+    assert label.tolist() == [1.5, 2.5]
+
+
+def test_ids_with_commas_stay_what_they_are(tmp_path):
+    text = 'id,a\n"1,5",1\n"1.5",2\n'
+    assert len(set(read(source(tmp_path, text, decimal=",")).ids)) == 2
+
+
+def test_dates_are_found_and_become_days_month_and_weekday(tmp_path):
+    given = source(tmp_path, DATES)
+    (problem,) = survey(given).problems
+    assert problem.startswith("columns that hold dates: when; name them in 'dates' of the data set")
+    with pytest.raises(DataError, match="hold dates: when"):
+        read(given)
+    frame = read(source(tmp_path, DATES, dates=["when"]))
+    assert frame.columns == ("when", "a", "when_month", "when_weekday")
+    expected = [[DAY, 1, 1, 3], [-1, 2, 12, 3], [np.nan, 3, np.nan, np.nan]]
+    assert np.array_equal(frame.values, np.array(expected, np.float32), equal_nan=True)
+    assert survey(source(tmp_path, DATES, dates=["when"])).problems == ()
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["31.01.2024"],
+        ["2024/01/31"],
+        ["2024-01-31 12:00"],
+        ["2024-01-31T12:00:00Z"],
+        [dt.date(2024, 1, 31)],
+        [dt.datetime(2024, 1, 31, 12, tzinfo=dt.UTC)],
+        pa.array([dt.datetime(2024, 1, 31, 12)], pa.timestamp("ns")),
+        pa.array(["2024-01-31"]).dictionary_encode(),
+    ],
+)
+def test_dates_of_any_spelling_and_type_are_read(tmp_path, cells):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"id": [1], "when": cells}), path)
+    given = SourceSpec(path=str(path), dates=["when"])
+    days, month, weekday = read(given).values[0]
+    assert int(days) == DAY
+    assert (month, weekday) == (1, 3)
+    assert "when_month" in dict(outline(given).columns)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("id,a\n1,2\n", "declared in 'dates', is absent"),
+        ("id,when\n1,soon\n", "holds something else than dates"),
+        ("id,when\n1,01/02/2024\n", "holds something else than dates"),
+        ("id,when\n1,2024-02-31\n", "dates that no calendar has"),
+        ("id,when,when_month\n1,2024-01-31,1\n", "has a column when_month"),
+    ],
+)
+def test_what_is_no_date_is_refused_with_a_remedy(tmp_path, text, what):
+    with pytest.raises(DataError, match=what) as refused:
+        read(source(tmp_path, text, dates=["when"]))
+    assert refused.value.todo
+    assert "when" not in refused.value.quiet().what
