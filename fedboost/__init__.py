@@ -31,6 +31,7 @@ Modules:
     wire          reads and checks messages and arrays
 """
 
+from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
@@ -59,6 +60,4 @@ def __getattr__(name: str) -> Any:
     """Return what the SDK has under a name."""
     if name not in __all__:
         raise AttributeError(f"module 'fedboost' has no attribute {name!r}")
-    from fedboost import sdk
-
-    return getattr(sdk, name)
+    return getattr(import_module("fedboost.sdk"), name)

@@ -1,5 +1,7 @@
 """The privacy benchmark: jobs on real rows, attacks with the gradients that they had, tables."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,8 @@ def test_sums_under_masks_tell_of_single_rows_unless_each_party_has_a_minimum():
 
 
 def test_two_columns_that_differ_by_one_row_alone_are_found(monkeypatch):
+    none: Any = None  # of what `layers` would read
+
     def layers(tree, done, values, gradients, least):
         seen = np.zeros((3, 2, 1, 2), np.int64)  # nodes, columns, cells, values
         seen[:, 0] = seen[:, 1] = gradients[:20].sum(axis=0)
@@ -77,7 +81,7 @@ def test_two_columns_that_differ_by_one_row_alone_are_found(monkeypatch):
         yield seen
 
     monkeypatch.setattr(privacy_totals, "layers", layers)
-    told = privacy_totals.of_few(None, None, np.zeros((40, 2), np.float32), 5)
+    told = privacy_totals.of_few(none, none, np.zeros((40, 2), np.float32), 5)
     assert (told["nodes"], told[APART]) == (3, 1)
 
 
