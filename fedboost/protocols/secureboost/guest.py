@@ -322,8 +322,12 @@ def _plant(guest: Guest) -> None:
 
 
 def _label_given_away(guest: Guest, tree: GuestTree) -> list[Warned]:
-    """Return the warning that a host's column may hold the label, seen at the very first split."""
-    if guest.trees_closed or len(np.unique(guest.y)) != 2:
+    """Return the warning that a host's column may hold the label, seen at the very first split.
+
+    None with label_protection: a host that reads it would know what its own split says of labels.
+    """
+    is_protected = guest.params.label_protection is not None
+    if guest.trees_closed or is_protected or len(np.unique(guest.y)) != 2:
         return []
     number = tree.host_gives_away(guest.y)
     if not number:

@@ -34,8 +34,8 @@ def tables(rng, *, guest=(), host=()):
     return {"bank": pa.table(bank), "telco": pa.table(telco)}
 
 
-def run(tmp_path, given, declared=None):
-    spec = job_spec("secureboost", ("bank", "telco"), params=PARAMS)
+def run(tmp_path, given, declared=None, **params):
+    spec = job_spec("secureboost", ("bank", "telco"), params={**PARAMS, **params})
     return run_job(tmp_path, given, spec, declared=declared)
 
 
@@ -56,6 +56,11 @@ def test_a_column_of_a_host_that_ranks_the_labels_alone_is_a_warning(tmp_path):
     (warning,) = run(tmp_path, given).result["warnings"]
     assert warning.startswith("telco: one split of its column alone ranks the labels almost")
     assert "paid" not in warning  # the guest does not know its name
+
+
+def test_under_label_protection_nobody_hears_what_a_host_s_split_says(tmp_path):
+    given = tables(np.random.default_rng(2), host=["paid"])
+    assert "warnings" not in run(tmp_path, given, label_protection={}).result
 
 
 def test_a_table_without_such_a_column_has_no_warning(tmp_path):
