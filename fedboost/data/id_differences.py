@@ -29,7 +29,7 @@ def likely_cause(ids: Sequence[bytes], matched: NDArray[np.bool_]) -> str:
     widest = max((len(p) for own in parts for p in own if _ZERO.match(p)), default=0)
     signs = (
         (
-            "begin with a zero, which another party may leave away",
+            "begin with a zero, which another party may omit",
             f"there, declare id_format: {{zfill: {widest}}}",
             lambda p: _ZERO.match(p) is not None,
         ),

@@ -46,7 +46,8 @@ def intersect(guest: Member, got: Mapping[str, FullSet]) -> Out:
         raise DataError(
             "no id is held by all parties",
             party=guest.context.party,
-            todo="check that every party names the same id columns, written the same way",
+            todo="check that every party names the same id columns, written the same way; "
+            "a data set's id_format changes how",
             kind="no id is held by all parties",
         )
     guest.shared = len(common)
