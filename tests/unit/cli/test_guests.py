@@ -183,10 +183,10 @@ class Coordinator:
 def submit(monkeypatch, tmp_path):
     """Runs `job submit` at a coordinator; gives what it printed, and the coordinator."""
 
-    async def follow(client, job):
+    async def watched(client, job):
         return None
 
-    monkeypatch.setattr(job_commands, "follow", follow)
+    monkeypatch.setattr(job_commands, "watched", watched)
     monkeypatch.setattr(job_commands, "settings", lambda *_: SimpleNamespace())
 
     def run(spec, *more, most=9):
