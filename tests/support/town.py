@@ -57,7 +57,7 @@ class Town:
     async def _restart(self, name: str, meanwhile: Callable[[Path], None] | None) -> None:
         node = self.cluster.parties.pop(name)
         died = UnreachableError(f"{name}'s daemon died", party=name)
-        for work in node.under_way.values():
+        for work in list(node.under_way.values()):  # one may be forgotten meanwhile
             session = work.session
             await work.stop(died)
             await work.answers.settled()
