@@ -1,7 +1,7 @@
 """Labels one by one: a fold of one row, whose metric is that person's label.
 
-The coordinator and the submitter read metrics alone; the defence is `Judge.holdout`, of sets that
-overlap `HeldOut.differs`.
+The coordinator and the submitter read metrics alone; the defence is `Judge.measured`, of sets that
+overlap `MeasuredRows.differs`.
 """
 
 import math
@@ -17,17 +17,19 @@ from fedboost.data.sources import SourceSpec
 from fedboost.flow import Spent
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.policy.held_out import HeldOut
 from fedboost.runtime.policy.judgement import Judge
+from fedboost.runtime.policy.measured import MeasuredRows
 from fedboost.runtime.transport import faults
 from tests.support.federated import PLAIN, job_spec, now
 
-BANK, TELCO = "bank", "telco"
+BANK, TELCO, MILL = "bank", "telco", "mill"
 ROWS, FOLDS_TRIED = 60, 4
 PEOPLE = [f"p{n}" for n in range(ROWS)]
 LABELS = np.random.default_rng(3).integers(0, 2, ROWS)
 PARAMS = {"n_estimators": 1, "max_depth": 1, "max_bin": 2, "eval_metric": ["logloss"], **PLAIN}
 SURE = {"base_score": 0.9, "learning_rate": 1e-6}  # a label of 0 costs much more than one of 1
+LOSS = {**PARAMS, **SURE}
+EVERYBODY = job_spec("secureboost", [BANK, TELCO, MILL], params=LOSS)
 
 
 def job(fold, folds):
@@ -35,20 +37,23 @@ def job(fold, folds):
 
 
 def held_job(**held):
-    params = {**PARAMS, **SURE}
-    return job_spec("secureboost", [BANK, TELCO], params=params, validation=held)
+    return job_spec("secureboost", [BANK, TELCO], params=LOSS, validation=held)
 
 
-def measured(folder, jobs, **rules):
-    """How each job stands, the last logloss of held-out rows, and what bank was charged."""
-    tables = {BANK: {"id": PEOPLE, "y": LABELS}, TELCO: {"id": PEOPLE, "x": np.arange(ROWS) * 1.0}}
+def measured(folder, jobs, split="validation", **rules):
+    """How each job stands, the last logloss of a part of the rows, and what bank was charged."""
+    tables = {
+        BANK: {"id": PEOPLE, "y": LABELS},
+        TELCO: {"id": PEOPLE, "x": np.arange(ROWS) * 1.0},
+        MILL: {"id": PEOPLE[1:], "x": np.arange(1, ROWS) * 1.0},
+    }
     sources = {}
-    for party, own in tables.items():
-        pq.write_table(pa.table(own), folder / f"{party}.parquet")
+    for party, columns in tables.items():
+        pq.write_table(pa.table(columns), folder / f"{party}.parquet")
         sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
 
     async def run():
-        async with local.cluster(folder / "c", jobs[0], sources, Serial()) as cluster:
+        async with local.cluster(folder / "c", EVERYBODY, sources, Serial()) as cluster:
             node = cluster.parties[BANK]
             policy = node.config.policy.model_copy(update={"holdout_rows_min": 20, **rules})
             node.config = node.config.model_copy(update={"policy": policy})
@@ -57,7 +62,7 @@ def measured(folder, jobs, **rules):
             for spec in jobs:
                 journal = await cluster.run(spec)
                 told = [e.round.metrics for e in journal.events if e.WhichOneof("what") == "round"]
-                losses = [m.value for one in told for m in one if m.split == "validation"]
+                losses = [m.value for one in told for m in one if m.split == split]
                 found.append((journal.status, losses[-1] if losses else None))
             entries = node.spending.account.entries()
             return found, [sum(one.charged.get(Spent.METRICS, {}).values()) for one in entries]
@@ -79,7 +84,7 @@ def test_no_metric_is_about_a_single_person(tmp_path):
 
 
 def test_the_metric_of_a_fold_of_one_row_was_its_label(tmp_path, monkeypatch):
-    monkeypatch.setattr(Judge, "holdout", lambda *_: None)
+    monkeypatch.setattr(Judge, "measured", lambda *_: None)
     found, _ = measured(tmp_path, [job(fold, ROWS) for fold in range(FOLDS_TRIED)])
     learned = [int(loss < -math.log(0.5)) for _, loss in found]
     assert [[label] for label in learned] == [held_out(fold) for fold in range(FOLDS_TRIED)]
@@ -133,10 +138,28 @@ def test_no_two_metrics_differ_by_a_single_person(tmp_path):
 
 
 def test_the_difference_of_two_metrics_was_a_persons_label(tmp_path, monkeypatch):
-    monkeypatch.setattr(HeldOut, "differs", lambda *_: True)
+    monkeypatch.setattr(MeasuredRows, "differs", lambda *_: True)
     found, _ = measured(tmp_path, NESTED, holdout_rows_min=4)
     [(_, few), (_, more)] = found
     ids = encode_ids([pa.chunked_array([pa.array(PEOPLE)])], ["id"])
     sets = [validation_rows(ids, held / ROWS, 0) for held in (24, 25)]
     [label] = LABELS[sets[1] & ~sets[0]]
     assert int(25 * more - 24 * few < -math.log(0.5)) == label
+
+
+# The same of training rows: a host that lacks one person leaves the others in common
+
+
+ALL_TRAIN = [job_spec("secureboost", [BANK, host], params=LOSS) for host in (TELCO, MILL)]
+
+
+def test_no_two_metrics_of_training_rows_differ_by_a_single_person(tmp_path):
+    found, _ = measured(tmp_path, [*ALL_TRAIN, ALL_TRAIN[0]], "train", holdout_rows_min=4)
+    assert [status.state for status, _ in found] == ["finished"] * 3
+    assert [loss is None for _, loss in found] == [False, True, False]
+
+
+def test_the_difference_of_two_metrics_of_training_rows_was_a_persons_label(tmp_path, monkeypatch):
+    monkeypatch.setattr(MeasuredRows, "differs", lambda *_: True)
+    [(_, more), (_, few)], _ = measured(tmp_path, ALL_TRAIN, "train", holdout_rows_min=4)
+    assert int(60 * more - 59 * few < -math.log(0.5)) == LABELS[0]

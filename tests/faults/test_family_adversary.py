@@ -12,10 +12,12 @@ import logging
 import random
 from itertools import count, islice
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedboost.core.sampling import RowDraws
 from fedboost.crypto.noise import IdNoise
 from fedboost.errors import UnreachableError
 from fedboost.model import shards
@@ -32,8 +34,8 @@ from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.party.parts import PartyParts
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy import judgement
-from fedboost.runtime.policy.held_out import HeldOut
 from fedboost.runtime.policy.judgement import Judge
+from fedboost.runtime.policy.measured import MeasuredRows
 from fedboost.runtime.policy.reading import owned
 from fedboost.runtime.policy.spending import Spending
 from tests import tiers
@@ -146,9 +148,13 @@ def _denied_later(patched):
 def _attempts_again(patched):
     def begins(states, id_, attempt):
         states._store.set_attempt(id_, attempt)
-        states._happens(states._store.job(id_), PartyJobEvent.BEGUN)
+        states._happens(id_, PartyJobEvent.BEGUN)
+
+    def fractions(rows, width):
+        return np.random.default_rng().random((rows.n_rows, width))
 
     patched.setattr(PartyJobStates, "begins", begins)
+    patched.setattr(RowDraws, "fractions", fractions)  # the guest asks for other sums each time
     patched.setattr(lies, "FORGETS", 0.9)
 
 
@@ -297,8 +303,8 @@ OFF = {
     "only points of the guest's are opened": (_any_point, "opened what nobody had sent"),
 }
 LABELS_OFF = {
-    "metrics are of many people": (_put(Judge, "holdout"), "few"),
-    "and differ by many": (_put(HeldOut, "differs", True), "metrics that differ by few"),
+    "metrics are of many people": (_put(Judge, "measured"), "few"),
+    "and differ by many": (_put(MeasuredRows, "differs", True), "metrics that differ by few"),
     "metrics are charged": (_put(Spending, "tell"), "more than the account says"),
     "metrics have a limit": (_put(Policy, "judge_told_metrics"), "more metrics than"),
 }

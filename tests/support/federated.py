@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +46,7 @@ from fedboost.runtime.ledger.messages import Noted
 from fedboost.runtime.ledger.rows import Row
 from fedboost.runtime.party.outbox import Record, Terms
 from fedboost.runtime.party.session import Session
+from fedboost.runtime.policy.reading import let_out
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
@@ -237,7 +239,10 @@ class Room(flow.Run):
         context = next(iter(self.contexts.values()))
         self.table, self.params = context.table, context.params
         self.sessions = {
-            name: Session(TERMS, self.protocol, one, self, self._recorder(name), self.wait_s)
+            name: Session(
+                *(TERMS, self.protocol, one, self, self._recorder(name), self.wait_s),
+                let_out=partial(let_out, tells=one.limits.tells),
+            )
             for name, one in self.contexts.items()
         }
 

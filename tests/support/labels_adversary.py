@@ -1,6 +1,6 @@
 """A coordinator, hosts and a submitter that do as they like, and a guest that is as it should be.
 
-They want labels: of metrics over few held-out rows, of sets of rows that differ by few since a
+They want labels: of metrics over few rows, of sets of rows that differ by few since a
 seed, a fold or a host's table is another, and of metrics without end. What else they do: `lies`.
 """
 
@@ -142,14 +142,16 @@ class LabelsAdversary(Schedule):
             assert all(count >= least for count in differences(*two)), "metrics that differ by few"
 
     def _measured(self) -> Iterator[frozenset[bytes]]:
-        """The held-out rows of which metrics were told."""
+        """Yield the held-out rows, and the training rows, of which metrics were told."""
         common = self.observer.ids_in_common(KNOWN)
         for answer in self.observer.remembered_answers():
             spec = self._specs[answer.job]
             ids = common[answer.job, self.observer.aligned(answer.job, answer.before)]
             assert spec.validation is not None
             held = spec.validation.rows(ids)
-            yield frozenset(one for one, is_held in zip(ids, held, strict=True) if is_held)
+            for split, told in (("validation", held), ("train", ~held)):
+                if split in answer.splits:
+                    yield frozenset(one for one, is_told in zip(ids, told, strict=True) if is_told)
 
 
 def sizes(held: frozenset[bytes]) -> list[int]:

@@ -63,6 +63,7 @@ class Answer:
     job: str
     attempt: int
     values: int  # metrics, points of curves
+    splits: frozenset[str]  # whose metrics
     before: int  # how many messages had left and come by then
     era: int
 
@@ -124,8 +125,9 @@ class Observer:
         if values:
             said = b"".join(one.SerializeToString(deterministic=True) for one in told)
             key = request.job, request.attempt, request.stage, numbers, said, self._now
+            splits = frozenset().union(*map(_splits, told))
             self.answers[key] = Answer(
-                *(request.job, request.attempt, values, len(self.left), self._now)
+                *(request.job, request.attempt, values, splits, len(self.left), self._now)
             )
 
     def refused(self, name: str, request: Any) -> None:
@@ -424,6 +426,12 @@ def _values(told: Any) -> int:
     return (
         len(told.metrics) + len(told.best) + sum(len(r.metrics) for r in told.rounds) + sum(curves)
     )
+
+
+def _splits(told: Any) -> frozenset[str]:
+    """Return the parts of the rows that metrics and curves are about."""
+    rounds = [metric for one in told.rounds for metric in one.metrics]
+    return frozenset(one.split for one in (*told.metrics, *told.best, *told.curves, *rounds))
 
 
 def _nodes(array: Any) -> list[int]:

@@ -107,7 +107,7 @@ class Policy(Settings):
     own_rows_min: int = Field(5, ge=1)  # our rows in each sum of a horizontal tree; 1: any number
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
     quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
-    # Rows of ours that a metric is about, and held-out rows of each class; see `judge_holdout`.
+    # Rows of ours that a metric is about, of each class too; see `judge_holdout`.
     holdout_rows_min: int = Field(20, ge=1)
     metrics_max: int = Field(100_000, ge=0)  # values about labels that are told, of all jobs
     intersection_min: int = Field(20, ge=1)  # ids in common: of fewer, none is opened
@@ -266,12 +266,14 @@ class Policy(Settings):
                 "hold out more rows: a larger fraction, or fewer folds",
             )
 
-    def judge_overlap(self, *, differs: bool) -> None:
-        """Nothing; a PolicyError unless held-out rows differ enough from those of other jobs."""
+    def judge_overlap(self, what: str, *, differs: bool) -> None:
+        """Nothing; a PolicyError unless rows that are measured, `what` they are, differ enough from
+        those of other jobs.
+        """
         if not differs:
             raise _denied(
                 "holdout_rows_min",
-                f"lets held-out rows be those of an earlier job on the data set, or differ from "
+                f"lets {what} be those of an earlier job on the data set, or differ from "
                 f"them by {self.holdout_rows_min} rows, of each class too; these differ by fewer",
                 "hold out the same rows, or others: by another seed",
             )

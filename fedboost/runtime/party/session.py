@@ -30,7 +30,6 @@ from fedboost.runtime.party.asked import Started, StepRequest
 from fedboost.runtime.party.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
 from fedboost.runtime.party.outbox import Links, MessagePlace, Outbox, Record, Sent, Terms
 from fedboost.runtime.party.roles import Roles
-from fedboost.runtime.policy.reading import let_out
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.bridge import Bridge, hear_out
 from fedboost.runtime.process.clock import now
@@ -51,9 +50,8 @@ class Session:
     links: Links
     record: Record
     wait_s: float
-    tell: Callable[[StatusReport], None] = lambda _: (
-        None
-    )  # before the coordinator hears what a step told
+    # What the coordinator may hear of what a step told, charged; without an owner, all of it.
+    let_out: Callable[[StatusReport], StatusReport] = lambda told: told
     told: list[StatusReport] = field(
         default_factory=list
     )  # everything, also what policy keeps back
@@ -418,9 +416,7 @@ class Session:
             ahead, part = following, part + 1
         cpu = time.thread_time() - started
         self.told.append(told)
-        heard = let_out(told, self.context.limits.tells)
-        self.tell(heard)
-        return heard, cpu
+        return self.let_out(told), cpu
 
     def _asked(self, step: Step, call: Future[StepRequest]) -> StepRequest:
         """Return what the coordinator says of a step; waits in its thread, and raises why none

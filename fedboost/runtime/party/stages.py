@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from fedboost import flow, protocols
+from fedboost.errors import PolicyError
 from fedboost.messages import party_pb2
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.party.outbox import Terms
 from fedboost.runtime.party.parts import PartyParts
 from fedboost.runtime.party.session import Session
-from fedboost.runtime.policy.reading import let_out
+from fedboost.runtime.policy import reading
 
 
 class Stages:
@@ -36,27 +37,35 @@ class Stages:
             signer=parts.judge.signatures_of_jobs,
         )
         checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
-        await self._judge(job, request.stage, context)
+        withheld = await self._judge(job, request.stage, context)
         told = await asyncio.to_thread(
             parts.spending.judge_context, job.signed, request.stage, context
         )
+
+        def let_out(told: StatusReport) -> StatusReport:
+            heard = reading.let_out(told, context.limits.tells, of_training=withheld is None)
+            parts.spending.tell(job.signed, heard)
+            return heard
+
         session = Session(
             terms=Terms(job.id, job.signed.manifest_sha256, request.attempt),
             protocol=protocols.named(request.stage),
             context=context,
             links=parts.links,
             record=parts.record,
-            tell=partial(parts.spending.tell, job.signed),
+            let_out=let_out,
             wait_s=parts.judge.config.timers.step_s,
         )
         told.MergeFrom(await asyncio.to_thread(job.table.told_again, request.stage))
         job.check_runs(request.attempt)  # it may have been halted meanwhile
         job.session = session
         told.MergeFrom(await session.open(checkpoint))
-        heard = let_out(told, parts.judge.config.policy.tells)  # as of a step
-        await asyncio.to_thread(parts.spending.tell, job.signed, heard)
-        tells = parts.judge.config.policy.tells
+        heard = await asyncio.to_thread(let_out, told)  # as of a step
+        tells = context.limits.tells
         heard.warnings.extend(await asyncio.to_thread(job.table.warned, request.stage, tells))
+        if withheld is not None and "metrics" in tells:
+            text = f"{job.signed.party} tells no metric of its training rows: {withheld.what}"
+            heard.warnings.add(party=job.signed.party, warning=text)
         return party_pb2.StageReply(told=heard)
 
     async def run_step(self, job: PartyJob, request: StepCall) -> StepReply:
@@ -84,13 +93,18 @@ class Stages:
         job.settle()
         return party_pb2.StageReply()
 
-    async def _judge(self, job: PartyJob, stage: str, context: flow.StageContext) -> None:
-        """Refuses what the policy does not allow of the rows that take part."""
+    async def _judge(
+        self, job: PartyJob, stage: str, context: flow.StageContext
+    ) -> PolicyError | None:
+        """Refuse what the policy does not allow of the rows that take part; return why it allows no
+        metric of the training rows, if it does not.
+        """
         judge = self._parts.judge
-        await asyncio.to_thread(judge.holdout, job.signed, stage, context)
+        withheld = await asyncio.to_thread(judge.measured, job.signed, stage, context)
         await asyncio.to_thread(judge.contributors, job.signed, stage, context)
         leaves = protocols.named(stage).leaves
         if leaves == "rows":
             await asyncio.to_thread(judge.alignment, job.signed)
         if leaves == "predictions":
             judge.prediction(job.signed, len(context.validation))
+        return withheld

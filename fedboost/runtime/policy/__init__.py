@@ -5,8 +5,8 @@ Modules:
     alignments  counts alignments by peer and day
     decisions   approvals and denials
     declared    what a job wants, beside what is declared
-    held_out    refuses validation rows close to earlier ones
     judgement   whether a party takes part in a job
+    measured    which rows metrics were about
     quiet       keeps figures about tables from others
     reading     what others may read of a party
     remedies    settings that would make a job allowed

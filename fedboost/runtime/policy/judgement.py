@@ -24,7 +24,7 @@ from fedboost.runtime.ledger.signed_heads import Check
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.account import Owned
 from fedboost.runtime.policy.alignments import count_alignment
-from fedboost.runtime.policy.held_out import HeldOut
+from fedboost.runtime.policy.measured import MeasuredRows
 from fedboost.runtime.policy.summed import Summed
 from fedboost.runtime.store.store import GOING, Store, StoredJob, day
 from fedboost.runtime.transport.identity import (
@@ -100,7 +100,7 @@ class Judge:
         self.signatures_of_jobs = Signatures(trust, insecure=config.insecure_loopback)
         self._trust = trust
         self._store = store
-        self._held_out = HeldOut(store)
+        self._measured = MeasuredRows(store)
         self._summed = Summed(store)
         self._leaders: dict[str, str] = {}  # by job, of those that the store knows
 
@@ -233,39 +233,48 @@ class Judge:
             roles=tuple(str(role) for role in job.table.roles_of(name)),
         )
 
-    def holdout(self, job: SignedJob, stage: str, context: StageContext) -> None:
-        """Refuses to measure on so few rows of ours that a metric, or the difference of two of
-        sets that overlap, tells their labels.
+    def measured(self, job: SignedJob, stage: str, context: StageContext) -> PolicyError | None:
+        """Refuse to measure on so few held-out rows of ours that a metric, or the difference of two
+        of sets that overlap, tells their labels.
+
+        Return why metrics of the training rows are to be withheld: for the same reasons. A model
+        may be trained on them.
         """
-        if context.frame is None or context.frame.label is None or not context.validation.any():
-            return
-        if protocols.named(stage).leaves != "model":
-            return
-        held = context.frame.label[context.validation]
+        frame, held = context.frame, context.validation
+        if frame is None or frame.label is None or protocols.named(stage).leaves != "model":
+            return None
         try:
-            self.config.policy.judge_holdout(len(held), "held-out rows")
-            self.config.policy.judge_holdout(context.frame.n_rows - len(held), "training rows")
-            is_classified = getattr(job.params, "objective", "") in CLASSIFYING
-            if is_classified:
-                fewest = np.unique(held, return_counts=True)[1].min()
-                self.config.policy.judge_holdout(int(fewest), "held-out rows of each class")
-            self._overlap(job, context.frame, context.validation, is_classified=is_classified)
+            if held.any():
+                self._judge_measured(job, frame, held, "held-out rows")
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
+        try:
+            self._judge_measured(job, frame, ~held, "training rows")
+        except PolicyError as error:
+            return error
+        return None
 
-    def _overlap(
-        self, job: SignedJob, frame: Frame, held: NDArray[np.bool_], *, is_classified: bool
+    def _judge_measured(
+        self, job: SignedJob, frame: Frame, measured: NDArray[np.bool_], what: str
     ) -> None:
-        """Refuses held-out rows that are nearly those of an earlier job on the table."""
+        """Refuse metrics of rows, (n,) bool, that are few, also of a class, or nearly those that
+        metrics of an earlier job on the table were about.
+        """
         assert frame.label is not None
-        classes: dict[str, list[bytes]] = {}
-        for row in np.flatnonzero(held).tolist():
-            name = f"{frame.label[row]:g}" if is_classified else ""
-            classes.setdefault(name, []).append(frame.ids[row])
-        dataset = job.dataset
-        table = Owned(dataset, self.config.datasets[dataset].identity)
-        differs = self._held_out.differs(table, classes, self.config.policy.holdout_rows_min)
-        self.config.policy.judge_overlap(differs=differs)
+        policy, labels = self.config.policy, frame.label[measured]
+        policy.judge_holdout(len(labels), what)
+        rows, classes = np.flatnonzero(measured), {"": slice(None)}
+        if getattr(job.params, "objective", "") in CLASSIFYING:
+            values, counts = np.unique(labels, return_counts=True)
+            policy.judge_holdout(int(counts.min()), f"{what} of each class")
+            classes = {f"{value:g}": labels == value for value in values.tolist()}
+        ids = {
+            name: [frame.ids[row] for row in rows[of_class].tolist()]
+            for name, of_class in classes.items()
+        }
+        table = Owned(job.dataset, self.config.datasets[job.dataset].identity)
+        differs = self._measured.differs(table, ids, policy.holdout_rows_min)
+        policy.judge_overlap(what, differs=differs)
 
     def contributors(self, job: SignedJob, stage: str, context: StageContext) -> None:
         """Refuses sums over parties that differ by too few from those of other jobs on the table;

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, MutableSequence
 
 from fedboost import flow, wire
 from fedboost.messages import party_pb2
-from fedboost.messages.job_pb2 import StatusReport
+from fedboost.messages.job_pb2 import Curve, Metric, StatusReport
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.policy import declared
 from fedboost.runtime.store.store import StoredJob
+
+TRAINING_SPLIT = "train"  # of metrics and curves
 
 
 def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.OwnedJob:
@@ -51,8 +53,12 @@ def values_told(told: StatusReport) -> int:
     return len(told.metrics) + len(told.best) + rounds + points
 
 
-def let_out(told: StatusReport, tells: Collection[str]) -> StatusReport:
-    """Return what of a party's words its owner's policy lets the coordinator hear."""
+def let_out(
+    told: StatusReport, tells: Collection[str], *, of_training: bool = True
+) -> StatusReport:
+    """Return what of a party's words its owner's policy lets the coordinator hear; without
+    `of_training`, no metric or curve of training rows.
+    """
     heard = StatusReport()
     heard.CopyFrom(told)
     if "metrics" not in tells:
@@ -64,4 +70,14 @@ def let_out(told: StatusReport, tells: Collection[str]) -> StatusReport:
     if "curves" not in tells:
         heard.ClearField("curves")
         heard.ClearField("importance")
+    if not of_training:
+        for metrics in (heard.metrics, heard.best, *(one.metrics for one in heard.rounds)):
+            _drop_training(metrics)
+        _drop_training(heard.curves)
     return heard
+
+
+def _drop_training(values: MutableSequence[Metric] | MutableSequence[Curve]) -> None:
+    for index in reversed(range(len(values))):
+        if values[index].split == TRAINING_SPLIT:
+            del values[index]

@@ -141,7 +141,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         *_hashing("account"),
     ),
     6: (
-        # Sets of rows that metrics are about, of each class a sketch: see `held_out`.
+        # Sets of rows that metrics are about, of each class a sketch: see `measured`.
         """CREATE TABLE held_out (
             dataset TEXT NOT NULL, source TEXT NOT NULL, classes TEXT NOT NULL, cells BLOB NOT NULL
         ) STRICT""",

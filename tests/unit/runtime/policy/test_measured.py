@@ -5,7 +5,12 @@ import random
 import pytest
 
 from fedboost.runtime.policy.account import Owned
-from fedboost.runtime.policy.held_out import DIFFERENCE_MAX, HeldOut, difference, sketch
+from fedboost.runtime.policy.measured import (
+    DIFFERENCE_MAX,
+    MeasuredRows,
+    difference,
+    sketch,
+)
 from fedboost.runtime.store.store import Store
 
 TABLE = Owned("credit", "file:credit")
@@ -33,29 +38,29 @@ def test_many_ids_are_never_told_as_few(count):
 
 
 @pytest.fixture
-def held_out(tmp_path):
+def measured(tmp_path):
     with Store(tmp_path / "store", "party bank", lambda: 1_700_000_000.0) as store:
-        yield HeldOut(store)
+        yield MeasuredRows(store)
 
 
-def test_the_same_rows_are_held_out_again_and_nearly_the_same_are_not(held_out):
+def test_the_same_rows_are_held_out_again_and_nearly_the_same_are_not(measured):
     first = {"0": people(range(50)), "1": people(range(50, 90))}
-    assert held_out.differs(TABLE, first, 10)
-    assert held_out.differs(TABLE, first, 10)
+    assert measured.differs(TABLE, first, 10)
+    assert measured.differs(TABLE, first, 10)
     one_more = {**first, "1": people(range(50, 91))}
-    assert not held_out.differs(TABLE, one_more, 10)
-    assert held_out.differs(TABLE, one_more, 1)
-    assert held_out.differs(Owned("other", "file:other"), {"1": people(range(51, 90))}, 10)
+    assert not measured.differs(TABLE, one_more, 10)
+    assert measured.differs(TABLE, one_more, 1)
+    assert measured.differs(Owned("other", "file:other"), {"1": people(range(51, 90))}, 10)
 
 
-def test_sets_differ_by_many_rows_of_each_class_in_which_they_differ(held_out):
+def test_sets_differ_by_many_rows_of_each_class_in_which_they_differ(measured):
     first = {"0": people(range(50)), "1": people(range(50, 90))}
-    assert held_out.differs(TABLE, first, 10)
-    assert not held_out.differs(TABLE, {"0": people(range(30)), "1": people(range(51, 90))}, 10)
-    assert held_out.differs(TABLE, {"0": people(range(30)), "1": first["1"]}, 10)
-    assert not held_out.differs(TABLE, {"": people(range(89))}, 10)  # by another objective
+    assert measured.differs(TABLE, first, 10)
+    assert not measured.differs(TABLE, {"0": people(range(30)), "1": people(range(51, 90))}, 10)
+    assert measured.differs(TABLE, {"0": people(range(30)), "1": first["1"]}, 10)
+    assert not measured.differs(TABLE, {"": people(range(89))}, 10)  # by another objective
 
 
-def test_a_table_is_the_same_under_another_name(held_out):
-    assert held_out.differs(TABLE, {"": people(range(90))}, 10)
-    assert not held_out.differs(Owned("loans", TABLE.source), {"": people(range(91))}, 10)
+def test_a_table_is_the_same_under_another_name(measured):
+    assert measured.differs(TABLE, {"": people(range(90))}, 10)
+    assert not measured.differs(Owned("loans", TABLE.source), {"": people(range(91))}, 10)

@@ -1,5 +1,5 @@
-"""Which rows of a party's tables jobs have held out: a set that differs from another by few rows
-would tell, by the difference of their metrics, of these few.
+"""Which rows of a party's tables metrics of jobs were about, held-out or training rows: a set that
+differs from another by few rows would tell, by the difference of their metrics, of these few.
 
 A set is kept as a sketch of its ids, an invertible Bloom lookup table: two sketches show by how
 many ids their sets differ, as long as these are few. The ids themselves are not kept.
@@ -66,8 +66,8 @@ def _indices(ids: NDArray[np.uint64]) -> Iterator[NDArray[np.int64]]:
         yield within.astype(np.int64) + part * PART_CELLS
 
 
-class HeldOut:
-    """The sets that jobs have held out of one store's tables; thread-safe."""
+class MeasuredRows:
+    """The sets of rows of one store's tables that metrics were about; thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,0 +1,32 @@
+"""What the coordinator reads of a party's words."""
+
+from fedboost.messages.job_pb2 import Curve, Metric, RoundTold, StatusReport
+from fedboost.runtime.policy.reading import let_out
+
+SPLITS = ("train", "validation", "train")
+
+
+def told():
+    metrics = [Metric(split=split, name="auc", value=0.5) for split in SPLITS]
+    curves = [Curve(split=split, name="roc") for split in SPLITS]
+    rounds = [RoundTold(round="tree", metrics=metrics)]
+    return StatusReport(metrics=metrics, best=metrics, rounds=rounds, curves=curves)
+
+
+def splits(heard):
+    parts = heard.metrics, heard.best, heard.rounds[0].metrics, heard.curves
+    return [[one.split for one in part] for part in parts]
+
+
+def test_all_that_a_policy_tells_is_heard():
+    assert let_out(told(), ("metrics", "curves")) == told()
+
+
+def test_withheld_training_rows_leave_the_values_of_held_out_rows():
+    heard = let_out(told(), ("metrics", "curves"), of_training=False)
+    assert splits(heard) == [["validation"]] * 4
+
+
+def test_metrics_and_curves_are_kept_back_by_name():
+    assert splits(let_out(told(), ("curves",))) == [[], [], [], [*SPLITS]]
+    assert splits(let_out(told(), ("metrics",))) == [[*SPLITS]] * 3 + [[]]
