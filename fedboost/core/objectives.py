@@ -24,6 +24,7 @@ Gradients = tuple[Floats, Floats]
 
 MARGIN_MAX = 700.0  # exp of more would leave float64
 PRIOR_MIN = 1e-6  # prior of a class without rows, so that its margin stays finite
+CLASSES_SHOWN = 10  # in an error; a label of one row is never shown
 TWEEDIE_RANGE = 2.0**-10  # predictions below this part of the mean have its gradient
 
 
@@ -371,6 +372,16 @@ def check_weight(y: Floats, weight: Floats) -> None:
         raise DataError(f"{bad} of {len(y)} weights are negative, infinite or not numbers")
 
 
+def _classes_remedy(y: Floats, classes: int, name: str) -> str:
+    """Return what to do about labels (n,) that are not numbered from 0."""
+    values, counts = np.unique(y, return_counts=True)
+    if len(values) != classes or classes > CLASSES_SHOWN or counts.min() < 2:
+        return f"number the classes from 0, list label_values, or use another objective than {name}"
+    listed = ", ".join(f"{value:g}" for value in values)
+    second = ", of two the positive one last" if len(values) == 2 else ""
+    return f"name the classes in their order{second}, beside the label: label_values: [{listed}]"
+
+
 def check_labels(params: BoostingParams, y: Floats, learn: bool = True) -> None:
     """Check what each objective asks of labels; a DataError names the count of rows at fault.
 
@@ -386,7 +397,8 @@ def check_labels(params: BoostingParams, y: Floats, learn: bool = True) -> None:
         if bad:
             raise DataError(
                 f"{bad} of {n} labels are not one of the whole numbers 0 to {classes - 1}",
-                todo=f"number the classes from 0, or use another objective than {name}",
+                todo=_classes_remedy(y, classes, name),
+                kind=f"labels are not the classes that {name} needs",
             )
         if learn and bool(np.all(y == y[0])):
             raise DataError(
