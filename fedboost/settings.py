@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +143,7 @@ def load(kind: type[Model], path: Path) -> Model:
 
 
 def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, str]) -> ConfigError:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    first = error.errors(include_url=False, include_input=False)[0]
     path = [str(part) for part in first["loc"]]
     key = ".".join(path)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -153,7 +154,11 @@ def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, st
     if first["type"] == "missing":
         return ConfigError(f"the key {key!r} is missing{more}", todo=f"add {path[-1]!r}", **where)
     message = first["msg"].removeprefix("Value error, ")
-    return ConfigError(f"{key}: {message}{more}" if key else f"{message}{more}", **where)
+    todo = f"change {path[-1]!r}" if path else "change one of them"
+    if first["type"] == "literal_error":
+        choices = re.findall(r"'([^']*)'", first["ctx"]["expected"])
+        todo = f"write one of: {', '.join(choices)}"
+    return ConfigError(f"{key}: {message}{more}" if key else f"{message}{more}", todo=todo, **where)
 
 
 def _remedy(kind: type[BaseModel], key: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import signal
@@ -31,6 +32,7 @@ from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.runtime.cluster.supplied import complete
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.process import logs
 from fedboost.settings import load, parse, read_yaml
 
 FOLDER = Path("fedboost-cluster")  # where a local cluster keeps certificates, stores and models
@@ -109,9 +111,21 @@ def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bo
     if folder is None:
         _check_alone(spec, file=str(file))
     turns = guests.Turns(spec, as_json)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, _progress_for_log():
         run(_simulated(turns, sources, folder, Path(scratch)))
         return turns.conclude()
+
+
+@contextmanager
+def _progress_for_log() -> Iterator[None]:
+    """Within it, people do not read in the parties' log what progress and result say, too."""
+    log = logging.getLogger("fedboost.runtime")
+    before, wants_log = log.level, logs.is_json() or logging.getLogger().level <= logging.DEBUG
+    log.setLevel(before if wants_log else logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _tell_predict(turns: guests.Turns, sources: Mapping[str, SourceSpec], folder: Path) -> None:
@@ -224,9 +238,12 @@ def read_sources(data: tuple[str, ...]) -> dict[str, SourceSpec]:
     for text in data:
         party, equals, path = text.partition("=")
         if not equals or not party or not path:
-            raise ConfigError(f"--data {text!r} is not PARTY=FILE")
+            raise ConfigError(
+                f"--data {text!r} is not PARTY=FILE",
+                todo="--data bank=bank.parquet, once for each party",
+            )
         if party in sources:
-            raise ConfigError(f"--data names {party} twice")
+            raise ConfigError(f"--data names {party} twice", todo="give each party one file")
         if not Path(path).is_file():
             raise ConfigError("there is no such file", party=party, file=path, todo="check --data")
         sources[party] = source_at(path)

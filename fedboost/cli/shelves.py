@@ -251,7 +251,11 @@ def _file(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise ConfigError(f"cannot read the file: {error.strerror}", file=str(path)) from None
+        raise ConfigError(
+            f"cannot read the file: {error.strerror}",
+            file=str(path),
+            todo="check the path and who may read it",
+        ) from None
 
 
 def whole_model(shelves: Shelves, model: str, released: Sequence[Path]) -> Whole:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.fixed_point import FixedPoint, for_rows, power_of_two_above
-from fedboost.core.params import CLASSIFYING, COUNTING, BoostingParams, ObjectiveName, TreeParams
+from fedboost.core.label_checks import check_labels, check_weight
+from fedboost.core.params import COUNTING, BoostingParams, ObjectiveName, TreeParams
 from fedboost.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -24,7 +25,6 @@ Gradients = tuple[Floats, Floats]
 
 MARGIN_MAX = 700.0  # exp of more would leave float64
 PRIOR_MIN = 1e-6  # prior of a class without rows, so that its margin stays finite
-CLASSES_SHOWN = 10  # in an error; a label of one row is never shown
 TWEEDIE_RANGE = 2.0**-10  # predictions below this part of the mean have its gradient
 
 
@@ -96,7 +96,7 @@ def start(params: BoostingParams, summary: Summary) -> Objective:
     A DataError says why there is nothing to learn from the rows summed up.
     """
     if summary.weight_sum <= 0.0:
-        raise DataError(f"all {summary.rows} weights are 0")
+        raise DataError(f"all {summary.rows} weights are 0", todo="give some rows a weight above 0")
     return _STARTS[params.objective](params, summary)
 
 
@@ -134,7 +134,10 @@ class Logistic:
         if score is None:
             score = summary.mean
             if not 0.0 < score < 1.0:
-                raise DataError("all rows with a weight above 0 have the same label")
+                raise DataError(
+                    "all rows with a weight above 0 have the same label",
+                    todo="check the label column, the weights and the rows chosen",
+                )
         return cls(np.array([math.log(score / (1.0 - score))]), params.scale_pos_weight)
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
@@ -357,55 +360,8 @@ def _positive_mean(params: BoostingParams, summary: Summary) -> float:
     if params.base_score is not None:
         return params.base_score
     if summary.mean <= 0.0:
-        raise DataError(f"all labels with a weight above 0 are 0; {params.objective} needs some")
+        raise DataError(
+            f"all labels with a weight above 0 are 0; {params.objective} needs some",
+            todo="check the label column and the rows chosen",
+        )
     return summary.mean
-
-
-def check_weight(y: Floats, weight: Floats) -> None:
-    """Check what every objective asks of weights; a DataError names the count of rows at fault."""
-    if len(y) == 0:
-        raise DataError("there are no rows to train on")
-    if weight.shape != y.shape:
-        raise DataError(f"{len(weight)} weights came for {len(y)} rows")
-    bad = int(np.count_nonzero(~(np.isfinite(weight) & (weight >= 0.0))))
-    if bad:
-        raise DataError(f"{bad} of {len(y)} weights are negative, infinite or not numbers")
-
-
-def _classes_remedy(y: Floats, classes: int, name: str) -> str:
-    """Return what to do about labels (n,) that are not numbered from 0."""
-    values, counts = np.unique(y, return_counts=True)
-    if len(values) != classes or classes > CLASSES_SHOWN or counts.min() < 2:
-        return f"number the classes from 0, list label_values, or use another objective than {name}"
-    listed = ", ".join(f"{value:g}" for value in values)
-    second = ", of two the positive one last" if len(values) == 2 else ""
-    return f"name the classes in their order{second}, beside the label: label_values: [{listed}]"
-
-
-def check_labels(params: BoostingParams, y: Floats, learn: bool = True) -> None:
-    """Check what each objective asks of labels; a DataError names the count of rows at fault.
-
-    Rows to `learn` from must show more than one class; rows to validate on need not.
-    """
-    n, name = len(y), params.objective
-    bad = int(np.count_nonzero(~np.isfinite(y)))
-    if bad:
-        raise DataError(f"{bad} of {n} labels are missing or infinite", todo="leave those rows out")
-    if name in CLASSIFYING:
-        classes = params.num_class or 2
-        bad = int(np.count_nonzero(~((y >= 0.0) & (y < classes) & (y == np.floor(y)))))
-        if bad:
-            raise DataError(
-                f"{bad} of {n} labels are not one of the whole numbers 0 to {classes - 1}",
-                todo=_classes_remedy(y, classes, name),
-                kind=f"labels are not the classes that {name} needs",
-            )
-        if learn and bool(np.all(y == y[0])):
-            raise DataError(
-                f"all {n} labels are the same class, so there is nothing to learn",
-                todo="check the label column and the rows chosen",
-            )
-    if name in COUNTING:
-        bad = int(np.count_nonzero(y < 0.0))
-        if bad:
-            raise DataError(f"{bad} of {n} labels are negative; {name} needs 0 or more")

@@ -114,7 +114,9 @@ class Cluster:
         if isinstance(table, str | Path):
             path = Path(table).absolute()
             if not path.is_file():
-                raise ConfigError("there is no such file", party=party, file=str(table))
+                raise ConfigError(
+                    "there is no such file", party=party, file=str(table), todo="check the path"
+                )
             return SourceSpec(path=str(path))
         path = self.folder / "data" / f"{party}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -49,6 +49,24 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(raw, key, nearest):
     assert error.where == {"file": "job.yaml"}
 
 
+@pytest.mark.parametrize(
+    ("raw", "todo"),
+    [
+        ({"name": 3}, "change 'name'"),
+        ({"name": "a", "inner": {"rate": 0.0}}, "change 'rate'"),
+        ({}, "add 'name'"),
+    ],
+)
+def test_every_refusal_says_what_to_do(raw, todo):
+    assert refused(raw).todo == todo
+
+
+def test_a_word_that_is_no_choice_is_refused_with_those_there_are():
+    with pytest.raises(ConfigError, match="'guest' or 'host'") as error:
+        parse(SourceSpec, {"path": "t.csv", "roles": ["gest"]})
+    assert error.value.todo == "write one of: guest, host"
+
+
 def test_a_missing_key_is_named():
     assert refused({}).what == "the key 'name' is missing"
 

@@ -140,6 +140,7 @@ class ClusterProcesses:
             f"the daemon of {name} did not start: {' | '.join(last) or 'it said nothing'}",
             party=name,
             log=str(self.log(name)),
+            todo="read its log",
         )
 
     def kill(self, name: str) -> None:

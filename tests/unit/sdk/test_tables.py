@@ -81,7 +81,7 @@ def test_rows_below_one_another_find_their_columns_by_name():
         (np.zeros((0, 2)), r"0 sample\(s\)"),
         (np.zeros((2, 0)), r"0 feature\(s\)"),
         (np.zeros((2, 2), complex), "Complex data not supported"),
-        ({"a": [1]}, "X is no table"),
+        ({"a": [1]}, "and no table"),
         (np.array([[{}, 1]], object), "no number"),
         (csr_matrix(np.zeros((0, 2))), r"0 sample\(s\)"),
     ],
