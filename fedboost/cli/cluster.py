@@ -16,10 +16,10 @@ import click
 from rich.console import Console
 
 from fedboost import protocols
-from fedboost.cli import guests
+from fedboost.cli import again, guests
+from fedboost.cli.again import AGAIN
 from fedboost.cli.connect import JSON, run
 from fedboost.cli.groups import cli, cluster_group
-from fedboost.cli.outcome import follow
 from fedboost.data.sources import SourceSpec, source_at
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
@@ -55,6 +55,12 @@ DIR = click.option(
 )
 
 
+class OneCommand(ClusterProcesses):
+    """Daemons that live as long as a command, in which an earlier one's jobs wait for a person."""
+
+    auto_resume = False
+
+
 PAGES = click.option(
     "--page", "pages", is_flag=True, help="Serve every daemon's page until Ctrl-C; prints links."
 )
@@ -65,8 +71,16 @@ PAGES = click.option(
 @DATA
 @DIR
 @PAGES
+@AGAIN
 @JSON
-def run_cluster(file: Path, data: tuple[str, ...], folder: Path, pages: bool, as_json: bool) -> int:
+def run_cluster(
+    file: Path,
+    data: tuple[str, ...],
+    folder: Path,
+    pages: bool,
+    resume: bool | None,
+    as_json: bool,
+) -> int:
     """Start a coordinator and every party of the job in FILE, run it, stop everything.
 
     \b
@@ -75,13 +89,15 @@ def run_cluster(file: Path, data: tuple[str, ...], folder: Path, pages: bool, as
     A job of hybridtree may name several label holders, `parties: {guests: [a, b], hosts: [c]}`:
     they train one after the other, a model each, in jobs called NAME-a and NAME-b.
 
+    Ctrl-C pauses the job, and the same command with --resume goes on with it.
+
     The last line is the command that scores rows with what has been trained.
     """
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
     turns = guests.Turns(spec, as_json)
-    with ClusterProcesses(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
-        run(turns.run(lambda one: _on(cluster, one)))
+    with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
+        run(turns.run(lambda one: _on(cluster, one, resume)))
     code = turns.conclude()
     if not as_json:
         _tell_predict(turns, sources, folder)
@@ -188,8 +204,8 @@ def run_job(
     spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path, *, pages: bool = False
 ) -> tuple[JobJournal, dict[str, Any]]:
     """Runs a job on daemons of our own; gives its journal and, if it finished, its result."""
-    with ClusterProcesses(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
-        return run(_on(cluster, spec))
+    with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
+        return run(_on(cluster, spec, resume=False, keeps=False))
 
 
 @contextmanager
@@ -207,10 +223,13 @@ def _shown(cluster: ClusterProcesses) -> Iterator[None]:
             signal.pause()
 
 
-async def _on(cluster: ClusterProcesses, spec: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+async def _on(
+    cluster: ClusterProcesses, spec: JobSpec, resume: bool | None, *, keeps: bool = True
+) -> tuple[JobJournal, dict[str, Any]]:
     from fedboost.cli.outcome import write_report
 
-    journal = await _followed(cluster, spec)
+    async with CoordinatorClient(cluster.client, retry_s=10.0) as client:
+        journal = await again.followed(client, spec, resume, keeps=keeps)
     result = result_of(journal)
     if result:
         guest = cluster.store(spec.parties.table().guest)
@@ -218,18 +237,6 @@ async def _on(cluster: ClusterProcesses, spec: JobSpec) -> tuple[JobJournal, dic
     else:
         write_report(journal, str(cluster.folder / f"{journal.status.id}.html"))
     return journal, result
-
-
-async def _followed(cluster: ClusterProcesses, spec: JobSpec) -> JobJournal:
-    async with CoordinatorClient(cluster.client, retry_s=10.0) as client:
-        job = await client.submit(spec.model_dump_json().encode())
-        try:
-            await follow(client, job)
-        except BaseException:
-            await client.cancel(job)
-            click.echo(f"{job} is cancelled: its daemons stop with this command", err=True)
-            raise
-        return await client.journal(job)
 
 
 def read_sources(data: tuple[str, ...]) -> dict[str, SourceSpec]:

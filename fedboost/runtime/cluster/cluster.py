@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -49,6 +49,8 @@ class ClusterProcesses:
     second cluster in the same folder finds the stores and models of the first. With `pages` each
     daemon serves its page, in the name of the cluster's one user.
     """
+
+    auto_resume: ClassVar[bool] = True  # of jobs that an earlier cluster has left unfinished
 
     def __init__(
         self,
@@ -172,6 +174,7 @@ class ClusterProcesses:
             parties={name: self.addresses[name] for name in self.names},
             store=self.store(COORDINATOR),
             page=self.pages.get(COORDINATOR),
+            auto_resume=self.auto_resume,
             users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
             **extra,
         )

@@ -68,7 +68,7 @@ class LocalLinks:
 
 
 def _absent(party: str) -> UnreachableError:
-    return UnreachableError(f"{party} is not there", party=party, todo="run the job again")
+    return UnreachableError(f"{party} is not there", party=party, todo="")
 
 
 class LocalControl:

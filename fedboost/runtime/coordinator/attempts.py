@@ -259,9 +259,7 @@ class Attempts:
                 return _Stopped(event.CANCELLED, reason)
             return _Stopped(
                 event.PAUSED,
-                UnreachableError(
-                    "the coordinator was stopped", todo="start it again, and resume the job"
-                ),
+                UnreachableError("the coordinator was stopped", todo="start it again"),
             )
         except (UnreachableError, StoreError) as error:
             if isinstance(error, StoreError):  # a party has named itself; then it is ours

@@ -70,7 +70,7 @@ class CoordinatorJobStates:
         """Jobs that were under way when the store was left are paused."""
         self._store, self._journals, self._auto_resume = store, journals, auto_resume
         for job in store.jobs(JobState.RUNNING, JobState.WAITING):
-            reason = UnreachableError("the coordinator was restarted", todo="resume the job")
+            reason = UnreachableError("the coordinator was restarted", todo="")
             self.rests(job.id, CoordinatorJobEvent.PAUSED, reason)
 
     def submitted(self, id_: str, name: str, text: bytes) -> StoredJob:

@@ -327,7 +327,7 @@ class JobWalk:
             raise UnreachableError(
                 "all hosts are gone",
                 party=self.table.hosts[0],
-                todo="start their daemons, and resume the job",
+                todo="start their daemons",
             )
         replies = {party: task.result() for party, task in tasks.items()}
         return {party: reply for party, reply in replies.items() if reply is not None}

@@ -72,7 +72,7 @@ class PartyJobs(dict[str, PartyJob]):
             raise UnreachableError(
                 f"{self._party} was restarted and has left the job",
                 party=self._party,
-                todo="resume the job",
+                todo="",
             )
         raise PeerError(f"{caller} sent a message of a job that is not running here")
 
@@ -90,5 +90,5 @@ def _restarted(party: str) -> FedboostError:
     return UnreachableError(
         f"{party} knows nothing of this attempt, it was restarted",
         party=party,
-        todo="resume the job",
+        todo="",
     )

@@ -183,7 +183,7 @@ class PartyControl:
                 raise UnreachableError(
                     f"{name} ended a step without an answer",
                     party=name,
-                    todo="look at its log, and resume the job",
+                    todo="look at its log",
                 ) from None
             if not reply.working:
                 return reply
