@@ -20,6 +20,7 @@ from pydantic_core import core_schema
 
 from fedboost.errors import ConfigError
 
+QUOTED = r"'([^']*)'"
 FILE_BYTES_MAX = 1 << 20  # a settings file larger than this is not one
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -126,7 +127,11 @@ def yaml_in(text: bytes, **where: str) -> object:
     from fedboost.strict_yaml import Loader
 
     if len(text) > FILE_BYTES_MAX:
-        raise ConfigError(f"the file has {len(text)} bytes, too many for settings", **where)
+        raise ConfigError(
+            f"the file has {len(text)} bytes, too many for settings",
+            todo="check the path",
+            **where,
+        )
     try:
         return Loader(text).get_single_data()
     except ConfigError as error:
@@ -134,7 +139,12 @@ def yaml_in(text: bytes, **where: str) -> object:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         spot = {} if line is None else {"line": line + 1}
-        raise ConfigError("the file is not valid YAML", **where, **spot) from None
+        raise ConfigError(
+            "the file is not valid YAML",
+            todo="check indentation, colons and quotes around that line",
+            **where,
+            **spot,
+        ) from None
 
 
 def load(kind: type[Model], path: Path) -> Model:
@@ -143,7 +153,9 @@ def load(kind: type[Model], path: Path) -> Model:
 
 
 def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, str]) -> ConfigError:
-    first = error.errors(include_url=False, include_input=False)[0]
+    errors = error.errors(include_url=False, include_input=False)
+    # A mistyped key is unknown, and the one that is meant is missing: the first says more.
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     path = [str(part) for part in first["loc"]]
     key = ".".join(path)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -154,11 +166,18 @@ def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, st
     if first["type"] == "missing":
         return ConfigError(f"the key {key!r} is missing{more}", todo=f"add {path[-1]!r}", **where)
     message = first["msg"].removeprefix("Value error, ")
-    todo = f"change {path[-1]!r}" if path else "change one of them"
-    if first["type"] == "literal_error":
-        choices = re.findall(r"'([^']*)'", first["ctx"]["expected"])
-        todo = f"write one of: {', '.join(choices)}"
-    return ConfigError(f"{key}: {message}{more}" if key else f"{message}{more}", todo=todo, **where)
+    what = f"{key}: {message}{more}" if key else f"{message}{more}"
+    return ConfigError(what, todo=_change(first["type"], first.get("ctx", {}), path), **where)
+
+
+def _change(fault: str, about: Mapping[str, Any], path: list[str]) -> str:
+    """Return what to do about a value that a key may not have."""
+    key = next((part for part in reversed(path) if not part.isdigit()), "")
+    if fault == "literal_error":
+        return f"write one of: {', '.join(re.findall(QUOTED, about['expected']))}"
+    if fault == "list_type":
+        return f"write a list: {key}: [first, second]"
+    return f"change {key!r}" if key else "change one of them"
 
 
 def _remedy(kind: type[BaseModel], key: str) -> str:

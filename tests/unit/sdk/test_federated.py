@@ -345,11 +345,13 @@ def test_nothing_is_left_of_a_fit_that_fails_or_is_stopped(tmp_path, monkeypatch
     assert threading.active_count() == before
 
 
-def test_ctrl_c_ends_a_program_and_its_workers(tmp_path):
+@pytest.mark.parametrize("scheme", ["paillier", "lattice"])
+def test_ctrl_c_ends_a_program_and_its_workers(tmp_path, scheme):
     code = (
         "import numpy as np, os, sys; from fedboost.sdk import SecureBoostClassifier\n"
         "rng = np.random.default_rng(0); x = rng.normal(size=(3000, 4)); y = x[:, 0] > 0\n"
-        "model = SecureBoostClassifier(n_estimators=500, verbose=True, n_jobs=2)\n"
+        "model = SecureBoostClassifier(n_estimators=500, verbose=True, n_jobs=2,\n"
+        f"    encryption={{'scheme': {scheme!r}}})\n"
         "try:\n    model.fit(x, y)\n"
         "except KeyboardInterrupt:\n    print('stopped', os.listdir(os.environ['TMPDIR']))\n"
     )
@@ -367,8 +369,10 @@ def test_ctrl_c_ends_a_program_and_its_workers(tmp_path):
         if "stage align done" in line:
             break
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=120)
+    said, errors = process.communicate(timeout=120)
     assert said.strip() == "stopped []"
+    assert "Traceback" not in errors
+    assert "unhandled" not in errors
     assert not _of_session(process.pid)
 
 
