@@ -120,8 +120,9 @@ class Cluster:
             return SourceSpec(path=str(path))
         path = self.folder / "data" / f"{party}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows_of(table, f"the table of {party}").sheet()[0].dense(), path)
-        return SourceSpec(path=str(path))
+        rows = rows_of(table, f"the table of {party}")
+        pq.write_table(rows.sheet()[0].dense(), path)
+        return SourceSpec(path=str(path), id_format=rows.id_format)
 
 
 def _raw(job: JobLike) -> Any:

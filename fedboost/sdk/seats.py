@@ -78,7 +78,7 @@ def given(tables: Mapping[str, Any], ids: IdNames | Mapping[str, IdNames] | None
         wanted = ids.get(party) if isinstance(ids, Mapping) else ids
         names = id_names(wanted)
         try:
-            cells = tuple(rows.column(name) for name in names)
+            cells = tuple(rows.id_cells(name) for name in names)
         except InvalidTableError as error:
             raise error.at(party=party) from None
         seats[party] = PartyRows(

@@ -14,12 +14,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, issparse, vstack
 
+from fedboost.data.conversions import as_declared_cells
 from fedboost.data.frame import Frame
+from fedboost.data.ids import spelled
 from fedboost.data.loading import absent_column, frame_of
 from fedboost.data.predictions import free_name
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet, SparseColumns
-from fedboost.sdk.refusals import InvalidTableError
+from fedboost.data.sources import IdFormat, SourceSpec
+from fedboost.sdk.refusals import InvalidTableError, refusing
+from fedboost.settings import parse
 
 TableLike: TypeAlias = Any  # array-like (n, columns), scipy sparse, or whatever speaks Arrow
 Indices = NDArray[np.int64]
@@ -27,6 +31,35 @@ Floats = NDArray[np.float64]
 
 NAMES_SHOWN = 5  # of columns, in an error
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class DeclaredTable:
+    """A party's table, and how its cells are read where that is not what they look like."""
+
+    def __init__(
+        self,
+        rows: TableLike,
+        *,
+        decimal: str = ".",
+        dates: Sequence[str] = (),
+        id_format: Mapping[str, Any] | None = None,
+    ) -> None:
+        """As in the declaration of a daemon's table: `decimal` "," reads 1,5; columns in `dates`
+        become days, month and weekday; `id_format` has `strip`, `lower` and `zfill`.
+        """
+        self.rows = rows
+        own = {"decimal": decimal, "dates": list(dates), "id_format": dict(id_format or {})}
+        with refusing():
+            self.source = parse(SourceSpec, {"path": "X", **own})
+
+    def read(self, what: str) -> RowTable:
+        """The table with the cells that are declared; refuses as `rows_of` does."""
+        found = replace(rows_of(self.rows, what), id_format=self.source.id_format)
+        if found.sparse is not None:
+            return found
+        with refusing(table=what):
+            columns = as_declared_cells(Sheet(found.columns), self.source).columns
+        return replace(found, names=tuple(columns.column_names), columns=columns)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,6 +77,7 @@ class RowTable:
     categorical: tuple[str, ...] = ()  # columns whose type says that they hold categories
     is_named: bool = False  # whether the caller has named the columns
     index: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
+    id_format: IdFormat = field(default_factory=IdFormat)
 
     def select(self, names: Sequence[str]) -> RowTable:
         """Some of the columns, in the order of `names`; a DataError names one that is not there."""
@@ -109,6 +143,11 @@ class RowTable:
             return self.index[name]
         raise _absent(name, (*self.names, *self.index))
 
+    def id_cells(self, name: str) -> pa.ChunkedArray:
+        """A column of ids as they are spelled elsewhere."""
+        cells = self.column(name)
+        return cells if self.id_format == IdFormat() else spelled(cells, name, self.id_format)
+
     def sheet(self, **beside: NDArray[Any] | pa.ChunkedArray) -> tuple[Sheet, dict[str, str]]:
         """The table as a party's source, with further columns, and how these are called there."""
         called: dict[str, str] = {}
@@ -132,6 +171,8 @@ def rows_of(given: TableLike, what: str = "X") -> RowTable:
 
     `what` it is called in errors.
     """
+    if isinstance(given, DeclaredTable):
+        return given.read(what)
     names = Counter(getattr(given, "column_names", None) or list(getattr(given, "columns", ())))
     if twice := [str(name) for name, count in names.items() if count > 1]:
         raise InvalidTableError(

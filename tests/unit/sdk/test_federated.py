@@ -18,6 +18,7 @@ from scipy.sparse import csr_matrix
 
 from fedboost.errors import ConfigError, DataError
 from fedboost.sdk import (
+    DeclaredTable,
     FederBoostClassifier,
     FederBoostRegressor,
     GBUNClassifier,
@@ -388,6 +389,21 @@ def _of_session(leader):
         if int(fields[3]) == leader and command and b"resource_tracker" not in command:
             left.append(command)
     return left
+
+
+def test_declared_tables_train_and_predict_what_their_numbers_do():
+    commas = pa.table({f"c{k}": [f"{x:.3f}".replace(".", ",") for x in X[:, k]] for k in range(3)})
+    ids = [str(n) for n in range(len(X))]
+    bank = DeclaredTable(commas.append_column("nr", [ids]), decimal=",", id_format={"zfill": 4})
+    numbers = pa.table({f"c{k}": np.round(X[:, k], 3) for k in range(3)})
+    telco = pa.table({"nr": [n.zfill(4) for n in ids], "d": X[:, 5]})
+    model = SecureBoostClassifier(**FEW, ids="nr").fit({"bank": bank, "telco": telco}, Y)
+    assert model.result_["rows"]["aligned"] == len(X)
+    padded = numbers.append_column("nr", [telco["nr"].to_pylist()])
+    plain = {"bank": padded, "telco": telco}
+    np.testing.assert_array_equal(
+        model.predict_proba(plain), model.predict_proba({"bank": bank, "telco": telco})
+    )
 
 
 # Refusals
