@@ -157,6 +157,8 @@ def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
     nearest = difflib.get_close_matches(name.casefold().strip(), folded, n=1, cutoff=0.6)
     # Other parties read this: one near name at most, never the list of columns.
     todo = "see its columns with: fedboost data check FILE"
+    if role == "id":
+        todo += ", and name those of the ids in the job: data: {PARTY: {id: [COLUMN]}}"
     if nearest:
         todo = f"did you mean {folded[nearest[0]]!r}?"
     return DataError(
