@@ -20,6 +20,7 @@ from pydantic_core import core_schema
 
 from fedboost.errors import ConfigError
 
+NEAR = 0.5  # likeness from which a word can be a mistyped one
 QUOTED = r"'([^']*)'"
 FILE_BYTES_MAX = 1 << 20  # a settings file larger than this is not one
 Model = TypeVar("Model", bound=BaseModel)
@@ -177,15 +178,17 @@ def _change(fault: str, about: Mapping[str, Any], path: list[str]) -> str:
         return f"write one of: {', '.join(re.findall(QUOTED, about['expected']))}"
     if fault == "list_type":
         return f"write a list: {key}: [first, second]"
-    return f"change {key!r}" if key else "change one of them"
+    return f"change {key!r}" if key else "change one of the keys that it names"
 
 
 def _remedy(kind: type[BaseModel], key: str) -> str:
     """Return what to write in place of a key that a model does not know."""
     own = kind.remedy(key) if issubclass(kind, Settings) else None
     keys = {known.casefold(): known for known in kind.model_fields}
-    nearest = difflib.get_close_matches(key.casefold(), keys, n=1, cutoff=0.0)
-    return own or (f"did you mean {keys[nearest[0]]!r}?" if nearest else "remove it")
+    nearest = difflib.get_close_matches(key.casefold(), keys, n=1, cutoff=NEAR)
+    if own or nearest:
+        return own or f"did you mean {keys[nearest[0]]!r}?"
+    return f"remove it, or write one of: {', '.join(kind.model_fields)}"
 
 
 def _model_at(kind: type[BaseModel], path: list[str]) -> Any:

@@ -21,7 +21,7 @@ from fedboost.job import JobSpec
 from fedboost.runtime.cluster import cluster as daemons
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.cluster.supplied import complete
-from fedboost.sdk.client import Client, JobLike
+from fedboost.sdk.client import Client, JobLike, path_of
 from fedboost.sdk.party import PartyClient
 from fedboost.sdk.tables import TableLike, rows_of
 from fedboost.settings import read_yaml
@@ -128,4 +128,4 @@ class Cluster:
 def _raw(job: JobLike) -> Any:
     if isinstance(job, JobSpec):
         return job.model_dump()
-    return job if isinstance(job, Mapping) else read_yaml(Path(job))
+    return job if isinstance(job, Mapping) else read_yaml(path_of(job))

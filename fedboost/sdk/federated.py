@@ -68,6 +68,7 @@ class Federated(Fitted):
         self._forget()
         with refusing():
             train = self._taught(X, y, sample_weight, learns=True)
+            seats.check_categories(train.seats, self.get_params().get("categorical") or ())
             self._keep_columns(train.seats)
             held = None
             if eval_set is not None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from fedboost.data.ids import encode_ids, shared_ids
+from fedboost.data.loading import absent_column
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
@@ -255,6 +256,17 @@ def dealt_rows(n_rows: int, count: int) -> list[Indices]:
 def below(upper: PartyRows, lower: PartyRows) -> PartyRows:
     """The rows of both, those of `upper` first, without ids."""
     return PartyRows(upper.rows.before(lower.rows))
+
+
+def check_categories(found: Seats, names: Sequence[str]) -> None:
+    """Refuses names of columns that no table has."""
+    known = {name: name for seat in found.values() for name in seat.rows.names}
+    for name in names:
+        if name not in known:
+            raise InvalidParameterError(
+                f"categorical names a column {name!r} that no table has",
+                todo=absent_column("categorical", name, list(known)).todo,
+            )
 
 
 def with_categories(seat: PartyRows, names: Sequence[str]) -> PartyRows:

@@ -68,6 +68,11 @@ def test_a_word_that_is_no_choice_is_refused_with_those_there_are():
     assert error.value.todo == "write one of: guest, host"
 
 
+def test_a_key_that_is_like_no_other_is_refused_with_those_there_are():
+    error = refused({"name": "a", "zzz": 1})
+    assert error.todo == "remove it, or write one of: name, inner, parts, named"
+
+
 def test_a_mistyped_key_is_said_before_the_one_that_is_missing():
     error = refused({"nam": "a"})
     assert error.what == "unknown key 'nam' (and 1 more)"

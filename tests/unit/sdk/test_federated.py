@@ -434,6 +434,7 @@ REFUSED: dict[str, tuple[Any, tuple[Any, Any], dict[str, Any], str]] = {
         {"eval_set": (None, Y)},
         "(?s)X is None.*argument eval_set",
     ),
+    "categories of no column": ({"categorical": ["f9"]}, (X, Y), {}, "column 'f9' that no table"),
     "ids 5": ({"ids": 5}, (X, Y), {}, "ids is 5, expected names of columns"),
     "ids with a number": ({"ids": ["a", 1]}, (X, Y), {}, "ids is \\['a', 1\\], expected names"),
     "ids twice": ({"ids": ["f0", "f0"]}, (X, Y), {}, "ids is"),
