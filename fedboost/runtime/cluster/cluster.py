@@ -151,17 +151,12 @@ class ClusterProcesses:
         self.processes[name].wait()
 
     def stop(self) -> None:
-        """Ends every daemon: asked first, then made to."""
-        running = [p for p in self.processes.values() if p.poll() is None]
-        for process in running:
-            process.terminate()
-        until = time.monotonic() + STOP_S
-        for process in running:
-            try:
-                process.wait(max(0.1, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """Ends every daemon, asked first and then made to: the coordinator while the parties can
+        still hear from it that jobs are paused, then these.
+        """
+        running = {name: one for name, one in self.processes.items() if one.poll() is None}
+        _end([one for name, one in running.items() if name == COORDINATOR])
+        _end([one for name, one in running.items() if name != COORDINATOR])
         for process in self.processes.values():
             if process.stdin is not None:
                 process.stdin.close()
@@ -201,6 +196,18 @@ class ClusterProcesses:
         raw = config.model_dump(mode="json", exclude_none=True)
         text = WIDE_OPEN * isinstance(config, PartyConfig) + yaml.safe_dump(raw, sort_keys=False)
         write_file(path, text.encode(), PUBLIC_MODE)
+
+
+def _end(running: list[subprocess.Popen[bytes]]) -> None:
+    for process in running:
+        process.terminate()
+    until = time.monotonic() + STOP_S
+    for process in running:
+        try:
+            process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _free_ports(count: int) -> list[int]:
