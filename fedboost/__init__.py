@@ -41,6 +41,7 @@ __all__ = [
     "AsyncJob",
     "Client",
     "Cluster",
+    "DeclaredTable",
     "FederBoostClassifier",
     "FederBoostRegressor",
     "GBUNClassifier",

@@ -40,6 +40,10 @@ class FedboostError(Exception):
         """Return where it happened, on one line: ``party bank, column age``; empty if unknown."""
         return ", ".join(f"{key} {value}" for key, value in self.where.items())
 
+    def __str__(self) -> str:
+        """Return the lines, as a traceback shows them to somebody who writes a program."""
+        return "\n".join(self.lines())
+
     def lines(self) -> list[str]:
         """What, where and what to do: the non-empty ones of the three lines."""
         where = f"where: {self.place}" if self.where else ""

@@ -151,6 +151,19 @@ class JobSpec(Settings):
         return self
 
     @model_validator(mode="after")
+    def _classes_alike(self) -> JobSpec:
+        listed = {p: one.label_values for p, one in self.data.items() if one.label_values}
+        for party, classes in listed.items():
+            first, own = next(iter(listed.items()))
+            same = {str(value) for value in classes} == {str(value) for value in own}
+            if len(classes) != len(own) or (same and classes != own):
+                raise ValueError(
+                    f"label_values of {first} and {party} number the classes differently: list "
+                    "them in one order"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _names_of_each(self) -> JobSpec:
         for guest in self.parties.guests or []:
             _name(self._named(guest))

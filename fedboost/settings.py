@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from pydantic_core import core_schema
 
 from fedboost.errors import ConfigError
 
+NEAR = 0.5  # likeness from which a word can be a mistyped one
+QUOTED = r"'([^']*)'"
 FILE_BYTES_MAX = 1 << 20  # a settings file larger than this is not one
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -125,7 +128,11 @@ def yaml_in(text: bytes, **where: str) -> object:
     from fedboost.strict_yaml import Loader
 
     if len(text) > FILE_BYTES_MAX:
-        raise ConfigError(f"the file has {len(text)} bytes, too many for settings", **where)
+        raise ConfigError(
+            f"the file has {len(text)} bytes, too many for settings",
+            todo="check the path",
+            **where,
+        )
     try:
         return Loader(text).get_single_data()
     except ConfigError as error:
@@ -133,7 +140,12 @@ def yaml_in(text: bytes, **where: str) -> object:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         spot = {} if line is None else {"line": line + 1}
-        raise ConfigError("the file is not valid YAML", **where, **spot) from None
+        raise ConfigError(
+            "the file is not valid YAML",
+            todo="check indentation, colons and quotes around that line",
+            **where,
+            **spot,
+        ) from None
 
 
 def load(kind: type[Model], path: Path) -> Model:
@@ -142,7 +154,9 @@ def load(kind: type[Model], path: Path) -> Model:
 
 
 def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, str]) -> ConfigError:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    errors = error.errors(include_url=False, include_input=False)
+    # A mistyped key is unknown, and the one that is meant is missing: the first says more.
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     path = [str(part) for part in first["loc"]]
     key = ".".join(path)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -153,15 +167,28 @@ def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, st
     if first["type"] == "missing":
         return ConfigError(f"the key {key!r} is missing{more}", todo=f"add {path[-1]!r}", **where)
     message = first["msg"].removeprefix("Value error, ")
-    return ConfigError(f"{key}: {message}{more}" if key else f"{message}{more}", **where)
+    what = f"{key}: {message}{more}" if key else f"{message}{more}"
+    return ConfigError(what, todo=_change(first["type"], first.get("ctx", {}), path), **where)
+
+
+def _change(fault: str, about: Mapping[str, Any], path: list[str]) -> str:
+    """Return what to do about a value that a key may not have."""
+    key = next((part for part in reversed(path) if not part.isdigit()), "")
+    if fault == "literal_error":
+        return f"write one of: {', '.join(re.findall(QUOTED, about['expected']))}"
+    if fault == "list_type":
+        return f"write a list: {key}: [first, second]"
+    return f"change {key!r}" if key else "change one of the keys that it names"
 
 
 def _remedy(kind: type[BaseModel], key: str) -> str:
     """Return what to write in place of a key that a model does not know."""
     own = kind.remedy(key) if issubclass(kind, Settings) else None
     keys = {known.casefold(): known for known in kind.model_fields}
-    nearest = difflib.get_close_matches(key.casefold(), keys, n=1, cutoff=0.0)
-    return own or (f"did you mean {keys[nearest[0]]!r}?" if nearest else "remove it")
+    nearest = difflib.get_close_matches(key.casefold(), keys, n=1, cutoff=NEAR)
+    if own or nearest:
+        return own or f"did you mean {keys[nearest[0]]!r}?"
+    return f"remove it, or write one of: {', '.join(kind.model_fields)}"
 
 
 def _model_at(kind: type[BaseModel], path: list[str]) -> Any:

@@ -56,7 +56,11 @@ def read(total: Vector, columns: int) -> Counts:
     rest = total[len(PARTS) :]
     present, bounds = rest[:columns], rest[columns:].reshape(2, len(EXPONENTS))
     if not train:
-        raise DataError("no party has rows to train on", kind="no party has rows to train on")
+        raise DataError(
+            "no party has rows to train on",
+            kind="no party has rows to train on",
+            todo="check the tables, and how many rows validation holds out",
+        )
     weight, label = bound(bounds[0], "weight"), bound(bounds[1], "label")
     return Counts(train, validation, present, weight, label)
 
@@ -79,7 +83,9 @@ def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
     unit = _units(counts)
     if weight <= 0:
         raise DataError(
-            f"all {counts.train} weights are 0", kind="there is nothing to learn from these weights"
+            f"all {counts.train} weights are 0",
+            kind="there is nothing to learn from these weights",
+            todo="give some rows a weight above 0",
         )
     by_class = classes or [mean, weight - mean]  # of binary labels, those of 1 and of 0
     if params.objective in CLASSIFYING and max(by_class) == weight:

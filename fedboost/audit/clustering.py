@@ -35,7 +35,8 @@ def label_aucs(groupings: Groupings, positive: Bits, *, draws: int = DRAWS) -> F
     if min(len(ones), len(zeros)) <= half:
         raise DataError(
             f"of {len(positive)} rows {len(ones)} have the label: too few on one side to know "
-            f"{half} and rank others"
+            f"{half} and rank others",
+            todo="audit a job with more rows of both labels",
         )
     axes = likeness(groupings)
     draw, found = np.random.default_rng(SEED), []

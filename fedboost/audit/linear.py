@@ -165,7 +165,9 @@ def corner(equations: Equations) -> Floats:
         method="highs",
     )
     if solved.x is None:
-        raise DataError(f"the linear programme was not solved: {solved.message}")
+        raise DataError(
+            f"the linear programme was not solved: {solved.message}", todo="audit fewer rows"
+        )
     return np.asarray(solved.x, np.float64)
 
 

@@ -2,6 +2,7 @@
 
 Modules:
     account     `fedboost party account`: what jobs have used of each budget
+    again       goes on with an interrupted `fedboost cluster run`
     audit       `fedboost audit`: attacks on the own record of a job
     bagging     bags of models and of prediction files
     certs       `fedboost certs`: a development CA

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import signal
@@ -15,10 +16,10 @@ import click
 from rich.console import Console
 
 from fedboost import protocols
-from fedboost.cli import guests
+from fedboost.cli import again, guests
+from fedboost.cli.again import AGAIN
 from fedboost.cli.connect import JSON, run
 from fedboost.cli.groups import cli, cluster_group
-from fedboost.cli.outcome import follow
 from fedboost.data.sources import SourceSpec, source_at
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
@@ -31,6 +32,7 @@ from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.runtime.cluster.supplied import complete
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.process import logs
 from fedboost.settings import load, parse, read_yaml
 
 FOLDER = Path("fedboost-cluster")  # where a local cluster keeps certificates, stores and models
@@ -53,6 +55,12 @@ DIR = click.option(
 )
 
 
+class OneCommand(ClusterProcesses):
+    """Daemons that live as long as a command, in which an earlier one's jobs wait for a person."""
+
+    auto_resume = False
+
+
 PAGES = click.option(
     "--page", "pages", is_flag=True, help="Serve every daemon's page until Ctrl-C; prints links."
 )
@@ -63,8 +71,16 @@ PAGES = click.option(
 @DATA
 @DIR
 @PAGES
+@AGAIN
 @JSON
-def run_cluster(file: Path, data: tuple[str, ...], folder: Path, pages: bool, as_json: bool) -> int:
+def run_cluster(
+    file: Path,
+    data: tuple[str, ...],
+    folder: Path,
+    pages: bool,
+    resume: bool | None,
+    as_json: bool,
+) -> int:
     """Start a coordinator and every party of the job in FILE, run it, stop everything.
 
     \b
@@ -73,13 +89,15 @@ def run_cluster(file: Path, data: tuple[str, ...], folder: Path, pages: bool, as
     A job of hybridtree may name several label holders, `parties: {guests: [a, b], hosts: [c]}`:
     they train one after the other, a model each, in jobs called NAME-a and NAME-b.
 
+    Ctrl-C pauses the job, and the same command with --resume goes on with it.
+
     The last line is the command that scores rows with what has been trained.
     """
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
     turns = guests.Turns(spec, as_json)
-    with ClusterProcesses(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
-        run(turns.run(lambda one: _on(cluster, one)))
+    with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
+        run(turns.run(lambda one: _on(cluster, one, resume)))
     code = turns.conclude()
     if not as_json:
         _tell_predict(turns, sources, folder)
@@ -109,9 +127,21 @@ def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bo
     if folder is None:
         _check_alone(spec, file=str(file))
     turns = guests.Turns(spec, as_json)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, _progress_for_log():
         run(_simulated(turns, sources, folder, Path(scratch)))
         return turns.conclude()
+
+
+@contextmanager
+def _progress_for_log() -> Iterator[None]:
+    """Within it, people do not read in the parties' log what progress and result say, too."""
+    log = logging.getLogger("fedboost.runtime")
+    before, wants_log = log.level, logs.is_json() or logging.getLogger().level <= logging.DEBUG
+    log.setLevel(before if wants_log else logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _tell_predict(turns: guests.Turns, sources: Mapping[str, SourceSpec], folder: Path) -> None:
@@ -174,8 +204,8 @@ def run_job(
     spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path, *, pages: bool = False
 ) -> tuple[JobJournal, dict[str, Any]]:
     """Runs a job on daemons of our own; gives its journal and, if it finished, its result."""
-    with ClusterProcesses(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
-        return run(_on(cluster, spec))
+    with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
+        return run(_on(cluster, spec, resume=False, keeps=False))
 
 
 @contextmanager
@@ -193,10 +223,13 @@ def _shown(cluster: ClusterProcesses) -> Iterator[None]:
             signal.pause()
 
 
-async def _on(cluster: ClusterProcesses, spec: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+async def _on(
+    cluster: ClusterProcesses, spec: JobSpec, resume: bool | None, *, keeps: bool = True
+) -> tuple[JobJournal, dict[str, Any]]:
     from fedboost.cli.outcome import write_report
 
-    journal = await _followed(cluster, spec)
+    async with CoordinatorClient(cluster.client, retry_s=10.0) as client:
+        journal = await again.followed(client, spec, resume, keeps=keeps)
     result = result_of(journal)
     if result:
         guest = cluster.store(spec.parties.table().guest)
@@ -206,27 +239,18 @@ async def _on(cluster: ClusterProcesses, spec: JobSpec) -> tuple[JobJournal, dic
     return journal, result
 
 
-async def _followed(cluster: ClusterProcesses, spec: JobSpec) -> JobJournal:
-    async with CoordinatorClient(cluster.client, retry_s=10.0) as client:
-        job = await client.submit(spec.model_dump_json().encode())
-        try:
-            await follow(client, job)
-        except BaseException:
-            await client.cancel(job)
-            click.echo(f"{job} is cancelled: its daemons stop with this command", err=True)
-            raise
-        return await client.journal(job)
-
-
 def read_sources(data: tuple[str, ...]) -> dict[str, SourceSpec]:
     """The tables of ``PARTY=FILE`` options; a ConfigError for a bad or doubled one."""
     sources: dict[str, SourceSpec] = {}
     for text in data:
         party, equals, path = text.partition("=")
         if not equals or not party or not path:
-            raise ConfigError(f"--data {text!r} is not PARTY=FILE")
+            raise ConfigError(
+                f"--data {text!r} is not PARTY=FILE",
+                todo="--data bank=bank.parquet, once for each party",
+            )
         if party in sources:
-            raise ConfigError(f"--data names {party} twice")
+            raise ConfigError(f"--data names {party} twice", todo="give each party one file")
         if not Path(path).is_file():
             raise ConfigError("there is no such file", party=party, file=path, todo="check --data")
         sources[party] = source_at(path)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fedboost.runtime.client.config import ClientConfig, client_config
+from fedboost.runtime.process.bridge import to_its_end
 from fedboost.settings import home, parse
 
 if TYPE_CHECKING:
@@ -59,4 +60,4 @@ def own_daemon(party: PartyConfig, tls: Path | None) -> ClientConfig:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine to its end."""
-    return asyncio.run(work)
+    return asyncio.run(to_its_end(work))

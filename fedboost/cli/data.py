@@ -54,7 +54,9 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
         raise DataError(
             f"problems found: {n_problems}",
             file=", ".join(bad),
-            todo="mend the tables, or leave the named columns out of the job with 'ignore'",
+            todo="mend the tables, or leave the named columns out of the job with 'ignore'"
+            if all(one.columns for one in surveys)
+            else "check the paths, and how the files were written",
         )
 
 
@@ -133,9 +135,11 @@ def _not_numbers(tables: dict[str, pa.Table]) -> list[str]:
 
 
 def _print_survey(console: Console, one: TableSurvey) -> None:
-    label = one.label or "none found"
-    title = f"{one.file}: {one.rows} rows, {len(one.columns)} columns"
-    console.print(Text(f"{title}; id: {one.id or 'none found'}; label: {label}", style="bold"))
+    title = f"{one.file}: cannot be read"
+    if one.columns:
+        named = f"id: {one.id or 'none found'}; label: {one.label or 'none found'}"
+        title = f"{one.file}: {one.rows} rows, {len(one.columns)} columns; {named}"
+    console.print(Text(title, style="bold"))
     if one.columns:
         rows = [_cells(column) for column in one.columns[:COLUMNS_SHOWN_MAX]]
         console.print(_table(COLUMN_HEADS, rows, numbers_from=3))

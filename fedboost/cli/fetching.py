@@ -9,6 +9,7 @@ import click
 
 from fedboost.cli.connect import JSON, own_daemon, run
 from fedboost.cli.groups import model_group
+from fedboost.cli.shelves import meant
 from fedboost.model.shards import Packed
 from fedboost.runtime.client.owner import Owner
 from fedboost.runtime.config.daemons import PartyConfig
@@ -17,7 +18,7 @@ from fedboost.settings import load
 
 
 @model_group.command("fetch")
-@click.argument("model", metavar="ID")
+@click.argument("model", metavar="MODEL")
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), required=True,
               metavar="PARTY.yaml", help="The party's settings file: its daemon.")  # fmt: skip
 @click.option("--tls", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
@@ -31,14 +32,18 @@ def fetch(model: str, config: Path, tls: Path | None, out: Path, as_json: bool) 
     \b
       fedboost model fetch ID --config party-bank.yaml --tls certs/ana --out models
 
-    For users whom the party's policy names as approvers; the ledger says who took what. From
-    Python: `fedboost.sdk.load_model("models/ID")`.
+    A model is its id, the job's name for its newest model, or latest. For users whom the party's
+    policy names as approvers; the ledger says who took what. From Python:
+    `fedboost.sdk.load_model("models/ID")`.
     """
     client = own_daemon(load(PartyConfig, config), tls)
 
-    async def work() -> Packed:
+    async def work() -> tuple[str, Packed]:
         async with Owner(client) as owner:
-            return await owner.fetch_model(model)
+            held = (await owner.models()).models
+            id_ = meant(model, {one.id: (one.name, one.created) for one in held})
+            return id_, await owner.fetch_model(id_)
 
-    folder = model_store.keep(out, model, run(work()))
-    click.echo(json.dumps({"model": model, "out": str(folder)}) if as_json else str(folder))
+    id_, packed = run(work())
+    folder = model_store.keep(out, id_, packed)
+    click.echo(json.dumps({"model": id_, "out": str(folder)}) if as_json else str(folder))

@@ -5,6 +5,7 @@ Nothing is imported to print a help; a command's module comes when the command i
 
 from __future__ import annotations
 
+import difflib
 import gc
 import importlib
 import logging
@@ -54,6 +55,25 @@ class LazyGroup(click.Group):
             with _no_garbage():
                 importlib.import_module(f"fedboost.cli.{self.table[cmd_name][0]}")
         return self.commands.get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a UsageError for an unknown name has those that may be meant."""
+        name = args[0]
+        if name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name):
+            return super().resolve_command(ctx, args)
+        meant = " or ".join(map(repr, self._meant(ctx, name)))
+        remedy = f"Did you mean {meant}?" if meant else f"See {ctx.command_path} --help."
+        raise click.UsageError(f"No such command {name!r}. {remedy}", ctx)
+
+    def _meant(self, ctx: click.Context, name: str) -> list[str]:
+        """Return near names of this group, otherwise that name's places in the whole tree."""
+        near = difflib.get_close_matches(name, self.list_commands(ctx))
+        groups = {path: one for path, one in cli.commands.items() if isinstance(one, LazyGroup)}
+        other = [f"fedboost {path} {name}" for path, one in groups.items() if name in one.table]
+        top = [f"fedboost {name}"] if name in cli.list_commands(ctx) else []
+        return near or top + other
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes each command's first sentence, as the table has it."""

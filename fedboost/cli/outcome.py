@@ -72,7 +72,10 @@ def ended(
     if status.state == JobState.PAUSED and not error.todo:
         error.todo = f"fedboost job resume {status.id}"
     click.echo(f"job {status.id} is {status.state}", err=True)
-    for line in error.lines():
+    shown = error.lines()
+    if status.state == JobState.PAUSED:  # why stands among the lines of its progress
+        shown = [f"to do: {error.todo}"]
+    for line in shown:
         click.echo(line, err=True)
     code = UnreachableError.exit_code if status.state == JobState.PAUSED else error.exit_code
     said = {"job": status.id, "name": status.name, "state": status.state}

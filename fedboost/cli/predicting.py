@@ -230,7 +230,11 @@ def write_table(out: Path, table: pa.Table) -> None:
 def check_folder(out: Path) -> None:
     """Refuses, by a ConfigError, a file whose folder does not exist."""
     if not out.absolute().parent.is_dir():
-        raise ConfigError("the folder of --out does not exist", file=str(out))
+        raise ConfigError(
+            "the folder of --out does not exist",
+            file=str(out),
+            todo="make the folder, or name another",
+        )
 
 
 def _collected(

@@ -28,6 +28,38 @@ LATEST = "latest"  # stands for the newest model
 LISTED = 10  # models that an error names
 
 
+Known = Mapping[str, tuple[str, str]]  # by a model's id: its job's name, and when it was made
+
+
+def meant(text: str, known: Known) -> str:
+    """The id of the model that is meant: an id, `latest`, or a job's name, whose newest it is.
+
+    A ConfigError lists the `known` models where `text` means none of them, or several.
+    """
+    found = _matching(text, known)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        what, listed = f"{text} can mean {len(found)} models of the same second", found
+    else:
+        what, listed = f"there is no model {text} here", sorted(known)
+    ids = ", ".join(listed[:LISTED]) + (", …" if len(listed) > LISTED else "")
+    raise ConfigError(
+        what,
+        todo=f"write an id: {ids}; or {LATEST}, or a job's name, for its newest model"
+        if listed
+        else "no models lie here: train one, or name its store with --config or --cluster",
+    )
+
+
+def _matching(text: str, known: Known) -> list[str]:
+    """The newest models with that id or job's name; several where they are of one second."""
+    if text in known:
+        return [text]
+    found = {model: created for model, (name, created) in known.items() if text in (LATEST, name)}
+    return [model for model, created in found.items() if created == max(found.values())]
+
+
 @dataclass(frozen=True)
 class Shelves:
     """The stores at hand, by party."""
@@ -42,37 +74,16 @@ class Shelves:
         return sorted({name for names in found for name in names})
 
     def named(self, text: str) -> str:
-        """The id of the model that is meant: an id, `latest`, or a job's name, whose newest it is.
-
-        A ConfigError lists the models here where `text` means none of them, or several.
-        """
-        found = self._matching(text)
-        if len(found) == 1:
-            return found[0]
-        if found:
-            what, listed = f"{text} can mean {len(found)} models of the same second", found
-        else:
-            what, listed = f"there is no model {text} here", self.models()
-        ids = ", ".join(listed[:LISTED]) + (", …" if len(listed) > LISTED else "")
-        raise ConfigError(
-            what,
-            todo=f"write an id: {ids}; or {LATEST}, or a job's name, for its newest model"
-            if listed
-            else "no models lie here: train one, or name its store with --config or --cluster",
-        )
+        """See `meant`, of the models here."""
+        return text if text in self.models() else meant(text, self._known())
 
     def has(self, text: str) -> bool:
         """Return whether a model that `text` can mean is here."""
-        return bool(self._matching(text))
+        return bool(_matching(text, self._known()))
 
-    def _matching(self, text: str) -> list[str]:
-        """The newest models with that id or job's name; several where they are of one second."""
-        known = self.models()
-        if text in known:
-            return [text]
-        facts = {model: self.facts(model) for model in known}
-        meant = {m: own["created"] for m, own in facts.items() if text in (LATEST, own["name"])}
-        return [model for model, created in meant.items() if created == max(meant.values())]
+    def _known(self) -> Known:
+        facts = {model: self.facts(model) for model in self.models()}
+        return {model: (str(own["name"]), str(own["created"])) for model, own in facts.items()}
 
     def holders(self, model: str) -> dict[str, dict[str, Any]]:
         """The facts of a model's shards here, by party, the guest first; a ConfigError if none."""
@@ -251,7 +262,11 @@ def _file(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise ConfigError(f"cannot read the file: {error.strerror}", file=str(path)) from None
+        raise ConfigError(
+            f"cannot read the file: {error.strerror}",
+            file=str(path),
+            todo="check the path and who may read it",
+        ) from None
 
 
 def whole_model(shelves: Shelves, model: str, released: Sequence[Path]) -> Whole:

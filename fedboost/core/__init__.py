@@ -13,6 +13,7 @@ Modules:
     growth          grows a tree from sums, whoever adds them up
     histogram       sums of gradients by node, column and bin
     hybrid          HybridTree on pooled data
+    label_checks    what objectives ask of labels and weights
     local           training on one pooled table
     margins         margins after a round, finite or refused
     metrics         metrics and curves in float64

@@ -259,7 +259,10 @@ def train(
     A DataError says what labels, values or weights cannot be used.
     """
     if params.early_stopping_rounds is not None and validation is None:
-        raise DataError("early_stopping_rounds needs validation rows and there are none")
+        raise DataError(
+            "early_stopping_rounds needs validation rows and there are none",
+            todo="hold rows out for validation, or leave early_stopping_rounds out",
+        )
     objective = objectives.start(params, Summary.of(params, table.y, table.weights))
     sparse = not isinstance(table.values, np.ndarray)
     scale = None if sparse else Scale.of_values(table.values)

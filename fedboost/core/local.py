@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import binning, margins, metrics, objectives, sampling
+from fedboost.core import binning, label_checks, margins, metrics, objectives, sampling
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
@@ -273,4 +273,4 @@ def _check(
                 f"{name} values have the shape {part.values.shape}, expected "
                 f"{(len(part.y), n_columns)}"
             )
-        objectives.check_labels(params, part.y, learn=name == "training")
+        label_checks.check_labels(params, part.y, learn=name == "training")

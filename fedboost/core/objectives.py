@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.fixed_point import FixedPoint, for_rows, power_of_two_above
-from fedboost.core.params import CLASSIFYING, COUNTING, BoostingParams, ObjectiveName, TreeParams
+from fedboost.core.label_checks import check_labels, check_weight
+from fedboost.core.params import COUNTING, BoostingParams, ObjectiveName, TreeParams
 from fedboost.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -95,7 +96,7 @@ def start(params: BoostingParams, summary: Summary) -> Objective:
     A DataError says why there is nothing to learn from the rows summed up.
     """
     if summary.weight_sum <= 0.0:
-        raise DataError(f"all {summary.rows} weights are 0")
+        raise DataError(f"all {summary.rows} weights are 0", todo="give some rows a weight above 0")
     return _STARTS[params.objective](params, summary)
 
 
@@ -133,7 +134,10 @@ class Logistic:
         if score is None:
             score = summary.mean
             if not 0.0 < score < 1.0:
-                raise DataError("all rows with a weight above 0 have the same label")
+                raise DataError(
+                    "all rows with a weight above 0 have the same label",
+                    todo="check the label column, the weights and the rows chosen",
+                )
         return cls(np.array([math.log(score / (1.0 - score))]), params.scale_pos_weight)
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
@@ -356,44 +360,8 @@ def _positive_mean(params: BoostingParams, summary: Summary) -> float:
     if params.base_score is not None:
         return params.base_score
     if summary.mean <= 0.0:
-        raise DataError(f"all labels with a weight above 0 are 0; {params.objective} needs some")
+        raise DataError(
+            f"all labels with a weight above 0 are 0; {params.objective} needs some",
+            todo="check the label column and the rows chosen",
+        )
     return summary.mean
-
-
-def check_weight(y: Floats, weight: Floats) -> None:
-    """Check what every objective asks of weights; a DataError names the count of rows at fault."""
-    if len(y) == 0:
-        raise DataError("there are no rows to train on")
-    if weight.shape != y.shape:
-        raise DataError(f"{len(weight)} weights came for {len(y)} rows")
-    bad = int(np.count_nonzero(~(np.isfinite(weight) & (weight >= 0.0))))
-    if bad:
-        raise DataError(f"{bad} of {len(y)} weights are negative, infinite or not numbers")
-
-
-def check_labels(params: BoostingParams, y: Floats, learn: bool = True) -> None:
-    """Check what each objective asks of labels; a DataError names the count of rows at fault.
-
-    Rows to `learn` from must show more than one class; rows to validate on need not.
-    """
-    n, name = len(y), params.objective
-    bad = int(np.count_nonzero(~np.isfinite(y)))
-    if bad:
-        raise DataError(f"{bad} of {n} labels are missing or infinite", todo="leave those rows out")
-    if name in CLASSIFYING:
-        classes = params.num_class or 2
-        bad = int(np.count_nonzero(~((y >= 0.0) & (y < classes) & (y == np.floor(y)))))
-        if bad:
-            raise DataError(
-                f"{bad} of {n} labels are not one of the whole numbers 0 to {classes - 1}",
-                todo=f"number the classes from 0, or use another objective than {name}",
-            )
-        if learn and bool(np.all(y == y[0])):
-            raise DataError(
-                f"all {n} labels are the same class, so there is nothing to learn",
-                todo="check the label column and the rows chosen",
-            )
-    if name in COUNTING:
-        bad = int(np.count_nonzero(y < 0.0))
-        if bad:
-            raise DataError(f"{bad} of {n} labels are negative; {name} needs 0 or more")

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from fedboost.core import other_names
 from fedboost.core.metrics import METRICS, MetricName, Predicts
+from fedboost.errors import ConfigError
 from fedboost.settings import Settings
 
 ObjectiveName = Literal[
@@ -208,6 +209,19 @@ class TreeParams(BoostingParams):
     colsample_bytree: float = Field(1.0, gt=0.0, le=1.0)  # share of columns used by a tree
     forest: Forest | None = None  # absent: one tree a round (and class)
     precision_bits: int | None = Field(None, ge=8, le=53)  # of one gradient; None: most that fit
+
+    @field_validator("max_bin", mode="before")
+    @classmethod
+    def _bins_fit_a_byte(cls, said: object) -> object:
+        if isinstance(said, int) and said > MAX_BIN:
+            raise ConfigError(
+                f"max_bin is {said}, and a bin is one byte, of which one value stands for a "
+                "missing cell",
+                todo=f"write max_bin: {MAX_BIN}, which has one cut a column less than XGBoost's "
+                "256",
+                key="max_bin",
+            )
+        return said
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:

@@ -9,6 +9,7 @@ Modules:
     holdout      chooses validation rows by id
     id_differences  why ids did not match
     ids          one byte string per row as its id
+    label_values  numbers labels of any names
     loading      loads a table and checks it before anything is sent
     outline      names, types and size of a data set
     places       adds party and file to an error

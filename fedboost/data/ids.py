@@ -41,6 +41,11 @@ def encode_ids(
     return [b"".join(row) for row in zip(*parts, strict=True)]
 
 
+def spelled(column: pa.ChunkedArray, name: str, how: IdFormat) -> pa.ChunkedArray:
+    """Return the texts of an id column in another spelling; refuses as `encode_ids` does."""
+    return _formatted(_canonical(plain(column), name), how)
+
+
 def shared_ids(ids: Sequence[bytes]) -> tuple[int, int]:
     """Return how many rows do not have an id of their own, and how many ids they share."""
     seen: set[bytes] = set()
@@ -67,9 +72,7 @@ def parts_of(id_: bytes) -> list[str]:
 
 
 def _parts(column: pa.ChunkedArray, name: str, how: IdFormat | None) -> list[bytes]:
-    texts = _canonical(plain(column), name)
-    if how is not None:
-        texts = _formatted(texts, how)
+    texts = spelled(column, name, how or IdFormat())
     missing = pc.sum(pc.or_kleene(pc.is_null(texts), pc.equal(texts, "")), min_count=0).as_py()
     if missing:
         raise DataError(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedboost.data.columns import BEYOND_FLOAT32, READABLE, kind_of, read_numbers
@@ -18,6 +19,7 @@ from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers
 from fedboost.data.features import feature_matrix, sparse_matrix
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, shared_ids
+from fedboost.data.label_values import LabelValue, classes_in, numbered, remedy
 from fedboost.data.places import placed
 from fedboost.data.reading import read_sheet
 from fedboost.data.roles import refuse_labels
@@ -75,7 +77,11 @@ def load_with_ids(
 
 
 def as_declared(source: SourceSpec, selection: Selection, sheet: Sheet) -> Selection:
-    """The selection with "all others" meaning those that the data set's owner lets jobs use."""
+    """The selection with "all others" meaning those that the data set's owner lets jobs use, and
+    with the owner's classes of the label where the job lists none.
+    """
+    if selection.label is not None and selection.label_values is None and source.label_values:
+        selection = selection.model_copy(update={"label_values": source.label_values})
     if selection.columns is not None:
         return selection
     used = {*selection.id, selection.label, selection.weight, *selection.ignore}
@@ -124,8 +130,7 @@ def frame_of(
     ids = _ids(sheet, selection.id, id_format)
     label = weight = None
     if selection.label is not None:
-        column = sheet.column(selection.label)
-        label = _complete(column, "label", selection.label, "write classes as 0, 1, …")
+        label = _label(sheet.column(selection.label), selection.label, selection.label_values)
     if selection.weight is not None:
         column = sheet.column(selection.weight)
         weight = _complete(column, "weight", selection.weight, "write weights as numbers")
@@ -152,6 +157,8 @@ def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
     nearest = difflib.get_close_matches(name.casefold().strip(), folded, n=1, cutoff=0.6)
     # Other parties read this: one near name at most, never the list of columns.
     todo = "see its columns with: fedboost data check FILE"
+    if role == "id":
+        todo += ", and name those of the ids in the job: data: {PARTY: {id: [COLUMN]}}"
     if nearest:
         todo = f"did you mean {folded[nearest[0]]!r}?"
     return DataError(
@@ -190,6 +197,17 @@ def _ids(sheet: Sheet, names: Sequence[str], how: IdFormat | None) -> list[bytes
     return ids
 
 
+def _label(
+    column: pa.ChunkedArray, name: str, classes: Sequence[LabelValue] | None
+) -> NDArray[np.float64]:
+    """The label, float64 (n,); of listed `classes` their numbers."""
+    if classes and kind_of(column.type) in READABLE:
+        with placed(column=name):
+            column = pa.chunked_array([numbered(column, classes)])
+            column = pc.if_else(pc.is_nan(column), None, column)
+    return _complete(column, "label", name, "write classes as 0, 1, …, or list label_values")
+
+
 def _complete(column: pa.ChunkedArray, role: str, name: str, todo: str) -> NDArray[np.float64]:
     """The label or the weights, float64 (n,), every one a finite number."""
     with placed(column=name):
@@ -202,8 +220,10 @@ def _complete(column: pa.ChunkedArray, role: str, name: str, todo: str) -> NDArr
         n_rows = len(numbers.values)
         if numbers.text_cells and holds_comma_numbers(column):
             todo = COMMA_REMEDY
+        elif numbers.text_cells and role == "label":
+            todo = remedy(classes_in(column)) or todo
         if numbers.is_text:
-            raise DataError(f"the {role} is text", todo=todo)
+            raise DataError(f"the {role} is text", todo=todo, kind=f"the {role} is text")
         counts = (
             (numbers.missing, f"no {role}", f"leave these rows out, or give them a {role}"),
             (numbers.text_cells, f"a {role} that is not a number", todo),

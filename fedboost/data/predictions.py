@@ -81,11 +81,15 @@ def parted(table: pa.Table, name: str) -> Predictions:
         )
     empty = sum(table.column(k).null_count for k in range(len(names)))
     if empty:
-        raise DataError(f"{empty} ids or predictions are missing", file=name)
+        raise DataError(
+            f"{empty} ids or predictions are missing", file=name, todo="write the file again"
+        )
     values = np.stack([table.column(k).to_numpy() for k in range(first, len(names))], axis=1)
     odd = int(np.count_nonzero(~np.isfinite(values)))
     if odd:
-        raise DataError(f"{odd} predictions are no finite numbers", file=name)
+        raise DataError(
+            f"{odd} predictions are no finite numbers", file=name, todo="write the file again"
+        )
     said = (table.schema.metadata or {}).get(OBJECTIVE, b"")
     ids = table.select(names[:first])
     return Predictions(name, ids, values.astype(np.float64), said.decode(errors="replace"))

@@ -104,9 +104,10 @@ def _check_shape(table: pa.Table) -> None:
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise DataError(
-            f"column names that appear more than once: {len(twice)}",
-            column=", ".join(twice[:5]),
+            f"several columns have one name: {', '.join(twice[:5])}",
+            column=twice[0],
             todo="give every column a name of its own",
+            kind="several columns of the table have one name",
         )
     if not table.num_rows:
         raise DataError("the table has no rows", todo="check how it was written", rows=0)

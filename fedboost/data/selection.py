@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Self
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from fedboost.data.sources import SourceSpec
+from fedboost.data.sources import LabelValues, SourceSpec
 from fedboost.settings import Settings
 
 
@@ -21,10 +21,23 @@ class Selection(Settings):
     dataset: str | None = None  # a name the party has declared; commands with --data fill it in
     id: list[str] = Field(default_factory=lambda: ["id"], min_length=1)  # together they name a row
     label: str | None = None  # the guest's, or everybody's in a horizontal job
+    # Its classes in their order, of two the positive one last; absent: they are 0, 1, …
+    label_values: LabelValues | None = None
     weight: str | None = None  # the guest's: how much each row counts; absent: all the same
     columns: list[str] | None = None  # features, in this order
     ignore: list[str] = Field(default_factory=list)  # columns that are not features
     categorical: list[str] = Field(default_factory=list)  # features whose values are categories
+
+    @model_validator(mode="after")
+    def _values_of_a_label(self) -> Self:
+        if self.label_values is not None and self.label is None:
+            raise ValueError("label_values names classes, and no label has them: add 'label'")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `label_values` where there are none: what was signed before they could be."""
+        return {k: value for k, value in write(self).items() if k != "label_values" or value}
 
     @model_validator(mode="after")
     def _one_use_each(self) -> Self:

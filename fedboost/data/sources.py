@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from fedboost.settings import PathText, Settings, load
 
 Format = Literal["csv", "parquet", "svmlight"]
+LabelValues = Annotated[list[bool | int | float | str], Field(min_length=2, max_length=1000)]
 Part = Literal["guest", "host"]
 FORMATS: dict[str, Format] = {
     ".csv": "csv",
@@ -52,6 +53,7 @@ class SourceSpec(Settings):
     dates: list[str] = Field(default_factory=list)  # columns read as days, month and weekday
     columns: list[str] | None = None  # features; absent: all but those of id, labels and weights
     labels: list[str] = Field(default_factory=list)  # columns that jobs may learn
+    label_values: LabelValues | None = None  # classes of the one label, unless a job lists them
     weights: list[str] = Field(default_factory=list)  # columns that may say how much a row counts
     roles: list[Part] = Field(default_factory=lambda: list(get_args(Part)), min_length=1)  # of ours
     peers: list[str] | None = None  # who may take part in a job on it; absent: as in the policy
@@ -70,6 +72,12 @@ class SourceSpec(Settings):
         both = sorted({*self.id} & other)
         if both:
             raise ValueError(f"column {both[0]!r} is an id column: it can be nothing else")
+        return self
+
+    @model_validator(mode="after")
+    def _values_of_one_label(self) -> Self:
+        if self.label_values is not None and len(self.labels) != 1:
+            raise ValueError(f"label_values needs one column in 'labels', not {len(self.labels)}")
         return self
 
     @property

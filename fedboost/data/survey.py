@@ -23,6 +23,7 @@ from fedboost.data.features import (
     sparse_numbers,
 )
 from fedboost.data.ids import encode_ids, shared_ids
+from fedboost.data.label_values import classes_in, remedy
 from fedboost.data.reading import read_sheet
 from fedboost.data.roles import likely_label
 from fedboost.data.sheet import Sheet, SparseColumns
@@ -86,8 +87,10 @@ def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
     faults = [one.fault for one in used if one.fault is not None and one.fault.kind != "text"]
     problems = [id_problem] if id_problem else []
     problems += [f"{error.what}; {error.todo}" for error in fault_errors(faults, sheet.n_rows)]
+    classes: list[str] = []
     if label is not None:
-        problems += _label_problems(features[label])
+        classes = classes_in(columns[label])
+        problems += _label_problems(features[label], classes)
     surveys = [
         _describe(feature, columns[name], distinct[name], _role(feature, id_name, label))
         for name, feature in features.items()
@@ -99,7 +102,7 @@ def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
         id=id_name,
         label=label,
         problems=tuple(problems),
-        notes=tuple(_notes(used, distinct, sheet, label)),
+        notes=(*_notes(used, distinct, sheet, label), *_classes_note(label, classes)),
     )
 
 
@@ -152,6 +155,12 @@ def _notes(
             "'columns' if it is a feature"
         )
     return notes
+
+
+def _classes_note(label: str | None, classes: Sequence[str]) -> list[str]:
+    if classes == [str(number) for number in range(len(classes))]:
+        return []
+    return [f"to classify by {label}, {remedy(classes)}"]
 
 
 def _describe(
@@ -246,9 +255,12 @@ def _id_problem(table: pa.Table, name: str) -> str | None:
     )
 
 
-def _label_problems(feature: Feature) -> Sequence[str]:
+def _label_problems(feature: Feature, classes: Sequence[str]) -> Sequence[str]:
+    """Return what a job would refuse about a label; text that looks like `classes` has a note."""
     numbers = feature.numbers
     if numbers is None or numbers.text_cells:
+        if classes:
+            return []
         return [f"the label {feature.name} is not a number in every row; write classes as 0, 1, …"]
     counts = (
         (numbers.missing, "no label"),

@@ -125,7 +125,11 @@ def _joined(parts: Sequence[Predictions]) -> tuple[pa.Table, list[Indices]]:
     for part, own in zip(parts, indices, strict=True):
         twice = len(own) - len(np.unique(own))
         if twice:
-            raise DataError(f"{twice} ids stand there more than once", file=part.name)
+            raise DataError(
+                f"{twice} ids stand there more than once",
+                file=part.name,
+                todo="leave one row per id",
+            )
     return pa.table(columns).take(pa.array(first[order])), indices
 
 
@@ -144,7 +148,11 @@ def _stacked(columns: Sequence[pa.ChunkedArray], name: str) -> pa.ChunkedArray:
     try:
         chunks = [chunk for column in columns for chunk in column.cast(wanted).chunks]
     except pa.ArrowInvalid:
-        raise DataError("ids are too large for whole numbers of 64 bits", column=name) from None
+        raise DataError(
+            "ids are too large for whole numbers of 64 bits",
+            column=name,
+            todo="write ids as text in every file",
+        ) from None
     return pa.chunked_array(chunks, wanted)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedboost.core import objectives
+from fedboost.core import label_checks
 from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError
@@ -13,7 +13,7 @@ def check(params: BoostingParams, frame: Frame, held_out: bool) -> None:
     check_held_out(params, held_out)
     if frame.label is None:
         raise DataError("the guest's table has no label", todo="name it in the job: label: …")
-    objectives.check_labels(params, frame.label, learn=True)
+    label_checks.check_labels(params, frame.label, learn=True)
 
 
 def check_held_out(params: BoostingParams, held_out: bool) -> None:

@@ -90,7 +90,9 @@ def read(folder: Path) -> Packed:
         return Packed(facts, (folder / ARRAYS).read_bytes())
     except OSError:
         raise DataError(
-            "the model's arrays cannot be read", file=f"{folder.name}/{ARRAYS}"
+            "the model's arrays cannot be read",
+            file=f"{folder.name}/{ARRAYS}",
+            todo="check who may read the folder",
         ) from None
 
 
@@ -98,11 +100,19 @@ def unpacked(packed: Packed, name: str) -> Artefact:
     """The shard in two files of the model `name`; a DataError if they were changed."""
     facts = _facts(packed.facts, name)
     if hashlib.sha256(packed.arrays).hexdigest() != facts.get("arrays_sha256"):
-        raise DataError("the model's arrays were changed", file=f"{name}/{ARRAYS}")
+        raise DataError(
+            "the model's arrays were changed",
+            file=f"{name}/{ARRAYS}",
+            todo="take the model's folder from a backup, or train again",
+        )
     try:
         found = read_arrays(packed.arrays)
     except ValueError:
-        raise DataError("the model's arrays are damaged", file=f"{name}/{ARRAYS}") from None
+        raise DataError(
+            "the model's arrays are damaged",
+            file=f"{name}/{ARRAYS}",
+            todo="take the model's folder from a backup, or train again",
+        ) from None
     return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, found)
 
 
@@ -125,12 +135,24 @@ def _facts(text: bytes, name: str) -> dict[str, Any]:
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):
-        raise DataError("the model's file is damaged", file=file) from None
+        raise DataError(
+            "the model's file is damaged",
+            file=file,
+            todo="take the model's folder from a backup, or train again",
+        ) from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         found = facts.get("format") if isinstance(facts, dict) else "none"
-        raise DataError(f"the model has format {found}, this version reads {FORMAT}", file=file)
+        raise DataError(
+            f"the model has format {found}, this version reads {FORMAT}",
+            file=file,
+            todo="use the version of fedboost that wrote it",
+        )
     if facts.pop("sha256", None) != digest(facts):
-        raise DataError("the model's file was changed", file=file)
+        raise DataError(
+            "the model's file was changed",
+            file=file,
+            todo="take the model's folder from a backup, or train again",
+        )
     return facts
 
 

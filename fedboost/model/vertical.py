@@ -215,11 +215,17 @@ def _check_shards(guest: Artefact, hosts: Mapping[str, Artefact]) -> None:
         )
     for host, shard in hosts.items():
         if host not in names:
-            raise ConfigError(f"{host} has no part in the model", model=model)
+            raise ConfigError(
+                f"{host} has no part in the model",
+                model=model,
+                todo="name one of the model's hosts",
+            )
         said = (shard.facts["job"], shard.facts["party"], shard.facts["guest"])
         if said != (model, host, guest.facts["guest"]):
             raise ConfigError(
-                f"the shard given for {host} is {said[1]}'s of the model {said[0]}", model=model
+                f"the shard given for {host} is {said[1]}'s of the model {said[0]}",
+                model=model,
+                todo="give that party's shard of this model",
             )
 
 

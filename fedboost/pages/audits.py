@@ -92,9 +92,15 @@ class Audits:
             if code:
                 self._failed[job] = _told(said)
         except TimeoutError:
-            self._failed[job] = JobError(f"the audit took over {AUDIT_S_MAX:.0f} s and was ended")
+            self._failed[job] = JobError(
+                f"the audit took over {AUDIT_S_MAX:.0f} s and was ended",
+                todo="run it in a terminal: fedboost audit JOB",
+            )
         except OSError as error:
-            self._failed[job] = JobError(f"the audit could not be started: {error.strerror}")
+            self._failed[job] = JobError(
+                f"the audit could not be started: {error.strerror}",
+                todo="run it in a terminal: fedboost audit JOB",
+            )
         finally:
             self.running = None
 

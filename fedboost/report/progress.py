@@ -68,7 +68,7 @@ class Progress:
         seen.event(event)
         what = event.WhichOneof("what")
         if what == "state":
-            self._state()
+            self._state(event.state.state)
         elif what == "step":
             self._line_if_due()
         elif what == "round":
@@ -104,8 +104,9 @@ class Progress:
         lines += [Text(words, style="yellow") for words in (waits,) if words]
         return Group(head, *lines)
 
-    def _state(self) -> None:
-        reason = self._seen.reason
+    def _state(self, state: str) -> None:
+        """A pause has its reason; why a job failed says whoever followed it to its end."""
+        reason = self._seen.reason if state == "paused" else ()
         self._say(": ".join([self._seen.state_words, *reason[:1]]))
         for line in reason[1:]:
             self._say(line)

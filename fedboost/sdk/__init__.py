@@ -34,6 +34,7 @@ from fedboost.sdk.cluster import Cluster
 from fedboost.sdk.models import Model, load_model
 from fedboost.sdk.networks import GBUNClassifier, GBUNRegressor
 from fedboost.sdk.party import PartyClient
+from fedboost.sdk.tables import DeclaredTable
 from fedboost.sdk.trees import (
     FederBoostClassifier,
     FederBoostRegressor,
@@ -48,6 +49,7 @@ __all__ = [
     "AsyncJob",
     "Client",
     "Cluster",
+    "DeclaredTable",
     "FederBoostClassifier",
     "FederBoostRegressor",
     "GBUNClassifier",

@@ -164,5 +164,5 @@ def _weights(train: Taught, held: Taught, party: str) -> Floats | None:
 
 def _share(train: Sequence[object], held: Sequence[object]) -> float:
     if not held:
-        raise InvalidTableError("eval_set has no rows")
+        raise InvalidTableError("eval_set has no rows", todo="give rows, or leave eval_set out")
     return len(held) / (len(train) + len(held))

@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from fedboost.errors import FedboostError, ProtocolError
+from fedboost.errors import ProtocolError
 
 T = TypeVar("T")
 STOP_S = 10.0  # until the thread has ended
@@ -146,18 +146,10 @@ class Connected:
         return BACKGROUND
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a call over the connection.
-
-        Where and what to do about an error stand below it in Python's own words on it.
-        """
+        """The result of a call over the connection."""
         if not self._close.alive:
             work.close()
-        try:
-            return self.background.run(work)
-        except FedboostError as error:
-            for line in error.lines()[1:]:
-                error.add_note(line)
-            raise
+        return self.background.run(work)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

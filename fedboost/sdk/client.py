@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from fedboost.errors import FedboostError
+from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.report.card import JobCard, card, trouble
@@ -256,6 +256,16 @@ class Client(Connected):
         return Job(self, AsyncJob(self._link, id_))
 
 
+def path_of(job: object) -> Path:
+    """The path of a job's file; a ConfigError where it is none."""
+    if isinstance(job, str | Path):
+        return Path(job)
+    raise ConfigError(
+        f"the job is of the type {type(job).__name__}",
+        todo="give a file's path, the keys of a job as a dict, or a JobSpec",
+    )
+
+
 def written(job: JobLike) -> bytes:
     """A job as it is handed in; a ConfigError says what is wrong with it, and in which file."""
     if isinstance(job, JobSpec):
@@ -263,7 +273,7 @@ def written(job: JobLike) -> bytes:
     elif isinstance(job, Mapping):
         spec = parse(JobSpec, job)
     else:
-        spec = parse(JobSpec, read_yaml(Path(job)), file=str(job))
+        spec = parse(JobSpec, read_yaml(path_of(job)), file=str(job))
     text = spec.model_dump_json().encode()
     try:
         read_spec(text)

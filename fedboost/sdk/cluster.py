@@ -21,7 +21,7 @@ from fedboost.job import JobSpec
 from fedboost.runtime.cluster import cluster as daemons
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.cluster.supplied import complete
-from fedboost.sdk.client import Client, JobLike
+from fedboost.sdk.client import Client, JobLike, path_of
 from fedboost.sdk.party import PartyClient
 from fedboost.sdk.tables import TableLike, rows_of
 from fedboost.settings import read_yaml
@@ -114,15 +114,18 @@ class Cluster:
         if isinstance(table, str | Path):
             path = Path(table).absolute()
             if not path.is_file():
-                raise ConfigError("there is no such file", party=party, file=str(table))
+                raise ConfigError(
+                    "there is no such file", party=party, file=str(table), todo="check the path"
+                )
             return SourceSpec(path=str(path))
         path = self.folder / "data" / f"{party}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows_of(table, f"the table of {party}").sheet()[0].dense(), path)
-        return SourceSpec(path=str(path))
+        rows = rows_of(table, f"the table of {party}")
+        pq.write_table(rows.sheet()[0].dense(), path)
+        return SourceSpec(path=str(path), id_format=rows.id_format)
 
 
 def _raw(job: JobLike) -> Any:
     if isinstance(job, JobSpec):
         return job.model_dump()
-    return job if isinstance(job, Mapping) else read_yaml(Path(job))
+    return job if isinstance(job, Mapping) else read_yaml(path_of(job))

@@ -68,11 +68,13 @@ class Federated(Fitted):
         self._forget()
         with refusing():
             train = self._taught(X, y, sample_weight, learns=True)
+            seats.check_categories(train.seats, self.get_params().get("categorical") or ())
             self._keep_columns(train.seats)
             held = None
             if eval_set is not None:
                 self._check_one_validation()
-                held = self._taught(*eval_parts(eval_set), learns=False)
+                with refusing(argument="eval_set"):
+                    held = self._taught(*eval_parts(eval_set), learns=False)
             self._run(self._assembled(train, held), train)
         return self
 
@@ -147,7 +149,10 @@ class Federated(Fitted):
             is_large = sum(sheet.n_rows for sheet in sheets.values()) > ROWS_ALONE
             return None if is_heavy or is_large else 1
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count == 0:
-            raise InvalidParameterError(f"n_jobs is {count!r}, expected a whole number or None")
+            raise InvalidParameterError(
+                f"n_jobs is {count!r}, expected a whole number or None",
+                todo="give the number of processes, or None for one for each core",
+            )
         return int(count) if count > 0 else None
 
     def _learned_settings(self) -> dict[str, Any]:
@@ -169,7 +174,8 @@ class Federated(Fitted):
         if seats.are_by_party(X):
             if len(X) < 2 and learns:
                 raise InvalidTableError(
-                    f"X holds the tables of {len(X)} parties, and a federation needs two"
+                    f"X holds the tables of {len(X)} parties, and a federation needs two",
+                    todo="give a table for each of at least two parties",
                 )
             found = self._guest_first(seats.given(X, params.get("ids")))
             self._check_parties(found, learns=learns)
@@ -208,7 +214,8 @@ class Federated(Fitted):
         if len(whole.rows.names) != len(names):
             raise InvalidTableError(
                 f"X has {len(whole.rows.names)} features, but {type(self).__name__} is expecting "
-                f"{len(names)} features as input"
+                f"{len(names)} features as input",
+                todo="give the columns that fit had",
             )
         if whole.rows.sparse is None:
             trained = trained if known is not None else [f"f{k}" for k in range(len(trained))]
@@ -221,7 +228,8 @@ class Federated(Fitted):
             return found
         if guest not in found:
             raise InvalidParameterError(
-                f"guest is {guest!r}, and the parties are {', '.join(found)}"
+                f"guest is {guest!r}, and the parties are {', '.join(found)}",
+                todo="name one of them",
             )
         return {guest: found[guest]} | found
 
@@ -236,7 +244,8 @@ class Federated(Fitted):
         if not self._is_horizontal and set(found) != set(self.parties_):
             raise InvalidTableError(
                 f"X holds tables of {', '.join(found)}; the model's parties are "
-                f"{', '.join(self.parties_)}"
+                f"{', '.join(self.parties_)}",
+                todo="give a table for each of the model's parties",
             )
 
     def _taught(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> Taught:
@@ -331,7 +340,9 @@ def eval_parts(given: EvalSet) -> tuple[Rows, Labels, Any]:
     if isinstance(given, list) and len(given) == 1:
         given = given[0]
     if not isinstance(given, tuple) or not 2 <= len(given) <= 3:
+        size = f" with {len(given)} entries" if isinstance(given, list | tuple) else ""
         raise InvalidTableError(
-            "eval_set is none", todo="give (X, y) or (X, y, weights), or a list of one such"
+            f"eval_set is of the type {type(given).__name__}{size}, expected rows and labels",
+            todo="give (X, y) or (X, y, weights), or a list of one such",
         )
     return given[0], given[1], given[2] if len(given) == 3 else None

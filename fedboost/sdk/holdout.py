@@ -30,7 +30,10 @@ def fraction_of(parts: Sequence[tuple[int, int]]) -> float:
     low = max((held - 0.5) / (train + held) for train, held in parts)
     high = min((held + 0.5) / (train + held) for train, held in parts)
     if not sum(held for _, held in parts):
-        raise InvalidTableError("eval_set has no rows that all parties have")
+        raise InvalidTableError(
+            "eval_set has no rows that all parties have",
+            todo="give eval_set the ids that all tables share",
+        )
     if low >= high:
         raise InvalidTableError(
             "the shares of rows to validate on differ between the parties, and a job has one",

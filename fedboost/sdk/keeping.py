@@ -57,7 +57,11 @@ def load(kind: type[Kept], folder: Path) -> Kept:
     A DataError where its files were changed.
     """
     if not (folder / ESTIMATOR / shards.FACTS).is_file():
-        raise ConfigError("there is no estimator in the folder", folder=str(folder))
+        raise ConfigError(
+            "there is no estimator in the folder",
+            todo="give the folder that save has written",
+            folder=str(folder),
+        )
     kept = shards.load(folder / ESTIMATOR)
     facts = kept.facts
     if facts["class"] != kind.__name__:

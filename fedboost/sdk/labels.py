@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedboost.core.objectives import check_weight
+from fedboost.core.label_checks import check_weight
 from fedboost.sdk.refusals import InvalidTableError
 
 Floats = NDArray[np.float64]
@@ -22,7 +22,10 @@ def column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
     `whose` is the estimator, for errors.
     """
     if y is None:
-        raise InvalidTableError(f"{whose} requires y to be passed, but the target y is None")
+        raise InvalidTableError(
+            f"{whose} requires y to be passed, but the target y is None",
+            todo="give a label for each row",
+        )
     found = np.asarray(y)
     if found.ndim == 2 and found.shape[1] == 1:
         warnings.warn(
@@ -32,13 +35,22 @@ def column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
         )
         found = found.ravel()
     if found.ndim != 1:
-        raise InvalidTableError(f"y has {found.ndim} dimensions, expected one label a row")
+        raise InvalidTableError(
+            f"y has {found.ndim} dimensions, expected one label a row",
+            todo="give one column of labels",
+        )
     if found.dtype.kind == "c":
-        raise InvalidTableError("y: Complex data not supported")
+        raise InvalidTableError(
+            "y: Complex data not supported", todo="give real numbers or classes"
+        )
     if len(found) != n_rows:
-        raise InvalidTableError(f"X has {n_rows} rows and y {len(found)} labels")
+        raise InvalidTableError(
+            f"X has {n_rows} rows and y {len(found)} labels", todo="give one label for each row"
+        )
     if found.dtype.kind == "f" and not np.isfinite(found).all():
-        raise InvalidTableError("Input y contains NaN or infinity: every row needs a label")
+        raise InvalidTableError(
+            "Input y contains NaN or infinity: every row needs a label", todo="leave these rows out"
+        )
     return found
 
 
@@ -47,9 +59,11 @@ def numbers(y: NDArray[Any], what: str = "labels") -> Floats:
     try:
         found: Floats = y.astype(np.float64)
     except (TypeError, ValueError):
-        raise InvalidTableError(f"{what} are numbers, and something else came") from None
+        raise InvalidTableError(
+            f"{what} are numbers, and something else came", todo="give numbers"
+        ) from None
     if not np.isfinite(found).all():
-        raise InvalidTableError(f"{what} contain NaN or infinity")
+        raise InvalidTableError(f"{what} contain NaN or infinity", todo="leave these rows out")
     return found
 
 
@@ -61,11 +75,17 @@ def weights(given: ArrayLike | None, n_rows: int) -> Floats | None:
     if found.ndim == 2 and found.shape[1] == 1:
         found = found.ravel()
     if found.ndim != 1 or len(found) != n_rows:
-        raise InvalidTableError(f"sample_weight has shape {found.shape}, expected ({n_rows},)")
+        raise InvalidTableError(
+            f"sample_weight has shape {found.shape}, expected ({n_rows},)",
+            todo="give one weight for each row",
+        )
     own = numbers(found, "weights")
     check_weight(own, own)
     if not own.any():
-        raise InvalidTableError("sample_weight is zero for all rows, so that none counts")
+        raise InvalidTableError(
+            "sample_weight is zero for all rows, so that none counts",
+            todo="give some rows a weight above 0",
+        )
     return own
 
 
@@ -94,14 +114,18 @@ class Classes:
             ) from None
         if len(found) < 2:
             raise InvalidTableError(
-                f"all {len(y)} labels are the same class: one class is nothing to learn"
+                f"all {len(y)} labels are the same class: one class is nothing to learn",
+                todo="give rows of two classes or more",
             )
         return cls(found)
 
     def check_weight(self, y: NDArray[Any], weight: Floats | None) -> None:
         """Refuses weights that leave one class only."""
         if weight is not None and len(np.unique(y[weight > 0.0])) < 2:
-            raise InvalidTableError("all rows whose weight is above 0 are of one class")
+            raise InvalidTableError(
+                "all rows whose weight is above 0 are of one class",
+                todo="give rows of two classes a weight above 0",
+            )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -115,7 +139,8 @@ class Classes:
         unknown = int(np.count_nonzero(~np.isin(y, self.values)))
         if unknown:
             raise InvalidTableError(
-                f"{unknown} of {len(y)} labels of eval_set are of no class of y"
+                f"{unknown} of {len(y)} labels of eval_set are of no class of y",
+                todo="leave these rows out of eval_set",
             )
         return np.searchsorted(self.values, y).astype(np.float64)
 

@@ -63,7 +63,8 @@ class Model:
         if not rows.is_named and not self._is_hashed:
             if len(rows.names) != len(self.columns):
                 raise DataError(
-                    f"the rows have {len(rows.names)} columns, the model {len(self.columns)}"
+                    f"the rows have {len(rows.names)} columns, the model {len(self.columns)}",
+                    todo="give the columns that it was trained on",
                 )
             rows = rows.renamed(self.columns)
         names = rows.names if self._is_hashed else self.columns

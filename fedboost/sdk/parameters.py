@@ -115,7 +115,9 @@ class EstimatorParameters:
         if isinstance(state, np.random.RandomState):
             state = int(state.randint(2**31 - 1))
         if isinstance(state, bool) or not isinstance(state, int | np.integer) or state < 0:
-            raise InvalidParameterError(f"random_state is {state!r}, expected a whole number")
+            raise InvalidParameterError(
+                f"random_state is {state!r}, expected a whole number", todo="give 0 or more"
+            )
         if seed is not None and seed != state:
             raise InvalidParameterError(
                 f"seed is {seed} and random_state {state}", todo="give one of them"

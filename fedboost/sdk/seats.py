@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from fedboost.data.ids import encode_ids, shared_ids
+from fedboost.data.loading import absent_column
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
@@ -76,9 +77,9 @@ def given(tables: Mapping[str, Any], ids: IdNames | Mapping[str, IdNames] | None
     for party, table in tables.items():
         rows = rows_of(table, f"the table of {party}")
         wanted = ids.get(party) if isinstance(ids, Mapping) else ids
-        names = [wanted] if isinstance(wanted, str) else list(wanted or ())
+        names = id_names(wanted)
         try:
-            cells = tuple(rows.column(name) for name in names)
+            cells = tuple(rows.id_cells(name) for name in names)
         except InvalidTableError as error:
             raise error.at(party=party) from None
         seats[party] = PartyRows(
@@ -92,6 +93,19 @@ def given(tables: Mapping[str, Any], ids: IdNames | Mapping[str, IdNames] | None
     return seats
 
 
+def id_names(ids: object) -> list[str]:
+    """Return the names of id columns; an InvalidParameterError where they are no names."""
+    names = [ids] if isinstance(ids, str) else ids or []
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InvalidParameterError(
+            f"ids is {ids!r}, expected names of columns",
+            todo="give a column's name, a list of names, or such by party",
+        )
+    if len(set(names)) < len(names):
+        raise InvalidParameterError(f"ids is {ids!r}", todo="name each column once")
+    return list(names)
+
+
 def check_names(parties: Sequence[object]) -> None:
     """Refuses what no party can be called; the coordinator and others have names of their own."""
     for party in parties:
@@ -101,7 +115,9 @@ def check_names(parties: Sequence[object]) -> None:
                 todo="begin with a lower-case letter, go on with letters, digits and '-'",
             )
         if party in TAKEN:
-            raise InvalidParameterError(f"no party can be called {party!r}: another has this name")
+            raise InvalidParameterError(
+                f"no party can be called {party!r}: another has this name", todo="use another name"
+            )
 
 
 def single(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> PartyRows:
@@ -111,7 +127,7 @@ def single(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> PartyRows
         raise InvalidParameterError(
             "ids names columns by party, and X is a single table", todo="name its id columns"
         )
-    names = [ids] if isinstance(ids, str) else list(ids or ())
+    names = id_names(ids)
     for name in names:
         rows.column(name)  # refuses a name that it does not know
     return PartyRows(rows.without([name for name in names if name in rows.names]))
@@ -167,10 +183,16 @@ def names_of(parties: Parties, *, horizontal: bool) -> list[str]:
         names: list[str] = list(parties)
         check_names(names)
         if len(names) < 2:
-            raise InvalidParameterError("parties names one party, and a federation needs two")
+            raise InvalidParameterError(
+                "parties names one party, and a federation needs two",
+                todo="name two parties or more",
+            )
         return names
     if not 2 <= parties < PARTIES_MAX:  # True is 1
-        raise InvalidParameterError(f"parties is {parties}, expected 2 to {PARTIES_MAX - 1}")
+        raise InvalidParameterError(
+            f"parties is {parties}, expected 2 to {PARTIES_MAX - 1}",
+            todo="give a number of parties, or their names",
+        )
     if horizontal:
         return [f"party-{number}" for number in range(1, parties + 1)]
     hosts = ["host"] if parties == 2 else [f"host-{number}" for number in range(1, parties)]
@@ -206,9 +228,13 @@ def _as_said(
     others = [party for party, part in parties.items() if part is None]
     unknown = [name for name in taken if name not in set(names)]
     if unknown:
-        raise InvalidParameterError(f"parties names a column {unknown[0]!r} that X does not have")
+        raise InvalidParameterError(
+            f"parties names a column {unknown[0]!r} that X does not have", todo="name columns of X"
+        )
     if len(set(taken)) < len(taken):
-        raise InvalidParameterError("parties gives a column to two parties")
+        raise InvalidParameterError(
+            "parties gives a column to two parties", todo="give each column to one"
+        )
     if len(others) > 1 or (rest and not others):
         raise InvalidParameterError(
             f"{len(rest)} columns of X belong to no party, {len(others)} parties ask for the rest",
@@ -230,6 +256,17 @@ def dealt_rows(n_rows: int, count: int) -> list[Indices]:
 def below(upper: PartyRows, lower: PartyRows) -> PartyRows:
     """The rows of both, those of `upper` first, without ids."""
     return PartyRows(upper.rows.before(lower.rows))
+
+
+def check_categories(found: Seats, names: Sequence[str]) -> None:
+    """Refuses names of columns that no table has."""
+    known = {name: name for seat in found.values() for name in seat.rows.names}
+    for name in names:
+        if name not in known:
+            raise InvalidParameterError(
+                f"categorical names a column {name!r} that no table has",
+                todo=absent_column("categorical", name, list(known)).todo,
+            )
 
 
 def with_categories(seat: PartyRows, names: Sequence[str]) -> PartyRows:

@@ -33,6 +33,7 @@ from fedboost.model import shards
 from fedboost.report.story import read
 from fedboost.runtime.cluster import local
 from fedboost.runtime.ledger.rows import Row
+from fedboost.runtime.process.bridge import to_its_end
 from fedboost.runtime.process.workers import ProcessWorkers
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
@@ -147,7 +148,7 @@ def _alone(work: Coroutine[Any, Any, T], heard: queue.SimpleQueue[Event | None],
         task = asyncio.current_task()
         assert task is not None
         begun.set_result((asyncio.get_running_loop(), task))
-        return await work
+        return await to_its_end(work)
 
     def body() -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -13,18 +14,52 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, issparse, vstack
 
+from fedboost.data.conversions import as_declared_cells
 from fedboost.data.frame import Frame
+from fedboost.data.ids import spelled
 from fedboost.data.loading import absent_column, frame_of
 from fedboost.data.predictions import free_name
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet, SparseColumns
-from fedboost.sdk.refusals import InvalidTableError
+from fedboost.data.sources import IdFormat, SourceSpec
+from fedboost.sdk.refusals import InvalidTableError, refusing
+from fedboost.settings import parse
 
 TableLike: TypeAlias = Any  # array-like (n, columns), scipy sparse, or whatever speaks Arrow
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+NAMES_SHOWN = 5  # of columns, in an error
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class DeclaredTable:
+    """A party's table, and how its cells are read where that is not what they look like."""
+
+    def __init__(
+        self,
+        rows: TableLike,
+        *,
+        decimal: str = ".",
+        dates: Sequence[str] = (),
+        id_format: Mapping[str, Any] | None = None,
+    ) -> None:
+        """As in the declaration of a daemon's table: `decimal` "," reads 1,5; columns in `dates`
+        become days, month and weekday; `id_format` has `strip`, `lower` and `zfill`.
+        """
+        self.rows = rows
+        own = {"decimal": decimal, "dates": list(dates), "id_format": dict(id_format or {})}
+        with refusing():
+            self.source = parse(SourceSpec, {"path": "X", **own})
+
+    def read(self, what: str) -> RowTable:
+        """The table with the cells that are declared; refuses as `rows_of` does."""
+        found = replace(rows_of(self.rows, what), id_format=self.source.id_format)
+        if found.sparse is not None:
+            return found
+        with refusing(table=what):
+            columns = as_declared_cells(Sheet(found.columns), self.source).columns
+        return replace(found, names=tuple(columns.column_names), columns=columns)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,12 +77,13 @@ class RowTable:
     categorical: tuple[str, ...] = ()  # columns whose type says that they hold categories
     is_named: bool = False  # whether the caller has named the columns
     index: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
+    id_format: IdFormat = field(default_factory=IdFormat)
 
     def select(self, names: Sequence[str]) -> RowTable:
         """Some of the columns, in the order of `names`; a DataError names one that is not there."""
         for name in names:
             if name not in self.names:
-                raise InvalidTableError(*_absent(name, self.names))
+                raise _absent(name, self.names)
         kinds = tuple(name for name in names if name in self.categorical)
         if self.sparse is not None:
             return replace(self, names=tuple(names), categorical=kinds)
@@ -87,7 +123,9 @@ class RowTable:
             stacked.sort_indices()
             return replace(self, n_rows=n_rows, sparse=stacked, index={})
         if self.sparse is not None or below.sparse is not None:
-            raise InvalidTableError("one table is sparse and the other is not")
+            raise InvalidTableError(
+                "one table is sparse and the other is not", todo="give both in one form"
+            )
         try:
             both = pa.concat_tables([self.columns, below.columns], promote_options="permissive")
         except pa.ArrowException:
@@ -103,7 +141,12 @@ class RowTable:
             return self.columns.column(name)
         if name in self.index:
             return self.index[name]
-        raise InvalidTableError(*_absent(name, (*self.names, *self.index)))
+        raise _absent(name, (*self.names, *self.index))
+
+    def id_cells(self, name: str) -> pa.ChunkedArray:
+        """A column of ids as they are spelled elsewhere."""
+        cells = self.column(name)
+        return cells if self.id_format == IdFormat() else spelled(cells, name, self.id_format)
 
     def sheet(self, **beside: NDArray[Any] | pa.ChunkedArray) -> tuple[Sheet, dict[str, str]]:
         """The table as a party's source, with further columns, and how these are called there."""
@@ -128,6 +171,14 @@ def rows_of(given: TableLike, what: str = "X") -> RowTable:
 
     `what` it is called in errors.
     """
+    if isinstance(given, DeclaredTable):
+        return given.read(what)
+    names = Counter(getattr(given, "column_names", None) or list(getattr(given, "columns", ())))
+    if twice := [str(name) for name, count in names.items() if count > 1]:
+        raise InvalidTableError(
+            f"{what} has several columns of one name: {', '.join(twice[:NAMES_SHOWN])}",
+            todo="give each column a name of its own",
+        )
     if issparse(given):
         found = _of_sparse(given, what)
     elif _is_pandas(given):
@@ -138,12 +189,15 @@ def rows_of(given: TableLike, what: str = "X") -> RowTable:
         found = _of_array(given, what)
     if not found.names:
         raise InvalidTableError(
-            f"{what} has 0 feature(s) (shape=({found.n_rows}, 0)) while a minimum of 1 is required."
+            f"{what} has 0 feature(s) (shape=({found.n_rows}, 0)) while a minimum of 1 is "
+            "required.",
+            todo="give a column",
         )
     if not found.n_rows:
         shape = (0, len(found.names))
         raise InvalidTableError(
-            f"{what} has 0 sample(s) (shape={shape}) while a minimum of 1 is required."
+            f"{what} has 0 sample(s) (shape={shape}) while a minimum of 1 is required.",
+            todo="give a row",
         )
     return found
 
@@ -193,10 +247,6 @@ def _of_arrow(table: pa.Table) -> RowTable:
     columns = {}
     for name, cells in zip(table.column_names, table.columns, strict=True):
         columns[name] = _plain(cells)
-    if len(columns) < table.num_columns:
-        raise InvalidTableError(
-            "the table has several columns of one name", todo="give each a name of its own"
-        )
     plain = pa.table(columns)
     return RowTable(tuple(columns), plain, table.num_rows, categorical=tuple(kinds), is_named=True)
 
@@ -218,9 +268,11 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 def _of_sparse(given: Any, what: str) -> RowTable:
     if given.dtype.kind == "c":
-        raise InvalidTableError(f"{what}: Complex data not supported")
+        raise InvalidTableError(f"{what}: Complex data not supported", todo="give real numbers")
     if len(given.shape) != 2:
-        raise InvalidTableError(f"{what} has {len(given.shape)} dimensions, expected 2")
+        raise InvalidTableError(
+            f"{what} has {len(given.shape)} dimensions, expected 2", todo="give rows and columns"
+        )
     values = csc_array(given, dtype=np.float64, copy=True)
     values.sum_duplicates()
     values.eliminate_zeros()
@@ -229,19 +281,32 @@ def _of_sparse(given: Any, what: str) -> RowTable:
 
 
 def _of_array(given: TableLike, what: str) -> RowTable:
-    if isinstance(given, Mapping | str | bytes):
-        raise InvalidTableError(f"{what} is no table", todo="give rows and columns")
-    cells = np.asarray(given)
+    cells = _as_array(given, what)
+    if cells.ndim == 0:
+        is_what = "None" if given is None else f"of the type {type(given).__name__}"
+        raise InvalidTableError(
+            f"{what} is {is_what}, and no table",
+            todo="give rows and columns: a data frame, an Arrow table or an array",
+        )
     if cells.ndim != 2:
         raise InvalidTableError(
-            f"{what} has {cells.ndim} dimensions, expected rows and columns. Reshape your data: "
-            "x.reshape(-1, 1) for one column, x.reshape(1, -1) for one row",
+            f"{what} has {cells.ndim} dimensions, expected rows and columns",
+            todo="Reshape your data: x.reshape(-1, 1) for one column, x.reshape(1, -1) for one row",
         )
     if cells.dtype.kind == "c":
-        raise InvalidTableError(f"{what}: Complex data not supported")
+        raise InvalidTableError(f"{what}: Complex data not supported", todo="give real numbers")
     names = tuple(f"f{place}" for place in range(cells.shape[1]))
     columns = {name: _cells(cells[:, place], what) for place, name in enumerate(names)}
     return RowTable(names, pa.table(columns), int(cells.shape[0]))
+
+
+def _as_array(given: TableLike, what: str) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except ValueError:
+        raise InvalidTableError(
+            f"{what} has rows of different lengths", todo="give every row as many cells"
+        ) from None
 
 
 def _cells(cells: NDArray[Any], what: str) -> pa.Array:
@@ -249,7 +314,9 @@ def _cells(cells: NDArray[Any], what: str) -> pa.Array:
         try:
             cells = cells.astype(np.float64)
         except TypeError as error:
-            raise InvalidTableError(f"{what} holds what is no number: {error}") from None
+            raise InvalidTableError(
+                f"{what} holds what is no number: {error}", todo="give numbers, texts or categories"
+            ) from None
         except ValueError:  # texts: numbers that are written, or categories
             try:
                 return pa.array(cells, type=pa.string(), from_pandas=True)
@@ -262,12 +329,15 @@ def _cells(cells: NDArray[Any], what: str) -> pa.Array:
     try:
         return pa.array(np.ascontiguousarray(cells))
     except pa.ArrowException:
-        raise InvalidTableError(f"{what} holds values of the type {cells.dtype}") from None
+        raise InvalidTableError(
+            f"{what} holds values of the type {cells.dtype}",
+            todo="give numbers, texts or categories",
+        ) from None
 
 
-def _absent(name: str, known: Sequence[str]) -> tuple[str]:
+def _absent(name: str, known: Sequence[str]) -> InvalidTableError:
     error = absent_column("feature", name, known)
-    return (f"the table has no column {name!r}; {error.todo}",)
+    return InvalidTableError(f"the table has no column {name!r}", todo=error.todo, column=name)
 
 
 def _first_line(error: Exception) -> str:

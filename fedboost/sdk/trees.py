@@ -63,7 +63,9 @@ class _FederBoost(Horizontal):
         for name in self.said():
             known = any(name in model.model_fields for model in self._models)
             if known and name not in found.params.model_fields:
-                raise InvalidParameterError(f"{name} is no parameter of the {layout} layout")
+                raise InvalidParameterError(
+                    f"{name} is no parameter of the {layout} layout", todo="leave it out"
+                )
         return found
 
     def _is_deterministic(self) -> bool:

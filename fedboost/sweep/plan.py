@@ -143,7 +143,9 @@ class Sweep:
             )
         if len(self.base.name) > NAME_CHARS_MAX:
             raise ConfigError(
-                f"the name of a sweep has at most {NAME_CHARS_MAX} characters", key="name"
+                f"the name of a sweep has at most {NAME_CHARS_MAX} characters",
+                key="name",
+                todo="shorten it",
             )
         if len(self.trials) * (self.settings.folds or 1) > MEMBERS_MAX:
             raise ConfigError(
@@ -222,7 +224,11 @@ class Sweep:
     def _params(self, spec: JobSpec) -> BoostingParams:
         kind: type[BaseModel] = protocols.named(spec.protocol).params
         if not issubclass(kind, BoostingParams):
-            raise ConfigError(f"{spec.protocol} trains no model to compare", key="protocol")
+            raise ConfigError(
+                f"{spec.protocol} trains no model to compare",
+                key="protocol",
+                todo="name a protocol that trains",
+            )
         return parse(kind, spec.params, section="params")
 
     def _job(self, trial: Trial, fold: int | None) -> JobSpec:

@@ -79,7 +79,9 @@ class SweepRecord:
         try:
             raw = json.loads(text)
         except (ValueError, RecursionError):
-            raise ConfigError("the record of the sweep is no JSON", **where) from None
+            raise ConfigError(
+                "the record of the sweep is no JSON", todo="move it away, to begin anew", **where
+            ) from None
         kept = parse(SweepFile, raw, **where)
         if kept.format != FORMAT or kept.digest != sweep.digest:
             raise ConfigError(

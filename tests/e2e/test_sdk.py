@@ -87,6 +87,7 @@ def test_a_model_is_fetched_by_its_owner_alone(town, finished, tmp_path):
     certs = town.folder / "certs"
     with PartyClient(at(town, "telco"), tls=certs, user=USER) as telco:
         assert finished.id in [one.id for one in telco.models()]
+        newest = max(telco.models(), key=lambda one: one.created)
         folder = telco.fetch_model(finished.id, tmp_path / "python")
     kept = town.store("telco") / "models" / finished.id
     assert shards.read(folder) == shards.read(kept)
@@ -95,6 +96,13 @@ def test_a_model_is_fetched_by_its_owner_alone(town, finished, tmp_path):
     said = world.fedboost(*fetch, "--out", tmp_path / "cli", env={"FEDBOOST_USER": USER})
     assert (said.code, said.out) == (0, f"{tmp_path / 'cli' / finished.id}\n"), said.err
     assert shards.read(tmp_path / "cli" / finished.id) == shards.read(kept)
+    named = ["latest" if word == finished.id else word for word in fetch]
+    said = world.fedboost(*named, "--out", tmp_path / "named", env={"FEDBOOST_USER": USER})
+    assert said.out == f"{tmp_path / 'named' / newest.id}\n", said.err
+    wrong = ["nosuch" if word == finished.id else word for word in fetch]
+    said = world.fedboost(*wrong, "--out", tmp_path / "wrong", env={"FEDBOOST_USER": USER})
+    assert said.code == 2
+    assert "there is no model nosuch here" in said.err
     refused = world.fedboost(*fetch, "--out", tmp_path, env={"FEDBOOST_USER": MALLORY})
     assert refused.code == 4
     assert "approvals by the user mallory" in refused.err
@@ -105,7 +113,7 @@ def test_a_model_is_fetched_by_its_owner_alone(town, finished, tmp_path):
         party.models()
     shown = world.fedboost("ledger", "show", "--config", town.config("telco"), "--json")
     taken = [row for row in shown.last["rows"] if row["step"] == "fetch_model"]
-    assert [row["peer"] for row in taken] == ["user user"] * 2
+    assert [row["peer"] for row in taken] == ["user user"] * 3
     whole = world.fedboost("ledger", "verify", "--config", town.config("telco"))
     assert whole.code == 0, whole.err
 

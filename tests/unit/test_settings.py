@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from pydantic import Field
 
+from fedboost.core.params import TreeParams
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
-from fedboost.job import JobSpec
+from fedboost.job import JobSpec, Parties
 from fedboost.protocols import known, named
 from fedboost.runtime.transport.tls import TlsFiles
 from fedboost.settings import FILE_BYTES_MAX, Settings, load, parse, read_yaml
@@ -47,6 +48,44 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(raw, key, nearest):
     assert error.what == f"unknown key '{key}'"
     assert error.todo == f"did you mean '{nearest}'?"
     assert error.where == {"file": "job.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "todo"),
+    [
+        ({"name": 3}, "change 'name'"),
+        ({"name": "a", "inner": {"rate": 0.0}}, "change 'rate'"),
+        ({}, "add 'name'"),
+    ],
+)
+def test_every_refusal_says_what_to_do(raw, todo):
+    assert refused(raw).todo == todo
+
+
+def test_a_word_that_is_no_choice_is_refused_with_those_there_are():
+    with pytest.raises(ConfigError, match="'guest' or 'host'") as error:
+        parse(SourceSpec, {"path": "t.csv", "roles": ["gest"]})
+    assert error.value.todo == "write one of: guest, host"
+
+
+def test_a_key_that_is_like_no_other_is_refused_with_those_there_are():
+    error = refused({"name": "a", "zzz": 1})
+    assert error.todo == "remove it, or write one of: name, inner, parts, named"
+
+
+def test_a_mistyped_key_is_said_before_the_one_that_is_missing():
+    error = refused({"nam": "a"})
+    assert error.what == "unknown key 'nam' (and 1 more)"
+    assert error.todo == "did you mean 'name'?"
+
+
+def test_a_value_in_a_list_is_mended_by_the_lists_key():
+    with pytest.raises(ConfigError) as one:
+        parse(TreeParams, {"eval_metric": ["AUC"]})
+    assert one.value.todo == "change 'eval_metric'"
+    with pytest.raises(ConfigError) as alone:
+        parse(Parties, {"guest": "a", "hosts": "b"})
+    assert alone.value.todo == "write a list: hosts: [first, second]"
 
 
 def test_a_missing_key_is_named():

@@ -88,7 +88,10 @@ class NetworkModel(ModelKind):
         self, shard: Artefact, names: Collection[str] | None = None
     ) -> tuple[list[SharedRule], int]:
         """There are none."""
-        raise ConfigError("the model is made of networks, which have no split rules")
+        raise ConfigError(
+            "the model is made of networks, which have no split rules",
+            todo="fedboost model show tells what there is of it",
+        )
 
     def picture(self, shard: Artefact, tree: int) -> Picture:
         """None."""

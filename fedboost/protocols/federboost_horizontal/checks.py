@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedboost.core import objectives
+from fedboost.core import label_checks
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import AGGREGATOR, Role
@@ -21,9 +21,9 @@ def check(role: Role, params: FederBoostHorizontalParams, frame: Frame, held_out
     labels.check_held_out(params, held_out)
     if frame.label is None:
         raise DataError("the table has no label", todo="name it in the job: label: …")
-    objectives.check_labels(params, frame.label, learn=False)
+    label_checks.check_labels(params, frame.label, learn=False)
     if frame.weight is not None:
-        objectives.check_weight(frame.label, frame.weight)
+        label_checks.check_weight(frame.label, frame.weight)
     for name in params.domains:
         if name not in frame.columns:
             raise ConfigError(

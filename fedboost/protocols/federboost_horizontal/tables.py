@@ -125,7 +125,11 @@ def _needs_same(frame: Frame, earlier: Facts) -> None:
         )
     if set(frame.categories) != set(earlier["lists"]):
         other = sorted(set(frame.categories) ^ set(earlier["lists"]))
-        raise ConfigError("a column holds categories in one of both jobs only", column=other[0])
+        raise ConfigError(
+            "a column holds categories in one of both jobs only",
+            column=other[0],
+            todo="declare it in `domains` as the earlier job did",
+        )
 
 
 def _recoded(

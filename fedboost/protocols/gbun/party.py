@@ -317,7 +317,9 @@ def _plant(party: Party, reach: float) -> None:
         margin = np.tile(objective.base_margin, (len(rows), 1))
         watched[part] = Watched(np.empty((0, 0), np.uint8), label[rows], weight[rows], margin)
     if not np.isfinite(reach):
-        raise DataError("the rows' values are too large to be summed up")
+        raise DataError(
+            "the rows' values are too large to be summed up", todo="rescale the columns"
+        )
     party.training = NetworkBoosting(
         params=params,
         objective=objective,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -49,6 +49,8 @@ class ClusterProcesses:
     second cluster in the same folder finds the stores and models of the first. With `pages` each
     daemon serves its page, in the name of the cluster's one user.
     """
+
+    auto_resume: ClassVar[bool] = True  # of jobs that an earlier cluster has left unfinished
 
     def __init__(
         self,
@@ -140,6 +142,7 @@ class ClusterProcesses:
             f"the daemon of {name} did not start: {' | '.join(last) or 'it said nothing'}",
             party=name,
             log=str(self.log(name)),
+            todo="read its log",
         )
 
     def kill(self, name: str) -> None:
@@ -148,17 +151,12 @@ class ClusterProcesses:
         self.processes[name].wait()
 
     def stop(self) -> None:
-        """Ends every daemon: asked first, then made to."""
-        running = [p for p in self.processes.values() if p.poll() is None]
-        for process in running:
-            process.terminate()
-        until = time.monotonic() + STOP_S
-        for process in running:
-            try:
-                process.wait(max(0.1, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """Ends every daemon, asked first and then made to: the coordinator while the parties can
+        still hear from it that jobs are paused, then these.
+        """
+        running = {name: one for name, one in self.processes.items() if one.poll() is None}
+        _end([one for name, one in running.items() if name == COORDINATOR])
+        _end([one for name, one in running.items() if name != COORDINATOR])
         for process in self.processes.values():
             if process.stdin is not None:
                 process.stdin.close()
@@ -171,6 +169,7 @@ class ClusterProcesses:
             parties={name: self.addresses[name] for name in self.names},
             store=self.store(COORDINATOR),
             page=self.pages.get(COORDINATOR),
+            auto_resume=self.auto_resume,
             users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
             **extra,
         )
@@ -197,6 +196,18 @@ class ClusterProcesses:
         raw = config.model_dump(mode="json", exclude_none=True)
         text = WIDE_OPEN * isinstance(config, PartyConfig) + yaml.safe_dump(raw, sort_keys=False)
         write_file(path, text.encode(), PUBLIC_MODE)
+
+
+def _end(running: list[subprocess.Popen[bytes]]) -> None:
+    for process in running:
+        process.terminate()
+    until = time.monotonic() + STOP_S
+    for process in running:
+        try:
+            process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _free_ports(count: int) -> list[int]:

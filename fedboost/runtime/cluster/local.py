@@ -52,7 +52,7 @@ class LocalLinks:
         """The receiver's answer to the message, as over gRPC."""
         node = self._nodes.get(envelope.receiver)
         if node is None:
-            raise UnreachableError(f"{envelope.receiver} is not there", party=envelope.receiver)
+            raise _absent(envelope.receiver)
         caller = Peer("party", envelope.sender, fingerprint="", serial=0)
         arrived = Envelope.FromString(wire.encode(envelope))
         with node.admit(caller, arrived):
@@ -63,8 +63,12 @@ class LocalLinks:
         """See `recalled.Recalls`."""
         node = self._nodes.get(peer)
         if node is None:
-            raise UnreachableError(f"{peer} is not there", party=peer)
+            raise _absent(peer)
         return await node.recall(Peer("party", own, fingerprint="", serial=0), RecallRequest())
+
+
+def _absent(party: str) -> UnreachableError:
+    return UnreachableError(f"{party} is not there", party=party, todo="")
 
 
 class LocalControl:

@@ -161,7 +161,10 @@ async def _finished(cluster: local.LocalCluster, spec: JobSpec, name: str) -> st
     ended = (await cluster.run(spec)).status
     if ended.state != JobState.FINISHED:
         why = "; ".join(faults.from_message(ended.reason).lines())
-        raise JobError(f"the job {name!r}, by which kernels are warmed, failed: {why}")
+        raise JobError(
+            f"the job {name!r}, by which kernels are warmed, failed: {why}",
+            todo="fedboost warm -v shows its log",
+        )
     return ended.id
 
 

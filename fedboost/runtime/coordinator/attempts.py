@@ -121,7 +121,7 @@ class Attempts:
             driven.task.cancel()
             await asyncio.wait((driven.task,))
         else:
-            reason = JobError(f"cancelled by {user}")
+            reason = JobError(f"cancelled by {user}", todo="submit it again if this was a mistake")
             ended = self._states.rests(job.id, CoordinatorJobEvent.CANCELLED, reason)
             walk = self._walk(manifest.decode(job.manifest), job.attempt)
             await self._errands.tell(walk, ended.state, reason)
@@ -252,9 +252,15 @@ class Attempts:
             return await self._watched(walk)
         except asyncio.CancelledError:
             if driven.cancelled_by:
-                reason = JobError(f"cancelled by {driven.cancelled_by}")
+                reason = JobError(
+                    f"cancelled by {driven.cancelled_by}",
+                    todo="submit it again if this was a mistake",
+                )
                 return _Stopped(event.CANCELLED, reason)
-            return _Stopped(event.PAUSED, UnreachableError("the coordinator was stopped"))
+            return _Stopped(
+                event.PAUSED,
+                UnreachableError("the coordinator was stopped", todo="start it again"),
+            )
         except (UnreachableError, StoreError) as error:
             if isinstance(error, StoreError):  # a party has named itself; then it is ours
                 error.at(party=self._config.name)

@@ -70,7 +70,7 @@ class CoordinatorJobStates:
         """Jobs that were under way when the store was left are paused."""
         self._store, self._journals, self._auto_resume = store, journals, auto_resume
         for job in store.jobs(JobState.RUNNING, JobState.WAITING):
-            reason = UnreachableError("the coordinator was restarted")
+            reason = UnreachableError("the coordinator was restarted", todo="")
             self.rests(job.id, CoordinatorJobEvent.PAUSED, reason)
 
     def submitted(self, id_: str, name: str, text: bytes) -> StoredJob:
@@ -114,13 +114,21 @@ class CoordinatorJobStates:
     def check_cancel(job: StoredJob) -> None:
         """Refuses, by a JobError, a job that cannot be cancelled."""
         if (job.state, CoordinatorJobEvent.CANCELLED) not in TABLE:
-            raise JobError(f"the job is {job.state} already", job=job.id)
+            raise JobError(
+                f"the job is {job.state} already",
+                job=job.id,
+                todo="fedboost job status JOB says how it ended",
+            )
 
     @staticmethod
     def check_resume(job: StoredJob) -> None:
         """Refuses, by a JobError, a job that cannot be resumed."""
         if (job.state, CoordinatorJobEvent.RESUMED) not in TABLE:
-            raise JobError(f"the job is {job.state}, there is nothing to resume", job=job.id)
+            raise JobError(
+                f"the job is {job.state}, there is nothing to resume",
+                job=job.id,
+                todo="submit the job again",
+            )
 
     def goes_on_alone(self, job: StoredJob) -> bool:
         """Return whether a job is paused and waits for nothing but somebody's return."""

@@ -46,7 +46,9 @@ async def _look(party: Answering, within_s: float) -> None:
         async with asyncio.timeout(within_s):
             await party.hello(retries=False)
     except TimeoutError:
-        raise UnreachableError("it did not answer in time") from None
+        raise UnreachableError(
+            "it did not answer in time", todo="look at its daemon: fedboost doctor"
+        ) from None
     except UnreachableError:
         raise
     except FedboostError:

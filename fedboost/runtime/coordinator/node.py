@@ -167,7 +167,10 @@ class CoordinatorNode:
 
     def _check(self, caller: Peer, action: Any) -> None:
         if caller.role != "user":
-            raise PolicyError(f"{caller} is not a user")
+            raise PolicyError(
+                f"{caller} is not a user",
+                todo="ask who runs the coordinator: its file lists users under `users`",
+            )
         self.config.users.judge(action, caller.name)
 
     async def _forget(self, job: str) -> None:

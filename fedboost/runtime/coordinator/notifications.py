@@ -49,7 +49,10 @@ class Notifications:
     def part(self, walk: Ending) -> None:
         """Has the hosts that a finished job has lost forget it, as soon as they are there."""
         if walk.lost:
-            reason = JobError("the job has finished without this party, which was lost on the way")
+            reason = JobError(
+                "the job has finished without this party, which was lost on the way",
+                todo="nothing is left to do here",
+            )
             self.tell_later(walk, "cancelled", reason, tuple(walk.lost))
 
     def tell_later(

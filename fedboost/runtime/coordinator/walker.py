@@ -324,7 +324,11 @@ class JobWalk:
             assert error is not None
             raise error
         if len(self.gone) >= len(self.table.hosts):
-            raise UnreachableError("all hosts are gone", party=self.table.hosts[0])
+            raise UnreachableError(
+                "all hosts are gone",
+                party=self.table.hosts[0],
+                todo="start their daemons",
+            )
         replies = {party: task.result() for party, task in tasks.items()}
         return {party: reply for party, reply in replies.items() if reply is not None}
 

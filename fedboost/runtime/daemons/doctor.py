@@ -56,7 +56,10 @@ async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
     reply = await _call(dialer, name, target, "Hello", job_pb2.HelloRequest())
     assert isinstance(reply, job_pb2.HelloReply)
     if reply.name != name or reply.role != target.role:
-        raise ConfigError(f"{target.address} is {reply.role} {reply.name}, not {name}")
+        raise ConfigError(
+            f"{target.address} is {reply.role} {reply.name}, not {name}",
+            todo="correct the address in the settings file",
+        )
     if (reply.version, reply.wire_version) != (__version__, wire.WIRE_VERSION):
         raise ConfigError(
             f"{name} runs fedboost {reply.version}, here runs {__version__}",

@@ -60,7 +60,7 @@ class Setting:
             except ConfigError:
                 raise
             except FedboostError as error:  # tables of which the job itself would be refused
-                self.assumed.append(f"the tables are made up: {error}")
+                self.assumed.append(f"the tables are made up: {error.what}")
         self.assumed += MADE_UP
         rows_apart = protocols.named(self.spec.protocol).rows is RowsUsed.OWN
         if not isinstance(params, BoostingParams):

@@ -59,7 +59,11 @@ class SignedJob:
         """The role of this party in the job; a ConfigError where it has none."""
         role = self.table.role_of(self.party)
         if role is None:
-            raise ConfigError(f"the job has no part for {self.party}", party=self.party)
+            raise ConfigError(
+                f"the job has no part for {self.party}",
+                party=self.party,
+                todo="name the party in the job, or leave it alone",
+            )
         return role
 
     @property

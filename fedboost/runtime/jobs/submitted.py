@@ -80,7 +80,9 @@ def _parsed(text: bytes) -> JobSpec:
     try:
         raw = json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError):
-        raise ConfigError("the job is not JSON") from None
+        raise ConfigError(
+            "the job is not JSON", todo="hand it in with fedboost job submit"
+        ) from None
     return parse(JobSpec, raw)
 
 

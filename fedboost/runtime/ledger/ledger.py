@@ -268,14 +268,22 @@ class Ledger:
             kept = [KeptHead(*found) for found in self._connection.execute(text, values).fetchall()]
         for one in kept:
             if [type(value) for value in vars(one).values()] != [str, str, bytes, bytes]:
-                raise StoreError("a signed head in the ledger is damaged", file=self._path.name)
+                raise StoreError(
+                    "a signed head in the ledger is damaged",
+                    file=self._path.name,
+                    todo="restore the store from a backup",
+                )
         return kept
 
     def _head(self) -> Head:
         found = self._connection.execute("SELECT n, hash FROM ledger_head").fetchone()
         head = Head(*found) if found else Head(0, GENESIS)
         if not isinstance(head.n, int) or not isinstance(head.hash, str):
-            raise StoreError("the ledger's head is damaged", file=self._path.name)
+            raise StoreError(
+                "the ledger's head is damaged",
+                file=self._path.name,
+                todo="restore the store from a backup",
+            )
         return head
 
     def _prepare(self, *, read_only: bool) -> None:
@@ -285,7 +293,11 @@ class Ledger:
             self._check_columns()
         if read_only:
             if not present.issuperset(TABLES):
-                raise StoreError("the store has no ledger", file=str(self._path))
+                raise StoreError(
+                    "the store has no ledger",
+                    file=str(self._path),
+                    todo="check `store` in the party's settings file",
+                )
             return
         self._connection.execute("PRAGMA journal_mode = WAL").fetchall()
         # FULL: a row is on the disk before its payload leaves.

@@ -26,7 +26,9 @@ class PartyJobs(dict[str, PartyJob]):
         if job is None:
             raise _restarted(self._party)
         if caller.name != job.signed.manifest.coordinator:
-            raise PolicyError(f"{caller} does not lead this job")
+            raise PolicyError(
+                f"{caller} does not lead this job", todo="ask the coordinator that proposed it"
+            )
         return job
 
     def called(self, caller: Peer, id_: str) -> PartyJob:
@@ -68,7 +70,9 @@ class PartyJobs(dict[str, PartyJob]):
         rests = self._store.jobs(JobState.AGREED, JobState.PAUSED) if is_known else []
         if envelope.job in (job.id for job in rests):
             raise UnreachableError(
-                f"{self._party} was restarted and has left the job", party=self._party
+                f"{self._party} was restarted and has left the job",
+                party=self._party,
+                todo="",
             )
         raise PeerError(f"{caller} sent a message of a job that is not running here")
 
@@ -76,9 +80,15 @@ class PartyJobs(dict[str, PartyJob]):
 def check_leader(caller: Peer) -> None:
     """Refuses, by a PolicyError, whoever is no coordinator."""
     if caller.role != "coordinator":
-        raise PolicyError(f"{caller} does not lead jobs")
+        raise PolicyError(
+            f"{caller} does not lead jobs", todo="connect with a coordinator's certificate"
+        )
 
 
 def _restarted(party: str) -> FedboostError:
     """Return what a party says of an attempt that its daemon did not outlive."""
-    return UnreachableError(f"{party} knows nothing of this attempt, it was restarted", party=party)
+    return UnreachableError(
+        f"{party} knows nothing of this attempt, it was restarted",
+        party=party,
+        todo="",
+    )

@@ -173,7 +173,10 @@ def note(ledger: Ledger, found: ReleaseFile) -> None:
 def _parsed(content: bytes) -> ReleaseFile:
     """A file of exactly the bytes that `ReleaseFile.file` gives."""
     if len(content) > FILE_BYTES_MAX:
-        raise ConfigError(f"the file has {len(content)} bytes, too many for a release")
+        raise ConfigError(
+            f"the file has {len(content)} bytes, too many for a release",
+            todo="take the file that fedboost model release wrote",
+        )
     text, _, rest = content.partition(b"\n")
     try:
         found = ReleaseFile(
@@ -193,11 +196,16 @@ def _check_subject(config: PartyConfig, release: Release, model: str) -> None:
     shard = release.shard
     said = (shard.job, shard.party, shard.guest)
     if said != (release.model, release.party, release.receiver):
-        raise DataError("what is released is not what the release says", party=release.party)
+        raise DataError(
+            "what is released is not what the release says",
+            party=release.party,
+            todo="have the party release its splits again",
+        )
     if release.receiver != config.name:
         raise ConfigError(
             f"{release.party} has released its splits to {release.receiver}, not to {config.name}",
             party=release.party,
+            todo="ask for a release to this party",
         )
     if release.model != model:
         raise ConfigError(

@@ -63,7 +63,11 @@ class Starting:
         parts = self._parts
         parts.judge.signatures(job.signed, list(request.signatures))
         if not parts.consents(job):
-            raise PolicyError("nobody has approved the job here", party=parts.name)
+            raise PolicyError(
+                "nobody has approved the job here",
+                party=parts.name,
+                todo="fedboost party approve JOB, at that party",
+            )
         parts.judge.room(job.signed)
         parts.states.begins(job.id, request.attempt)
         job.begin(request.attempt, parts.cpu.now())

@@ -109,7 +109,10 @@ class Judge:
         they should be.
         """
         if caller.name != terms.coordinator:
-            raise PolicyError(f"{caller} may not propose jobs of {terms.coordinator}")
+            raise PolicyError(
+                f"{caller} may not propose jobs of {terms.coordinator}",
+                todo="propose it from its own coordinator",
+            )
         if terms.wire_version != wire.WIRE_VERSION or terms.version != __version__:
             raise ConfigError(
                 f"the coordinator runs fedboost {terms.version}, {self.config.name} {__version__}",
@@ -214,7 +217,11 @@ class Judge:
         dataset = None if selection is None else selection.dataset
         protocol = job.protocol.name
         if selection is not None and not dataset:
-            raise ConfigError("the job names no data set for this party", party=name)
+            raise ConfigError(
+                "the job names no data set for this party",
+                party=name,
+                todo="add the party to `data` of the job",
+            )
         if job.model is not None:
             protocol = job.used_model(self._store.models)["protocol"]
         return Ask(
@@ -324,5 +331,7 @@ class Judge:
     def owner(self, caller: Peer) -> None:
         """Refuses everybody but the users whom the policy lets approve and deny."""
         if caller.role != "user":
-            raise PolicyError(f"{caller} is not an owner")
+            raise PolicyError(
+                f"{caller} is not an owner", todo="its settings file lists owners under `users`"
+            )
         self.config.policy.judge_approver(caller.name)

@@ -65,6 +65,20 @@ class Bridge:
             self._under_way.discard(future)
 
 
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a loop's only work, once all that it began has ended and is heard."""
+    try:
+        return await work
+    finally:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        for task in left:
+            hear_out(task)
+
+
 def hear_out(task: asyncio.Task[Any]) -> None:
     """Reads how a task ended that nobody may wait for any more; a refusal is no news then."""
     error = None if task.cancelled() else task.exception()

@@ -28,6 +28,11 @@ from fedboost.runtime.process.threads import ThreadWorkers
 T = TypeVar("T")
 
 _starting = threading.Lock()  # the main module is hidden for one start at a time
+_END = signal.SIGUSR1  # what a worker that is not needed any more gets
+
+
+class _EndedError(Exception):
+    """Nobody waits for the kernel's result any more."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class _Answer(Generic[T]):
         """Waits for the result; raises what the kernel raised, a JobError if its worker died."""
         try:
             return self._future.result().value
-        except CancelledError:
+        except (CancelledError, _EndedError):
             raise JobError("the workers have been closed") from None
         except BrokenProcessPool:
             self._owner.discard()
@@ -121,7 +126,7 @@ class ProcessWorkers:
             return sum(self._peaks.values())
 
     def close(self) -> None:
-        """Ends the workers; tasks not yet started are dropped, running ones finish first."""
+        """Ends the workers, and in them what they compute."""
         self._closed = True
         self._threads.close()
         self.discard()
@@ -130,8 +135,12 @@ class ProcessWorkers:
         """Ends the present processes; the next task starts fresh ones."""
         with self._lock:
             pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=True, cancel_futures=True)
+        if pool is None:
+            return
+        for process in list((pool._processes or {}).values()):
+            if process.pid is not None and process.is_alive():
+                os.kill(process.pid, _END)
+        pool.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> ProcessWorkers:
         return self
@@ -188,6 +197,7 @@ def _main_hidden() -> Iterator[None]:
 def _begin() -> None:
     """Prepare a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(_END, _Work.end)
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 
 
@@ -198,9 +208,29 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+class _Work:
+    """Whether this worker computes, and whether anybody waits for it."""
+
+    computes = False
+    is_over = False
+
+    @classmethod
+    def end(cls, *_: object) -> None:
+        """Break off the kernel, and every later one; a result that is on its way is not cut."""
+        cls.is_over = True
+        if cls.computes:
+            raise _EndedError
+
+
 def _measured(kernel: Callable[..., T], task: tuple[Any, ...]) -> _Done[T]:
     started = time.process_time()
-    value = kernel(*task)
+    try:
+        _Work.computes = True
+        if _Work.is_over:
+            raise _EndedError
+        value = kernel(*task)
+    finally:
+        _Work.computes = False
     return _Done(
         value=value,
         cpu_seconds=time.process_time() - started,

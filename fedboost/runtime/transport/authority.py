@@ -39,6 +39,7 @@ from fedboost.runtime.transport.tls import read_revoked
 
 CA_DAYS = 3650
 CA_NAME = "fedboost development CA"
+ROTATE = "fedboost certs rotate NAME makes another"
 SKEW = timedelta(minutes=5)  # clocks of two machines may differ by this much
 # With a dot: a host name without one could be the name of another party, which it must not be.
 HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)+")
@@ -127,7 +128,11 @@ def revoke(folder: Path, name: str, now: datetime, *, superseded: bool = False) 
     serials = {one.serial for one in issued(folder) if one.name == name and one.not_after > now}
     serials = serials - {current} if superseded else serials | {current}
     if not (serials - old or superseded):
-        raise ConfigError(f"every certificate of {name} is already revoked", file=str(folder))
+        raise _refused(
+            f"every certificate of {name} is already revoked",
+            folder,
+            "nothing is left to do: give ca.crl to all daemons",
+        )
     write_crl(folder, signer, old | serials, now)
     return len(serials - old)
 
@@ -160,7 +165,10 @@ def _check_leaves(leaves: Sequence[Leaf]) -> None:
         if leaf.name == "ca":
             raise ConfigError("ca.pem is the CA's own file", todo="choose another name than ca")
         if roles.setdefault(leaf.name, leaf.role) != leaf.role:
-            raise ConfigError(f"{leaf.name} cannot be {roles[leaf.name]} and {leaf.role} at once")
+            raise ConfigError(
+                f"{leaf.name} cannot be {roles[leaf.name]} and {leaf.role} at once",
+                todo="give each a name of its own",
+            )
 
 
 def _check_same_role(folder: Path, leaf: Leaf) -> None:
@@ -178,7 +186,7 @@ def _role(folder: Path, name: str, certificate: x509.Certificate) -> Role:
         return owner(certificate).role
     except CertificateFaultError as fault:
         path = folder / f"{name}.pem"
-        raise ConfigError(f"the certificate {fault}", file=str(path)) from None
+        raise _refused(f"the certificate {fault}", path, ROTATE) from None
 
 
 def _general_name(host: str) -> x509.GeneralName:
@@ -315,12 +323,16 @@ def read_signer(folder: Path) -> CertificateAuthority:
     try:
         key = read_key(_read(folder / "ca.key"))
     except CertificateFaultError as fault:
-        raise ConfigError(f"the CA {fault}", file=str(folder / "ca.key")) from None
+        raise _refused(
+            f"the CA {fault}", folder / "ca.key", "fedboost certs renew-ca makes another"
+        ) from None
     if isinstance(key, ec.EllipticCurvePrivateKey):
         for root in read_roots(_read(folder / "ca.pem")):
             if root.public_key() == key.public_key():
                 return CertificateAuthority(root, key)
-    raise ConfigError("ca.key is not the key of ca.pem", file=str(folder / "ca.key"))
+    raise _refused(
+        "ca.key is not the key of ca.pem", folder / "ca.key", "put the CA's own key beside it"
+    )
 
 
 def read_leaf(folder: Path, name: str) -> x509.Certificate:
@@ -329,7 +341,7 @@ def read_leaf(folder: Path, name: str) -> x509.Certificate:
     try:
         return read_certificate(_read(path))
     except CertificateFaultError as fault:
-        raise ConfigError(f"the certificate {fault}", file=str(path)) from None
+        raise _refused(f"the certificate {fault}", path, ROTATE) from None
 
 
 def _leaf_names(folder: Path) -> list[str]:
@@ -344,7 +356,9 @@ def _read_issued(folder: Path) -> list[dict[str, str]]:
     try:
         entries: list[dict[str, str]] = json.loads(_read(path))
     except ValueError:
-        raise ConfigError("the list of issued certificates is damaged", file=str(path)) from None
+        raise _refused(
+            "the list of issued certificates is damaged", path, "restore the folder from a backup"
+        ) from None
     return entries
 
 
@@ -374,14 +388,24 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot make the folder: {error.strerror}", file=str(folder)) from None
+        raise _refused(
+            f"cannot make the folder: {error.strerror}",
+            folder,
+            "check the path and who may write there",
+        ) from None
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read the file: {error.strerror}", file=str(path)) from None
+        raise _refused(
+            f"cannot read the file: {error.strerror}", path, "check the path and who may read it"
+        ) from None
+
+
+def _refused(what: str, path: Path, todo: str) -> ConfigError:
+    return ConfigError(what, todo=todo, file=str(path))
 
 
 def pem(certificate: x509.Certificate) -> bytes:

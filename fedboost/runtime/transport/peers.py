@@ -181,7 +181,9 @@ class PartyControl:
                 ) from None
             except StopAsyncIteration:
                 raise UnreachableError(
-                    f"{name} ended a step without an answer", party=name
+                    f"{name} ended a step without an answer",
+                    party=name,
+                    todo="look at its log",
                 ) from None
             if not reply.working:
                 return reply

@@ -119,7 +119,11 @@ def _identity(
     except ConfigError as error:
         raise error.at(file=str(tls.ca)) from None
     if role is not None and ours.role != role:
-        raise ConfigError(f"expected a {role}'s certificate, got {ours.peer}'s", file=str(tls.cert))
+        raise ConfigError(
+            f"expected a {role}'s certificate, got {ours.peer}'s",
+            file=str(tls.cert),
+            todo="name the right file under `tls`",
+        )
     if name is not None and ours.name != name:
         raise ConfigError(
             f"the certificate is {ours.peer}'s, but the settings call us {name}",
@@ -245,7 +249,11 @@ class Revocations:
         if stamp == self._stamp:
             return
         if stamp is None:
-            raise ConfigError("the revocation list is gone", file=str(self._tls.crl))
+            raise ConfigError(
+                "the revocation list is gone",
+                file=str(self._tls.crl),
+                todo="put ca.crl back beside ca.pem",
+            )
         self._serials = read_revoked(self._tls.crl, _read(self._tls.ca))
         self._stamp = stamp
 
@@ -263,9 +271,17 @@ def read_revoked(path: Path, ca_pem: bytes) -> frozenset[int]:
             found = {entry.serial_number for entry in listed}
             is_ours = any(_signed_by(listed, root) for root in roots)
         except UNREADABLE:
-            raise ConfigError("the revocation list is damaged", file=str(path)) from None
+            raise ConfigError(
+                "the revocation list is damaged",
+                file=str(path),
+                todo="take ca.crl from your CA's folder",
+            ) from None
         if not is_ours:
-            raise ConfigError("the revocation list is not signed by our CA", file=str(path))
+            raise ConfigError(
+                "the revocation list is not signed by our CA",
+                file=str(path),
+                todo="take ca.crl from your CA's folder",
+            )
         serials |= found
     return frozenset(serials)
 
@@ -306,5 +322,9 @@ def _read(path: Path) -> bytes:
             file=str(path),
         ) from None
     if len(text) > PEM_BYTES_MAX:
-        raise ConfigError(f"the file has over {PEM_BYTES_MAX} bytes", file=str(path))
+        raise ConfigError(
+            f"the file has over {PEM_BYTES_MAX} bytes",
+            file=str(path),
+            todo="name a file of certificates in PEM",
+        )
     return text

@@ -64,6 +64,40 @@ def test_a_command_shows_an_example_of_itself_and_every_example_is_a_command(nam
         check(args)
 
 
+GROUPS = sorted({name.rpartition(" ")[0] for name in LEAVES})
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_mistyped_command_is_answered_with_the_one_that_is_meant(group):
+    for name in (name for name in LEAVES if name.rpartition(" ")[0] == group):
+        own = name.split()[-1]
+        shown = CliRunner().invoke(cli, [*group.split(), own[:-2] + own[-1] + own[-2] + own[-1]])
+        assert shown.exit_code == 2
+        assert f"Did you mean '{own}'" in shown.output, shown.output
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_mistyped_option_is_answered_with_the_one_that_is_meant(name):
+    for option in (one for one in LEAVES[name].params if isinstance(one, click.Option)):
+        shown = CliRunner().invoke(cli, [*name.split(), f"{option.opts[-1]}x"])
+        assert f"'{option.opts[-1]}'" in shown.output, shown.output
+
+
+def test_a_command_of_another_group_is_named_with_its_group():
+    for typed, meant in (
+        (["run"], "'fedboost cluster run'"),
+        (["job", "predict"], "'fedboost model predict'"),
+        (["cluster", "simulate"], "'fedboost simulate'"),
+    ):
+        shown = CliRunner().invoke(cli, typed)
+        assert shown.exit_code == 2
+        assert meant in shown.output, shown.output
+    assert (
+        "See fedboost job --help."
+        in CliRunner().invoke(cli, ["job", "qqqq"], prog_name="fedboost").output
+    )
+
+
 @pytest.mark.parametrize("name", LEAVES)
 def test_every_option_says_what_it_is_for(name):
     for option in LEAVES[name].params:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
@@ -93,6 +94,28 @@ def test_a_killed_worker_is_a_job_error_and_fresh_ones_take_over():
         with pytest.raises(JobError, match="ended before its work was done"):
             pool.submit(os._exit, 1).result()
         assert pool.map(abs, [(-2,)]) == [2]
+
+
+def test_closed_workers_break_off_what_they_compute_and_what_waits_behind_it():
+    pool = ProcessWorkers(2)
+    pool.map(abs, [(1,)] * 4)
+    answers = [pool.submit(burn, 10**10) for _ in range(6)]  # half an hour each
+    time.sleep(0.2)
+    began = time.monotonic()
+    pool.close()
+    assert time.monotonic() - began < 5.0
+    for answer in answers:
+        with pytest.raises(JobError, match="the workers have been closed"):
+            answer.result()
+
+
+def test_a_large_result_on_its_way_is_not_cut_by_closing():
+    for _ in range(5):
+        pool = ProcessWorkers(1)
+        answers = [pool.submit(bytes, 1 << 26) for _ in range(3)]
+        answers[0].result()
+        pool.close()  # ends: a result that is cut would be waited for
+        assert answers[0].done()
 
 
 def test_closed_workers_refuse_work():

@@ -8,14 +8,17 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from scipy.sparse import csr_matrix
 
 from fedboost.errors import ConfigError, DataError
 from fedboost.sdk import (
+    DeclaredTable,
     FederBoostClassifier,
     FederBoostRegressor,
     GBUNClassifier,
@@ -277,7 +280,7 @@ def test_parameters_are_a_jobs_and_the_nearest_is_named_for_an_unknown_one():
         (SecureBoostRegressor(objective="binary:logistic"), (X, Y), "learns numbers"),
         (SecureBoostClassifier(n_jobs=0), (X, Y), "n_jobs is 0"),
         (SecureBoostClassifier(**FEW), (np.where(X > 2, np.inf, X), Y), "infinite values"),
-        (SecureBoostClassifier(), (X, Y, None, X), "eval_set is none"),
+        (SecureBoostClassifier(), (X, Y, None, X), "eval_set is of the type"),
     ],
 )
 def test_what_cannot_be_is_refused_as_a_value_error(model, args, text):
@@ -343,11 +346,13 @@ def test_nothing_is_left_of_a_fit_that_fails_or_is_stopped(tmp_path, monkeypatch
     assert threading.active_count() == before
 
 
-def test_ctrl_c_ends_a_program_and_its_workers(tmp_path):
+@pytest.mark.parametrize("scheme", ["paillier", "lattice"])
+def test_ctrl_c_ends_a_program_and_its_workers(tmp_path, scheme):
     code = (
         "import numpy as np, os, sys; from fedboost.sdk import SecureBoostClassifier\n"
         "rng = np.random.default_rng(0); x = rng.normal(size=(3000, 4)); y = x[:, 0] > 0\n"
-        "model = SecureBoostClassifier(n_estimators=500, verbose=True, n_jobs=2)\n"
+        "model = SecureBoostClassifier(n_estimators=500, verbose=True, n_jobs=2,\n"
+        f"    encryption={{'scheme': {scheme!r}}})\n"
         "try:\n    model.fit(x, y)\n"
         "except KeyboardInterrupt:\n    print('stopped', os.listdir(os.environ['TMPDIR']))\n"
     )
@@ -365,8 +370,10 @@ def test_ctrl_c_ends_a_program_and_its_workers(tmp_path):
         if "stage align done" in line:
             break
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=120)
+    said, errors = process.communicate(timeout=120)
     assert said.strip() == "stopped []"
+    assert "Traceback" not in errors
+    assert "unhandled" not in errors
     assert not _of_session(process.pid)
 
 
@@ -382,3 +389,66 @@ def _of_session(leader):
         if int(fields[3]) == leader and command and b"resource_tracker" not in command:
             left.append(command)
     return left
+
+
+def test_declared_tables_train_and_predict_what_their_numbers_do():
+    commas = pa.table({f"c{k}": [f"{x:.3f}".replace(".", ",") for x in X[:, k]] for k in range(3)})
+    ids = [str(n) for n in range(len(X))]
+    bank = DeclaredTable(commas.append_column("nr", [ids]), decimal=",", id_format={"zfill": 4})
+    numbers = pa.table({f"c{k}": np.round(X[:, k], 3) for k in range(3)})
+    telco = pa.table({"nr": [n.zfill(4) for n in ids], "d": X[:, 5]})
+    model = SecureBoostClassifier(**FEW, ids="nr").fit({"bank": bank, "telco": telco}, Y)
+    assert model.result_["rows"]["aligned"] == len(X)
+    padded = numbers.append_column("nr", [telco["nr"].to_pylist()])
+    plain = {"bank": padded, "telco": telco}
+    np.testing.assert_array_equal(
+        model.predict_proba(plain), model.predict_proba({"bank": bank, "telco": telco})
+    )
+
+
+# Refusals
+
+
+PANDAS_TWICE = pd.DataFrame(X, columns=["a", "b", "a", "c", "d", "d"])
+REFUSED: dict[str, tuple[Any, tuple[Any, Any], dict[str, Any], str]] = {
+    "no rows": ({}, (None, Y), {}, "X is None, and no table"),
+    "a number": ({}, (5, Y), {}, "X is of the type int, and no table"),
+    "a path": ({}, ("rows.csv", Y), {}, "X is of the type str, and no table"),
+    "a party without a table": ({}, ({"a": X, "b": None}, Y), {}, "the table of b is None"),
+    "ragged rows": ({}, ([[1, 2], [3]], [0, 1]), {}, "X has rows of different lengths"),
+    "one column": ({}, (X[:, 0], Y), {}, "X has 1 dimensions, expected rows and columns"),
+    "columns twice": ({}, (PANDAS_TWICE, Y), {}, "X has several columns of one name: a, d"),
+    "columns twice in Arrow": (
+        {},
+        (pa.table([X[:, 0], X[:, 1]], names=["a", "a"]), Y),
+        {},
+        "X has several columns of one name: a",
+    ),
+    "no labels": ({}, (X, None), {}, "the target y is None"),
+    "other labels": ({}, (X, Y[:9]), {}, "X has 160 rows and y 9 labels"),
+    "eval_set 5": ({}, (X, Y), {"eval_set": 5}, "eval_set is of the type int, expected rows"),
+    "eval_set of one": ({}, (X, Y), {"eval_set": (X,)}, "of the type tuple with 1 entries"),
+    "eval_set without rows": (
+        {},
+        (X, Y),
+        {"eval_set": (None, Y)},
+        "(?s)X is None.*argument eval_set",
+    ),
+    "categories of no column": ({"categorical": ["f9"]}, (X, Y), {}, "column 'f9' that no table"),
+    "ids 5": ({"ids": 5}, (X, Y), {}, "ids is 5, expected names of columns"),
+    "ids with a number": ({"ids": ["a", 1]}, (X, Y), {}, "ids is \\['a', 1\\], expected names"),
+    "ids twice": ({"ids": ["f0", "f0"]}, (X, Y), {}, "ids is"),
+    "ids of no column": ({"ids": "nr"}, (X, Y), {}, "the table has no column 'nr'"),
+    "ids by party 5": ({"ids": {"bank": 5, "telco": 5}}, (TABLES, Y), {}, "ids is 5, expected"),
+}
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+def test_what_cannot_be_fitted_is_one_error_with_what_to_do(wrong):
+    params, given, more, text = REFUSED[wrong]
+    with pytest.raises(ValueError, match=text) as refused:
+        SecureBoostClassifier(**FEW, **params).fit(*given, **more)
+    assert isinstance(refused.value, ConfigError | DataError)
+    assert refused.value.todo
+    assert f"to do: {refused.value.todo}" in str(refused.value)
+    assert refused.value.__cause__ is None

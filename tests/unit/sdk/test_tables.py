@@ -10,7 +10,7 @@ from scipy.sparse import coo_array, csc_array, csr_matrix, dok_array
 
 from fedboost.errors import DataError
 from fedboost.sdk import seats
-from fedboost.sdk.tables import rows_of
+from fedboost.sdk.tables import DeclaredTable, rows_of
 
 NUMBERS = np.array([[1.0, np.nan], [2.5, -3.0], [0.0, 7.0]])
 
@@ -81,7 +81,7 @@ def test_rows_below_one_another_find_their_columns_by_name():
         (np.zeros((0, 2)), r"0 sample\(s\)"),
         (np.zeros((2, 0)), r"0 feature\(s\)"),
         (np.zeros((2, 2), complex), "Complex data not supported"),
-        ({"a": [1]}, "X is no table"),
+        ({"a": [1]}, "and no table"),
         (np.array([[{}, 1]], object), "no number"),
         (csr_matrix(np.zeros((0, 2))), r"0 sample\(s\)"),
     ],
@@ -160,3 +160,40 @@ def test_a_single_table_is_dealt_by_columns_or_by_rows():
 def test_parties_that_cannot_share_a_table_are_refused(parties, text):
     with pytest.raises(ValueError, match=text):
         seats.dealt_columns("abc", parties)
+
+
+GERMAN = {
+    "nr": ["7", "12", "103"],
+    "income": ["1,5", "2.500,25", None],
+    "since": ["31.01.2024", "01.02.2024", "29.02.2024"],
+}
+
+
+def test_a_declared_table_has_decimal_commas_dates_and_ids_as_its_owner_says():
+    declared = DeclaredTable(pa.table(GERMAN), decimal=",", dates=["since"], id_format={"zfill": 3})
+    found = seats.given({"a": declared, "b": pa.table({"nr": ["007", "012", "103"]})}, "nr")
+    assert found["a"].tokens == found["b"].tokens
+    rows = found["a"].rows
+    assert rows.names == ("income", "since", "since_month", "since_weekday")
+    np.testing.assert_array_equal(
+        frame(rows).values,
+        np.array([[1.5, 19753, 1, 3], [2500.25, 19754, 2, 4], [np.nan, 19782, 2, 4]], np.float32),
+    )
+
+
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        ({"decimal": ";"}, "decimal: Input should be"),
+        ({"id_format": {"upper": True}}, "unknown key 'id_format.upper'"),
+    ],
+)
+def test_a_declaration_that_says_nothing_known_is_refused(declared, text):
+    with pytest.raises(ValueError, match=text) as error:
+        DeclaredTable(GERMAN, **declared)
+    assert "to do: " in str(error.value)
+
+
+def test_a_declared_date_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="'income', declared in 'dates', holds something else"):
+        rows_of(DeclaredTable(pa.table(GERMAN), dates=["income"]))

@@ -1,0 +1,88 @@
+"""Labels that are called otherwise than 0, 1, …: a job or the table's owner lists their classes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fedboost.data.categories import canonical, written
+from fedboost.data.columns import READABLE, kind_of
+from fedboost.errors import ConfigError, DataError
+
+LabelValue: TypeAlias = bool | int | float | str
+CLASSES_SHOWN = 10  # more are no classes
+ROWS_MIN = 2  # a value of fewer rows is a cell, which no error shows
+_PLAIN = re.compile(r"[A-Za-z_]+|-?(0|[1-9][0-9]*)(\.[0-9]+)?")
+# YAML reads these words as true and false unless they stand in quotes.
+_WORDS = {False: ("false", "no", "off"), True: ("true", "yes", "on")}
+
+
+def numbered(column: pa.ChunkedArray, classes: Sequence[LabelValue]) -> NDArray[np.float64]:
+    """Return the place of each row's class in `classes`, float64 (n,), NaN where it has none.
+
+    A DataError counts rows of other classes; a ConfigError says that two `classes` are one.
+    """
+    places: dict[str, int] = {}
+    for place, value in enumerate(classes):
+        for word in _spellings(value):
+            if places.setdefault(word, place) != place:
+                raise ConfigError(
+                    f"label_values names {word!r} twice", todo="name every class once"
+                )
+    texts = written(column)
+    names = [canonical(text) for text in texts.dictionary.to_pylist()]
+    found = [places.get(name, places.get(name.casefold(), -1)) for name in names]
+    lookup = np.array([*found, np.nan])
+    rows: NDArray[np.float64] = lookup[pc.fill_null(texts.indices, len(names)).to_numpy()]
+    strange = int(np.count_nonzero(rows == -1))
+    if strange:
+        raise DataError(
+            f"{strange} of {len(rows)} rows have a label that label_values does not name",
+            todo=remedy(classes_in(column))
+            or "name every class in label_values, or leave these rows out",
+            kind="the label has values that label_values does not name",
+        )
+    return rows
+
+
+def classes_in(column: pa.ChunkedArray) -> list[str]:
+    """Return the values of a label that looks like classes, in order; none where it does not."""
+    if kind_of(column.type) not in READABLE:
+        return []
+    texts = written(column)
+    counts = np.bincount(pc.drop_null(texts.indices).to_numpy(), minlength=len(texts.dictionary))
+    if not 2 <= len(counts) <= CLASSES_SHOWN or counts.min() < ROWS_MIN:
+        return []
+    names = {canonical(text) for text in texts.dictionary.to_pylist()}
+    return sorted(names, key=lambda name: (_number(name), name))
+
+
+def remedy(classes: Sequence[str]) -> str:
+    """Return what a job writes for the classes of a label; empty where there are none."""
+    if not classes:
+        return ""
+    second = ", of two the positive one last" if len(classes) == 2 else ""
+    listed = ", ".join(name if _is_plain(name) else repr(name) for name in classes)
+    return f"name the classes in their order{second}, beside the label: label_values: [{listed}]"
+
+
+def _spellings(value: LabelValue) -> tuple[str, ...]:
+    return _WORDS[value] if isinstance(value, bool) else (canonical(str(value).strip()),)
+
+
+def _number(name: str) -> float:
+    try:
+        return float(name)
+    except ValueError:
+        return 0.0
+
+
+def _is_plain(name: str) -> bool:
+    """Return True for what YAML reads as itself, or as a word that stands for it."""
+    return _PLAIN.fullmatch(name) is not None
