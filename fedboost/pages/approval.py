@@ -189,8 +189,8 @@ def approve(one: OwnedJobView, asking: Asking, session: BrowserSession) -> list[
     return [
         tag("h1", f"Approve {one.owned.name}?"),
         tag("p", wants(one.owned), class_="intro"),
-        uses(one.owned),
         forecast(one.owned, explains=True),
+        uses(one.owned),
         "" if asking.refusal is None else frame.refusal(asking.refusal, "Your policy refuses it"),
         _leaving(asking),
         form,

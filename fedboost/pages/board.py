@@ -24,7 +24,7 @@ METRICS_SHOWN = 2
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierUses:
     """What the submit form knows from the user's own earlier jobs.
 
     Parties tell the coordinator nothing of their data sets but what a job needs; so nobody is
@@ -247,7 +247,7 @@ def submit(
     text: str,
     session: BrowserSession,
     known: Mapping[str, str],
-    earlier: Earlier,
+    earlier: EarlierUses,
     said: Html | str = "",
 ) -> list[object]:
     """The form for a job's file; `known` is each protocol's sentence."""

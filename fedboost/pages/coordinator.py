@@ -17,7 +17,7 @@ from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.pages import board, choosing, frame, parts, runs
-from fedboost.pages.board import Earlier, May
+from fedboost.pages.board import EarlierUses, May
 from fedboost.pages.choosing import Choice
 from fedboost.pages.following import Followed
 from fedboost.pages.frame import NavLink, PageContent, Site
@@ -238,7 +238,7 @@ class _Pages:
         own = [run for run in await self._followed.runs() if run.is_mine]
         known = runs.datasets(own)
         sets = {party: known.get(party, {}) for party in self._node.config.parties}
-        earlier = Earlier(sets, [(run.job.id, run.job.name) for run in own[:EARLIER_SHOWN]])
+        earlier = EarlierUses(sets, [(run.job.id, run.job.name) for run in own[:EARLIER_SHOWN]])
         about = {name: _about(name) for name in protocols.names()}
         session = self._gate.session(request)
         main = board.submit(text or _example(sets), session, about, earlier, said)

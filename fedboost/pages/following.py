@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobJournal, JobStatus
 from fedboost.pages import runs
-from fedboost.pages.runs import Curves, Run
+from fedboost.pages.runs import Curves, ListedRun
 from fedboost.runtime.coordinator.costs import condensed
 from fedboost.runtime.coordinator.job_status import at_rest
 from fedboost.runtime.coordinator.journals import Journals
@@ -43,19 +43,19 @@ class Followed:
         self._journals = Journals(node.store)
         self._read: OrderedDict[str, _Read] = OrderedDict()
         self._curves: OrderedDict[str, Curves] = OrderedDict()  # of jobs that change no more
-        self._specs: dict[str, Run] = {}
+        self._specs: dict[str, ListedRun] = {}
 
     async def jobs(self) -> list[StoredJob]:
         """Return all jobs, the newest first."""
         self._check()
         return list(reversed(await asyncio.to_thread(self._node.store.jobs)))
 
-    async def runs(self) -> list[Run]:
+    async def runs(self) -> list[ListedRun]:
         """Return all jobs as the list of runs has them, the newest first; reads no journal."""
         self._check()
         return await asyncio.to_thread(self._runs)
 
-    def _runs(self) -> list[Run]:
+    def _runs(self) -> list[ListedRun]:
         tags, found = self._node.tags(self._user), {}
         for job in reversed(self._node.store.jobs()):
             labels = tags.get(job.id, ())
@@ -64,16 +64,16 @@ class Followed:
         self._specs = found
         return list(found.values())
 
-    def _run(self, job: StoredJob) -> Run:
+    def _run(self, job: StoredJob) -> ListedRun:
         run = runs.run_of(job)
         return replace(run, is_mine=self._node.is_theirs(self._user, run.submitter))
 
-    async def curves(self, some: Iterable[Run]) -> dict[str, Curves]:
+    async def curves(self, some: Iterable[ListedRun]) -> dict[str, Curves]:
         """Return each run's metrics by round, from the journals of these runs alone."""
         self._check()
         return {run.job.id: await asyncio.to_thread(self._curves_of, run) for run in some}
 
-    def _curves_of(self, run: Run) -> Curves:
+    def _curves_of(self, run: ListedRun) -> Curves:
         known = self._curves.get(run.job.id)
         if known is not None:
             return known

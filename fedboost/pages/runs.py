@@ -37,7 +37,7 @@ Curves = Mapping[tuple[str, str], Sequence[Point]]  # by metric and split
 
 
 @dataclass(frozen=True)
-class Run:
+class ListedRun:
     """One job as the list has it: from what is summarised already, without its journal."""
 
     job: StoredJob
@@ -92,13 +92,13 @@ class Run:
         return {"protocol": self.protocol, **_flat(kept)}
 
 
-def run_of(job: StoredJob) -> Run:
+def run_of(job: StoredJob) -> ListedRun:
     """A job of the store as the list has it, without its tags."""
     terms, spec = outline(job.manifest), json.loads(job.manifest)["spec"]
-    return Run(job, terms.protocol, terms.submitter, spec)
+    return ListedRun(job, terms.protocol, terms.submitter, spec)
 
 
-def curves_of(run: Run, events: Iterable[Mapping[str, Any]]) -> Curves:
+def curves_of(run: ListedRun, events: Iterable[Mapping[str, Any]]) -> Curves:
     """A job's metrics by round, from its journal; a round that was done again counts once."""
     found: dict[tuple[str, str], dict[float, float]] = defaultdict(dict)
     for event in events:
@@ -113,7 +113,7 @@ def curves_of(run: Run, events: Iterable[Mapping[str, Any]]) -> Curves:
     return {key: sorted(points.items()) for key, points in found.items()}
 
 
-def chosen(runs: Sequence[Run], choice: Choice) -> list[Run]:
+def chosen(runs: Sequence[ListedRun], choice: Choice) -> list[ListedRun]:
     """The runs that an address asks for, in its order."""
     state, label, protocol = (choice.picked.get(name, "") for name in SELECTS)
     fitting = [
@@ -127,7 +127,7 @@ def chosen(runs: Sequence[Run], choice: Choice) -> list[Run]:
     return choosing.sorts(choice, fitting, _keys(runs))
 
 
-def _keys(runs: Sequence[Run]) -> dict[str, Any]:
+def _keys(runs: Sequence[ListedRun]) -> dict[str, Any]:
     keys: dict[str, Any] = {
         "job": lambda run: run.job.name,
         "tags": lambda run: ", ".join(run.tags) or None,
@@ -140,14 +140,14 @@ def _keys(runs: Sequence[Run]) -> dict[str, Any]:
     return keys
 
 
-def _metric_names(runs: Sequence[Run]) -> list[str]:
+def _metric_names(runs: Sequence[ListedRun]) -> list[str]:
     """Return the metrics that any of the runs has, those of rows held out first."""
     names = dict.fromkeys(name for run in runs for name in run.metrics)
     return sorted(names, key=lambda name: not name.startswith("validation "))
 
 
 def listed(
-    runs: Sequence[Run], choice: Choice, session: BrowserSession, said: Html | str = ""
+    runs: Sequence[ListedRun], choice: Choice, session: BrowserSession, said: Html | str = ""
 ) -> list[object]:
     """The list, a form around it that tags and compares."""
     found = chosen(runs, choice)
@@ -172,7 +172,7 @@ def listed(
     ]
 
 
-def _form(shown: Sequence[Run], choice: Choice, session: BrowserSession) -> Html:
+def _form(shown: Sequence[ListedRun], choice: Choice, session: BrowserSession) -> Html:
     metrics = _metric_names(shown)[:METRICS_SHOWN]
     has_rehearsal = any(run.rehearsal for run in shown)
     heads = [choosing.column(choice, key, key) for key in ("job", "tags", "protocol")]
@@ -206,7 +206,7 @@ def _form(shown: Sequence[Run], choice: Choice, session: BrowserSession) -> Html
     )
 
 
-def _name(run: Run) -> Html:
+def _name(run: ListedRun) -> Html:
     box = tag(
         "input", type="checkbox", name="job", value=run.job.id, aria_label=f"Choose {run.job.id}"
     )
@@ -215,7 +215,7 @@ def _name(run: Run) -> Html:
     return tag("span", box, link, " ", short, " ", parts.badge(run.job.state), class_="chosen")
 
 
-def _tags(run: Run) -> Html:
+def _tags(run: ListedRun) -> Html:
     links = (tag("a", one, href=f"{PATH}?tag={one}", class_="pill tag") for one in run.tags)
     return join(*(join(link, " ") for link in links))
 
@@ -224,7 +224,7 @@ def _measured(value: float | None) -> str:
     return units.NOTHING if value is None else units.measured(value)
 
 
-def datasets(runs: Iterable[Run]) -> dict[str, dict[str, str]]:
+def datasets(runs: Iterable[ListedRun]) -> dict[str, dict[str, str]]:
     """Return the data sets that a user's own jobs have named, of each party by name with its
     label, the one used last first.
     """
@@ -240,7 +240,7 @@ def datasets(runs: Iterable[Run]) -> dict[str, dict[str, str]]:
 
 
 def compared(
-    runs: Sequence[Run], curves: Mapping[str, Curves], left_out: int, said: str = ""
+    runs: Sequence[ListedRun], curves: Mapping[str, Curves], left_out: int, said: str = ""
 ) -> list[object]:
     """Runs beside each other: their curves on one chart a metric, what differs, what came of it."""
     kicker = tag("p", tag("a", "Runs", href=PATH), class_="kicker")
@@ -260,7 +260,7 @@ def compared(
     ]
 
 
-def _overlaid(runs: Sequence[Run], curves: Mapping[str, Curves]) -> Html:
+def _overlaid(runs: Sequence[ListedRun], curves: Mapping[str, Curves]) -> Html:
     """Draw a chart for each metric; of a run its rows held out, or else those it learns from."""
     names = dict.fromkeys(name for run in runs for name, _ in curves[run.job.id])
     charts = []
@@ -281,11 +281,11 @@ def _overlaid(runs: Sequence[Run], curves: Mapping[str, Curves]) -> Html:
     return section("curves", "Curves", drawn, intro=intro)
 
 
-def _label(run: Run) -> str:
+def _label(run: ListedRun) -> str:
     return " ".join((run.job.id, *(f"#{one}" for one in run.tags)))
 
 
-def _results(runs: Sequence[Run]) -> Html:
+def _results(runs: Sequence[ListedRun]) -> Html:
     names = _metric_names(runs)
     heads = [Column("job"), *(Column(name, "number") for name in names)]
     heads += [Column("trees", "number"), Column("worked", "number"), Column("bytes", "number")]
@@ -306,12 +306,12 @@ def _results(runs: Sequence[Run]) -> Html:
     return section("results", "Results", table("Results", heads, rows, folds=True))
 
 
-def _linked(run: Run) -> Html:
+def _linked(run: ListedRun) -> Html:
     name = tag("a", run.job.id, href=f"/jobs/{run.job.id}")
     return join(name, " ", parts.badge(run.job.state), " ", _tags(run))
 
 
-def _rehearsals(runs: Sequence[Run]) -> Html:
+def _rehearsals(runs: Sequence[ListedRun]) -> Html:
     """Show the four lines of each dress rehearsal beside each other."""
     rows: list[Row] = []
     for run in runs:
@@ -332,7 +332,7 @@ def _rehearsals(runs: Sequence[Run]) -> Html:
     return section("rehearsal", "Between organisations", drawn, intro=intro)
 
 
-def _accepted(run: Run) -> str:
+def _accepted(run: ListedRun) -> str:
     told = run.rehearsal
     if not told:
         return units.NOTHING
@@ -348,7 +348,7 @@ def _told(value: object) -> str:
     return units.NOTHING if value is None else str(value)
 
 
-def _differing(runs: Sequence[Run]) -> Html:
+def _differing(runs: Sequence[ListedRun]) -> Html:
     """Show the settings that are not the same in all runs."""
     every = [run.settings for run in runs]
     names = dict.fromkeys(name for own in every for name in own)

@@ -195,7 +195,7 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
     house.click("#leaving summary")
     shows(house, "CandidateSums", "#leaving")
     house.click("text=Approve…")
-    shows(house, "new: data set data", ".forecast")
+    shows(house, "New: all of it", ".forecast")
     town.draw(house, "approve", 1400)
     house.click("#leaving summary")
     shows(house, "CandidateSums", "#leaving")
@@ -204,9 +204,6 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
     house.check("text=I have read what will leave.")
     house.get_by_role("button", name="Approve").click()
     shows(house, "You have approved the job.")
-    go(house, "/running")
-    town.draw(house, "running")
-    house.go_back()
     board.wait_for_selector("svg polyline.line")
     town.draw(board, "job", 1500)
     shows(board, "finished", ".badge")
@@ -224,7 +221,8 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
 def test_the_ledger_the_account_and_the_data_sets_are_the_owners_to_read(town, house, trained):
     go(house, "/ledger")
     jobs = house.locator(".group").count()
-    house.locator(".group summary").first.click()
+    if jobs > 1:  # of a single one all is shown
+        house.locator(".group summary").first.click()
     shows(house, "Left: ", ".group")
     house.get_by_label("Kind").select_option("CandidateSums")
     house.get_by_role("button", name="Show", exact=True).click()
@@ -242,7 +240,8 @@ def test_the_ledger_the_account_and_the_data_sets_are_the_owners_to_read(town, h
     go(house, "/ledger")
     house.click("text=Verify the ledger")
     shows(house, "The ledger is whole")
-    house.locator(".group summary").first.click()
+    if jobs > 1:
+        house.locator(".group summary").first.click()
     town.draw(house, "ledger")
     go(house, "/told")
     shows(house, "sums per bin and row", "svg")
@@ -267,13 +266,13 @@ def test_runs_are_tagged_filtered_sorted_and_compared(town, board, house, traine
     board.fill("input[name=tags]", "shallow, second")
     board.get_by_role("button", name="Add tags").click()
     shows(board, "The tags are changed.")
-    board.get_by_label("Tag", exact=True).select_option("shallow")
+    board.locator("select[name=tag]").select_option("shallow")
     board.get_by_role("button", name="Show", exact=True).click()
     assert rows.count() == 1
     assert board.locator("tbody a").first.get_attribute("href") == f"/jobs/{job}"
-    board.get_by_label("Tag", exact=True).select_option("")
-    board.get_by_label("State").select_option("finished")
-    board.get_by_label("Filter").fill("max_bin=16")
+    board.locator("select[name=tag]").select_option("")
+    board.locator("select[name=state]").select_option("finished")
+    board.locator("input[name=q]").fill("max_bin=16")
     board.get_by_role("button", name="Show", exact=True).click()
     for way in ("ascending", "descending"):
         board.click("thead >> text=validation auc")
@@ -289,12 +288,29 @@ def test_runs_are_tagged_filtered_sorted_and_compared(town, board, house, traine
     board.get_by_role("button", name="Compare", exact=True).click()
     assert board.locator("figure").count() == 2  # auc and logloss
     assert board.locator("figure").first.locator("polyline").count() == len(shown)
-    assert "max_depth" in board.locator("#settings thead").inner_text().split()
+    assert "max_depth" in board.locator("#settings thead").first.inner_text().split()
     shows(board, "validation auc", "#results")
     town.draw(board, "compared", 1300)
     go(board, "/runs")
     board.get_by_role("button", name="Compare", exact=True).click()
     shows(board, "no job is chosen", "[role=alert]")
+
+
+def test_an_owner_sees_at_which_step_a_job_is_and_what_has_left(town, board, house):
+    job = submit(board, JOB.replace("n_estimators: 8", "n_estimators: 400"))
+    shows(board, "waits for telco, the owner’s approval")
+    assert world.owner(town.cluster, "telco", "approve", job, "--yes").code == 0
+    go(house, "/running")
+    shows(house, "of secureboost", ".card")
+    shows(house, "at most at its end", ".card svg")
+    before = house.locator(".card dd").nth(1).inner_text()
+    house.wait_for_function(
+        "before => document.querySelectorAll('.card dd')[1].innerText !== before", arg=before
+    )
+    assert re.search(r"\d+ messages with [\d,]+ values, .* to bank", before)
+    town.draw(house, "running")
+    assert world.ask(town.cluster, "job", "cancel", job).code == 0
+    shows(house, "No job runs here.")
 
 
 def test_a_denied_job_says_so_on_both_pages(board, house):

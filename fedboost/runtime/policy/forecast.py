@@ -86,7 +86,9 @@ class Forecasts:
         earlier = [self._said(config, one) for one in self._store.jobs(*AGREED)]
         like = sum(own <= lines for lines in earlier)
         new = sorted(own - frozenset[tuple[str, str]]().union(*earlier))
-        reasons = [f"new: {about} {says}" for about, says in new]
+        reasons = [f"new: {about} {says}" for about, says in new if says != declared.NONE]
+        if not earlier:
+            reasons = ["new: all of it, no earlier job was agreed to here"]
         signed = SignedJob(
             config.name, manifest.decode(job.manifest), manifest.sha256(job.manifest)
         )

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from fedboost.pages import choosing, runs
-from fedboost.pages.runs import Run
+from fedboost.pages.runs import ListedRun
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report.html import join
 from fedboost.runtime.store.store import JobState, StoredJob
@@ -45,7 +45,7 @@ def run(
         100.0 * n + 10 * n, 100.0 * n, 100.0 * n + 10 * n, 1, result or None,
     )  # fmt: skip
     found = runs.run_of(job)
-    return Run(**{**vars(found), "tags": tags, "is_mine": True})
+    return ListedRun(**{**vars(found), "tags": tags, "is_mine": True})
 
 
 RUNS = [
@@ -176,6 +176,6 @@ def test_words_of_others_are_text_in_list_and_comparison():
 
 
 def test_data_sets_are_known_from_the_users_own_jobs_alone():
-    other = Run(**{**vars(run(9, set="secret")), "is_mine": False})
+    other = ListedRun(**{**vars(run(9, set="secret")), "is_mine": False})
     found = runs.datasets([other, run(2, set="calls-2"), run(1)])
     assert found == {"bank": {"loans": "y"}, "telco": {"calls-2": "", "calls": ""}}
