@@ -128,7 +128,9 @@ def forget(
 
 def _wants(job: OwnedJob) -> list[str]:
     """Return everything that a job wants of its party, a line each."""
-    lines = [f"{job.protocol} for {job.submitter} at {job.coordinator}"]
+    lines = [f"risk {job.risk}: {job.forecast}"] if job.risk else []
+    lines += [f"- {reason}" for reason in job.because]
+    lines += [f"{job.protocol} for {job.submitter} at {job.coordinator}"]
     lines += [f"{use.about}: {use.says}" for use in job.uses]
     return [*lines, *([job.tells] if job.tells else [])]
 
@@ -145,5 +147,8 @@ def _owned(job: OwnedJob) -> dict[str, Any]:
         "coordinator": job.coordinator,
         "submitter": job.submitter,
         "tells": job.tells,
+        "risk": job.risk,
+        "forecast": job.forecast,
+        "because": list(job.because),
         "uses": {use.about: use.says for use in job.uses},
     }

@@ -228,7 +228,7 @@ class OwnedJobs(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[OwnedJob, _Mapping]]] = ...) -> None: ...
 
 class OwnedJob(_message.Message):
-    __slots__ = ("id", "name", "protocol", "state", "reason", "coordinator", "submitter", "parties", "dataset", "updated", "tells", "uses")
+    __slots__ = ("id", "name", "protocol", "state", "reason", "coordinator", "submitter", "parties", "dataset", "updated", "tells", "uses", "risk", "forecast", "because")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -241,6 +241,9 @@ class OwnedJob(_message.Message):
     UPDATED_FIELD_NUMBER: _ClassVar[int]
     TELLS_FIELD_NUMBER: _ClassVar[int]
     USES_FIELD_NUMBER: _ClassVar[int]
+    RISK_FIELD_NUMBER: _ClassVar[int]
+    FORECAST_FIELD_NUMBER: _ClassVar[int]
+    BECAUSE_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     protocol: str
@@ -253,7 +256,10 @@ class OwnedJob(_message.Message):
     updated: float
     tells: str
     uses: _containers.RepeatedCompositeFieldContainer[Use]
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., coordinator: _Optional[str] = ..., submitter: _Optional[str] = ..., parties: _Optional[_Iterable[str]] = ..., dataset: _Optional[str] = ..., updated: _Optional[float] = ..., tells: _Optional[str] = ..., uses: _Optional[_Iterable[_Union[Use, _Mapping]]] = ...) -> None: ...
+    risk: str
+    forecast: str
+    because: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., coordinator: _Optional[str] = ..., submitter: _Optional[str] = ..., parties: _Optional[_Iterable[str]] = ..., dataset: _Optional[str] = ..., updated: _Optional[float] = ..., tells: _Optional[str] = ..., uses: _Optional[_Iterable[_Union[Use, _Mapping]]] = ..., risk: _Optional[str] = ..., forecast: _Optional[str] = ..., because: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Use(_message.Message):
     __slots__ = ("about", "says")

@@ -7,19 +7,24 @@ that user may not do by command, the page does not do either. Pages are whole wi
 them they follow what happens.
 
 Modules:
+    approval     a job that asks for approval, as HTML
     asking       explains a proposed job to its owner
     audits       runs `fedboost audit` in a process beside the daemon
     board        the coordinator's jobs, as HTML
+    choosing     filters, sorts and pages long lists by the address
     coordinator  the coordinator's routes
     following    reads journals once for all views
     frame        the frame around every page
     gate         sign-in, sessions and checks of every request
+    ledgers      the ledger, as HTML
     owner        a party's jobs, as HTML
     parts        small parts of pages
     party        the party's routes
-    records      ledger, data sets and accounts, as HTML
+    records      data sets and accounts, as HTML
+    runs         all jobs in a list, and some compared
     serving      starts and stops a page with its daemon
     sessions     who has signed in
     shapes       shapes of data sets, read in the background
     token        the token to sign in with
+    under_way    what runs at a party now, as HTML
 """

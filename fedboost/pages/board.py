@@ -18,9 +18,21 @@ from fedboost.runtime.jobs.manifest import outline
 from fedboost.runtime.jobs.submitted import KEY_BYTES
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 
-ENDED_PER_PAGE = 25
+ENDED_SHOWN = 10
 RESUMABLE = (JobState.PAUSED, JobState.FAILED)
 METRICS_SHOWN = 2
+
+
+@dataclass(frozen=True)
+class EarlierUses:
+    """What the submit form knows from the user's own earlier jobs.
+
+    Parties tell the coordinator nothing of their data sets but what a job needs; so nobody is
+    asked, and a data set is known once a job of this user has named it.
+    """
+
+    datasets: Mapping[str, Mapping[str, str]]  # of each party: by name, with its label
+    jobs: Sequence[tuple[str, str]]  # ids and names, the newest first
 
 
 @dataclass(frozen=True)
@@ -32,18 +44,16 @@ class May:
 
 
 def board(
-    active: Sequence[JobStatus], ended: Sequence[StoredJob], at: int, may: May, said: str = ""
+    active: Sequence[JobStatus], ended: Sequence[StoredJob], may: May, said: str = ""
 ) -> list[object]:
-    """The jobs that go on, a card each, and those that have ended, `at` being the page of these."""
+    """The jobs that go on, a card each, and those that have ended last."""
     head = tag("h1", "Jobs")
     submit = (
         parts.actions(parts.link("Submit a job", "/submit", "strong-button")) if may.submit else ""
     )
     cards = [_card(status) for status in active]
     now = tag("div", *cards, class_="cards") if cards else absent("No job goes on now.")
-    first = (at - 1) * ENDED_PER_PAGE
-    shown = ended[first : first + ENDED_PER_PAGE]
-    rows: list[Row] = [_ended_row(job) for job in shown]
+    rows: list[Row] = [_ended_row(job) for job in ended[:ENDED_SHOWN]]
     heads = [Column("job"), Column("protocol"), Column("parties"), Column("came to")]
     heads += [Column("took", "number"), Column("ended", "number")]
     past = table("Jobs that have ended", heads, rows, folds=True)
@@ -55,7 +65,7 @@ def board(
             "ended",
             "Ended",
             parts.live("ended", past if rows else absent("No job has ended yet.")),
-            parts.pages("/?", at, len(ended), ENDED_PER_PAGE),
+            tag("p", tag("a", "All runs: filter, tag, compare", href="/runs")),
         ),
     ]
 
@@ -237,7 +247,7 @@ def submit(
     text: str,
     session: BrowserSession,
     known: Mapping[str, str],
-    parties: Sequence[str],
+    earlier: EarlierUses,
     said: Html | str = "",
 ) -> list[object]:
     """The form for a job's file; `known` is each protocol's sentence."""
@@ -278,10 +288,25 @@ def submit(
         class_="submit",
     )
     listed = [(tag("code", name), words) for name, words in known.items()]
+    sets = [
+        (
+            party,
+            join(
+                *(
+                    tag("div", tag("code", name), f", label {label}" * bool(label))
+                    for name, label in own.items()
+                )
+            )
+            or "–",
+        )
+        for party, own in earlier.datasets.items()
+    ]
+    begin = [(tag("a", name, href=f"/submit?from={id_}"), id_) for id_, name in earlier.jobs]
     aside = tag(
         "aside",
-        tag("h2", "What it may name"),
-        parts.facts([("Parties", names(parties))]),
+        tag("h2", "Parties, and data sets of your earlier jobs"),
+        parts.facts(sets),
+        details("Begin with an earlier job", parts.facts(begin)) if begin else "",
         details("Protocols", parts.facts(listed)),
         class_="aside",
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import yaml
 from aiohttp import web
@@ -14,36 +16,40 @@ from fedboost import protocols
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
-from fedboost.pages import board, frame, parts
-from fedboost.pages.board import May
+from fedboost.pages import board, choosing, frame, parts, runs
+from fedboost.pages.board import EarlierUses, May
+from fedboost.pages.choosing import Choice
 from fedboost.pages.following import Followed
 from fedboost.pages.frame import NavLink, PageContent, Site
 from fedboost.pages.gate import REPORT_POLICY, PageGate
+from fedboost.pages.runs import Datasets
 from fedboost.pages.sessions import Sessions
 from fedboost.pages.token import page_of, token
 from fedboost.report import page as report
-from fedboost.report.html import Html
+from fedboost.report.html import Html, join, tag
+from fedboost.report.tables import names
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.jobs.submitted import check, read_spec
 from fedboost.runtime.store.store import FINAL, OVER
 from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse, yaml_in
 
+EARLIER_SHOWN = 5  # jobs to begin with
 FOLLOWS_S = 2.0  # between two looks at a page
 SAID = {  # what was done, by a word in the address
     "submitted": "The job is submitted.",
     "all": "The jobs of all guests are submitted.",
     "resumed": "The job goes on.",
     "cancelled": "The job is cancelled.",
+    "tagged": "The tags are changed.",
 }
 EXAMPLE = """\
 name: credit
 protocol: secureboost
-parties: {guest: bank, hosts: [telco]}
+parties: {{guest: {guest}, hosts: [{hosts}]}}
 data:
-  bank:  {dataset: credit, label: y}
-  telco: {dataset: credit}
-validation: {fraction: 0.3, seed: 7}
+  {data}
+validation: {{fraction: 0.3, seed: 7}}
 params:
   objective: binary:logistic
   n_estimators: 25
@@ -54,7 +60,7 @@ params:
 def coordinator_site(node: CoordinatorNode) -> web.Application:
     """The application that serves the page of a coordinator's settings."""
     config, page = node.config, page_of(node.config)
-    links = (NavLink("/", "Jobs"), NavLink("/submit", "Submit"))
+    links = (NavLink("/", "Jobs"), NavLink(runs.PATH, "Runs"), NavLink("/submit", "Submit"))
     site = Site("coordinator", config.name, page.user, links)
     sessions = Sessions(lambda: token(config.store), 3600 * page.session_hours)
     gate = PageGate(config, site, sessions)
@@ -63,6 +69,9 @@ def coordinator_site(node: CoordinatorNode) -> web.Application:
     app.add_routes(
         [
             web.get("/", own.jobs),
+            web.get(runs.PATH, own.runs),
+            web.post(runs.PATH, own.chosen),
+            web.get(runs.COMPARED_PATH, own.compared),
             web.get("/submit", own.submit_form),
             web.post("/submit", own.submit),
             web.get("/jobs/{job}", own.job),
@@ -92,10 +101,63 @@ class _Pages:
         every = await self._followed.jobs()
         active = [await self._followed.status(job) for job in every if job.state not in OVER]
         ended = [job for job in every if job.state in OVER]
-        at = number(request.query.get("page", "1"))
         said = SAID.get(request.query.get("done", ""), "")
-        main = await asyncio.to_thread(board.board, active, ended, at, self._may, said)
+        main = await asyncio.to_thread(board.board, active, ended, self._may, said)
         return self._gate.answer(request, PageContent("Jobs", main, "/", follows_s=FOLLOWS_S))
+
+    # Runs
+
+    async def runs(self, request: web.Request) -> web.Response:
+        """Every job in one list, filtered and sorted as the address says."""
+        return await self._listed(request, _choice(request))
+
+    async def _listed(
+        self, request: web.Request, choice: Choice, refused: FedboostError | None = None
+    ) -> web.Response:
+        every, said = await self._followed.runs(), SAID.get(request.query.get("done", ""), "")
+        news: Html | str = parts.note(said) if said else ""
+        if refused is not None:
+            news = frame.refusal(refused)
+        main = await asyncio.to_thread(
+            runs.listed, every, choice, self._gate.session(request), news
+        )
+        status = 200 if refused is None else 422
+        return self._gate.answer(request, PageContent("Runs", main, runs.PATH, status=status))
+
+    async def chosen(self, request: web.Request) -> web.Response:
+        """Compares the chosen jobs, or gives them tags, or takes tags from them."""
+        form = await request.post()
+        ids = [str(one) for one in form.getall("job", [])]
+        tags = str(form.get("tags", "")).replace(",", " ").split()
+        back = dict(parse_qsl(str(form.get("back", ""))))
+        try:
+            if not ids:
+                raise ConfigError("no job is chosen", todo="choose jobs by the boxes in the list")
+            if form.get("act") == "compare":
+                there = urlencode([("job", id_) for id_ in ids])
+                raise web.HTTPSeeOther(f"{runs.COMPARED_PATH}?{there}")
+            if not tags:
+                raise ConfigError("there is no tag", todo="write tags into the field")
+            adds = form.get("act") == "tag"
+            await asyncio.to_thread(self._node.tag, self._user, ids, tags, adds=adds)
+        except FedboostError as error:
+            return await self._listed(request, choosing.read(runs.PATH, back, runs.SELECTS), error)
+        raise web.HTTPSeeOther(f"{runs.PATH}?{urlencode({**back, 'done': 'tagged'})}")
+
+    async def compared(self, request: web.Request) -> web.Response:
+        """Runs beside each other: those that the address names, or all that fit its filter."""
+        every, ids = await self._followed.runs(), request.query.getall("job", [])
+        if ids:
+            by_id = {run.job.id: run for run in every}
+            found = [by_id[id_] for id_ in dict.fromkeys(ids) if id_ in by_id]
+        else:
+            found = await asyncio.to_thread(runs.chosen, every, _choice(request))
+        shown = found[: runs.COMPARED_MAX]
+        curves = await self._followed.curves(shown)
+        main = await asyncio.to_thread(
+            runs.compared, shown, curves, max(0, len(found) - len(shown))
+        )
+        return self._gate.answer(request, PageContent("Runs compared", main, runs.PATH))
 
     async def job(self, request: web.Request) -> web.Response:
         """Show one job."""
@@ -136,11 +198,11 @@ class _Pages:
 
     async def submit_form(self, request: web.Request) -> web.Response:
         """The form, with an example or an earlier job in it."""
-        text, earlier = EXAMPLE, request.query.get("from")
+        text, earlier = "", request.query.get("from")
         if earlier is not None:
             journal = await self._followed.journal(earlier)
             text = await asyncio.to_thread(_written, journal.spec)
-        return self._form(request, text)
+        return await self._form(request, text)
 
     async def submit(self, request: web.Request) -> web.Response:
         """Checks the job, and hands it in unless it was only to be checked."""
@@ -150,11 +212,13 @@ class _Pages:
             jobs = await asyncio.to_thread(_read, text)
             if form.get("act") == "check":
                 self._node.config.users.judge("submit", self._user.name)
-                return self._form(request, text, said=parts.note(_sound(jobs)))
+                sets = runs.datasets(await self._followed.runs())
+                told = join(parts.note(_sound(jobs)), *_unknown(jobs, sets))
+                return await self._form(request, text, said=told)
             ids = await self._handed_in(jobs, str(form.get("key", "")))
         except FedboostError as error:
             said = frame.refusal(error, "The job was not submitted")
-            return self._form(request, text, said=said, status=422)
+            return await self._form(request, text, said=said, status=422)
         there = f"/jobs/{ids[0]}?done=submitted" if len(ids) == 1 else "/?done=all"
         raise web.HTTPSeeOther(there)
 
@@ -168,15 +232,24 @@ class _Pages:
                 raise (error.at(handed_in=", ".join(ids)) if ids else error) from None
         return ids
 
-    def _form(
+    async def _form(
         self, request: web.Request, text: str, said: Html | str = "", status: int = 200
     ) -> web.Response:
-        known = {name: _about(name) for name in protocols.names()}
-        parties = list(self._node.config.parties)
-        main = board.submit(text, self._gate.session(request), known, parties, said)
+        own = [run for run in await self._followed.runs() if run.is_mine]
+        known = runs.datasets(own)
+        sets = {party: known.get(party, {}) for party in self._node.config.parties}
+        earlier = EarlierUses(sets, [(run.job.id, run.job.name) for run in own[:EARLIER_SHOWN]])
+        about = {name: _about(name) for name in protocols.names()}
+        session = self._gate.session(request)
+        main = board.submit(text or _example(sets), session, about, earlier, said)
         return self._gate.answer(
             request, PageContent("Submit a job", main, "/submit", status=status)
         )
+
+
+def _choice(request: web.Request) -> Choice:
+    at = number(request.query.get("page", "1"))
+    return choosing.read(runs.PATH, request.query, runs.SELECTS, at)
 
 
 def number(text: str, otherwise: int = 1) -> int:
@@ -202,6 +275,29 @@ def _read(text: str) -> tuple[JobSpec, ...]:
     spec = parse(JobSpec, yaml_in(text.encode(), **where), **where)
     check(spec, **where)
     return spec.one_each()
+
+
+def _example(sets: Datasets) -> str:
+    """A job between two parties, on the data sets that they were last asked for."""
+    labelled = (party for party, own in sets.items() if any(own.values()))
+    guest = next(labelled, next(iter(sets), "bank"))
+    hosts = sorted((p for p in sets if p != guest), key=lambda p: not sets[p])[:1] or ["telco"]
+    lines = []
+    for party in (guest, *hosts):
+        name, label = next(iter(sets.get(party, {}).items()), ("NAME", ""))
+        said = f", label: {label or 'y'}" if party == guest else ""
+        lines.append(f"{party}: {{dataset: {name}{said}}}")
+    return EXAMPLE.format(guest=guest, hosts=", ".join(hosts), data="\n  ".join(lines))
+
+
+def _unknown(jobs: Sequence[JobSpec], sets: Datasets) -> Iterator[Html]:
+    """Yield a sentence for each data set that no earlier job of the user has named."""
+    asked = {(party, use.dataset or "") for job in jobs for party, use in job.data.items()}
+    for party, name in sorted(asked):
+        known = names(list(sets.get(party, {})))
+        if known and name not in sets[party]:
+            words = f"{party}: no earlier job of yours named the data set {name}, but {known}."
+            yield tag("p", words, class_="warned")
 
 
 def _sound(jobs: tuple[JobSpec, ...]) -> str:

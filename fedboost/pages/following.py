@@ -8,17 +8,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobJournal, JobStatus
+from fedboost.pages import runs
+from fedboost.pages.runs import Curves, ListedRun
 from fedboost.runtime.coordinator.costs import condensed
 from fedboost.runtime.coordinator.job_status import at_rest
 from fedboost.runtime.coordinator.journals import Journals
 from fedboost.runtime.coordinator.node import CoordinatorNode
-from fedboost.runtime.store.store import RESTS, StoredJob
+from fedboost.runtime.store.store import FINAL, RESTS, StoredJob
 from fedboost.runtime.transport.identity import Peer
 
+CURVES_MAX = 512  # jobs that are over whose curves are kept
 JOURNALS_MAX = 16  # that are kept at hand, those looked at last
 
 
@@ -38,11 +42,48 @@ class Followed:
         self._node, self._user = node, user
         self._journals = Journals(node.store)
         self._read: OrderedDict[str, _Read] = OrderedDict()
+        self._curves: OrderedDict[str, Curves] = OrderedDict()  # of jobs that change no more
+        self._specs: dict[str, ListedRun] = {}
 
     async def jobs(self) -> list[StoredJob]:
         """Return all jobs, the newest first."""
         self._check()
         return list(reversed(await asyncio.to_thread(self._node.store.jobs)))
+
+    async def runs(self) -> list[ListedRun]:
+        """Return all jobs as the list of runs has them, the newest first; reads no journal."""
+        self._check()
+        return await asyncio.to_thread(self._runs)
+
+    def _runs(self) -> list[ListedRun]:
+        tags, found = self._node.tags(self._user), {}
+        for job in reversed(self._node.store.jobs()):
+            labels = tags.get(job.id, ())
+            known = self._specs.get(job.id) or self._run(job)  # a manifest never changes
+            found[job.id] = replace(known, job=job, tags=labels)
+        self._specs = found
+        return list(found.values())
+
+    def _run(self, job: StoredJob) -> ListedRun:
+        run = runs.run_of(job)
+        return replace(run, is_mine=self._node.is_theirs(self._user, run.submitter))
+
+    async def curves(self, some: Iterable[ListedRun]) -> dict[str, Curves]:
+        """Return each run's metrics by round, from the journals of these runs alone."""
+        self._check()
+        return {run.job.id: await asyncio.to_thread(self._curves_of, run) for run in some}
+
+    def _curves_of(self, run: ListedRun) -> Curves:
+        known = self._curves.get(run.job.id)
+        if known is not None:
+            return known
+        events = [entry.event for entry in self._node.store.events(run.job.id)]
+        found = runs.curves_of(run, events)
+        if run.job.state in FINAL:
+            self._curves[run.job.id] = found
+            if len(self._curves) > CURVES_MAX:
+                self._curves.popitem(last=False)
+        return found
 
     async def status(self, job: StoredJob) -> JobStatus:
         """Return a job's status, and who is waited for since when."""

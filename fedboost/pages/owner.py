@@ -7,34 +7,19 @@ from dataclasses import dataclass
 
 from fedboost.audit.findings import Finding
 from fedboost.errors import FedboostError
-from fedboost.messages.party_pb2 import OwnedJob
-from fedboost.pages import frame, parts
-from fedboost.pages.asking import Asking, Rule, in_words
+from fedboost.pages import approval, frame, parts
+from fedboost.pages.approval import OwnedJobView
+from fedboost.pages.asking import Asking
 from fedboost.pages.audits import Running
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import audit, units
-from fedboost.report.disclosure import protection
 from fedboost.report.html import Html, join, tag
-from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
+from fedboost.report.tables import Band, Column, Row, absent, names, section, table
 from fedboost.runtime.ledger.rows import Amount
-from fedboost.runtime.policy.decisions import REASON_CHARS_MAX, Decision
+from fedboost.runtime.policy.decisions import Decision
 from fedboost.runtime.store.store import FINAL, OVER, JobState, StoredJob
 
 PAST_PER_PAGE = 25
-
-
-@dataclass(frozen=True)
-class OwnedJobView:
-    """A job of the party's store, and what its owner may read of it."""
-
-    job: StoredJob
-    owned: OwnedJob
-    decision: Decision | None  # of its owner
-
-    @property
-    def waits_for_us(self) -> bool:
-        """True if nobody here has approved it yet."""
-        return self.job.state is JobState.WAITING and self.decision is None
 
 
 @dataclass(frozen=True)
@@ -84,28 +69,13 @@ def _asking(one: OwnedJobView) -> Html:
     return tag(
         "article",
         _name(one),
-        tag("p", _wants(owned)),
-        _uses(owned),
-        tag("p", f"It {owned.tells}.") if owned.tells else "",
+        tag("p", approval.wants(owned)),
+        approval.forecast(owned),
+        approval.uses(owned),
         tag("p", "asked ", parts.since(one.job.created), " ago", class_="facts"),
         parts.actions(parts.link("Look at it and decide", f"/jobs/{owned.id}", "strong-button")),
         class_="card edge-wait",
     )
-
-
-def _wants(owned: OwnedJob) -> Html:
-    """Say in a sentence who asks, or asked, for what."""
-    verb = " wanted to run " if owned.state in OVER else " wants to run "
-    who, what = (owned.submitter, owned.coordinator), (owned.protocol, owned.dataset)
-    user, coordinator, protocol, dataset = (tag("b", name or "nobody") for name in (*who, *what))
-    on = join(" on ", dataset) if owned.dataset else " without a data set of ours"
-    parties = names(list(owned.parties))
-    return join(user, " at ", coordinator, verb, protocol, on, f" among {parties}.")
-
-
-def _uses(owned: OwnedJob) -> Html:
-    """Say in words what the job uses of this party."""
-    return parts.facts([(use.about.capitalize(), use.says) for use in owned.uses])
 
 
 def _going(one: OwnedJobView) -> Html:
@@ -168,17 +138,18 @@ def job(one: OwnedJobView, known: Known, session: BrowserSession, said: str = ""
     state = tag("p", parts.badge(stored.state.shown), " for ", since, class_="state-line")
     said_why = tag("p", stored.reason, class_="reason") if stored.reason else ""
     by = "" if one.decision is None else _decided(one.decision)
-    wants = join(tag("p", _wants(one.owned)), _uses(one.owned))
+    wants = join(tag("p", approval.wants(one.owned)), approval.uses(one.owned))
     spoken = parts.announced(f"{stored.name} is {stored.state.shown}")
     shown: list[object]
     if isinstance(asking, Asking):
-        shown = [_verdict(asking), leaving(asking), _terms(asking)]
+        shown = approval.technical(asking)
     else:
         shown = [frame.refusal(asking, "This version cannot read what the job asks")]
     return [
         _head(one),
         parts.note(said) if said else "",
         parts.live("state", tag("div", spoken, state, wants, said_why, by, class_="now")),
+        parts.live("forecast", approval.forecast(one.owned, explains=True)),
         parts.live("actions", _decisions(one, here, has_report=known.has_report)),
         *shown,
         parts.live("passed", _passed(stored.id, known.amounts)),
@@ -214,95 +185,8 @@ def _decisions(one: OwnedJobView, here: str, *, has_report: bool) -> Html:
         if may_deny
         else "",
         parts.link("Full report", f"{here}/report") if has_report else "",
-        parts.link("Its rows in the ledger", f"/ledger?job={one.job.id}"),
+        parts.link("Its rows in the ledger", f"/ledger/rows?job={one.job.id}"),
     )
-
-
-def _verdict(asking: Asking) -> Html:
-    """Show the policy's verdict, key by key."""
-    refused = "" if asking.refusal is None else asking.refusal.where.get("key", "")
-    heads = [Column("about"), Column("the job asks"), Column("your policy"), Column("verdict")]
-    rows: list[Row] = [
-        [
-            join(rule.about, tag("code", rule.key, class_="key")),
-            rule.asked,
-            rule.allowed,
-            _mark(rule, asking.refusal is not None, rule.key == refused),
-        ]
-        for rule in asking.rules
-    ]
-    drawn = table("Your policy and this job", heads, rows, folds=True) if rows else ""
-    if asking.refusal is None:
-        said = tag(
-            "p",
-            tag("b", "Your policy allows this job."),
-            " What can be judged only when "
-            "the table is read, or when the rows in common are known, is judged then.",
-        )
-    else:
-        said = frame.refusal(asking.refusal, "Your policy refuses this job")
-    return section("verdict", "What your policy says", said, drawn)  # fmt: skip
-
-
-def _mark(rule: Rule, is_refused: bool, is_reason: bool) -> Html:
-    if is_reason:
-        return tag("span", "✗ refused", class_="pill bad")
-    if rule.is_later:
-        return tag("span", "judged later", class_="pill wait")
-    return join() if is_refused else tag("span", "✓ allowed", class_="pill good")
-
-
-def leaving(asking: Asking) -> Html:
-    """Every kind of message that would leave, to whom, what it tells and what protects it."""
-    rows: list[Row] = []
-    stage = ""
-    for one in asking.leaving:
-        if one.stage != stage:
-            stage = one.stage
-            rows.append(Band(stage))
-        name = tag("span", one.name, class_="kind")
-        rows.append([name, names(one.to), parts.sentence(one.reveals), protection(one.protected)])
-    heads = [Column(head) for head in ("message", "to", "reveals", "protected")]
-    drawn = table("What leaves this party", heads, rows, folds=True) if rows else absent("Nothing.")
-    tells = tag("p", tag("b", "In numbers: "), f"the job {asking.tells}.") if asking.tells else ""
-    intro = (
-        "These kinds of messages and no others leave this daemon in the job; the ledger gets a "
-        "row for each."
-    )
-    told = tag("p", asking.told, class_="note")
-    return section("leaving", "What leaves", drawn, tells, told, intro=intro)
-
-
-def _terms(asking: Asking) -> Html:
-    """The manifest in words: parties, what is used of our table, the settings."""
-    spec = asking.terms.spec
-    table_of = spec.parties.table()
-    who: list[Row] = []
-    for party in spec.parties.everybody:
-        roles, uses = " and ".join(table_of.roles_of(party)), spec.data.get(party)
-        said = "" if uses is None else uses.dataset or ""
-        columns = "" if uses is None else _columns(uses.columns, uses.ignore)
-        label = "" if uses is None else uses.label or ""
-        who.append([party, roles, said, columns, label])
-    heads = [Column(h) for h in ("party", "role", "data set", "columns", "label")]
-    raw = spec.model_dump(mode="json", include={"params", "validation"}, exclude_none=True)
-    settings: list[Row] = [
-        [tag("code", key.removeprefix("params.")), words] for key, words in in_words(raw)
-    ]
-    chosen = table("Settings", [Column("setting"), Column("value")], settings) if settings else ""
-    signed = parts.facts([("SHA-256 of the manifest", tag("code", asking.digest))])
-    return section(
-        "terms",
-        "What the job says",
-        tag("div", table("Parties", heads, who, folds=True), chosen, class_="pair"),
-        details("What every party signs", signed),
-    )
-
-
-def _columns(named: Sequence[str] | None, ignored: Sequence[str]) -> str:
-    if named is not None:
-        return names(list(named))
-    return f"all but {names(list(ignored))}" if ignored else "all"
 
 
 def _passed(job: str, amounts: Sequence[Amount]) -> Html:
@@ -322,7 +206,7 @@ def _passed(job: str, amounts: Sequence[Amount]) -> Html:
             rows.append([kind, way, *counts, units.in_bytes(one.bytes)])
     heads = [Column("message"), Column("way")]
     heads += [Column(head, "number") for head in ("messages", "values", "bytes")]
-    more = tag("p", tag("a", "Every row of it in the ledger", href=f"/ledger?job={job}"))
+    more = tag("p", tag("a", "Every row of it in the ledger", href=f"/ledger/rows?job={job}"))
     return section("passed", title, table("By kind and peer", heads, rows, folds=True), more)
 
 
@@ -346,53 +230,3 @@ def _audit(stored: StoredJob, audited: AuditView, session: BrowserSession) -> Ht
         else "This party has kept no record of the job that could be attacked."
     )
     return section(audit.NAME, audit.TITLE, absent(why), start, failed)
-
-
-# Deciding
-
-
-def approve(one: OwnedJobView, asking: Asking, session: BrowserSession) -> list[object]:
-    """Shows once more exactly what would leave, and asks whether it may."""
-    here = f"/jobs/{one.job.id}"
-    read = tag(
-        "label",
-        tag("input", type="checkbox", name="read", value="yes", required=""),
-        " I have read what will leave.",
-        class_="check",
-    )
-    yes = tag("button", "Approve", type="submit", class_="strong-button")
-    sent = (frame.hidden("csrf", session.csrf), frame.hidden("digest", asking.digest))
-    buttons = tag("div", yes, parts.link("Not now", here), class_="actions")
-    form = tag(
-        "form", *sent, read, buttons, method="post", action=f"{here}/approve", class_="decide"
-    )
-    return [
-        tag("h1", f"Approve {one.owned.name}?"),
-        tag("p", _wants(one.owned), class_="intro"),
-        _uses(one.owned),
-        "" if asking.refusal is None else frame.refusal(asking.refusal, "Your policy refuses it"),
-        leaving(asking),
-        form,
-    ]
-
-
-def deny(one: OwnedJobView, session: BrowserSession) -> list[object]:
-    """Asks whether a job shall be refused."""
-    here = f"/jobs/{one.job.id}"
-    words = (
-        "It fails for every party, and says that this party’s owner denied it. That cannot be "
-        "taken back: another job has to be submitted."
-    )
-    limit = str(REASON_CHARS_MAX)
-    reason = tag(
-        "label",
-        "Why, for everybody in the job (may stay empty) ",
-        tag("input", type="text", name="reason", maxlength=limit, autocomplete="off"),
-    )
-    yes = tag("button", "Deny it", type="submit", class_="danger")
-    buttons = tag("div", yes, parts.link("Not now", here), class_="actions")
-    form = tag(
-        "form", frame.hidden("csrf", session.csrf), reason, buttons,
-        method="post", action=f"{here}/deny", class_="decide",
-    )  # fmt: skip
-    return [tag("h1", f"Deny {one.owned.name}?"), tag("p", words, class_="intro"), form]

@@ -13,17 +13,29 @@ from fedboost.audit.findings import Finding
 from fedboost.disk import read_file
 from fedboost.errors import FedboostError, PolicyError
 from fedboost.messages import job_pb2
-from fedboost.messages.party_pb2 import DenyRequest, OwnedJob
-from fedboost.pages import asking, frame, owner, parts, records
+from fedboost.messages.party_pb2 import DenyRequest, OwnedJob, StepReply
+from fedboost.pages import (
+    approval,
+    asking,
+    choosing,
+    frame,
+    ledgers,
+    owner,
+    parts,
+    records,
+    under_way,
+)
+from fedboost.pages.approval import OwnedJobView
 from fedboost.pages.asking import Asking
 from fedboost.pages.audits import Audits
 from fedboost.pages.coordinator import FOLLOWS_S, number
 from fedboost.pages.frame import NavLink, PageContent, Site
 from fedboost.pages.gate import REPORT_POLICY, PageGate
-from fedboost.pages.owner import AuditView, Known, OwnedJobView
+from fedboost.pages.owner import AuditView, Known
 from fedboost.pages.sessions import BrowserSession, Sessions
 from fedboost.pages.shapes import Shapes
 from fedboost.pages.token import page_of, token
+from fedboost.pages.under_way import JobUnderWay
 from fedboost.report.html import Html
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.ledger import signed_heads
@@ -32,8 +44,7 @@ from fedboost.runtime.ledger.rows import Amount, Head
 from fedboost.runtime.ledger.rows import Row as LedgerRow
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.policy.judgement import checker
-from fedboost.runtime.policy.reading import owned
-from fedboost.runtime.store.store import FINAL, StoredJob
+from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.runtime.transport.identity import Peer
 
@@ -45,11 +56,15 @@ SAID = {  # what was done, by a word in the address
 }
 
 
+UNDER_WAY = (JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
+
+
 def party_site(node: PartyNode, file: Path | None) -> web.Application:
     """The application that serves the page of a party's settings, which `file` holds."""
     config, page = node.config, page_of(node.config)
     links = (
         NavLink("/", "Jobs"),
+        NavLink("/running", "Running"),
         NavLink("/ledger", "Ledger"),
         NavLink("/told", "Disclosures"),
         NavLink("/data", "Data sets"),
@@ -70,7 +85,9 @@ def party_site(node: PartyNode, file: Path | None) -> web.Application:
             web.get("/jobs/{job}/deny", own.deny_form),
             web.post("/jobs/{job}/deny", own.deny),
             web.post("/jobs/{job}/audit", own.audit),
-            web.get("/ledger", own.ledger),
+            web.get("/running", own.running),
+            web.get(ledgers.PATH, own.ledger),
+            web.get(ledgers.ROWS_PATH, own.ledger_rows),
             web.post("/ledger/verify", own.verify),
             web.get("/told", own.told),
             web.get("/data", own.data),
@@ -133,7 +150,7 @@ class _Pages:
         """Shows exactly what would leave, and asks."""
         self._check()
         one, wants = await asyncio.to_thread(self._asked, request.match_info["job"])
-        main = owner.approve(one, wants, self._gate.session(request))
+        main = approval.approve(one, wants, self._gate.session(request))
         return self._gate.answer(request, PageContent(f"Approve {one.owned.name}?", main, "/"))
 
     async def approve(self, request: web.Request) -> web.Response:
@@ -150,7 +167,7 @@ class _Pages:
         """Asks before a job is denied."""
         self._check()
         one = await asyncio.to_thread(self._seen, request.match_info["job"])
-        main = owner.deny(one, self._gate.session(request))
+        main = approval.deny(one, self._gate.session(request))
         return self._gate.answer(request, PageContent(f"Deny {one.owned.name}?", main, "/"))
 
     async def deny(self, request: web.Request) -> web.Response:
@@ -167,11 +184,40 @@ class _Pages:
         self._audits.start(job.id)
         raise web.HTTPSeeOther(f"/jobs/{job.id}?done=audit#audit")
 
+    async def running(self, request: web.Request) -> web.Response:
+        """The jobs that go on here: their steps, and what has left against the budget."""
+        self._check()
+        seen = await asyncio.to_thread(self._every_job)
+        going = [one for one in seen if one.job.state in UNDER_WAY]
+        shown = [await self._under_way(one) for one in going]
+        main = under_way.running(shown)
+        return self._gate.answer(
+            request, PageContent("Running", main, "/running", follows_s=FOLLOWS_S)
+        )
+
+    async def _under_way(self, one: OwnedJobView) -> JobUnderWay:
+        job = self._node.under_way.get(one.job.id)
+        session = None if job is None else job.session
+        stage = "" if session is None else session.protocol.name
+        now = StepReply() if session is None else session.sign_of_life()
+        amounts = await asyncio.to_thread(self._amounts, one.job.id)
+        released = await asyncio.to_thread(self._node.spending.share, one.job.id)
+        return JobUnderWay(one, stage, now, amounts, released)
+
     # Records
 
     async def ledger(self, request: web.Request) -> web.Response:
-        """Show one page of the ledger."""
+        """Show the ledger, added up by job and kind."""
         return await self._ledger(request)
+
+    async def ledger_rows(self, request: web.Request) -> web.Response:
+        """Show one page of the ledger's rows."""
+        self._check()
+        job, kind = (request.query.get(name, "")[:200] for name in ("job", "kind"))
+        before = number(request.query.get("before", "0"), otherwise=0)
+        rows, head = await asyncio.to_thread(self._ledger_page, job, kind, before)
+        main = ledgers.rows(rows, job, kind, head)
+        return self._gate.answer(request, PageContent("Ledger", main, ledgers.PATH))
 
     async def verify(self, request: web.Request) -> web.Response:
         """Checks every row's hash, the chain and the signed heads."""
@@ -221,9 +267,9 @@ class _Pages:
         return self._read(self._node.store.job(id_))
 
     def _read(self, job: StoredJob) -> OwnedJobView:
-        config, decision = self._node.config, self._node.states.decision(job)
+        decision = self._node.states.decision(job)
         try:
-            return OwnedJobView(job, owned(config, job, self._node.spending.said(job)), decision)
+            return OwnedJobView(job, self._node.owned(job), decision)
         except FedboostError:  # a job of another version, of which little can be read
             terms = manifest.outline(job.manifest)
             shown = OwnedJob(
@@ -250,9 +296,7 @@ class _Pages:
             wants = asking.read(self._node, one.job)
         except FedboostError as error:
             wants = error
-        with closing(self._own_ledger()) as ledger:
-            amounts: list[Amount] = ledger.amounts(id_)
-        known = Known(wants, amounts, self._audited(id_), self._report(id_).exists())
+        known = Known(wants, self._amounts(id_), self._audited(id_), self._report(id_).exists())
         return one, owner.job(one, known, session, said)
 
     def _audited(self, id_: str) -> AuditView:
@@ -280,17 +324,26 @@ class _Pages:
 
     async def _ledger(self, request: web.Request, said: Html | str = "") -> web.Response:
         self._check()
-        job = request.query.get("job", "")[:100]
-        before = number(request.query.get("before", "0"), otherwise=0)
-        rows, head = await asyncio.to_thread(self._ledger_page, job, before)
-        main = records.ledger(rows, job, head, self._gate.session(request), said)
-        return self._gate.answer(request, PageContent("Ledger", main, "/ledger"))
+        at = number(request.query.get("page", "1"))
+        choice = choosing.read(ledgers.PATH, request.query, ledgers.SELECTS, at)
+        amounts, head = await asyncio.to_thread(self._summed)
+        session = self._gate.session(request)
+        main = await asyncio.to_thread(ledgers.summed, amounts, choice, head, session, said)
+        return self._gate.answer(request, PageContent("Ledger", main, ledgers.PATH))
 
-    def _ledger_page(self, job: str, before: int) -> tuple[list[LedgerRow], Head]:
+    def _summed(self) -> tuple[list[Amount], Head]:
+        with closing(self._own_ledger()) as ledger:
+            return ledger.amounts(), ledger.head()
+
+    def _amounts(self, job: str) -> list[Amount]:
+        with closing(self._own_ledger()) as ledger:
+            return ledger.amounts(job)
+
+    def _ledger_page(self, job: str, kind: str, before: int) -> tuple[list[LedgerRow], Head]:
         with closing(self._own_ledger()) as ledger:
             head = ledger.head()
-            rows = ledger.latest(job or None, before or head.n + 1, records.ROWS_PER_PAGE)
-            return rows, head
+            last = before or head.n + 1
+            return ledger.latest(job, kind, last, ledgers.ROWS_PER_PAGE), head
 
     def _verified(self) -> str:
         config = self._node.config

@@ -1,4 +1,4 @@
-"""What a party's page shows besides jobs: the ledger, data sets, and what was told of them."""
+"""What a party's page shows besides jobs: data sets, and what was told of them."""
 
 from __future__ import annotations
 
@@ -11,77 +11,15 @@ from fedboost.pages import frame, parts
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units
 from fedboost.report.charts import Bar, bars
-from fedboost.report.html import Html, join, tag
+from fedboost.report.html import Html, tag
 from fedboost.report.story import COLOURS
 from fedboost.report.tables import Column, Row, absent, details, table
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.ledger.rows import Head
-from fedboost.runtime.ledger.rows import Row as LedgerRow
 from fedboost.runtime.policy.account import AccountEntry, totals
 
-ROWS_PER_PAGE = 50
 COLUMNS_MAX = 300  # listed of a data set
 SPENT, LIMIT = 1, COLOURS  # colours, as in the style sheet
-
-
-def ledger(
-    rows: Sequence[LedgerRow], job: str, head: Head, session: BrowserSession, said: Html | str = ""
-) -> list[object]:
-    """Show one page of the ledger, the newest row first."""
-    of_job = join(" of ", tag("code", job)) if job else ""
-    drawn: Html = absent("Nothing has left or come." if not job else "Nothing in this job.")
-    if rows:
-        heads = [Column("n", "number"), Column("at"), Column("way"), Column("message")]
-        heads += [Column(h, "number") for h in ("bytes", "values", "rows", "smallest group")]
-        drawn = table("Rows, newest first", heads, [_ledger_row(row) for row in rows], folds=True)
-    query = f"job={job}&" if job else ""
-    links: list[object] = []
-    if rows and rows[0].n < head.n:
-        links.append(tag("a", "Newest", href=f"/ledger?{query}"))
-    if len(rows) == ROWS_PER_PAGE and rows[-1].n > 1:
-        links.append(tag("a", "Older →", href=f"/ledger?{query}before={rows[-1].n}", rel="next"))
-    further = tag("nav", *links, class_="pages", aria_label="Further rows") if links else ""
-    everything = tag("p", tag("a", "The rows of all jobs", href="/ledger")) if job else ""
-    verify = parts.button("Verify the ledger", "/ledger/verify", session.csrf)
-    intro = (
-        "A row for each payload that has left or come, chained by hashes: what it was, for whom, "
-        "how much. It never holds the payload itself."
-    )
-    count = units.plural(head.n, "row")
-    return [
-        tag("div", tag("h1", "Ledger", of_job), parts.actions(verify), class_="head"),
-        tag("p", intro, class_="intro"),
-        said,
-        tag("p", f"{count}, head ", tag("code", head.hash[:16], title=head.hash), class_="facts"),
-        everything,
-        drawn,
-        further,
-    ]
-
-
-def _ledger_row(row: LedgerRow) -> Row:
-    way = f"to {row.peer}" if row.direction == "out" else f"from {row.peer}"
-    name = tag("span", row.kind.rpartition(".")[2], class_="kind", title=row.kind)
-    message = details(name, tag("p", row.sentence), _place(row))
-    counts = (row.rows, row.smallest_group)
-    known = ["" if count is None else units.in_count(count) for count in counts]
-    at = row.at[:19].replace("T", " ")
-    return [
-        str(row.n),
-        at,
-        way,
-        message,
-        units.in_bytes(row.bytes),
-        units.in_count(row.values),
-        *known,
-    ]
-
-
-def _place(row: LedgerRow) -> Html:
-    job = tag("a", row.job, href=f"/jobs/{row.job}")
-    place = f"{row.stage}, {row.step}, attempt {row.attempt}"
-    return parts.facts([("Job", job), ("Step", place), ("SHA-256", tag("code", row.sha256))])
 
 
 def data_sets(

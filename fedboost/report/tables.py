@@ -17,6 +17,8 @@ class Column:
 
     head: str
     kind: Literal["text", "number", "wide"] = "text"
+    link: str = ""  # that sorts by it
+    sort: Literal["", "ascending", "descending"] = ""  # how the rows are sorted by it
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ def table(
     caption: str, columns: Sequence[Column], rows: Sequence[Row], *, folds: bool = False
 ) -> Html:
     """A table; a row's first cell is its head. `folds`: on narrow screens a row becomes a block."""
-    heads = [tag("th", c.head, scope="col", class_=c.kind, role="columnheader") for c in columns]
+    heads = [_head(column) for column in columns]
     body = [_row(columns, row) for row in rows]
     drawn = tag(
         "table",
@@ -68,6 +70,20 @@ def names(listed: Sequence[str]) -> str:
     if len(listed) <= NAMES_MAX + 1:
         return ", ".join(listed)
     return ", ".join(listed[:NAMES_MAX]) + f" and {len(listed) - NAMES_MAX} more"
+
+
+def _head(column: Column) -> Html:
+    words: object = column.head
+    if column.link:
+        words = tag("a", column.head, href=column.link, class_=f"sort {column.sort}".strip())
+    return tag(
+        "th",
+        words,
+        scope="col",
+        class_=column.kind,
+        role="columnheader",
+        aria_sort=column.sort or None,
+    )
 
 
 def _row(columns: Sequence[Column], row: Row) -> Html:

@@ -119,6 +119,12 @@ def kept_rule(story: Story, last: int) -> tuple[float, str] | None:
     return (float(kept), f"{kept} kept") if 0 < kept < last else None
 
 
+def better(name: str) -> str:
+    """Return in which direction a metric is better; empty where it is not one of ours."""
+    known = METRICS.get(name)
+    return "" if known is None else f"{'higher' if known.bigger_is_better else 'lower'} is better"
+
+
 def whole_range(rounds: Sequence[int]) -> tuple[float, float]:
     """The axis of these rounds; one round stands in its middle."""
     first, last = float(min(rounds)), float(max(rounds))
@@ -133,9 +139,6 @@ def _metric(story: Story, name: str) -> Html | None:
             lines.append(Line(split, points, _colour(split), dashed=split == "train"))
     if not lines:
         return None
-    known = METRICS.get(name)
-    better = "higher is better" if known is not None and known.bigger_is_better else ""
-    better = "lower is better" if known is not None and not known.bigger_is_better else better
     rounds = [one.done for one in story.rounds]
     return line_chart(
         LineChart(
@@ -143,7 +146,7 @@ def _metric(story: Story, name: str) -> Html | None:
             lines=lines,
             x=Axis(story.round_name, whole_range(rounds), whole=True),
             y=Axis(name),
-            note=better,
+            note=better(name),
             rule=kept_rule(story, rounds[-1]),
             end_labels=True,
         )

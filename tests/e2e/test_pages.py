@@ -187,13 +187,18 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
     job = submit(board, JOB)
     shows(board, "waits for telco, the owner’s approval")
     shows(house, "coordinator coordinator at coordinator wants to run secureboost on data", ".card")
+    shows(house, "like no earlier job; everything that leaves could be learnt", ".card .forecast")
     town.draw(house, "asked")
     house.click("text=Look at it and decide")
     shows(house, "Your policy allows this job.")
+    assert not house.locator("text=CandidateSums").first.is_visible()
+    house.click("#leaving summary")
     shows(house, "CandidateSums", "#leaving")
     house.click("text=Approve…")
-    shows(house, "CandidateSums", "#leaving")
+    shows(house, "New: all of it", ".forecast")
     town.draw(house, "approve", 1400)
+    house.click("#leaving summary")
+    shows(house, "CandidateSums", "#leaving")
     house.get_by_role("button", name="Approve").click()  # not before it was read
     assert house.url.endswith("/approve")
     house.check("text=I have read what will leave.")
@@ -215,14 +220,28 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
 
 def test_the_ledger_the_account_and_the_data_sets_are_the_owners_to_read(town, house, trained):
     go(house, "/ledger")
+    jobs = house.locator(".group").count()
+    if jobs > 1:  # of a single one all is shown
+        house.locator(".group summary").first.click()
+    shows(house, "Left: ", ".group")
+    house.get_by_label("Kind").select_option("CandidateSums")
+    house.get_by_role("button", name="Show", exact=True).click()
+    assert 0 < house.locator(".group").count() <= jobs
+    assert {*house.locator(".group tbody th:not([colspan])").all_inner_texts()} == {"CandidateSums"}
+    house.locator(".group tbody a").first.click()
+    shows(house, "CandidateSums", "h1")
+    go(house, "/ledger/rows")
     assert house.locator("tbody tr").count() == 50
     house.locator("tbody summary").first.click()
     shows(house, "Protected:", "tbody details")
     newest = int(house.locator("tbody th").first.inner_text())
     house.click("text=Older →")
     shows(house, str(newest - 50), "tbody th")
+    go(house, "/ledger")
     house.click("text=Verify the ledger")
     shows(house, "The ledger is whole")
+    if jobs > 1:
+        house.locator(".group summary").first.click()
     town.draw(house, "ledger")
     go(house, "/told")
     shows(house, "sums per bin and row", "svg")
@@ -231,6 +250,67 @@ def test_the_ledger_the_account_and_the_data_sets_are_the_owners_to_read(town, h
     shows(house, "parquet", "dl")
     house.click("text=Columns >> visible=true")
     assert house.locator("tbody tr").count() == 5
+
+
+def test_runs_are_tagged_filtered_sorted_and_compared(town, board, house, trained):
+    job = submit(board, JOB.replace("max_depth: 3", "max_depth: 2"))
+    go(house, "/")
+    shows(house, "like 1 earlier job;", ".card .forecast")
+    assert world.owner(town.cluster, "telco", "approve", job, "--yes").code == 0
+    assert world.ask(town.cluster, "job", "watch", job).code == 0
+    board.click("nav >> text=Runs")
+    rows = board.locator("tbody tr")
+    count = rows.count()
+    assert count >= 2
+    rows.first.locator("input").check()
+    board.fill("input[name=tags]", "shallow, second")
+    board.get_by_role("button", name="Add tags").click()
+    shows(board, "The tags are changed.")
+    board.locator("select[name=tag]").select_option("shallow")
+    board.get_by_role("button", name="Show", exact=True).click()
+    assert rows.count() == 1
+    assert board.locator("tbody a").first.get_attribute("href") == f"/jobs/{job}"
+    board.locator("select[name=tag]").select_option("")
+    board.locator("select[name=state]").select_option("finished")
+    board.locator("input[name=q]").fill("max_bin=16")
+    board.get_by_role("button", name="Show", exact=True).click()
+    for way in ("ascending", "descending"):
+        board.click("thead >> text=validation auc")
+        assert board.locator(f"th[aria-sort={way}]").inner_text().startswith("validation auc")
+        shown = [
+            float(v) for v in board.locator("td[data-label='validation auc']").all_inner_texts()
+        ]
+        assert shown == sorted(shown, reverse=way == "descending")
+        assert len(shown) >= 2
+    town.draw(board, "runs")
+    for box in board.locator("tbody input").all():
+        box.check()
+    board.get_by_role("button", name="Compare", exact=True).click()
+    assert board.locator("figure").count() == 2  # auc and logloss
+    assert board.locator("figure").first.locator("polyline").count() == len(shown)
+    assert "max_depth" in board.locator("#settings thead").first.inner_text().split()
+    shows(board, "validation auc", "#results")
+    town.draw(board, "compared", 1300)
+    go(board, "/runs")
+    board.get_by_role("button", name="Compare", exact=True).click()
+    shows(board, "no job is chosen", "[role=alert]")
+
+
+def test_an_owner_sees_at_which_step_a_job_is_and_what_has_left(town, board, house):
+    job = submit(board, JOB.replace("n_estimators: 8", "n_estimators: 400"))
+    shows(board, "waits for telco, the owner’s approval")
+    assert world.owner(town.cluster, "telco", "approve", job, "--yes").code == 0
+    go(house, "/running")
+    shows(house, "of secureboost", ".card")
+    shows(house, "at most at its end", ".card svg")
+    before = house.locator(".card dd").nth(1).inner_text()
+    house.wait_for_function(
+        "before => document.querySelectorAll('.card dd')[1].innerText !== before", arg=before
+    )
+    assert re.search(r"\d+ messages with [\d,]+ values, .* to bank", before)
+    town.draw(house, "running")
+    assert world.ask(town.cluster, "job", "cancel", job).code == 0
+    shows(house, "No job runs here.")
 
 
 def test_a_denied_job_says_so_on_both_pages(board, house):
@@ -271,7 +351,9 @@ def test_a_dead_party_is_shown_and_the_job_is_cancelled_by_two_clicks(town, boar
 def test_every_page_is_readable_on_a_phone_and_by_whoever_sees_little(town, name, dark, trained):
     tab = town.tab(name, phone=True, dark=dark)
     job = tab.locator("a[href^='/jobs/']").last.get_attribute("href")
-    own = ["/submit", f"{job}/report"] if name == COORDINATOR else ["/ledger", "/told", "/data"]
+    own = ["/submit", "/runs", "/runs/compare", f"{job}/report"]
+    if name != COORDINATOR:
+        own = ["/running", "/ledger", "/ledger/rows", "/told", "/data"]
     for path in ("/", job, *own):
         go(tab, path)
         if not path.endswith("/report"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from fedboost.errors import JobError, PolicyError
@@ -18,10 +18,11 @@ from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator.attempts import Attempts, PartyCalls
 from fedboost.runtime.coordinator.intake import Intake, signed
 from fedboost.runtime.coordinator.journals import Journals
-from fedboost.runtime.jobs.manifest import Submission
+from fedboost.runtime.jobs.manifest import Submission, outline
 from fedboost.runtime.jobs.submitted import KEY_BYTES, read_spec, sign_submission, submission_id
 from fedboost.runtime.store.forgetting import Forgetting, check_over
 from fedboost.runtime.store.store import RESTS, Store
+from fedboost.runtime.store.tags import Tags
 from fedboost.runtime.transport.identity import Identity, Peer, greeting
 
 
@@ -46,6 +47,7 @@ class CoordinatorNode:
         self._intake = Intake(config, store, link)
         self.attempts = Attempts(config, store, self._journals, link)
         self._forgetting = Forgetting(store)
+        self._tags = Tags(store)
 
     async def hello(self, _: Peer, __: job_pb2.HelloRequest) -> job_pb2.HelloReply:
         """Return who we are."""
@@ -76,6 +78,28 @@ class CoordinatorNode:
         if terms is not None:
             self.attempts.first(terms)
         return job_pb2.SubmitReply(id=id_)
+
+    def is_theirs(self, user: Peer, submitter: str) -> bool:
+        """Return whether a job is a user's own; what our page handed in is its user's."""
+        page = self.config.page
+        is_pages = page is not None and page.user == user.name
+        return submitter == user.name or (is_pages and submitter == str(self._identity().peer))
+
+    def tags(self, user: Peer) -> dict[str, tuple[str, ...]]:
+        """Return every job's tags."""
+        self._check(user, "read")
+        return self._tags.by_job()
+
+    def tag(self, user: Peer, ids: Sequence[str], tags: Sequence[str], *, adds: bool) -> None:
+        """Add tags to a user's own jobs, or remove them; a PolicyError at a job of another."""
+        self._check(user, "read")
+        for id_ in ids:
+            if not self.is_theirs(user, outline(self.store.job(id_).manifest).submitter):
+                raise PolicyError(
+                    "only the user who submitted a job may tag it", todo="ask its user", job=id_
+                )
+        change = self._tags.add if adds else self._tags.remove
+        change(ids, tags)
 
     async def list_jobs(self, caller: Peer, _: job_pb2.ListRequest) -> job_pb2.JobList:
         """Return all jobs, oldest first."""

@@ -144,25 +144,33 @@ class Ledger:
         """
         return list(self._rows(job, first, last))
 
-    def latest(self, job: str | None, before: int, count: int) -> list[Row]:
-        """At most `count` rows in front of row `before`, of one job or of all, the newest first."""
-        where = "n < :before" + ("" if job is None else " AND job = :job")
+    def latest(self, job: str, kind: str, before: int, count: int) -> list[Row]:
+        """At most `count` rows in front of row `before`, the newest first; of one job and one kind
+        of message, or of all where that is empty.
+        """
+        where = "n < :before" + (" AND job = :job" if job else "")
+        where += " AND kind = :kind" if kind else ""
         text = (
             f"SELECT {_COLUMNS} FROM ledger WHERE {where}"  # noqa: S608  our columns
             " ORDER BY n DESC LIMIT :count"
         )
-        values = {"job": job, "before": before, "count": count}
+        values = {"job": job, "kind": kind, "before": before, "count": count}
         with self._mutex, on_disk(self._path):
             return [Row(*found) for found in self._connection.execute(text, values).fetchall()]
 
-    def amounts(self, job: str) -> list[Amount]:
-        """Return what has left and come in a job, in the order in which each kind came first."""
+    def amounts(self, job: str = "") -> list[Amount]:
+        """Return what has left and come in a job, or in each of all, in the order in which each
+        kind came first.
+        """
         text = (
-            'SELECT direction, peer, kind, count(*), sum(bytes), sum("values") FROM ledger'
-            " WHERE job = ? GROUP BY direction, peer, kind ORDER BY min(n)"
+            'SELECT direction, peer, kind, count(*), sum(bytes), sum("values"), job, max(at)'
+            " FROM ledger WHERE"
         )
+        text += " job = :job" if job else " 1"
+        text += " GROUP BY job, direction, peer, kind ORDER BY min(n)"
+        values = {"job": job}
         with self._mutex, on_disk(self._path):
-            return [Amount(*found) for found in self._connection.execute(text, (job,)).fetchall()]
+            return [Amount(*found) for found in self._connection.execute(text, values).fetchall()]
 
     def head(self) -> Head:
         """The number of rows and the last hash; peers that keep it can hold us to it."""

@@ -87,7 +87,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Amount:
-    """All rows of one kind of message, one way, with one peer."""
+    """All rows of one kind of message, one way, with one peer, in one job."""
 
     direction: str
     peer: str
@@ -95,6 +95,8 @@ class Amount:
     messages: int
     bytes: int
     values: int
+    job: str
+    last: str  # UTC, ISO 8601: the newest of them
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from fedboost.runtime.party.parts import PartyParts, PeerCalls
 from fedboost.runtime.party.session import Session
 from fedboost.runtime.party.stages import Stages
 from fedboost.runtime.party.starting import Starting
+from fedboost.runtime.policy.forecast import Forecasts
 from fedboost.runtime.policy.judgement import Trust
 from fedboost.runtime.policy.quiet import quietly
-from fedboost.runtime.policy.reading import owned, owned_by
+from fedboost.runtime.policy.reading import owned
 from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport.identity import Peer, greeting
@@ -46,6 +47,7 @@ class PartyNode:
         self.parts = parts = PartyParts(config, trust, store, links, workers)
         self.store, self.ledger, self.judge = store, parts.ledger, parts.judge
         self.spending, self.states, self.under_way = parts.spending, parts.states, parts.jobs
+        self.forecasts = Forecasts(store, parts.spending, parts.judge.job)
         self._identity = trust.identity
         self._forgetting = Forgetting(store)
         self._starting = Starting(parts, self._forgetting)
@@ -193,7 +195,16 @@ class PartyNode:
     async def jobs(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedJobs:
         """Every job this party has seen."""
         self.judge.owner(caller)
-        return owned_by(self.config, self.store.jobs(), self.spending.said)
+        return party_pb2.OwnedJobs(jobs=[self.owned(job) for job in self.store.jobs()])
+
+    def owned(self, job: StoredJob) -> party_pb2.OwnedJob:
+        """A job as our owner reads it; a FedboostError of one that another version wrote."""
+        shown = owned(self.config, job, self.spending.said(job))
+        forecast = self.forecasts.of(self.config, job)
+        if forecast is not None:
+            shown.risk, shown.forecast = forecast.risk, forecast.sentence
+            shown.because.extend(forecast.reasons)
+        return shown
 
     async def approve(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
         """Lets a job run, as it was proposed."""

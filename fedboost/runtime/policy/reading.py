@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, MutableSequence
+from collections.abc import Collection, MutableSequence
 
 from fedboost import flow, wire
 from fedboost.messages import party_pb2
@@ -35,13 +35,6 @@ def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.Own
     if job.reason:
         shown.reason.what = job.reason
     return shown
-
-
-def owned_by(
-    config: PartyConfig, jobs: Iterable[StoredJob], tells: Callable[[StoredJob], str]
-) -> party_pb2.OwnedJobs:
-    """Return all jobs of a party."""
-    return party_pb2.OwnedJobs(jobs=[owned(config, job, tells(job)) for job in jobs])
 
 
 def values_told(told: StatusReport) -> int:

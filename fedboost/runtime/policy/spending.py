@@ -12,6 +12,7 @@ import math
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +40,15 @@ log = logging.getLogger(__name__)
 
 # Without an entry in the account they have told nothing yet.
 UNBEGUN = (JobState.WAITING, JobState.AGREED, JobState.PAUSED)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a job's sums could tell a guest, and what earlier jobs have told whoever is with it."""
+
+    releases: Releases
+    guest: str
+    before: float
 
 
 class Spending:
@@ -176,21 +186,34 @@ class Spending:
                 f"released {entry.counted:.2g} sums per bin and row to {entry.guest} so far, "
                 f"{entry.planned:.2g} at most"
             )
-        terms = manifest.decode(job.manifest) if job.state in UNBEGUN else None
-        if entry is not None or terms is None:
+        if entry is not None or job.state not in UNBEGUN:
             return ""
+        planned = self.planned(job)
+        return "" if planned is None else _unbegun(planned, self._policy())
+
+    def planned(self, job: StoredJob) -> Planned | None:
+        """Return what sums of a job that has not begun could tell; None where there are none."""
+        terms = manifest.decode(job.manifest)
         table = terms.spec.parties.table()
         try:
             protocol = protocols.named(terms.spec.protocol)
             params = parse(protocol.params, terms.spec.params, section="params")
         except ConfigError:  # of another version of fedboost
-            return ""
+            return None
         if protocol.releases is None or self._party not in table.hosts:
-            return ""
-        planned = protocol.releases(params, table, self._party, None)
+            return None
         owned = self._owned(terms.spec.data[self._party].dataset or "")
         before = self._told(owned, table.guest, besides=job.id)
-        return _unbegun(planned, table.guest, before, self._policy())
+        releases = protocol.releases(params, table, self._party, None)
+        return Planned(releases, table.guest, before)
+
+    def rows_before(self, job: SignedJob) -> tuple[int, str]:
+        """Return the rows that the last job on the same table learnt from, and its id; zero where
+        there was none.
+        """
+        others = self.account.others(self._owned(job.dataset), job.id)
+        same = [one for one in others if one.guest == job.table.guest] or others
+        return (same[-1].rows, same[-1].job) if same else (0, "")
 
     # Inside
 
@@ -280,9 +303,10 @@ def _expected(job: SignedJob, params: Settings, columns: int) -> Releases:
     return job.protocol.releases(params, job.table, job.party, known)
 
 
-def _unbegun(planned: Releases, guest: str, before: float, policy: Policy) -> str:
+def _unbegun(planned: Planned, policy: Policy) -> str:
     """Return what a job that waits could tell, before anybody knows how many rows are common."""
-    whole, share = planned.whole, planned.by_row
+    whole, share = planned.releases.whole, planned.releases.by_row
+    guest, before = planned.guest, planned.before
     if not whole and not share:
         return ""
     said = f"would release up to {whole:,} sums for each bin of a column to {guest}"

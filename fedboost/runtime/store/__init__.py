@@ -9,5 +9,6 @@ Modules:
     schema          tables of the database, by version
     sealing         sealed secrets of jobs
     store           jobs and journals in the database
+    tags            words by which users find jobs again
     transcripts     transcripts for audits
 """

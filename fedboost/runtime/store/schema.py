@@ -29,6 +29,7 @@ HASHED = {
     "charges": ("dataset", "source", "kind", "about", "peer", "job", "amount"),
     "held_out": ("dataset", "source", "classes", "cells"),
     "summed": ("dataset", "source", "parties"),
+    "tags": ("job", "tag"),
 }  # fmt: skip
 _ACCOUNT_3 = (
     "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
@@ -162,6 +163,14 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         # Of a party: agreed to and not begun, so without an attempt, was paused.
         """UPDATE jobs SET state = 'agreed' WHERE state = 'paused' AND attempt = 0
             AND EXISTS (SELECT 1 FROM owner WHERE name LIKE 'party %')""",
+    ),
+    9: (
+        # Words by which a job's user finds it again.
+        """CREATE TABLE tags (
+            job TEXT NOT NULL REFERENCES jobs(id) ON DELETE CASCADE, tag TEXT NOT NULL,
+            PRIMARY KEY (job, tag)
+        ) STRICT""",
+        *_hashing("tags"),
     ),
 }
 SCHEMA_VERSION = max(VERSIONS)

@@ -313,20 +313,24 @@ def test_show_does_not_obey_what_a_peer_calls_itself(config, path):
 
 def test_the_latest_rows_come_first_some_at_a_time(path):
     with closing(Ledger(path, read_only=True)) as ledger:
-        assert [row.n for row in ledger.latest(None, 5, 3)] == [4, 3, 2]
-        assert [row.n for row in ledger.latest(None, 2, 3)] == [1]
-        assert [row.n for row in ledger.latest("j1", 5, 3)] == [4, 2]
-        assert ledger.latest("j9", 5, 3) == []
+        assert [row.n for row in ledger.latest("", "", 5, 3)] == [4, 3, 2]
+        assert [row.n for row in ledger.latest("", "", 2, 3)] == [1]
+        assert [row.n for row in ledger.latest("j1", "", 5, 3)] == [4, 2]
+        assert ledger.latest("j9", "", 5, 3) == []
 
 
 def test_a_jobs_rows_add_up_by_way_peer_and_message(path):
     with closing(Ledger(path)) as ledger:
         ledger.record(replace(SENT, job="j0", kind="Other"), replace(SENT, job="j0", bytes=10))
-        found = [tuple(vars(one).values()) for one in ledger.amounts("j0")]
+        ledger.record(replace(SENT, job="j9", kind="Other"))
+        found = [tuple(vars(one).values())[:-1] for one in ledger.amounts("j0")]
+        every = ledger.amounts()
+        newest = ledger.latest("j9", "", 99, 1)[0]
     assert found == [
-        ("out", "bank", "CandidateSums", 3, 0 + 2 + 10, 3 * 640),
-        ("out", "bank", "Other", 1, 12_345, 640),
+        ("out", "bank", "CandidateSums", 3, 0 + 2 + 10, 3 * 640, "j0"),
+        ("out", "bank", "Other", 1, 12_345, 640, "j0"),
     ]
+    assert next(one.last for one in every if one.job == "j9") == newest.at
 
 
 def test_each_row_has_a_sentence_that_a_person_understands(config, path):

@@ -1,0 +1,219 @@
+"""A job that asks for its owner's approval: a verdict in plain words first, the tables folded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedboost.messages.party_pb2 import OwnedJob
+from fedboost.pages import frame, parts
+from fedboost.pages.asking import Asking, Rule, in_words
+from fedboost.pages.sessions import BrowserSession
+from fedboost.report import units
+from fedboost.report.disclosure import protection
+from fedboost.report.html import Html, join, tag
+from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
+from fedboost.runtime.policy.decisions import REASON_CHARS_MAX, Decision
+from fedboost.runtime.policy.forecast import Risk
+from fedboost.runtime.store.store import OVER, JobState, StoredJob
+
+TONES = {Risk.LOW: "good", Risk.MEDIUM: "wait", Risk.HIGH: "bad"}
+RECKONED = (
+    "This is a forecast from your own settings and store. “Like” counts earlier jobs here, agreed "
+    "to and not failed, of which each line above is the same: who asks, protocol, parties, data "
+    "set, columns, label, noise. What could be learnt are the equations about the rows of a bin, "
+    "of the most that your policy allows. High: the policy refuses, nothing hides what leaves, or "
+    "all jobs together pass the policy’s warning. Medium: something is new, the job takes over a "
+    "tenth of the budget, or nobody can say how much. Your policy’s limits hold in any case."
+)
+
+
+@dataclass(frozen=True)
+class OwnedJobView:
+    """A job of the party's store, and what its owner may read of it."""
+
+    job: StoredJob
+    owned: OwnedJob
+    decision: Decision | None  # of its owner
+
+    @property
+    def waits_for_us(self) -> bool:
+        """True if nobody here has approved it yet."""
+        return self.job.state is JobState.WAITING and self.decision is None
+
+
+def forecast(owned: OwnedJob, *, explains: bool = False) -> Html:
+    """Show the verdict on a job that waits, and what it rests on; nothing of any other."""
+    if not owned.risk:
+        return join()
+    tone = TONES[Risk(owned.risk)]
+    mark = tag("span", f"{owned.risk} risk", class_=f"pill {tone}")
+    because = [tag("li", parts.sentence(reason)) for reason in owned.because]
+    return tag(
+        "div",
+        tag("p", mark, " ", parts.sentence(owned.forecast), "."),
+        tag("ul", *because) if because else "",
+        details("How this is reckoned", tag("p", RECKONED)) if explains else "",
+        class_=f"forecast {tone}",
+    )
+
+
+def wants(owned: OwnedJob) -> Html:
+    """Say in a sentence who asks, or asked, for what."""
+    verb = " wanted to run " if owned.state in OVER else " wants to run "
+    who, what = (owned.submitter, owned.coordinator), (owned.protocol, owned.dataset)
+    user, coordinator, protocol, dataset = (tag("b", name or "nobody") for name in (*who, *what))
+    on = join(" on ", dataset) if owned.dataset else " without a data set of ours"
+    parties = names(list(owned.parties))
+    return join(user, " at ", coordinator, verb, protocol, on, f" among {parties}.")
+
+
+def uses(owned: OwnedJob) -> Html:
+    """Say in words what the job uses of this party."""
+    return parts.facts([(use.about.capitalize(), use.says) for use in owned.uses])
+
+
+def technical(asking: Asking) -> list[object]:
+    """Show the policy's verdict, what would leave and what the job says, each table folded."""
+    return [_verdict(asking), _leaving(asking), _terms(asking)]
+
+
+def _verdict(asking: Asking) -> Html:
+    """Show the policy's verdict, key by key."""
+    refused = "" if asking.refusal is None else asking.refusal.where.get("key", "")
+    heads = [Column("about"), Column("the job asks"), Column("your policy"), Column("verdict")]
+    rows: list[Row] = [
+        [
+            join(rule.about, tag("code", rule.key, class_="key")),
+            rule.asked,
+            rule.allowed,
+            _mark(rule, asking.refusal is not None, rule.key == refused),
+        ]
+        for rule in asking.rules
+    ]
+    drawn = table("Your policy and this job", heads, rows, folds=True) if rows else ""
+    if asking.refusal is None:
+        said = tag(
+            "p",
+            tag("b", "Your policy allows this job."),
+            " What can be judged only when "
+            "the table is read, or when the rows in common are known, is judged then.",
+        )
+    else:
+        said = frame.refusal(asking.refusal, "Your policy refuses this job")
+    folded = details(f"{units.plural(len(rows), 'key')} of your policy, one by one", drawn)
+    return section("verdict", "What your policy says", said, folded if rows else "")
+
+
+def _mark(rule: Rule, is_refused: bool, is_reason: bool) -> Html:
+    if is_reason:
+        return tag("span", "✗ refused", class_="pill bad")
+    if rule.is_later:
+        return tag("span", "judged later", class_="pill wait")
+    return join() if is_refused else tag("span", "✓ allowed", class_="pill good")
+
+
+def _leaving(asking: Asking) -> Html:
+    """Every kind of message that would leave, to whom, what it tells and what protects it."""
+    rows: list[Row] = []
+    stage = ""
+    for one in asking.leaving:
+        if one.stage != stage:
+            stage = one.stage
+            rows.append(Band(stage))
+        name = tag("span", one.name, class_="kind")
+        rows.append([name, names(one.to), parts.sentence(one.reveals), protection(one.protected)])
+    heads = [Column(head) for head in ("message", "to", "reveals", "protected")]
+    drawn = absent("Nothing.")
+    if rows:
+        to = names(sorted({peer for one in asking.leaving for peer in one.to}))
+        kinds = units.plural(len(asking.leaving), "kind of message", "kinds of messages")
+        listed = table("What leaves this party", heads, rows, folds=True)
+        drawn = details(f"{kinds} to {to}: what each reveals, and what protects it", listed)
+    tells = tag("p", tag("b", "In numbers: "), f"the job {asking.tells}.") if asking.tells else ""
+    intro = (
+        "These kinds of messages and no others leave this daemon in the job; the ledger gets a "
+        "row for each."
+    )
+    told = tag("p", asking.told, class_="note")
+    return section("leaving", "What leaves", drawn, tells, told, intro=intro)
+
+
+def _terms(asking: Asking) -> Html:
+    """The manifest in words: parties, what is used of our table, the settings."""
+    spec = asking.terms.spec
+    table_of = spec.parties.table()
+    who: list[Row] = []
+    for party in spec.parties.everybody:
+        roles, uses = " and ".join(table_of.roles_of(party)), spec.data.get(party)
+        said = "" if uses is None else uses.dataset or ""
+        columns = "" if uses is None else _columns(uses.columns, uses.ignore)
+        label = "" if uses is None else uses.label or ""
+        who.append([party, roles, said, columns, label])
+    heads = [Column(h) for h in ("party", "role", "data set", "columns", "label")]
+    raw = spec.model_dump(mode="json", include={"params", "validation"}, exclude_none=True)
+    settings: list[Row] = [
+        [tag("code", key.removeprefix("params.")), words] for key, words in in_words(raw)
+    ]
+    chosen = table("Settings", [Column("setting"), Column("value")], settings) if settings else ""
+    signed = parts.facts([("SHA-256 of the manifest", tag("code", asking.digest))])
+    pair = tag("div", table("Parties", heads, who, folds=True), chosen, class_="pair")
+    folded = details("Parties, settings, and the text that every party signs", pair, signed)
+    return section("terms", "What the job says", folded)
+
+
+def _columns(named: Sequence[str] | None, ignored: Sequence[str]) -> str:
+    if named is not None:
+        return names(list(named))
+    return f"all but {names(list(ignored))}" if ignored else "all"
+
+
+# Deciding
+
+
+def approve(one: OwnedJobView, asking: Asking, session: BrowserSession) -> list[object]:
+    """Shows once more exactly what would leave, and asks whether it may."""
+    here = f"/jobs/{one.job.id}"
+    read = tag(
+        "label",
+        tag("input", type="checkbox", name="read", value="yes", required=""),
+        " I have read what will leave.",
+        class_="check",
+    )
+    yes = tag("button", "Approve", type="submit", class_="strong-button")
+    sent = (frame.hidden("csrf", session.csrf), frame.hidden("digest", asking.digest))
+    buttons = tag("div", yes, parts.link("Not now", here), class_="actions")
+    form = tag(
+        "form", *sent, read, buttons, method="post", action=f"{here}/approve", class_="decide"
+    )
+    return [
+        tag("h1", f"Approve {one.owned.name}?"),
+        tag("p", wants(one.owned), class_="intro"),
+        forecast(one.owned, explains=True),
+        uses(one.owned),
+        "" if asking.refusal is None else frame.refusal(asking.refusal, "Your policy refuses it"),
+        _leaving(asking),
+        form,
+    ]
+
+
+def deny(one: OwnedJobView, session: BrowserSession) -> list[object]:
+    """Asks whether a job shall be refused."""
+    here = f"/jobs/{one.job.id}"
+    words = (
+        "It fails for every party, and says that this party’s owner denied it. That cannot be "
+        "taken back: another job has to be submitted."
+    )
+    limit = str(REASON_CHARS_MAX)
+    reason = tag(
+        "label",
+        "Why, for everybody in the job (may stay empty) ",
+        tag("input", type="text", name="reason", maxlength=limit, autocomplete="off"),
+    )
+    yes = tag("button", "Deny it", type="submit", class_="danger")
+    buttons = tag("div", yes, parts.link("Not now", here), class_="actions")
+    form = tag(
+        "form", frame.hidden("csrf", session.csrf), reason, buttons,
+        method="post", action=f"{here}/deny", class_="decide",
+    )  # fmt: skip
+    return [tag("h1", f"Deny {one.owned.name}?"), tag("p", words, class_="intro"), form]

@@ -1,0 +1,152 @@
+"""A party's ledger for its owner: added up by job and kind of message, and row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+from fedboost.pages import choosing, parts
+from fedboost.pages.choosing import Choice
+from fedboost.pages.sessions import BrowserSession
+from fedboost.report import units
+from fedboost.report.html import Html, join, tag
+from fedboost.report.tables import Band, Column, Row, absent, details, table
+from fedboost.runtime.ledger.rows import Amount, Head
+from fedboost.runtime.ledger.rows import Row as LedgerRow
+
+PATH, ROWS_PATH = "/ledger", "/ledger/rows"
+SELECTS = ("way", "peer", "kind")
+WAYS = {"out": "left", "in": "came"}
+JOBS_PER_PAGE, ROWS_PER_PAGE = 20, 50
+
+
+def summed(
+    amounts: Sequence[Amount],
+    choice: Choice,
+    head: Head,
+    session: BrowserSession,
+    said: Html | str = "",
+) -> list[object]:
+    """Show every job, the newest first, and in each the kinds of messages that left and came."""
+    verify = parts.button("Verify the ledger", "/ledger/verify", session.csrf)
+    intro = (
+        "A row for each payload that has left or come, chained by hashes, here added up by job and "
+        "kind. It never holds the payload itself."
+    )
+    kinds = sorted({_short(one) for one in amounts})
+    peers = sorted({one.peer for one in amounts})
+    selects = {"way": ("Way", [*WAYS.values()]), "peer": ("Peer", peers), "kind": ("Kind", kinds)}
+    by_job: dict[str, list[Amount]] = {}
+    for one in filter(lambda one: _fits(one, choice), amounts):
+        by_job.setdefault(one.job, []).append(one)
+    newest = sorted(by_job, key=lambda job: max(one.last for one in by_job[job]), reverse=True)
+    shown, further = choosing.page_of(choice, newest, JOBS_PER_PAGE)
+    is_open = len(newest) == 1 or not choice.is_all
+    cards = [_job(job, by_job[job], is_open=is_open) for job in shown]
+    none = "Nothing has left or come." if choice.is_all else "Nothing is like that."
+    facts = (f"{units.plural(head.n, 'row')}, head ", tag("code", head.hash[:16], title=head.hash))
+    return [
+        tag("div", tag("h1", "Ledger"), parts.actions(verify), class_="head"),
+        tag("p", intro, class_="intro"),
+        said,
+        tag("p", *facts, class_="facts"),
+        choosing.form(choice, selects, {}) if amounts else "",
+        tag("div", *cards, class_="groups") if cards else absent(none),
+        further,
+        tag("p", tag("a", "The rows of all jobs", href=ROWS_PATH)) if amounts else "",
+    ]
+
+
+def _fits(one: Amount, choice: Choice) -> bool:
+    asked, has = choice.picked, {"way": WAYS[one.direction], "peer": one.peer, "kind": _short(one)}
+    picked = all(not asked.get(name) or asked[name] == has[name] for name in SELECTS)
+    return picked and choice.fits(one.job, *has.values())
+
+
+def _job(job: str, amounts: Sequence[Amount], *, is_open: bool) -> Html:
+    totals, rows = [], list[Row]()
+    for direction, word in WAYS.items():
+        own = [one for one in amounts if one.direction == direction]
+        if not own:
+            continue
+        size = units.in_bytes(sum(one.bytes for one in own))
+        messages = units.plural(sum(one.messages for one in own), "message")
+        totals.append(f"{word}: {messages}, {size}")
+        rows += [Band(f"{word.capitalize()}: {size}"), *(_amount(one) for one in own)]
+    heads = [Column("message"), Column("peer")]
+    heads += [Column(head, "number") for head in ("messages", "values", "bytes")]
+    last = max(one.last for one in amounts)[:16].replace("T", " ")
+    summary = join(
+        tag("b", job), " ", tag("span", " · ".join([*totals, f"last {last}"]), class_="note")
+    )
+    links = tag(
+        "p",
+        tag("a", "The job", href=f"/jobs/{job}"),
+        " · ",
+        tag("a", "Its rows, one by one", href=f"{ROWS_PATH}?{urlencode({'job': job})}"),
+    )
+    return tag(
+        "details",
+        tag("summary", summary),
+        table(f"What left and came in {job}", heads, rows, folds=True),
+        links,
+        class_="group",
+        open="" if is_open else None,
+    )
+
+
+def _amount(one: Amount) -> Row:
+    link = f"{ROWS_PATH}?{urlencode({'job': one.job, 'kind': one.kind})}"
+    kind = tag("a", _short(one), href=link, class_="kind", title=one.kind)
+    counts = (units.in_count(one.messages), units.in_count(one.values))
+    return [kind, one.peer, *counts, units.in_bytes(one.bytes)]
+
+
+def _short(one: Amount | LedgerRow) -> str:
+    return one.kind.rpartition(".")[2]
+
+
+def rows(found: Sequence[LedgerRow], job: str, kind: str, head: Head) -> list[object]:
+    """Show one page of the ledger's rows, the newest first."""
+    about = [tag("code", word) for word in (job, kind.rpartition(".")[2]) if word]
+    title = tag("h1", "Rows", *(part for word in about for part in (" of ", word)))
+    drawn: Html = absent("Nothing has left or come.")
+    if found:
+        heads = [Column("n", "number"), Column("at"), Column("way"), Column("message")]
+        heads += [Column(h, "number") for h in ("bytes", "values", "rows", "smallest group")]
+        drawn = table("Rows, newest first", heads, [_row(row) for row in found], folds=True)
+    asked = {key: value for key, value in (("job", job), ("kind", kind)) if value}
+    links: list[object] = []
+    if found and found[0].n < head.n:
+        links.append(tag("a", "Newest", href=f"{ROWS_PATH}?{urlencode(asked)}"))
+    if len(found) == ROWS_PER_PAGE and found[-1].n > 1:
+        older = urlencode({**asked, "before": found[-1].n})
+        links.append(tag("a", "Older →", href=f"{ROWS_PATH}?{older}", rel="next"))
+    further = tag("nav", *links, class_="pages", aria_label="Further rows") if links else ""
+    kicker = tag("p", tag("a", "Ledger", href=PATH), class_="kicker")
+    everything = tag("p", tag("a", "The rows of all jobs", href=ROWS_PATH)) if asked else ""
+    return [kicker, title, everything, drawn, further]
+
+
+def _row(row: LedgerRow) -> Row:
+    way = f"to {row.peer}" if row.direction == "out" else f"from {row.peer}"
+    name = tag("span", row.kind.rpartition(".")[2], class_="kind", title=row.kind)
+    message = details(name, tag("p", row.sentence), _place(row))
+    counts = (row.rows, row.smallest_group)
+    known = ["" if count is None else units.in_count(count) for count in counts]
+    at = row.at[:19].replace("T", " ")
+    return [
+        str(row.n),
+        at,
+        way,
+        message,
+        units.in_bytes(row.bytes),
+        units.in_count(row.values),
+        *known,
+    ]
+
+
+def _place(row: LedgerRow) -> Html:
+    job = tag("a", row.job, href=f"/jobs/{row.job}")
+    place = f"{row.stage}, {row.step}, attempt {row.attempt}"
+    return parts.facts([("Job", job), ("Step", place), ("SHA-256", tag("code", row.sha256))])

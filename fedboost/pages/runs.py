@@ -1,0 +1,371 @@
+"""All jobs of a coordinator in one list that is filtered and sorted, and any of them compared."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedboost import protocols
+from fedboost.errors import ConfigError
+from fedboost.pages import choosing, frame, parts
+from fedboost.pages.asking import in_words
+from fedboost.pages.choosing import Choice
+from fedboost.pages.sessions import BrowserSession
+from fedboost.report import units
+from fedboost.report.charts import Axis, Line, LineChart, Point, line_chart
+from fedboost.report.html import Html, join, tag
+from fedboost.report.story import COLOURS
+from fedboost.report.tables import Column, Row, absent, details, section, table
+from fedboost.report.training import better
+from fedboost.runtime.jobs.manifest import outline
+from fedboost.runtime.store.store import FINAL, JobState, StoredJob
+from fedboost.settings import parse
+
+PATH, COMPARED_PATH = "/runs", "/runs/compare"
+SELECTS = ("state", "tag", "protocol")
+RUNS_PER_PAGE = 50
+METRICS_SHOWN = 3  # columns of the list; all of them can be sorted by
+COMPARED_MAX = 100  # jobs; more lines cannot be told apart
+SETTINGS = ("params", "validation", "data", "parties", "alignment")
+
+Datasets = Mapping[str, Mapping[str, str]]  # of each party by name, with its label
+Curves = Mapping[tuple[str, str], Sequence[Point]]  # by metric and split
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """One job as the list has it: from what is summarised already, without its journal."""
+
+    job: StoredJob
+    protocol: str
+    submitter: str
+    spec: Mapping[str, Any]
+    tags: Sequence[str] = ()
+    is_mine: bool = False
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """Its result; empty where there is none."""
+        return self.job.result or {}
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Its metrics by names such as ``validation auc``."""
+        told = self.result.get("metrics") or {}
+        return {f"{split} {name}": v for split in told for name, v in told[split].items()}
+
+    @property
+    def rehearsal(self) -> Mapping[str, Any]:
+        """What its dress rehearsal said; empty where it was none."""
+        return self.result.get("rehearsal") or {}
+
+    @property
+    def took(self) -> float | None:
+        """Seconds from its submission to its end."""
+        return self.job.since - self.job.created if self.job.state in FINAL else None
+
+    @property
+    def says(self) -> tuple[str, ...]:
+        """What the filter's words are looked for in."""
+        settings = [f"{key}={value}" for key, value in self._said.items()]
+        return (self.job.id, self.job.name, self.protocol, self.submitter, *self.tags, *settings)
+
+    @property
+    def _said(self) -> dict[str, str]:
+        kept = {key: self.spec[key] for key in SETTINGS if self.spec.get(key)}
+        return _flat(kept)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Every setting by name, defaults too where this version knows the protocol."""
+        kept = {key: self.spec[key] for key in SETTINGS if self.spec.get(key)}
+        try:
+            model = protocols.named(self.protocol).params
+            params = parse(model, kept.get("params", {}), section="params")
+            kept["params"] = params.model_dump(mode="json", exclude_none=True)
+        except ConfigError:  # of another version
+            pass
+        return {"protocol": self.protocol, **_flat(kept)}
+
+
+def run_of(job: StoredJob) -> ListedRun:
+    """A job of the store as the list has it, without its tags."""
+    terms, spec = outline(job.manifest), json.loads(job.manifest)["spec"]
+    return ListedRun(job, terms.protocol, terms.submitter, spec)
+
+
+def curves_of(run: ListedRun, events: Iterable[Mapping[str, Any]]) -> Curves:
+    """A job's metrics by round, from its journal; a round that was done again counts once."""
+    found: dict[tuple[str, str], dict[float, float]] = defaultdict(dict)
+    for event in events:
+        done = event.get("round")
+        if done is None or done.get("stage") != run.protocol:
+            continue
+        at = float(done.get("progress", {}).get("done", 0))
+        for metric in done.get("metrics", ()):
+            value = float(metric.get("value", 0.0))  # which the journal leaves out where it is 0
+            if math.isfinite(value):
+                found[metric["name"], metric["split"]][at] = value
+    return {key: sorted(points.items()) for key, points in found.items()}
+
+
+def chosen(runs: Sequence[ListedRun], choice: Choice) -> list[ListedRun]:
+    """The runs that an address asks for, in its order."""
+    state, label, protocol = (choice.picked.get(name, "") for name in SELECTS)
+    fitting = [
+        run
+        for run in runs
+        if (not state or run.job.state == state)
+        and (not label or label in run.tags)
+        and (not protocol or run.protocol == protocol)
+        and (not choice.words or choice.fits(*run.says))
+    ]
+    return choosing.sorts(choice, fitting, _keys(runs))
+
+
+def _keys(runs: Sequence[ListedRun]) -> dict[str, Any]:
+    keys: dict[str, Any] = {
+        "job": lambda run: run.job.name,
+        "tags": lambda run: ", ".join(run.tags) or None,
+        "protocol": lambda run: run.protocol,
+        "took": lambda run: run.took,
+        "changed": lambda run: run.job.updated,
+    }
+    for name in _metric_names(runs):
+        keys[name] = lambda run, name=name: run.metrics.get(name)
+    return keys
+
+
+def _metric_names(runs: Sequence[ListedRun]) -> list[str]:
+    """Return the metrics that any of the runs has, those of rows held out first."""
+    names = dict.fromkeys(name for run in runs for name in run.metrics)
+    return sorted(names, key=lambda name: not name.startswith("validation "))
+
+
+def listed(
+    runs: Sequence[ListedRun], choice: Choice, session: BrowserSession, said: Html | str = ""
+) -> list[object]:
+    """The list, a form around it that tags and compares."""
+    found = chosen(runs, choice)
+    shown, further = choosing.page_of(choice, found, RUNS_PER_PAGE)
+    states = {run.job.state for run in runs}
+    selects: dict[str, tuple[str, Sequence[str]]] = {
+        "state": ("State", [str(state) for state in JobState if state in states]),
+        "tag": ("Tag", sorted({label for run in runs for label in run.tags})),
+        "protocol": ("Protocol", sorted({run.protocol for run in runs})),
+    }
+    filters = choosing.form(choice, selects, {key: key for key in _keys(runs)})
+    count = units.plural(len(found), "run")
+    fact = count if choice.is_all else f"{count} of {len(runs)}"
+    whole = parts.link(f"Compare all {len(found)}", f"{COMPARED_PATH}?{choice.query}")
+    return [
+        tag("div", tag("h1", "Runs"), whole if len(found) > 1 else "", class_="head"),
+        said,
+        filters,
+        tag("p", fact, class_="facts", role="status"),
+        _form(shown, choice, session) if shown else absent("No job is like that."),
+        further,
+    ]
+
+
+def _form(shown: Sequence[ListedRun], choice: Choice, session: BrowserSession) -> Html:
+    metrics = _metric_names(shown)[:METRICS_SHOWN]
+    has_rehearsal = any(run.rehearsal for run in shown)
+    heads = [choosing.column(choice, key, key) for key in ("job", "tags", "protocol")]
+    heads += [choosing.column(choice, name, name, "number") for name in metrics]
+    heads += [Column("between organisations")] if has_rehearsal else []
+    heads += [choosing.column(choice, key, key, "number") for key in ("took", "changed")]
+    rows: list[Row] = []
+    for run in shown:
+        row = [_name(run), _tags(run), run.protocol]
+        row += [_measured(run.metrics.get(name)) for name in metrics]
+        row += [_accepted(run)] if has_rehearsal else []
+        took = units.NOTHING if run.took is None else units.in_seconds(float(round(run.took)))
+        rows.append([*row, took, parts.moment(run.job.updated)])
+    field = tag(
+        "input", type="text", name="tags", autocomplete="off", spellcheck="false",
+        aria_label="Tags, with spaces between them", placeholder="tags",
+    )  # fmt: skip
+    acts = {"compare": "Compare", "tag": "Add tags", "untag": "Remove tags"}
+    compare, *others = (
+        tag("button", words, type="submit", name="act", value=act) for act, words in acts.items()
+    )
+    return tag(
+        "form",
+        frame.hidden("csrf", session.csrf),
+        frame.hidden("back", choice.query),
+        tag("div", compare, field, *others, class_="actions with-chosen"),
+        table("Runs", heads, rows, folds=True),
+        method="post",
+        action=PATH,
+        class_="runs",
+    )
+
+
+def _name(run: ListedRun) -> Html:
+    box = tag(
+        "input", type="checkbox", name="job", value=run.job.id, aria_label=f"Choose {run.job.id}"
+    )
+    short = tag("span", run.job.id.rpartition("-")[2], class_="note")
+    link = tag("a", run.job.name, href=f"/jobs/{run.job.id}")
+    return tag("span", box, link, " ", short, " ", parts.badge(run.job.state), class_="chosen")
+
+
+def _tags(run: ListedRun) -> Html:
+    links = (tag("a", one, href=f"{PATH}?tag={one}", class_="pill tag") for one in run.tags)
+    return join(*(join(link, " ") for link in links))
+
+
+def _measured(value: float | None) -> str:
+    return units.NOTHING if value is None else units.measured(value)
+
+
+def datasets(runs: Iterable[ListedRun]) -> dict[str, dict[str, str]]:
+    """Return the data sets that a user's own jobs have named, of each party by name with its
+    label, the one used last first.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for run in runs:
+        for party, use in (run.spec.get("data") or {}).items():
+            if run.is_mine and use.get("dataset"):
+                found.setdefault(party, {}).setdefault(use["dataset"], use.get("label") or "")
+    return found
+
+
+# Compared
+
+
+def compared(
+    runs: Sequence[ListedRun], curves: Mapping[str, Curves], left_out: int, said: str = ""
+) -> list[object]:
+    """Runs beside each other: their curves on one chart a metric, what differs, what came of it."""
+    kicker = tag("p", tag("a", "Runs", href=PATH), class_="kicker")
+    head = tag("h1", f"{units.plural(len(runs), 'run')} compared")
+    if not runs:
+        return [kicker, head, absent("Choose runs in the list first.")]
+    cut = f"{left_out} more are not shown: {COMPARED_MAX} at most. Filter the list to see others."
+    return [
+        kicker,
+        head,
+        parts.note(said) if said else "",
+        tag("p", cut, class_="absent") if left_out else "",
+        _overlaid(runs, curves),
+        _results(runs),
+        _rehearsals(runs),
+        _differing(runs),
+    ]
+
+
+def _overlaid(runs: Sequence[ListedRun], curves: Mapping[str, Curves]) -> Html:
+    """Draw a chart for each metric; of a run its rows held out, or else those it learns from."""
+    names = dict.fromkeys(name for run in runs for name, _ in curves[run.job.id])
+    charts = []
+    for name in names:
+        lines = []
+        for place, run in enumerate(runs):
+            own = curves[run.job.id]
+            points = own.get((name, "validation")) or own.get((name, "train"))
+            if points:
+                dashed = place // COLOURS % 2 == 1
+                lines.append(Line(_label(run), points, place % COLOURS + 1, dashed=dashed))
+        if lines:
+            note = better(name)
+            chart = LineChart(name, lines, Axis("round", whole=True), Axis(name), note)
+            charts.append(line_chart(chart))
+    intro = "By round, on rows held out where a job has them. A point says its value."
+    drawn = tag("div", *charts, class_="charts two") if charts else absent("No curve was told.")
+    return section("curves", "Curves", drawn, intro=intro)
+
+
+def _label(run: ListedRun) -> str:
+    return " ".join((run.job.id, *(f"#{one}" for one in run.tags)))
+
+
+def _results(runs: Sequence[ListedRun]) -> Html:
+    names = _metric_names(runs)
+    heads = [Column("job"), *(Column(name, "number") for name in names)]
+    heads += [Column("trees", "number"), Column("worked", "number"), Column("bytes", "number")]
+    rows: list[Row] = []
+    for run in runs:
+        values = [_measured(run.metrics.get(name)) for name in names]
+        worked = (run.result.get("seconds") or {}).get("total")
+        sent = sum((run.result.get("bytes") or {}).values())
+        rows.append(
+            [
+                _linked(run),
+                *values,
+                str(run.result.get("trees") or units.NOTHING),
+                units.NOTHING if worked is None else units.in_seconds(worked),
+                units.in_bytes(sent) if sent else units.NOTHING,
+            ]
+        )
+    return section("results", "Results", table("Results", heads, rows, folds=True))
+
+
+def _linked(run: ListedRun) -> Html:
+    name = tag("a", run.job.id, href=f"/jobs/{run.job.id}")
+    return join(name, " ", parts.badge(run.job.state), " ", _tags(run))
+
+
+def _rehearsals(runs: Sequence[ListedRun]) -> Html:
+    """Show the four lines of each dress rehearsal beside each other."""
+    rows: list[Row] = []
+    for run in runs:
+        told = run.rehearsal
+        if told:
+            alone, joint = (_told(told.get(key)) for key in ("guest_alone", "federated"))
+            change = ", at the cost of ".join(
+                _told(told[k]) for k in ("change", "cost") if told.get(k)
+            )
+            rows.append([run.job.id, told.get("metric", ""), alone, joint, _accepted(run), change])
+    if not rows:
+        return join()
+    heads = [Column("job"), Column("metric"), Column("guest alone", "number")]
+    heads += [Column("together", "number"), Column("between organisations")]
+    heads += [Column("the least change that would be accepted")]
+    intro = "What the default policy of another organisation would say; no policy was asked."
+    drawn = table("Between organisations", heads, rows, folds=True)
+    return section("rehearsal", "Between organisations", drawn, intro=intro)
+
+
+def _accepted(run: ListedRun) -> str:
+    told = run.rehearsal
+    if not told:
+        return units.NOTHING
+    if told.get("accepted"):
+        left = told.get("jobs_left")
+        return "accepted" if left is None else f"accepted, {left} such jobs left"
+    return f"refused by {told.get('refused_by') or 'the default policy'}"
+
+
+def _told(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return units.measured(value)
+    return units.NOTHING if value is None else str(value)
+
+
+def _differing(runs: Sequence[ListedRun]) -> Html:
+    """Show the settings that are not the same in all runs."""
+    every = [run.settings for run in runs]
+    names = dict.fromkeys(name for own in every for name in own)
+    differ = [name for name in names if len({own.get(name) for own in every}) > 1]
+    same: list[Row] = [[tag("code", n), every[0][n]] for n in names if n not in differ]
+    heads = [Column("job"), *(Column(name.removeprefix("params.")) for name in differ)]
+    rows: list[Row] = [
+        [run.job.id, *(own.get(name, units.NOTHING) for name in differ)]
+        for run, own in zip(runs, every, strict=True)
+    ]
+    drawn = table("Settings that differ", heads, rows, folds=True) if differ else absent(
+        "Every setting is the same in all of them."
+    )  # fmt: skip
+    listed = table("Settings that are the same", [Column("setting"), Column("value")], same)
+    folded = details(f"{units.plural(len(same), 'setting')} the same in all", listed)
+    return section("settings", "What differs", drawn, folded if same else "")
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, str]:
+    return dict(in_words(dict(settings)))

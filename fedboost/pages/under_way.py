@@ -1,0 +1,102 @@
+"""The jobs that run at a party now: at which step, and what has left against the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedboost.messages.job_pb2 import Released
+from fedboost.messages.party_pb2 import StepReply
+from fedboost.pages import parts
+from fedboost.pages.approval import OwnedJobView
+from fedboost.pages.records import LIMIT, SPENT
+from fedboost.report import units
+from fedboost.report.charts import Bar, bars
+from fedboost.report.html import Html, join, tag
+from fedboost.report.tables import absent, names
+from fedboost.runtime.ledger.rows import Amount
+
+BEFORE = 2  # colour, as in the style sheet
+
+
+@dataclass(frozen=True)
+class JobUnderWay:
+    """A job that goes on here, as far as this party knows it by itself."""
+
+    view: OwnedJobView
+    stage: str  # empty between stages
+    now: StepReply  # the step at hand, and whose messages it lacks
+    amounts: Sequence[Amount]
+    released: Sequence[Released]  # one, or none where its sums tell nothing
+
+
+def running(under_way: Sequence[JobUnderWay]) -> list[object]:
+    """Show a card for each job that goes on."""
+    cards = tag("div", *map(_card, under_way), class_="cards one")
+    said = ", ".join(f"{one.view.owned.name} is {one.view.job.state.shown}" for one in under_way)
+    intro = (
+        "What this daemon knows by itself: its step, whom it waits for, what has left so far. How "
+        "many rounds are done stands on the coordinator’s page."
+    )
+    return [
+        tag("h1", "Running"),
+        tag("p", intro, class_="intro"),
+        parts.live(
+            "running",
+            parts.announced(said or "No job runs here"),
+            cards if under_way else absent("No job runs here."),
+        ),
+    ]
+
+
+def _card(one: JobUnderWay) -> Html:
+    view, owned = one.view, one.view.owned
+    link = tag("a", owned.name or owned.id, href=f"/jobs/{owned.id}")
+    asked = f"{owned.protocol} on {owned.dataset or 'no data set'} for {owned.submitter}, among "
+    left, came = ([a for a in one.amounts if a.direction == way] for way in ("out", "in"))
+    facts: list[tuple[object, object]] = [("Step", _step(one))]
+    facts += [("Left so far", _amount(left)), ("Came so far", _amount(came))]
+    facts += [("Budget", _budget(released)) for released in one.released]
+    return tag(
+        "article",
+        tag("h2", link, " ", parts.badge(view.job.state.shown)),
+        tag("p", asked, names(list(owned.parties)), class_="facts"),
+        tag("p", view.job.reason, class_="reason") if view.job.reason else "",
+        tag("p", f"{view.job.state.shown} for ", parts.since(view.job.since), class_="facts"),
+        parts.facts(facts),
+        class_=f"card {'edge-go' if one.stage else 'edge-wait'}",
+    )
+
+
+def _step(one: JobUnderWay) -> Html:
+    if not one.stage:
+        return join("none: the job waits, or a stage begins")
+    waits = f", waits for {names(list(one.now.waits_for))}" if one.now.waits_for else ""
+    step = tag("code", one.now.step) if one.now.step else "between two steps"
+    return join(step, f" of {one.stage}{waits}")
+
+
+def _amount(amounts: Sequence[Amount]) -> str:
+    """Say how much of all kinds and peers."""
+    if not amounts:
+        return "nothing"
+    messages = units.plural(sum(one.messages for one in amounts), "message")
+    values = units.in_count(sum(one.values for one in amounts))
+    size = units.in_bytes(sum(one.bytes for one in amounts))
+    peers = names(sorted({one.peer for one in amounts}))
+    way = "to" if amounts[0].direction == "out" else "from"
+    return f"{messages} with {values} values, {size}, {way} {peers}"
+
+
+def _budget(released: Released) -> Html:
+    """Draw the sums per bin and row so far, the most that is expected, and the limit."""
+    before, most = released.before, released.max
+    steps = [
+        (before, BEFORE, f"{before:.2g} by earlier jobs"),
+        (before + released.counted, SPENT, f"{before + released.counted:.2g} with this one so far"),
+        (before + released.planned, SPENT, f"{before + released.planned:.2g} at most at its end"),
+        (most, LIMIT, f"refused above {most:g}"),
+    ]
+    shown = [Bar(value, colour, words) for value, colour, words in steps if value < float("inf")]
+    drawn = bars(shown, max(bar.value for bar in shown))
+    return join(tag("span", "sums per bin and row", class_="note"), drawn)

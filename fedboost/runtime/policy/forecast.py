@@ -1,0 +1,159 @@
+"""What approving a job would mean, in plain words: a forecast for its owner, and no limit.
+
+It rests on the party's own settings and store alone. Three things count:
+
+    refused   the policy refuses the job, or nothing hides what leaves
+    new       a line of the request (`NEWS`) that no earlier job here had; earlier jobs are those
+              that were agreed to and did not fail
+    share     the equations by rows that would leave, of `disclosure_max`; the rows in common are
+              those of the last job on the same table, since nobody knows the next ones
+
+    high      refused, or earlier jobs and this one together pass `disclosure_warn`
+    medium    something is new, the share is over `SHARE_LOW`, or it cannot be said beforehand
+    low       anything else
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fedboost import flow
+from fedboost.errors import FedboostError
+from fedboost.flow import HOST
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.policy import declared
+from fedboost.runtime.policy.spending import Spending
+from fedboost.runtime.store.store import JobState, Store, StoredJob
+
+SHARE_LOW = 0.1  # of the budget: ten such jobs, and nothing is left
+NEWS = frozenset(
+    ("protocol", "coordinator", "user", "role", "parties", "data set", "columns", "label",
+     "weight", "categories", "noise", "predictions")
+)  # fmt: skip
+AGREED = (JobState.AGREED, JobState.RUNNING, JobState.PAUSED, JobState.FINISHED)
+Lines = frozenset[tuple[str, str]]
+
+
+class Risk(StrEnum):
+    """How much there is to think about before a job is approved."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A verdict and what it rests on."""
+
+    risk: Risk
+    sentence: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What a job's sums, or its noisy values, could tell of our table."""
+
+    words: str
+    reasons: tuple[str, ...] = ()
+    risk: Risk = Risk.LOW
+
+
+class Forecasts:
+    """One party's forecasts of jobs that wait for approval."""
+
+    def __init__(
+        self, store: Store, spending: Spending, judge: Callable[[SignedJob], object]
+    ) -> None:
+        """`judge` raises what the policy says against a job."""
+        self._store, self._spending, self._judge = store, spending, judge
+        self._lines: dict[str, Lines] = {}
+        self._config: PartyConfig | None = None
+
+    def of(self, config: PartyConfig, job: StoredJob) -> Forecast | None:
+        """Return the forecast of a job; None of one that does not wait for approval."""
+        if job.state is not JobState.WAITING:
+            return None
+        if config is not self._config:  # other settings have other words
+            self._config, self._lines = config, {}
+        own = self._said(config, job)
+        earlier = [self._said(config, one) for one in self._store.jobs(*AGREED)]
+        like = sum(own <= lines for lines in earlier)
+        new = sorted(own - frozenset[tuple[str, str]]().union(*earlier))
+        reasons = [f"new: {about} {says}" for about, says in new if says != declared.NONE]
+        if not earlier:
+            reasons = ["new: all of it, no earlier job was agreed to here"]
+        signed = SignedJob(
+            config.name, manifest.decode(job.manifest), manifest.sha256(job.manifest)
+        )
+        share = self._share(config, job, signed)
+        risk = Risk.MEDIUM if new and share.risk is Risk.LOW else share.risk
+        try:
+            self._judge(signed)
+        except FedboostError as error:
+            reasons.insert(0, f"your policy refuses it: {error.what}")
+            risk = Risk.HIGH
+        jobs = "1 earlier job" if like == 1 else f"{like or 'no'} earlier job{'s' * (like > 1)}"
+        return Forecast(risk, f"like {jobs}; {share.words}", (*reasons, *share.reasons))
+
+    def _said(self, config: PartyConfig, job: StoredJob) -> Lines:
+        """Return the lines of a request that may be new; empty of another version's job."""
+        if job.id not in self._lines:
+            try:
+                terms = manifest.decode(job.manifest)
+                who = {"coordinator": terms.coordinator, "user": terms.submitter}
+                whole = [*who.items(), ("protocol", terms.spec.protocol)]
+                whole += declared.in_words(config, terms)
+                self._lines[job.id] = frozenset(one for one in whole if one[0] in NEWS)
+            except FedboostError:
+                self._lines[job.id] = frozenset()
+        return self._lines[job.id]
+
+    def _share(self, config: PartyConfig, job: StoredJob, signed: SignedJob) -> _Share:
+        told = _open(signed)
+        if told is not None:
+            return told
+        planned = self._spending.planned(job)
+        if planned is None or not (planned.releases.whole or planned.releases.by_row):
+            return _Share("no sums over our rows could be learnt")
+        rows, source = self._spending.rows_before(signed)
+        if not rows:
+            words = "how much could be learnt shows when the rows in common are known"
+            return _Share(words, risk=Risk.MEDIUM)
+        policy, ratio = config.policy, planned.releases.ratio(rows)
+        most, after = policy.disclosure_max, planned.before + ratio
+        words = f"at most {ratio:.2g} sums per bin and row could be learnt by {planned.guest}"
+        words += "" if most == math.inf else f", {_percent(ratio, most)} of the budget"
+        reasons = [f"reckoned with {rows:,} rows, as in {source}"]
+        if planned.before:
+            earlier = _percent(planned.before, most)
+            reasons.append(f"earlier jobs have taken {earlier} of the budget")
+        risk = Risk.MEDIUM if ratio > SHARE_LOW * most else Risk.LOW
+        return _Share(words, tuple(reasons), Risk.HIGH if after > policy.disclosure_warn else risk)
+
+
+def _open(job: SignedJob) -> _Share | None:
+    """Return what is not hidden in sums that count; None where all that leaves is."""
+    asks = job.protocol.asks(job.params) if job.protocol.asks else flow.Asks()
+    if asks.insecure:
+        words = "everything that leaves could be learnt: its scheme hides nothing"
+        return _Share(words, risk=Risk.HIGH)
+    if asks.epsilon == math.inf and job.role is HOST:
+        return _Share("our values could be learnt: no noise hides them", risk=Risk.HIGH)
+    if asks.epsilon is not None and job.role is HOST:
+        words = f"each value could be learnt as far as noise of ε {asks.epsilon:g} lets it"
+        return _Share(words, risk=Risk.MEDIUM)
+    if job.contributors is not None:
+        words = "only sums over several parties could be learnt, counted as they leave"
+        return _Share(words, risk=Risk.MEDIUM)
+    return None
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{math.ceil(100 * part / whole)} %" if 0 < whole < math.inf else f"{part:.2g}"

@@ -1,0 +1,59 @@
+"""Tags of a coordinator's jobs: words by which their users find them again."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+
+from fedboost.errors import ConfigError
+from fedboost.runtime.store.schema import damaged, whole
+from fedboost.runtime.store.store import Store
+
+TAG = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
+TAGS_MAX = 16  # of a job
+
+
+class Tags:
+    """One store's; thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def by_job(self) -> dict[str, tuple[str, ...]]:
+        """Return every job's tags, in the order of the alphabet."""
+        with self._store.transaction() as sql:
+            rows = sql.execute("SELECT job, tag, hash FROM tags ORDER BY job, tag").fetchall()
+        found: dict[str, list[str]] = defaultdict(list)
+        try:
+            for job, tag in map(whole, rows):
+                found[job].append(tag)
+        except ValueError:
+            raise damaged(self._store.database) from None
+        return {job: tuple(tags) for job, tags in found.items()}
+
+    def add(self, jobs: Collection[str], tags: Sequence[str]) -> None:
+        """Give each of the jobs all tags, durably; a ConfigError, and no change, where a word is
+        none or a job would have too many.
+        """
+        for tag in tags:
+            if not TAG.fullmatch(tag):
+                raise ConfigError(
+                    f"{tag[:64]!r} is no tag",
+                    todo="use at most 32 small letters, digits, dots, dashes and underscores",
+                )
+        count = "SELECT count(*) FROM tags WHERE job = ?"
+        with self._store.transaction() as sql:
+            for job in jobs:
+                rows = [(job, tag) for tag in tags]
+                sql.executemany("INSERT OR IGNORE INTO tags (job, tag) VALUES (?, ?)", rows)
+                if sql.execute(count, (job,)).fetchone()[0] > TAGS_MAX:
+                    raise ConfigError(
+                        f"a job has {TAGS_MAX} tags at most", todo="remove some first", job=job
+                    )
+
+    def remove(self, jobs: Collection[str], tags: Sequence[str]) -> None:
+        """Take the tags from each of the jobs, durably."""
+        pairs = [(job, tag) for job in jobs for tag in tags]
+        with self._store.transaction() as sql:
+            sql.executemany("DELETE FROM tags WHERE job = ? AND tag = ?", pairs)

@@ -1,0 +1,111 @@
+"""The verdict on a job that waits: like earlier jobs or not, how much of the budget, how risky."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fedboost.crypto.workers import Serial
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.store.store import JobState
+from tests.support import small_jobs
+
+TELCO = small_jobs.PARTIES[1]
+
+
+@dataclass
+class Owner:
+    """telco's daemon behind one finished job, and jobs that ask it for approval."""
+
+    node: Any
+    ran: str  # the finished job
+
+    def asked(self, id_="next", rules=None, submitter=None, **params):
+        """Return what the owner reads of a job like the finished one but for this."""
+        node, terms = self.node, manifest.decode(self.node.store.job(self.ran).manifest)
+        spec = terms.spec.model_copy(update={"params": {**terms.spec.params, **params}})
+        changed = {"job": id_, "spec": spec, "submitter": submitter or terms.submitter}
+        text = terms.model_copy(update=changed).encode()
+        node.store.add_job(id_, "next", text, JobState.WAITING)
+        policy = node.config.policy.model_copy(update=rules or {})
+        node.config = node.config.model_copy(update={"policy": policy})
+        return node.owned(node.store.job(id_))
+
+
+@pytest.fixture
+def owner(tmp_path):
+    """A function that hands the owner of one finished job to a test."""
+
+    def hand(test):
+        async def work():
+            spec = small_jobs.spec("secureboost", encryption={"scheme": "lattice"})
+            sources = small_jobs.written(tmp_path, small_jobs.tables("secureboost"))
+            async with cluster(tmp_path / "c", spec, sources, Serial()) as made_of:
+                journal = await made_of.run(spec)
+                assert journal.status.state == "finished"
+                test(Owner(made_of.parties[TELCO], journal.status.id))
+
+        asyncio.run(work())
+
+    return hand
+
+
+ROOM = {"disclosure_warn": 5.0, "disclosure_max": 10.0}
+
+
+def test_the_same_job_again_is_like_it_and_takes_a_small_share_of_a_wide_budget(owner):
+    def test(own):
+        said = own.asked(rules=ROOM)
+        assert said.risk == "low"
+        assert said.forecast.startswith("like 1 earlier job; at most ")
+        assert "sums per bin and row could be learnt by bank, " in said.forecast
+        assert "% of the budget" in said.forecast
+        assert any(f"as in {own.ran}" in reason for reason in said.because)
+        assert not any(reason.startswith("new:") for reason in said.because)
+
+    owner(test)
+
+
+def test_another_user_or_less_protection_is_new(owner):
+    def test(own):
+        said = own.asked(rules=ROOM, submitter="eve")
+        assert (said.risk, "new: user eve" in said.because) == ("medium", True)
+        assert said.forecast.startswith("like no earlier job;")
+        open_ = own.asked("open", encryption={"scheme": "plain"})
+        assert open_.risk == "high"
+        assert "its scheme hides nothing" in open_.forecast
+
+    owner(test)
+
+
+def test_over_a_tenth_of_the_budget_is_medium_and_over_the_warning_high(owner):
+    def test(own):
+        entry = own.node.spending.account.entries()[0]
+        told = entry.planned + entry.counted
+        medium = own.asked("m", rules={"disclosure_warn": 2 * told, "disclosure_max": 4 * told})
+        assert medium.risk == "medium"
+        high = own.asked("h", rules={"disclosure_warn": told / 2, "disclosure_max": 4 * told})
+        assert high.risk == "high"
+
+    owner(test)
+
+
+def test_what_the_policy_refuses_is_high_whatever_it_would_take(owner):
+    def test(own):
+        said = own.asked(rules={**ROOM, "protocols": ("echo",)})
+        assert said.risk == "high"
+        assert said.because[0].startswith("your policy refuses it: ")
+
+    owner(test)
+
+
+def test_only_a_job_that_waits_has_a_forecast(owner):
+    def test(own):
+        ran = own.node.owned(own.node.store.job(own.ran))
+        assert (ran.risk, ran.forecast, list(ran.because)) == ("", "", [])
+
+    owner(test)
