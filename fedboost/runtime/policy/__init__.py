@@ -5,7 +5,6 @@ Modules:
     alignments  counts alignments by peer and day
     decisions   approvals and denials
     declared    what a job wants, beside what is declared
-    forecast    says what approving a job would mean
     judgement   whether a party takes part in a job
     measured    which rows metrics were about
     quiet       keeps figures about tables from others
@@ -13,4 +12,5 @@ Modules:
     remedies    settings that would make a job allowed
     spending    judges and charges what a job tells
     summed      refuses sums over nearly the same parties
+    verdict     says what approving a job would mean
 """
