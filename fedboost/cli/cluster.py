@@ -27,7 +27,7 @@ from fedboost.model import kinds, shards
 from fedboost.pages import token
 from fedboost.report.progress import Progress
 from fedboost.runtime.client.client import CoordinatorClient, result_of
-from fedboost.runtime.cluster.cluster import ClusterProcesses
+from fedboost.runtime.cluster.cluster import ClusterProcesses, TrialProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.runtime.cluster.supplied import complete
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
@@ -78,7 +78,10 @@ def run_cluster(file: Path, data: tuple[str, ...], folder: Path, pages: bool, as
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
     turns = guests.Turns(spec, as_json)
-    with ClusterProcesses(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
+    with (
+        TrialProcesses(folder, spec, sources, pages=pages) as cluster,
+        _shown(cluster),
+    ):
         run(turns.run(lambda one: _on(cluster, one)))
     code = turns.conclude()
     if not as_json:
@@ -167,6 +170,7 @@ async def _simulated(
         async with local.cluster(
             folder or scratch, turns.spec, sources, workers, write_report=write_report
         ) as cluster:
+            cluster.rehearse()
             await turns.run(runs)
 
 
@@ -174,7 +178,10 @@ def run_job(
     spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path, *, pages: bool = False
 ) -> tuple[JobJournal, dict[str, Any]]:
     """Runs a job on daemons of our own; gives its journal and, if it finished, its result."""
-    with ClusterProcesses(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
+    with (
+        TrialProcesses(folder, spec, sources, pages=pages) as cluster,
+        _shown(cluster),
+    ):
         return run(_on(cluster, spec))
 
 

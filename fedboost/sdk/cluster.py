@@ -54,7 +54,7 @@ class Cluster:
             where = {"file": str(job)} if isinstance(job, str | Path) else {}
             sources = {party: self._source(party, table) for party, table in data.items()}
             self.job: JobSpec = complete(_raw(job), sources, **where)
-            self._daemons = daemons.ClusterProcesses(self.folder, self.job, sources)
+            self._daemons = daemons.TrialProcesses(self.folder, self.job, sources)
             self._stack = undone.pop_all()
 
     def start(self) -> Self:

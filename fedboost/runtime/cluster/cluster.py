@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -49,6 +49,8 @@ class ClusterProcesses:
     second cluster in the same folder finds the stores and models of the first. With `pages` each
     daemon serves its page, in the name of the cluster's one user.
     """
+
+    rehearses: ClassVar = False  # whether results say what default policies would allow
 
     def __init__(
         self,
@@ -188,6 +190,7 @@ class ClusterProcesses:
             page=self.pages.get(name),
             datasets=declared(name, spec, sources),
             policy=permissive(name, spec, has_data=name in sources),
+            rehearses=self.rehearses,
             **extra,
         )
 
@@ -197,6 +200,12 @@ class ClusterProcesses:
         raw = config.model_dump(mode="json", exclude_none=True)
         text = WIDE_OPEN * isinstance(config, PartyConfig) + yaml.safe_dump(raw, sort_keys=False)
         write_file(path, text.encode(), PUBLIC_MODE)
+
+
+class TrialProcesses(ClusterProcesses):
+    """Daemons for trials: results say what default policies would allow between organisations."""
+
+    rehearses = True
 
 
 def _free_ports(count: int) -> list[int]:

@@ -87,7 +87,7 @@ class Stages:
     async def _judge(self, job: PartyJob, stage: str, context: flow.StageContext) -> None:
         """Refuses what the policy does not allow of the rows that take part."""
         judge = self._parts.judge
-        await asyncio.to_thread(judge.holdout, job.signed, stage, context)
+        await asyncio.to_thread(judge.holdout, job.signed, stage, context.frame, context.validation)
         await asyncio.to_thread(judge.contributors, job.signed, stage, context)
         leaves = protocols.named(stage).leaves
         if leaves == "rows":

@@ -98,7 +98,7 @@ class Judge:
     def __init__(self, config: PartyConfig, trust: Trust, store: Store) -> None:
         self.config = config
         self.signatures_of_jobs = Signatures(trust, insecure=config.insecure_loopback)
-        self._trust = trust
+        self.trust = trust
         self._store = store
         self._held_out = HeldOut(store)
         self._summed = Summed(store)
@@ -122,15 +122,15 @@ class Judge:
         if self.config.insecure_loopback or self._is_known(terms):
             return
         for member in terms.members:
-            peer = verify_certificate(member.certificate.encode(), self._trust.ca_pem())
+            peer = verify_certificate(member.certificate.encode(), self.trust.ca_pem())
             if (peer.role, peer.name) != ("party", member.name):
                 raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
-            self._trust.refuse_revoked(peer)
+            self.trust.refuse_revoked(peer)
         self._submission(terms)
 
     def _submission(self, terms: Manifest) -> None:
         """Refuses a job that its submitter, as the manifest names it, did not sign like this."""
-        self._trust.refuse_revoked(submitter_of(terms, self._trust.ca_pem()))
+        self.trust.refuse_revoked(submitter_of(terms, self.trust.ca_pem()))
 
     def _is_known(self, terms: Manifest) -> bool:
         """Return whether we have looked at the same terms before; certificates may be renewed
@@ -233,23 +233,25 @@ class Judge:
             roles=tuple(str(role) for role in job.table.roles_of(name)),
         )
 
-    def holdout(self, job: SignedJob, stage: str, context: StageContext) -> None:
+    def holdout(
+        self, job: SignedJob, stage: str, frame: Frame | None, validation: NDArray[np.bool_]
+    ) -> None:
         """Refuses to measure on so few rows of ours that a metric, or the difference of two of
         sets that overlap, tells their labels.
         """
-        if context.frame is None or context.frame.label is None or not context.validation.any():
+        if frame is None or frame.label is None or not validation.any():
             return
         if protocols.named(stage).leaves != "model":
             return
-        held = context.frame.label[context.validation]
+        held = frame.label[validation]
         try:
             self.config.policy.judge_holdout(len(held), "held-out rows")
-            self.config.policy.judge_holdout(context.frame.n_rows - len(held), "training rows")
+            self.config.policy.judge_holdout(frame.n_rows - len(held), "training rows")
             is_classified = getattr(job.params, "objective", "") in CLASSIFYING
             if is_classified:
                 fewest = np.unique(held, return_counts=True)[1].min()
                 self.config.policy.judge_holdout(int(fewest), "held-out rows of each class")
-            self._overlap(job, context.frame, context.validation, is_classified=is_classified)
+            self._overlap(job, frame, validation, is_classified=is_classified)
         except PolicyError as error:
             raise error.at(party=self.config.name) from None
 
