@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 REFUSED = "refused-trials.json"  # in the store: jobs that use nothing up
 LEFT_MAX = 1000  # further jobs that are counted
+NO_TREES = {"encryption", "dropout"}  # settings that leave trees as they are
 # What a job changes so that these keys let it pass, beside smaller trees.
 INSTEAD: Mapping[str, Change] = {
     "policy.allow_insecure": {"encryption": {"scheme": "lattice"}},
@@ -246,6 +247,18 @@ class _Trial:
         if rows:
             self.policy.judge_rows(self.signed.table.guest, int(rows), int(rows))
 
+    def _as_charged(self, signed: SignedJob) -> None:
+        """Judge another job by what this one was charged beyond its forecast."""
+        if signed.role is not HOST or self.frame is None or self.entry is None:
+            return
+        if self.entry.counted <= self.entry.planned or not self.entry.planned:
+            return
+        columns, rows = len(self.frame.columns), int(np.count_nonzero(~self.held))
+        planned = expected(signed, signed.params, columns).ratio(rows)
+        together = self.policy.together(signed.table.guest)
+        told = accounts.sums_of([one for one in self.entries if together(one.guest)])
+        self.policy.judge_told_sums(told + planned * self.entry.counted / self.entry.planned)
+
     def _told(self, jobs: int) -> list[AccountEntry]:
         """The account, with this job so often."""
         return self.entries + ([] if self.entry is None else [self.entry] * jobs)
@@ -290,6 +303,7 @@ class _Trial:
         try:
             self.home.judge.job(signed)
             self._sums(signed)
+            self._as_charged(signed)
         except PolicyError:
             return False
         return True
@@ -308,11 +322,12 @@ class _Trial:
         sign = -1.0 if self.metric and _rises(self.metric) else 1.0
 
         def of(change: Change) -> tuple[float, str]:
-            if set(change) == {"n_estimators"} and change["n_estimators"] in curve.by_round:
+            matters = set(change) - NO_TREES
+            if matters == {"n_estimators"} and change["n_estimators"] in curve.by_round:
                 value = curve.by_round[change["n_estimators"]]
                 loss = sign * (value - (curve.best or value))
                 return loss, f"{self.metric} {value:.4f}, as measured after so many rounds"
-            if set(change) <= {"encryption", "dropout"}:
+            if not matters:
                 return 0.0, "none: other ciphers, the same trees"
             other = None if own is None else self.alone(change)
             if own is None or other is None:

@@ -5,6 +5,7 @@ Modules:
     alignments  counts alignments by peer and day
     decisions   approvals and denials
     declared    what a job wants, beside what is declared
+    forecast    what all parties would say of a job, from what each would
     held_out    refuses validation rows close to earlier ones
     judgement   whether a party takes part in a job
     quiet       keeps figures about tables from others

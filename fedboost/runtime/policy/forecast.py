@@ -63,7 +63,7 @@ def verdict(forecasts: Sequence[Forecast], before: Change, cost: Cost) -> dict[s
             "cost": None,
         }
     priced = [(*cost(change), change) for change in _options([one.changes for one in refusing])]
-    priced.sort(key=lambda one: one[0])
+    priced.sort(key=lambda one: (len(one[2]), one[0]))  # one setting rather than two
     _, said, change = priced[0] if priced else (0.0, None, None)
     first = refusing[0]
     key = (first.refused_by or "").removeprefix("policy.")
