@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.harness import Shown, say
 from benchmarks.plus_tables import Row, grouped, number
 from benchmarks.privacy_jobs import Plan, Trained, Variant, as_rows, loaded, trained
-from benchmarks.tables import GUEST, HOST
+from benchmarks.tables import GUEST, HOST, Table
 from fedboost import flow, protocols
 from fedboost.audit import attacks, transcript
 from fedboost.audit.attacks import AttackPlan
@@ -22,7 +22,7 @@ from fedboost.settings import parse
 BUDGETS = "budgets"
 LIMITS = (Policy().disclosure_max, 0.3)
 COLUMNS = 2  # that are attacked
-TREES_MAX = 400  # of a whole budget that is attacked; with more, gradients no longer change
+WHOLE_MAX = 13_000_000  # trees by rows of a whole budget: beyond, an attack takes an hour
 GOSS = {"goss": {"top_rate": 0.3, "other_rate": 0.2}}
 HALF = {"colsample_bytree": 0.5}
 
@@ -33,16 +33,16 @@ def candidate(depth: int, trees: int, **more: Any) -> Mapping[str, Any]:
 
 
 CANDIDATES: dict[str, Mapping[str, Any]] = {
-    "depth 6, 100 trees": candidate(6, 100),
-    "depth 5, 25 trees": candidate(5, 25),
-    "depth 4, 25 trees": candidate(4, 25),
-    "depth 3, 50 trees": candidate(3, 50, learning_rate=0.2),
     "depth 3, 25 trees": candidate(3, 25),
-    "depth 3, 25 trees, GOSS": candidate(3, 25, **GOSS),
-    "depth 3, 25 trees, half the columns": candidate(3, 25, **HALF),
     "depth 3, 15 trees": candidate(3, 15),
+    "depth 3, 25 trees, half the columns": candidate(3, 25, **HALF),
+    "depth 3, 25 trees, GOSS": candidate(3, 25, **GOSS),
+    "depth 3, 50 trees": candidate(3, 50, learning_rate=0.2),
+    "depth 4, 25 trees": candidate(4, 25),
+    "depth 5, 25 trees": candidate(5, 25),
+    "depth 6, 100 trees": candidate(6, 100),
 }
-WHOLE = ("depth 5, 25 trees", "depth 3, 25 trees", "depth 3, 25 trees, half the columns")
+WHOLE = ("depth 3, 25 trees", "depth 5, 25 trees")
 LINKINGS: tuple[Linking, ...] = ("neighbours", "all")
 
 
@@ -53,31 +53,25 @@ def iterations(planned: float, counted: float, limit: float) -> int:
 
 def measure(name: str, plan: Plan) -> list[Row]:
     """Each candidate, and what whole budgets of some tell."""
-    table, rows = loaded(name, plan), []
-    for variant, params in CANDIDATES.items():
-        done = trained(table, Variant(params))
-        row = {"variant": variant, **_told(done, params), **_attacked(done)}
-        possible = [iterations(row["planned"], row["ratio"], limit) for limit in LIMITS]
-        rows.append({"what": BUDGETS, "data": name, **row, "iterations": possible})
-        say.print(f"{name}: {variant}, {row['ratio']:.4f}, {possible} iterations")
-        if variant in WHOLE:
-            rows += _whole(name, plan, variant, possible)
+    table = loaded(name, plan)
+    rows = [_measured(table, variant, params) for variant, params in CANDIDATES.items()]
+    for row in [row for row in rows if row["variant"] in WHOLE]:
+        for limit, jobs in zip(LIMITS, row["iterations"], strict=True):
+            params = dict(CANDIDATES[row["variant"]])
+            params["n_estimators"] *= jobs
+            if 0 < params["n_estimators"] * row["rows"] <= WHOLE_MAX:
+                said = f"{row['variant']}: all {jobs} jobs of {limit:g}"
+                rows.append(_measured(table, said, params) | {"iterations": []})
     return rows
 
 
-def _whole(name: str, plan: Plan, variant: str, possible: Sequence[int]) -> list[Row]:
-    table, rows = loaded(name, plan), []
-    for limit, jobs in zip(LIMITS, possible, strict=True):
-        trees = jobs * CANDIDATES[variant]["n_estimators"]
-        if not 0 < trees <= TREES_MAX:
-            continue
-        params = {**CANDIDATES[variant], "n_estimators": trees}
-        done = trained(table, Variant(params))
-        said = f"{variant}: all {jobs} jobs of a budget of {limit:g}"
-        own = {**_told(done, params), **_attacked(done), "iterations": []}
-        rows.append({"what": BUDGETS, "data": name, "variant": said, **own})
-        say.print(f"{name}: {said}")
-    return rows
+def _measured(table: Table, variant: str, params: Mapping[str, Any]) -> Row:
+    done = trained(table, Variant(params))
+    row = {"what": BUDGETS, "data": table.name, "variant": variant, **_told(done, params)}
+    row["iterations"] = [iterations(row["planned"], row["ratio"], limit) for limit in LIMITS]
+    row["found"] = _attacked(done)
+    say.print(f"{table.name}: {row}")
+    return row
 
 
 def _told(done: Trained, params: Mapping[str, Any]) -> Row:
@@ -93,11 +87,11 @@ def _told(done: Trained, params: Mapping[str, Any]) -> Row:
     return {"planned": planned.ratio(rows), "ratio": counted, "rows": rows, "auc": done.auc}
 
 
-def _attacked(done: Trained) -> Row:
+def _attacked(done: Trained) -> list[Row]:
     releases = transcript.releases(done.room.kept[HOST])
     asked = AttackPlan(LINKINGS, COLUMNS)
     found = attacks.of_host(releases, asked, done.room.gradients.__getitem__)
-    return {"found": as_rows(found)}
+    return as_rows(found)
 
 
 def shown(rows: Sequence[Row]) -> list[Shown]:

@@ -54,7 +54,9 @@ def test_nothing_is_named_where_no_change_suits_a_party():
 
 @pytest.mark.parametrize("key", sorted(set(Policy.model_fields) - set(WHO) - {"approve"}))
 def test_limits_are_the_defaults_whatever_a_trial_allows(key):
-    wide = Policy(peers=("telco",), disclosure_max=float("inf"), group_rows_min=1, metrics_max=10**9)
+    wide = Policy(
+        peers=("telco",), disclosure_max=float("inf"), group_rows_min=1, metrics_max=10**9
+    )
     found = with_default_limits(wide)
     assert getattr(found, key) == getattr(Policy(), key)
     assert found.peers == ("telco",)
