@@ -31,7 +31,7 @@ class Cluster:
     """Certificates, settings files and a process for each daemon; a context manager that ends all.
 
     What one organisation has in each place, one person has here: the limits of what tables tell
-    are wide open.
+    are wide open. Results have a `rehearsal`: what default policies would allow.
     """
 
     def __init__(
