@@ -1,7 +1,7 @@
 """What others could learn of rows and labels, beside what it costs to keep it from them.
 
 python -m benchmarks.privacy [--quick] [--json F] [--record F] [--data NAME]
-[--part sums|labels|totals] [--from F]
+[--part sums|labels|totals|defaults] [--from F]
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import harness, parts, privacy_jobs
+from benchmarks import harness, parts, privacy_defaults, privacy_jobs
 from benchmarks.harness import Report, Shown
 from benchmarks.plus_tables import Row, grouped, number, of
 from benchmarks.privacy_jobs import DATA, DEFAULTS, LEAST, PROGRAMME, Plan
@@ -22,8 +22,9 @@ PARTS = {
     "sums": privacy_jobs.measure_sums,
     "labels": privacy_jobs.measure_labels,
     "totals": privacy_jobs.measure_totals,
+    "defaults": privacy_defaults.measure,
 }
-KINDS = (SUMS, CLUSTERS, TOTALS)
+KINDS = (SUMS, CLUSTERS, TOTALS, privacy_defaults.BUDGETS)
 GAINS = {"neighbours": "nearest_gain", PROGRAMME: "linking_gain"}  # figures of precision / chance
 
 
@@ -59,7 +60,8 @@ def shown(rows: Sequence[Row]) -> list[Shown]:
     """A table for each data set and part."""
     tables = [_sums(group) for group in grouped(of(rows, SUMS), "data")]
     tables += [_labels(group) for group in grouped(of(rows, CLUSTERS), "data")]
-    return tables + [_totals(group) for group in grouped(of(rows, TOTALS), "data")]
+    tables += [_totals(group) for group in grouped(of(rows, TOTALS), "data")]
+    return tables + privacy_defaults.shown(of(rows, privacy_defaults.BUDGETS))
 
 
 def _sums(group: Sequence[Row]) -> Shown:

@@ -166,14 +166,14 @@ def trained(table: Table, variant: Variant) -> Trained:
 
 def measure_sums(name: str, plan: Plan) -> list[Row]:
     """What sums tell the guest of the host's bins, variant by variant."""
-    table, rows = _table(name, plan), []
+    table, rows = loaded(name, plan), []
     for variant in plan.sums:
         done = trained(table, SUMS_OF[variant])
         releases = transcript.releases(done.room.kept[HOST])
         columns = plan.columns_of_defaults if variant == DEFAULTS else plan.columns
         asked = AttackPlan(plan.linkings, columns)
         known = done.room.gradients.__getitem__
-        found = _as_rows(attacks.of_host(releases, asked, known))
+        found = as_rows(attacks.of_host(releases, asked, known))
         if not releases.noise:  # with noise no x fits all sums
             found += _in_a_tree(releases, columns, known)
         about = {"what": SUMS, "data": name, "variant": variant, "rows": releases.n_rows}
@@ -200,34 +200,36 @@ def _in_a_tree(releases: KnownReleases, columns: int, known: Coefficients) -> li
     rows = []
     for name, solve in ((PROGRAMME, linear.corner), (DIVISIONS, ruled_out)):
         asked = AttackPlan(("neighbours",), columns, solve)
-        found = _as_rows(attacks.of_host(releases, asked, known))
+        found = as_rows(attacks.of_host(releases, asked, known))
         rows += [{**row, "linking": name} for row in found]
     return rows
 
 
 def measure_labels(name: str, plan: Plan) -> list[Row]:
     """What row groupings tell the host of labels, variant by variant."""
-    table, rows = _table(name, plan), []
+    table, rows = loaded(name, plan), []
     for variant in plan.labels:
         done = trained(table, LABELS_OF[variant])
         found = transcript.audit(done.room.kept[GUEST], AttackPlan()).findings
         about = {"what": CLUSTERS, "data": name, "variant": variant, "rows": len(table.y)}
         clusters = [one for one in found if one.attack == CLUSTERS]
-        rows.append({**about, "auc": done.auc, "found": _as_rows(clusters)})
+        rows.append({**about, "auc": done.auc, "found": as_rows(clusters)})
     return rows
 
 
 def measure_totals(name: str, plan: Plan) -> list[Row]:
     """What sums under masks tell of few rows, by own_rows_min."""
-    return privacy_totals.measure(_table(name, plan), SHAPE)
+    return privacy_totals.measure(loaded(name, plan), SHAPE)
 
 
-def _table(name: str, plan: Plan) -> Table:
+def loaded(name: str, plan: Plan) -> Table:
+    """Return a table, as much of it as the plan has."""
     whole = tables.load(name)
     return whole if plan.rows is None else whole.sample(plan.rows, plus_jobs.SEED)
 
 
-def _as_rows(found: Sequence[Finding]) -> list[Row]:
+def as_rows(found: Sequence[Finding]) -> list[Row]:
+    """Return findings as rows of a report."""
     return [
         {
             "linking": one.linking,

@@ -28,7 +28,7 @@ from fedboost.model import kinds, shards
 from fedboost.pages import token
 from fedboost.report.progress import Progress
 from fedboost.runtime.client.client import CoordinatorClient, result_of
-from fedboost.runtime.cluster.cluster import ClusterProcesses
+from fedboost.runtime.cluster.cluster import ClusterProcesses, TrialProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.runtime.cluster.supplied import complete
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
@@ -55,7 +55,7 @@ DIR = click.option(
 )
 
 
-class OneCommand(ClusterProcesses):
+class OneCommand(TrialProcesses):
     """Daemons that live as long as a command, in which an earlier one's jobs wait for a person."""
 
     auto_resume = False
@@ -197,6 +197,7 @@ async def _simulated(
         async with local.cluster(
             folder or scratch, turns.spec, sources, workers, write_report=write_report
         ) as cluster:
+            cluster.rehearse()
             await turns.run(runs)
 
 

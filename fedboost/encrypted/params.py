@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from fedboost.core.params import TreeParams
+from fedboost.core.params import MAX_DEPTH, ROUNDS_MAX, TreeParams
 from fedboost.encrypted.schemes import SCHEMES
 from fedboost.flow import Asks
 from fedboost.settings import NameIn, Settings
@@ -40,6 +40,9 @@ class EncryptedTreeParams(TreeParams):
     SecureBoost. None but `goss` and `label_protection` changes the trees.
     """
 
+    # XGBoost's 100 trees of 6 layers reveal 15 times as much (docs/benchmarks/privacy.md).
+    n_estimators: int = Field(25, ge=1, le=ROUNDS_MAX)  # rounds
+    max_depth: int = Field(3, ge=1, le=MAX_DEPTH)  # layers below the root
     encryption: Encryption = Encryption()
     allow_insecure: bool = False  # whether a scheme that hides nothing may be used
     label_protection: LabelProtection | None = None  # absent: hosts see all nodes they can use

@@ -160,34 +160,40 @@ class CommitReply(_message.Message):
     def __init__(self, head: _Optional[_Union[SignedHead, _Mapping]] = ...) -> None: ...
 
 class FinishRequest(_message.Message):
-    __slots__ = ("job", "attempt", "result", "journal", "heads")
+    __slots__ = ("job", "attempt", "result", "journal", "heads", "forecasts", "refused")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     HEADS_FIELD_NUMBER: _ClassVar[int]
+    FORECASTS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     result: bytes
     journal: _job_pb2.JobJournal
     heads: _containers.RepeatedCompositeFieldContainer[SignedHead]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., result: _Optional[bytes] = ..., journal: _Optional[_Union[_job_pb2.JobJournal, _Mapping]] = ..., heads: _Optional[_Iterable[_Union[SignedHead, _Mapping]]] = ...) -> None: ...
+    forecasts: _containers.RepeatedScalarFieldContainer[bytes]
+    refused: bool
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., result: _Optional[bytes] = ..., journal: _Optional[_Union[_job_pb2.JobJournal, _Mapping]] = ..., heads: _Optional[_Iterable[_Union[SignedHead, _Mapping]]] = ..., forecasts: _Optional[_Iterable[bytes]] = ..., refused: _Optional[bool] = ...) -> None: ...
 
 class FinishReply(_message.Message):
-    __slots__ = ("cpu_seconds", "memory_peak_bytes", "sent", "model", "head", "released")
+    __slots__ = ("cpu_seconds", "memory_peak_bytes", "sent", "model", "head", "released", "forecast")
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
     SENT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
+    FORECAST_FIELD_NUMBER: _ClassVar[int]
     cpu_seconds: float
     memory_peak_bytes: int
     sent: _containers.RepeatedCompositeFieldContainer[_job_pb2.LinkBytes]
     model: str
     head: SignedHead
     released: _containers.RepeatedCompositeFieldContainer[_job_pb2.Released]
-    def __init__(self, cpu_seconds: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., sent: _Optional[_Iterable[_Union[_job_pb2.LinkBytes, _Mapping]]] = ..., model: _Optional[str] = ..., head: _Optional[_Union[SignedHead, _Mapping]] = ..., released: _Optional[_Iterable[_Union[_job_pb2.Released, _Mapping]]] = ...) -> None: ...
+    forecast: bytes
+    def __init__(self, cpu_seconds: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., sent: _Optional[_Iterable[_Union[_job_pb2.LinkBytes, _Mapping]]] = ..., model: _Optional[str] = ..., head: _Optional[_Union[SignedHead, _Mapping]] = ..., released: _Optional[_Iterable[_Union[_job_pb2.Released, _Mapping]]] = ..., forecast: _Optional[bytes] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("job", "attempt", "state", "reason")

@@ -153,7 +153,38 @@ def summary(result: Mapping[str, Any]) -> RenderableType:
     if metrics:
         parts += [Text(), _metrics(metrics)]
     parts += [Text(), _parties(result), Text(), _facts(result)]
+    if result.get("rehearsal"):
+        parts += [Text(), Text("\n".join(rehearsed(result["rehearsal"])))]
     return Group(*parts)
+
+
+def rehearsed(told: Mapping[str, Any]) -> list[str]:
+    """Return four lines: what a federation adds, and whether owners' default policies allow it."""
+    metric = printable(told.get("metric") or "metric")
+    alone = [value for value in (told.get("alone") or {}).values() if value is not None]
+    own = told.get("guest_alone")
+    which = "guest alone"
+    if alone:
+        which, own = "each party alone, on average", sum(alone) / len(alone)
+    left = told.get("jobs_left")
+    if told["accepted"]:
+        verdict = f"accepted, {'any number of' if left is None else left} more such jobs"
+        change = "nothing to change"
+    else:
+        verdict = f"refused (by {printable(told['refused_by'])}), 0 such jobs left"
+        change = "no smaller job is accepted: ask the owner, or bring more rows"
+        if told.get("change"):
+            change = f"{printable(told['change'])} ({printable(told['cost'])})"
+    return [
+        f"{which}: {metric} {_value(own)}",
+        f"federated: {metric} {_value(told.get('federated'))}",
+        f"between organisations: {verdict}",
+        f"smallest change that is accepted: {change}",
+    ]
+
+
+def _value(value: float | None) -> str:
+    return units.NOTHING if value is None else units.measured(value)
 
 
 def _headline(result: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ class Cluster:
     """Certificates, settings files and a process for each daemon; a context manager that ends all.
 
     What one organisation has in each place, one person has here: the limits of what tables tell
-    are wide open.
+    are wide open. Results have a `rehearsal`: what default policies would allow.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Cluster:
             where = {"file": str(job)} if isinstance(job, str | Path) else {}
             sources = {party: self._source(party, table) for party, table in data.items()}
             self.job: JobSpec = complete(_raw(job), sources, **where)
-            self._daemons = daemons.ClusterProcesses(self.folder, self.job, sources)
+            self._daemons = daemons.TrialProcesses(self.folder, self.job, sources)
             self._stack = undone.pop_all()
 
     def start(self) -> Self:

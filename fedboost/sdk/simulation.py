@@ -81,7 +81,7 @@ def run(
         try:
             with _workers(workers) as pool:
                 async with local.cluster(folder, spec, sources, pool) as cluster:
-                    return _collected(await cluster.run(spec, heard.put), cluster)
+                    return _collected(await cluster.rehearse().run(spec, heard.put), cluster)
         finally:
             heard.put(None)
 

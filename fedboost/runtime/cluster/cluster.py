@@ -51,6 +51,7 @@ class ClusterProcesses:
     """
 
     auto_resume: ClassVar[bool] = True  # of jobs that an earlier cluster has left unfinished
+    rehearses: ClassVar = False  # whether results say what default policies would allow
 
     def __init__(
         self,
@@ -187,6 +188,7 @@ class ClusterProcesses:
             page=self.pages.get(name),
             datasets=declared(name, spec, sources),
             policy=permissive(name, spec, has_data=name in sources),
+            rehearses=self.rehearses,
             **extra,
         )
 
@@ -196,6 +198,12 @@ class ClusterProcesses:
         raw = config.model_dump(mode="json", exclude_none=True)
         text = WIDE_OPEN * isinstance(config, PartyConfig) + yaml.safe_dump(raw, sort_keys=False)
         write_file(path, text.encode(), PUBLIC_MODE)
+
+
+class TrialProcesses(ClusterProcesses):
+    """Daemons for trials: results say what default policies would allow between organisations."""
+
+    rehearses = True
 
 
 def _end(running: list[subprocess.Popen[bytes]]) -> None:

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from fedboost import protocols, wire
 from fedboost.crypto.workers import Workers
@@ -109,6 +109,12 @@ class LocalCluster:
     parties: dict[str, PartyNode]
     user: Peer
     identity: Identity  # the user's
+
+    def rehearse(self) -> Self:
+        """Have results say what default policies would allow between organisations."""
+        for node in self.parties.values():
+            node.parts.rehearse()
+        return self
 
     async def run(
         self, spec: JobSpec, hear: Callable[[job_pb2.Event], None] | None = None

@@ -130,6 +130,7 @@ class PartyConfig(DaemonConfig):
     datasets: Mapping[DatasetName, SourceSpec] = Field(default_factory=dict)
     policy: Policy = Policy()
     retention: Retention = Retention()
+    rehearses: bool = False  # after a trial on one machine, say what default limits would allow
 
     def addresses(self) -> dict[str, str]:
         """Everybody's address by name, ours and the coordinator's included."""
@@ -138,6 +139,14 @@ class PartyConfig(DaemonConfig):
             self.coordinator.name: self.coordinator.address,
             self.name: self.listen,
         }
+
+    @model_validator(mode="after")
+    def _rehearses_here(self) -> PartyConfig:
+        """Refuse trials among machines: figures about labels leave with what they say."""
+        afar = [one for one in self.addresses().values() if not is_loopback(one)]
+        if self.rehearses and afar:
+            raise ValueError(f"rehearses is for trials on one machine, and {afar[0]} is another")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> PartyConfig:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from fedboost import flow, protocols
+from fedboost import flow, protocols, wire
 from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.flow import START, Place
 from fedboost.messages import job_pb2, party_pb2
@@ -215,16 +215,30 @@ class JobWalk:
         """Ends the job at all parties, at the guest last: its result says who is lost."""
         shares = await self._conclude(self.everybody)
         self.heads = [share.head for share in shares.values() if share.HasField("head")]
+        rehearsal = await self._rehearsal(shares)
+        refused = bool(rehearsal) and not rehearsal["accepted"]
         others = [party for party in self.everybody if party != self.table.guest]
-        await self._conclude(others, result=b"{}")
+        await self._conclude(others, result=b"{}", refused=refused)
         self.lose_for_good(self.gone, self.protocol.name)
         own = self.told_of.setdefault(self.protocol.name, StatusReport())
         counted(own, [one for reply in shares.values() for one in reply.released])
         result = result_of(self, seconds, shares)
-        told = json.dumps(result).encode()
+        if rehearsal:
+            result["rehearsal"] = rehearsal
+        told, guest = json.dumps(result).encode(), self.table.guest
         self.emit(Event(finished=job_pb2.Finished(result=told, told=self.told)))
-        await self._conclude([self.table.guest], result=told, journal=self.journal())
+        journal = self.journal()
+        await self._conclude([guest], result=told, journal=journal, refused=refused)
         return result
+
+    async def _rehearsal(self, shares: Mapping[str, party_pb2.FinishReply]) -> dict[str, Any]:
+        """Return what default policies would say of a trial; empty where parties are real."""
+        guest = self.table.guest
+        if not shares[guest].forecast or self.protocol.leaves != "model":
+            return {}
+        told = [share.forecast for share in shares.values() if share.forecast]
+        replies = await self._conclude([guest], forecasts=told, journal=self.journal())
+        return wire.json_object(replies[guest].forecast, "the rehearsal")
 
     async def _conclude(
         self, parties: tuple[str, ...] | list[str], **told: Any

@@ -2,6 +2,7 @@
 
 Modules:
     admission    limits what peers send at once
+    alone        a model of one party's own rows and columns
     answers      does what is asked once, and repeats the answer
     asked        steps that are at work
     files        a job's files
@@ -15,6 +16,7 @@ Modules:
     node         what coordinator, peers and owner may ask
     outbox       sends messages and notes them in the ledger
     parts        what all jobs of a party share
+    rehearsing   what default limits would say of a trial
     releases     a host's consent to a merged model
     results      what a stage leaves
     roles        a party's roles and steps in one stage

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 
 from fedboost import flow, wire
+from fedboost.errors import ProtocolError
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.ledger.signed_heads import END
 from fedboost.runtime.party.job import PartyJob
@@ -26,6 +28,17 @@ class Finishing:
         """Return what the job has cost us so far, and where its model lies."""
         return await asyncio.to_thread(self._share, job, request)
 
+    async def rehearse(
+        self, job: PartyJob, request: party_pb2.FinishRequest
+    ) -> party_pb2.FinishReply:
+        """Return what all parties' forecasts come to, for the result of a trial."""
+        rehearsing = self._parts.rehearsing
+        if rehearsing is None:
+            raise ProtocolError("this party rehearses nothing", job=job.id)
+        told = list(request.forecasts)
+        found = await asyncio.to_thread(rehearsing.compare, job, told, request.journal)
+        return party_pb2.FinishReply(forecast=json.dumps(found).encode())
+
     async def finish(
         self, job: PartyJob, request: party_pb2.FinishRequest
     ) -> party_pb2.FinishReply:
@@ -44,6 +57,8 @@ class Finishing:
             head=parts.heads.exchange(job, END, flow.START, request.heads),
             released=parts.spending.share(job.id),
         )
+        if parts.rehearsing is not None:
+            reply.forecast = parts.rehearsing.forecast(job).encode()
         for peer, (count, messages) in job.sent.items():
             reply.sent.add(peer=peer, bytes=count, messages=messages)
         return reply
@@ -54,6 +69,8 @@ class Finishing:
         if result and self.write_report is not None:
             self.write_report(request.journal, str(job.files.report))
             result["report"] = str(job.files.report)
+        if request.refused and self._parts.rehearsing is not None:
+            self._parts.rehearsing.note_refused(job.id)
         job.finish(result)
         self._parts.states.finishes(job.id, result or None)
         self._parts.store.clear(job.id)

@@ -137,13 +137,18 @@ class PartyNode:
 
     @quietly
     async def finish(self, caller: Peer, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
-        """First our share of the result; then, told the result, the end of the job here."""
+        """First our share of the result; then, told the result, the end of the job here.
+
+        In between, in a trial: what the forecasts come to.
+        """
         if request.result and request.job not in self.under_way:
             stored = self.under_way.stored(caller, request.job, request.attempt)
             if stored is not None and stored.state is JobState.FINISHED:  # our answer was lost
                 return party_pb2.FinishReply()
         job = self.under_way.at(caller, request.job, request.attempt)
         subject, work = ("share",), self.finishing.share
+        if request.forecasts:
+            subject, work = ("rehearsal",), self.finishing.rehearse
         if request.result:
             subject, work = ("result",), self.finishing.finish
         return await job.answers.once(subject, request, lambda: work(job, request))

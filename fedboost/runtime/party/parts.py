@@ -18,6 +18,7 @@ from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.party.job_states import PartyJobStates
 from fedboost.runtime.party.jobs import PartyJobs
 from fedboost.runtime.party.outbox import Links
+from fedboost.runtime.party.rehearsing import Rehearsing
 from fedboost.runtime.policy.account import Account
 from fedboost.runtime.policy.judgement import Judge, Trust
 from fedboost.runtime.policy.spending import Spending
@@ -58,8 +59,15 @@ class PartyParts:
             lambda: self.judge.config.datasets,
             Account(store.database),
         )
+        self.rehearsing: Rehearsing | None = None
+        if config.rehearses:
+            self.rehearse()
         self.states = PartyJobStates(store, config.name)
         self.jobs = PartyJobs(config.name, store)
+
+    def rehearse(self) -> None:
+        """Say of each job that is tried from now on what default limits would allow."""
+        self.rehearsing = Rehearsing(self.judge, self.store, self.spending.account)
 
     def close(self) -> None:
         """Closes what was opened here."""

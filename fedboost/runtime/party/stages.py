@@ -100,7 +100,9 @@ class Stages:
         metric of the training rows, if it does not.
         """
         judge = self._parts.judge
-        withheld = await asyncio.to_thread(judge.measured, job.signed, stage, context)
+        withheld = await asyncio.to_thread(
+            judge.measured, job.signed, stage, context.frame, context.validation
+        )
         await asyncio.to_thread(judge.contributors, job.signed, stage, context)
         leaves = protocols.named(stage).leaves
         if leaves == "rows":

@@ -141,7 +141,7 @@ class JobTable:
 
         A DataError where an earlier attempt at the stage had other rows.
         """
-        frame = self._rows(stage, artefacts)
+        frame = self.rows_of(stage, artefacts)
         if frame is not None and not self.files.pin(f"{stage}-rows", frame.ids_digest().hex()):
             raise DataError(
                 "the rows in common are not those with which the job began",
@@ -161,7 +161,8 @@ class JobTable:
                 return self.files.artefact(name).arrays["rows"].astype(np.int64)
         return None
 
-    def _rows(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
+    def rows_of(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
+        """Return the table of a stage, whether or not an earlier attempt had the same."""
         if self.frame is None:
             return None
         if flow.DISCLOSURE in artefacts:

@@ -5,6 +5,7 @@ Modules:
     alignments  counts alignments by peer and day
     decisions   approvals and denials
     declared    what a job wants, beside what is declared
+    forecast    what all parties would say of a job, from what each would
     judgement   whether a party takes part in a job
     measured    which rows metrics were about
     quiet       keeps figures about tables from others

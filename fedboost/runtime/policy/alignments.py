@@ -10,6 +10,14 @@ from fedboost.errors import PolicyError
 from fedboost.runtime.store.store import Store
 
 
+def alignments_today(store: Store, peer: str, name: str) -> int:
+    """Return how often `peer` has aligned its ids with those of a table today (UTC)."""
+    text = "SELECT runs FROM alignments WHERE peer = ? AND dataset = ? AND day = ?"
+    with store.transaction() as sql:
+        row = sql.execute(text, (peer, name, store.today())).fetchone()
+    return row[0] if row else 0
+
+
 def count_alignment(store: Store, peers: Sequence[str], table: Sequence[str], most: int) -> None:
     """One more alignment of a table with each of `peers` today (UTC), durable.
 

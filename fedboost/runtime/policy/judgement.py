@@ -98,7 +98,7 @@ class Judge:
     def __init__(self, config: PartyConfig, trust: Trust, store: Store) -> None:
         self.config = config
         self.signatures_of_jobs = Signatures(trust, insecure=config.insecure_loopback)
-        self._trust = trust
+        self.trust = trust
         self._store = store
         self._measured = MeasuredRows(store)
         self._summed = Summed(store)
@@ -125,15 +125,15 @@ class Judge:
         if self.config.insecure_loopback or self._is_known(terms):
             return
         for member in terms.members:
-            peer = verify_certificate(member.certificate.encode(), self._trust.ca_pem())
+            peer = verify_certificate(member.certificate.encode(), self.trust.ca_pem())
             if (peer.role, peer.name) != ("party", member.name):
                 raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
-            self._trust.refuse_revoked(peer)
+            self.trust.refuse_revoked(peer)
         self._submission(terms)
 
     def _submission(self, terms: Manifest) -> None:
         """Refuses a job that its submitter, as the manifest names it, did not sign like this."""
-        self._trust.refuse_revoked(submitter_of(terms, self._trust.ca_pem()))
+        self.trust.refuse_revoked(submitter_of(terms, self.trust.ca_pem()))
 
     def _is_known(self, terms: Manifest) -> bool:
         """Return whether we have looked at the same terms before; certificates may be renewed
@@ -240,14 +240,15 @@ class Judge:
             roles=tuple(str(role) for role in job.table.roles_of(name)),
         )
 
-    def measured(self, job: SignedJob, stage: str, context: StageContext) -> PolicyError | None:
+    def measured(
+        self, job: SignedJob, stage: str, frame: Frame | None, held: NDArray[np.bool_]
+    ) -> PolicyError | None:
         """Refuse to measure on so few held-out rows of ours that a metric, or the difference of two
         of sets that overlap, tells their labels.
 
-        Return why metrics of the training rows are to be withheld: for the same reasons. A model
-        may be trained on them.
+        `held` bool (n,), the rows of `frame` that are held out. Return why metrics of the training
+        rows are to be withheld: for the same reasons. A model may be trained on them.
         """
-        frame, held = context.frame, context.validation
         if frame is None or frame.label is None or protocols.named(stage).leaves != "model":
             return None
         try:

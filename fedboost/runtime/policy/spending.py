@@ -220,9 +220,9 @@ class Spending:
     def _judge(self, job: SignedJob, columns: int, rows: int) -> tuple[Releases, bool]:
         """The most that sums can tell, and whether the owner must be warned."""
         policy = self._policy()
-        planned, entry = _expected(job, job.params, columns), self._jobs[job.id]
+        planned, entry = expected(job, job.params, columns), self._jobs[job.id]
         try:
-            epsilon = _asks(job).epsilon
+            epsilon = asks(job).epsilon
             if epsilon is not None:
                 others = self.account.others(Owned(entry.dataset, entry.source), job.id)
                 policy.judge_disclosure(epsilon, columns, sum(one.noise for one in others))
@@ -240,7 +240,7 @@ class Spending:
         before, policy = self._before(self._jobs[job.id]), self._policy()
 
         def fits(params: Settings) -> bool:
-            return policy.allows_sums(_expected(job, params, columns).ratio(rows), before)
+            return policy.allows_sums(expected(job, params, columns).ratio(rows), before)
 
         raw = job.manifest.spec.params
         found = remedies(job.protocol.params, raw, fits)
@@ -265,7 +265,7 @@ class Spending:
 
     def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> AccountEntry:
         """Return what a job is expected to tell from now on."""
-        epsilon = _asks(job).epsilon
+        epsilon = asks(job).epsilon
         return AccountEntry(
             job=job.id,
             at="",
@@ -291,13 +291,13 @@ class Spending:
         )
 
 
-def _asks(job: SignedJob) -> Asks:
+def asks(job: SignedJob) -> Asks:
     return job.protocol.asks(job.params) if job.protocol.asks else Asks()
 
 
-def _expected(job: SignedJob, params: Settings, columns: int) -> Releases:
+def expected(job: SignedJob, params: Settings, columns: int) -> Releases:
     """Return what sums will tell; a model that is continued has used draws of columns before."""
-    if job.protocol.releases is None or not job.table.hosts:
+    if job.protocol.releases is None or job.party not in job.table.hosts:
         return Releases(0)
     known = None if job.model is not None else columns
     return job.protocol.releases(params, job.table, job.party, known)

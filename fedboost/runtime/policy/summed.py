@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sqlite3
 from collections import defaultdict
 from collections.abc import Collection
 
@@ -49,14 +50,19 @@ class Summed:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    def isolated(self, table: Owned, least: int) -> Parties | None:
+        """Whom sums over all sets of the table isolate together: fewer than `least`; or None."""
+        with self._store.transaction() as sql:
+            known = _sets(sql, table)
+        return isolated(known, least) if known else None
+
     def isolates(self, table: Owned, parties: Collection[str], least: int) -> Parties | None:
         """Whom sums over one more set of parties would isolate, beside all earlier ones of the
         table: fewer than `least`. The set is kept where they isolate nobody.
         """
         own = frozenset(parties)
         with self._store.transaction() as sql:
-            text = f"SELECT parties FROM summed WHERE {SAME}"  # noqa: S608  our columns
-            known = {frozenset(json.loads(named)) for (named,) in sql.execute(text, vars(table))}
+            known = _sets(sql, table)
             if own in known:
                 return None
             found = isolated([*known, own], least)
@@ -66,3 +72,8 @@ class Summed:
                     (table.dataset, table.source, json.dumps(sorted(own))),
                 )
             return found
+
+
+def _sets(sql: sqlite3.Connection, table: Owned) -> set[Parties]:
+    text = f"SELECT parties FROM summed WHERE {SAME}"  # noqa: S608  our columns
+    return {frozenset(json.loads(named)) for (named,) in sql.execute(text, vars(table))}

@@ -86,7 +86,7 @@ def test_two_columns_that_differ_by_one_row_alone_are_found(monkeypatch):
 
 
 def test_the_attack_has_the_gradients_that_each_tree_was_grown_from():
-    table = privacy_jobs._table("default_credit", PLAN)
+    table = privacy_jobs.loaded("default_credit", PLAN)
     done = privacy_jobs.trained(table, Variant(least=1))
     assert len(done.room.gradients) == 3
     first = done.room.gradients[0]

@@ -1,0 +1,344 @@
+"""What a party's policy would say of a job between organisations, told after a trial of it.
+
+The job runs under limits that are wide open. Afterwards it is judged as if they were the defaults,
+by what it asks, by the rows that took part and by what has been charged: the same rules that judge
+a job as it runs. A trial that would be refused uses nothing up for later ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedboost import flow
+from fedboost.core.metrics import METRICS
+from fedboost.core.params import BoostingParams
+from fedboost.crypto.set_sizes import check_common
+from fedboost.disk import PUBLIC_MODE, write_file
+from fedboost.errors import ConfigError, PolicyError
+from fedboost.flow import AGGREGATOR, HOST, Spent
+from fedboost.messages.job_pb2 import JobJournal
+from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.party.job import PartyJob
+from fedboost.runtime.policy import account as accounts
+from fedboost.runtime.policy.account import Account, AccountEntry, Owned
+from fedboost.runtime.policy.alignments import alignments_today
+from fedboost.runtime.policy.forecast import Forecast, verdict, with_default_limits
+from fedboost.runtime.policy.judgement import Judge
+from fedboost.runtime.policy.remedies import Change, remedies
+from fedboost.runtime.policy.spending import asks, expected
+from fedboost.runtime.policy.summed import Summed
+from fedboost.runtime.store.store import Store
+from fedboost.settings import Settings, parse
+
+if TYPE_CHECKING:
+    from fedboost.data.frame import Frame
+
+REFUSED = "refused-trials.json"  # in the store: jobs that use nothing up
+LEFT_MAX = 1000  # further jobs that are counted
+NO_TREES = {"encryption", "dropout"}  # settings that leave trees as they are
+# What a job changes so that these keys let it pass, beside smaller trees.
+INSTEAD: Mapping[str, Change] = {
+    "policy.allow_insecure": {"encryption": {"scheme": "lattice"}},
+    "policy.aggregation_apart_min": {"dropout": "wait"},
+}
+
+
+class Rehearsing:
+    """One party's trials."""
+
+    def __init__(self, judge: Judge, store: Store, account: Account) -> None:
+        policy = with_default_limits(judge.config.policy)
+        config = judge.config.model_copy(update={"policy": policy})
+        self.judge, self.policy = Judge(config, judge.trust, store), policy
+        self.store, self.account = store, account
+
+    def forecast(self, job: PartyJob) -> Forecast:
+        """Return what the party's policy would say of a job that has just been tried."""
+        if job.signed.protocol.leaves != "model":
+            return Forecast(party=job.signed.party)
+        return _Trial(self, job).forecast()
+
+    def compare(self, job: PartyJob, told: Sequence[bytes], journal: JobJournal) -> dict[str, Any]:
+        """Return the result's `rehearsal`, from what all parties forecast; asked of the guest."""
+        forecasts = [parse(Forecast, json.loads(one)) for one in told]
+        trial = _Trial(self, job)
+        curve = Curve.of(journal, trial.metric)
+        alone = {one.party: one.alone for one in forecasts if one.alone is not None}
+        federated = curve.best
+        return {
+            "metric": trial.metric or None,
+            "guest_alone": alone.get(job.signed.party),
+            **({"alone": alone} if len(alone) > 1 else {}),
+            "federated": federated,
+            **verdict(forecasts, job.signed.manifest.spec.params, trial.cost(curve)),
+        }
+
+    @property
+    def refused(self) -> list[str]:
+        """The jobs that would have been refused."""
+        path = self.store.folder / REFUSED
+        found: list[str] = json.loads(path.read_text()) if path.is_file() else []
+        return found
+
+    def note_refused(self, job: str) -> None:
+        """Keep that a job would have been refused."""
+        text = json.dumps([*self.refused, job])
+        write_file(self.store.folder / REFUSED, text.encode(), PUBLIC_MODE)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric of the federated model after each round, on the rows that it is judged by."""
+
+    by_round: Mapping[int, float]
+    best: float | None
+
+    @classmethod
+    def of(cls, journal: JobJournal, metric: str) -> Curve:
+        """Read it from a journal."""
+        rounds: dict[str, dict[int, float]] = {}
+        best: dict[str, float] = {}
+        for event in journal.events:
+            for one in event.round.metrics:
+                if one.name == metric:
+                    rounds.setdefault(one.split, {})[event.round.progress.done] = one.value
+            best |= {m.split: m.value for m in event.stage.told.best if m.name == metric}
+        split = "validation" if "validation" in best else "train"
+        return cls(rounds.get(split, {}), best.get(split))
+
+
+class _Trial:
+    """One job at one party, with the table that it used."""
+
+    def __init__(self, home: Rehearsing, job: PartyJob) -> None:
+        self.home, self.policy, self.job, self.signed = home, home.policy, job, job.signed
+        params = self.signed.params
+        self.metric = params.metrics[0] if isinstance(params, BoostingParams) else ""
+
+    @cached_property
+    def frame(self) -> Frame | None:
+        """The rows that took part."""
+        if self.job.table.frame is None or self.signed.role is AGGREGATOR:
+            return None
+        return self.job.table.rows_of(self.signed.protocol.name, {})
+
+    @cached_property
+    def held(self) -> Any:
+        return self.signed.held_out(self.frame)
+
+    @cached_property
+    def owned(self) -> Owned:
+        dataset = self.signed.dataset
+        return Owned(dataset, self.home.judge.config.datasets[dataset].identity)
+
+    @cached_property
+    def entries(self) -> list[AccountEntry]:
+        """The account of earlier jobs, but those that would have been refused."""
+        refused = self.home.refused
+        found = self.home.account.others(self.owned, self.signed.id)
+        return [one for one in found if one.job not in refused]
+
+    @cached_property
+    def entry(self) -> AccountEntry | None:
+        """This job's own; nothing is expected of it any more."""
+        found = self.home.account.entry(self.signed.id)
+        return None if found is None else replace(found, state="")
+
+    def forecast(self) -> Forecast:
+        """What the default policy says."""
+        said: dict[str, Any] = {"party": self.signed.party}
+        for place, check in enumerate(self.checks()):
+            try:
+                check()
+            except PolicyError as error:
+                key = error.where.get("key", "policy")
+                changes = tuple(self.changes(key))
+                said |= {"place": place, "refused_by": key, "jobs_left": 0, "changes": changes}
+                break
+        else:
+            said["jobs_left"] = self.left()
+        if self.metric and self.frame is not None and self.signed.role in self.labelled:
+            said |= {"metric": self.metric, "alone": self.alone({})}
+        return Forecast(**said)
+
+    @property
+    def labelled(self) -> tuple[flow.Role, ...]:
+        """The roles whose parties have labels."""
+        return self.signed.protocol.labelled
+
+    def alone(self, change: Change) -> float | None:
+        """The metric of a model of this party alone, with a change."""
+        from fedboost.runtime.party import alone
+
+        assert self.frame is not None
+        return alone.measured(self.frame, self.held, self._changed(change).params)
+
+    # What refuses, in the order of the border
+
+    def checks(self) -> Iterator[Callable[[], object]]:
+        """What the border asks at each point of a job."""
+        yield lambda: self.home.judge.job(self.signed)
+        if self.frame is None:
+            return
+        yield self._alignment
+        yield self._holdout
+        yield self._contributors
+        yield lambda: self._sums(self.signed)
+        yield self._charges
+
+    def _alignment(self) -> None:
+        rows = self.job.table.aligned()
+        if rows is None or self.signed.aligned_by is not None:
+            return
+        most = self.policy.alignments_per_day
+        for peer in self.signed.table.of(flow.EVERYBODY):
+            used = (
+                alignments_today(self.home.store, peer, one) for one in vars(self.owned).values()
+            )
+            if max(used) > most:
+                raise PolicyError("too many alignments", key="policy.alignments_per_day")
+        check_common(len(rows), self.policy.intersection_min)
+
+    def _holdout(self) -> None:
+        if self.signed.role in self.labelled:
+            stage = self.signed.protocol.name
+            self.home.judge.measured(self.signed, stage, self.frame, self.held)
+
+    def _contributors(self) -> None:
+        if AGGREGATOR not in self.signed.protocol.modules or self.frame is None:
+            return
+        least = self.policy.apart_min
+        self.policy.judge_isolated(Summed(self.home.store).isolated(self.owned, least))
+        if 0 < self.frame.n_rows - int(self.held.sum()) < self.policy.own_rows_min:
+            raise PolicyError("too few training rows", key="policy.own_rows_min")
+
+    def _sums(self, signed: SignedJob, jobs: int = 0) -> None:
+        """Judge what a job is expected to tell, after so many more such jobs as this one."""
+        if signed.role is not HOST or self.frame is None:
+            return
+        columns, before = len(self.frame.columns), self._told(jobs)
+        epsilon = asks(signed).epsilon
+        if epsilon is not None:
+            self.policy.judge_disclosure(epsilon, columns, sum(one.noise for one in before))
+        rows = int(np.count_nonzero(~self.held))
+        planned = expected(signed, signed.params, columns).ratio(rows)
+        together = self.policy.together(signed.table.guest)
+        told = accounts.sums_of([one for one in before if together(one.guest)])
+        if planned:
+            self.policy.judge_sums(planned, told)
+
+    def _charges(self, jobs: int = 1) -> None:
+        """Judge what this job, or so many of them, have told beside earlier ones."""
+        told = self._told(jobs)
+        together = self.policy.together(self.signed.table.guest)
+        self.policy.judge_told_sums(accounts.sums_of([e for e in told if together(e.guest)]))
+        self.policy.judge_told_totals(sum(one.totals for one in told))
+        metrics = sum(sum(one.charged.get(Spent.METRICS, {}).values()) for one in told)
+        self.policy.judge_told_metrics(int(metrics))
+        if epsilon := sum(one.noise for one in told):
+            self.policy.judge_told_noise(epsilon)
+        rows = 0 if self.entry is None else sum(self.entry.charged.get(Spent.ROWS, {}).values())
+        if rows:
+            self.policy.judge_rows(self.signed.table.guest, int(rows), int(rows))
+
+    def _as_charged(self, signed: SignedJob) -> None:
+        """Judge another job by what this one was charged beyond its forecast."""
+        if signed.role is not HOST or self.frame is None or self.entry is None:
+            return
+        if self.entry.counted <= self.entry.planned or not self.entry.planned:
+            return
+        columns, rows = len(self.frame.columns), int(np.count_nonzero(~self.held))
+        planned = expected(signed, signed.params, columns).ratio(rows)
+        together = self.policy.together(signed.table.guest)
+        told = accounts.sums_of([one for one in self.entries if together(one.guest)])
+        self.policy.judge_told_sums(told + planned * self.entry.counted / self.entry.planned)
+
+    def _told(self, jobs: int) -> list[AccountEntry]:
+        """The account, with this job so often."""
+        return self.entries + ([] if self.entry is None else [self.entry] * jobs)
+
+    def left(self) -> int | None:
+        """Return how many such jobs would be accepted after this one; None where any number."""
+
+        def fits(more: int) -> bool:
+            try:
+                self._sums(self.signed, more)
+                self._charges(more + 1)
+            except PolicyError:
+                return False
+            return True
+
+        if self.frame is None or fits(LEFT_MAX):
+            return None
+        least, most = 0, LEFT_MAX
+        while most - least > 1:
+            middle = (least + most) // 2
+            least, most = (middle, most) if fits(middle) else (least, middle)
+        return least
+
+    # What would do instead
+
+    def changes(self, key: str) -> list[Change]:
+        """Changes with which this party would accept the job."""
+        first = INSTEAD.get(key, {})
+        if key == "policy.quantile_tolerance_min":
+            first = {"quantile_tolerance": self.policy.quantile_tolerance_min}
+        raw = {**self.signed.manifest.spec.params, **first}
+        if first and self._fits(self._changed(first).params):
+            return [dict(first)]
+        try:
+            found = remedies(self.signed.protocol.params, raw, self._fits)
+        except (ConfigError, AttributeError):  # of a protocol without trees
+            return []
+        return [{**first, **change} for change in found]
+
+    def _fits(self, params: Settings) -> bool:
+        signed = self._with(params.model_dump(mode="json", exclude_unset=True))
+        try:
+            self.home.judge.job(signed)
+            self._sums(signed)
+            self._as_charged(signed)
+        except PolicyError:
+            return False
+        return True
+
+    def _changed(self, change: Change) -> SignedJob:
+        return self._with({**self.signed.manifest.spec.params, **change})
+
+    def _with(self, raw: Mapping[str, Any]) -> SignedJob:
+        spec = self.signed.manifest.spec.model_copy(update={"params": raw})
+        manifest = self.signed.manifest.model_copy(update={"spec": spec})
+        return SignedJob(self.signed.party, manifest, self.signed.manifest_sha256)
+
+    def cost(self, curve: Curve) -> Callable[[Change], tuple[float, str]]:
+        """Return what changes cost: of fewer rounds as this job has shown, else as of the guest."""
+        own = self.alone({}) if self.metric and self.frame is not None else None
+        sign = -1.0 if self.metric and _rises(self.metric) else 1.0
+
+        def of(change: Change) -> tuple[float, str]:
+            matters = set(change) - NO_TREES
+            if matters == {"n_estimators"} and change["n_estimators"] in curve.by_round:
+                value = curve.by_round[change["n_estimators"]]
+                loss = sign * (value - (curve.best or value))
+                return loss, f"{self.metric} {value:.4f}, as measured after so many rounds"
+            if not matters:
+                return 0.0, "none: other ciphers, the same trees"
+            other = None if own is None else self.alone(change)
+            if own is None or other is None:
+                return float("inf"), "not known: try it"
+            return sign * (other - own), (
+                f"{self.metric} changes by about {other - own:+.4f}, as that of "
+                f"{self.signed.party} alone does"
+            )
+
+        return of
+
+
+def _rises(metric: str) -> bool:
+    return METRICS[metric].bigger_is_better

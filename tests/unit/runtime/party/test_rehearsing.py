@@ -1,0 +1,94 @@
+"""Trials in one process: what they say of themselves, what they use up, and who may rehearse."""
+
+import asyncio
+import json
+
+import pytest
+
+from fedboost.crypto.workers import Serial
+from fedboost.errors import ConfigError
+from fedboost.report.progress import rehearsed
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.settings import parse
+from tests.support import small_jobs
+
+LATTICE = {"encryption": {"scheme": "lattice"}}
+
+
+def tried(folder, *jobs, name="secureboost", rows=300):
+    """The rehearsals of jobs, one after the other on the same tables."""
+    sources = small_jobs.written(folder, small_jobs.tables(name, rows))
+
+    async def work():
+        async with cluster(folder / "c", small_jobs.spec(name), sources, Serial()) as made:
+            made.rehearse()
+            journals = [await made.run(small_jobs.spec(name, **params)) for params in jobs]
+            return [result(one)["rehearsal"] for one in journals]
+
+    return asyncio.run(work())
+
+
+def result(journal):
+    done = [e for e in journal.events if e.WhichOneof("what") == "finished"]
+    return json.loads(done[-1].finished.result)
+
+
+def test_a_refused_trial_names_a_change_that_is_accepted(tmp_path):
+    (first,) = tried(tmp_path / "1", {**LATTICE, "n_estimators": 5})
+    assert first["refused_by"].endswith(": disclosure_max")
+    assert first["jobs_left"] == 0
+    key, value = first["change"].split(": ")
+    (other,) = tried(tmp_path / "2", {**LATTICE, "n_estimators": 5, key: int(value)})
+    assert (other["accepted"], other["change"]) == (True, None)
+
+
+def test_fewer_trees_cost_what_the_trial_has_measured(tmp_path):
+    few = {**LATTICE, "max_depth": 1}
+    (whole,) = tried(tmp_path / "1", {**few, "n_estimators": 24})
+    assert whole["change"].startswith("n_estimators: ")
+    assert "as measured" in whole["cost"]
+    trees = int(whole["change"].split(": ")[1])
+    (less,) = tried(tmp_path / "2", {**few, "n_estimators": trees})
+    assert less["accepted"]
+    assert whole["cost"].startswith(f"auc {less['federated']:.4f}")
+
+
+def test_accepted_trials_use_the_budget_and_refused_ones_none(tmp_path):
+    small, large = {**LATTICE, "n_estimators": 1}, {**LATTICE, "max_depth": 6}
+    found = tried(tmp_path, small, large, small, small, small, small)
+    left = found[0]["jobs_left"]
+    assert 0 < left < 4
+    assert not found[1]["accepted"]
+    later = [one["accepted"] for one in found[2:]]
+    assert later == [True] * left + [False] * (4 - left)
+
+
+def test_every_party_of_a_horizontal_job_is_measured_alone(tmp_path):
+    (found,) = tried(tmp_path, {}, name="gbun")
+    assert found["accepted"]
+    assert set(found["alone"]) == set(small_jobs.PARTIES)
+    assert found["guest_alone"] == found["alone"][small_jobs.GUEST]
+    mean = sum(found["alone"].values()) / 3
+    assert rehearsed(found)[0] == f"each party alone, on average: auc {mean:.4f}"
+
+
+def test_a_trial_ends_with_four_lines(tmp_path):
+    (found,) = tried(tmp_path, {**LATTICE, "n_estimators": 1})
+    lines = rehearsed(found)
+    assert [line.split(":")[0] for line in lines] == [
+        "guest alone", "federated", "between organisations", "smallest change that is accepted"
+    ]  # fmt: skip
+    assert f"accepted, {found['jobs_left']} more such jobs" in lines[2]
+
+
+def test_only_a_party_on_one_machine_rehearses(tmp_path):
+    raw = {
+        "name": "bank", "listen": "127.0.0.1:7001", "store": "var", "rehearses": True,
+        "coordinator": {"name": "c", "address": "127.0.0.1:7000"},
+        "tls": {"ca": "ca.pem", "cert": "bank.pem", "key": "bank.key"},
+    }  # fmt: skip
+    assert parse(PartyConfig, raw).rehearses
+    raw["peers"] = {"telco": "10.0.0.2:7002"}
+    with pytest.raises(ConfigError, match="rehearses is for trials on one machine"):
+        parse(PartyConfig, raw)
