@@ -7,7 +7,7 @@ to its margin; XGBoost computes them in 32-bit floats.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,18 +30,9 @@ def contributions(model: Whole, values: Values) -> Contributions:
     reads them. A ConfigError where xgboost is not installed; a DataError where a tree has nodes
     whose training rows weigh nothing, so that no share of theirs is defined.
     """
-    xgboost = _xgboost()
-    booster = xgboost.Booster(model_file=bytearray(xgboost_json(model).encode()))
-    names = feature_names(model)
-    types = ["c" if count else "float" for count in model.categories]
     outputs = len(model.facts["base_margin"])
-    found = np.empty((values.shape[0], outputs, len(names) + 1), np.float32)
-    for rows, cells in whole.batches(values):
-        table = xgboost.DMatrix(
-            cells, feature_names=names, feature_types=types, enable_categorical=True
-        )
-        shares = booster.predict(table, pred_contribs=True)
-        found[rows] = shares.reshape(len(cells), outputs, len(names) + 1)
+    found = by_xgboost(model, values, pred_contribs=True)
+    found = found.reshape(values.shape[0], outputs, len(model.columns) + 1)
     if not np.isfinite(found).all():
         raise DataError(
             "the model has nodes whose training rows weigh nothing: contributions are not defined",
@@ -49,6 +40,30 @@ def contributions(model: Whole, values: Values) -> Contributions:
             model=model.facts["job"],
         )
     return found
+
+
+def booster(model: Whole) -> Any:
+    """Return the model as an `xgboost.Booster`; a ConfigError where xgboost is not installed."""
+    return _xgboost().Booster(model_file=bytearray(xgboost_json(model).encode()))
+
+
+def by_xgboost(model: Whole, values: Values, **asked: Any) -> NDArray[np.float32]:
+    """Return what `Booster.predict` gives when `asked` like this, float32 (n, …).
+
+    values float32 (n, columns), as the model reads them.
+    """
+    xgboost, trees = _xgboost(), booster(model)
+    types = ["c" if count else "float" for count in model.categories]
+    found = []
+    for _, cells in whole.batches(values):
+        table = xgboost.DMatrix(
+            *(cells,),
+            feature_names=feature_names(model),
+            feature_types=types,
+            enable_categorical=True,
+        )
+        found.append(trees.predict(table, **asked))
+    return np.concatenate(found)
 
 
 def parties(model: Whole) -> list[str]:
@@ -95,9 +110,17 @@ def joined(model: Whole, frames: Mapping[str, Frame]) -> tuple[NDArray[np.int64]
         frame.take([place[row] for row in ids])
         for (_, frame), place in zip(others, indices, strict=True)
     ]
-    return rows, _side_by_side(
-        [_read(model, party, frame) for party, frame in zip(frames, taken, strict=True)]
-    )
+    return rows, side_by_side(model, dict(zip(frames, taken, strict=True)))
+
+
+def side_by_side(model: Whole, frames: Mapping[str, Frame]) -> Values:
+    """Return the values of parties' tables that have the same rows in one order, as `joined`."""
+    parts = [_read(model, party, frame) for party, frame in frames.items()]
+    if len(parts) == 1:
+        return parts[0]
+    if any(isinstance(part, csc_array) for part in parts):
+        return csc_array(hstack([csc_array(part) for part in parts]))
+    return np.asfortranarray(np.hstack(parts))
 
 
 def _read(model: Whole, party: str, frame: Frame) -> Values:
@@ -107,20 +130,12 @@ def _read(model: Whole, party: str, frame: Frame) -> Values:
         raise error.at(party=party) from None
 
 
-def _side_by_side(parts: Sequence[Values]) -> Values:
-    if len(parts) == 1:
-        return parts[0]
-    if any(isinstance(part, csc_array) for part in parts):
-        return csc_array(hstack([csc_array(part) for part in parts]))
-    return np.asfortranarray(np.hstack(parts))
-
-
 def _xgboost() -> Any:
     try:
         import xgboost
     except ImportError:
         raise ConfigError(
-            "contributions need xgboost, which is not installed",
+            "this needs xgboost, which is not installed",
             todo="pip install 'fedboost[explain]'",
         ) from None
     return xgboost

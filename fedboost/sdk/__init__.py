@@ -3,6 +3,8 @@
 Modules:
     assembly    the tables of a fit as parties have them
     background  one event loop for blocking calls
+    boosters    what XGBoost's users ask of fitted trees
+    callbacks   callbacks of `fit`, and loggers
     client      jobs at a coordinator
     cluster     daemons on this machine
     disclosure  what crossed between parties in a fit

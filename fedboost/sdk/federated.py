@@ -9,8 +9,8 @@ A single table is dealt to simulated parties, so that searches and pipelines fin
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,11 +19,13 @@ from fedboost import protocols
 from fedboost.data.frame import Frame
 from fedboost.data.predictions import parted
 from fedboost.data.sheet import Sheet
-from fedboost.flow import AGGREGATOR, Protocol, RowsUsed
+from fedboost.flow import AGGREGATOR, Artefact, Protocol, RowsUsed
 from fedboost.job import JobSpec
+from fedboost.messages.job_pb2 import Event
 from fedboost.model import kinds
-from fedboost.sdk import assembly, disclosure, labels, seats, simulation
+from fedboost.sdk import assembly, callbacks, disclosure, labels, seats, simulation
 from fedboost.sdk.assembly import Assembled, Taught
+from fedboost.sdk.callbacks import FitOptions, RoundCallbacks
 from fedboost.sdk.fitted import Fitted
 from fedboost.sdk.progress import watching
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
@@ -35,6 +37,9 @@ Indices = NDArray[np.int64]
 Rows: TypeAlias = Any  # a table, or tables by party
 Labels: TypeAlias = Any  # array-like, or arrays by party, or the name of a column
 Scores: TypeAlias = Floats | dict[str, Floats]
+Score = Callable[
+    [Mapping[str, Artefact], str, Mapping[str, Frame], Mapping[str, Indices]], Any
+]  # as `ModelKind.margins`
 EvalSet: TypeAlias = Any  # (X, y) or (X, y, weights), or a list of one such
 
 
@@ -56,17 +61,25 @@ class Federated(Fitted):
         y: Labels,
         sample_weight: ArrayLike | Mapping[str, ArrayLike] | None = None,
         eval_set: EvalSet = None,
+        **options: Unpack[FitOptions],
     ) -> Self:
         """Trains a model in a job of its own.
 
         X: tables by party, the guest's first, or one table that is dealt to simulated parties. y:
         a label for each row of the guest, or the name of a column of its table; of horizontal
         protocols by party. `eval_set` (X, y) or (X, y, weights) is measured every round and
-        decides on early stopping. Raises a ConfigError where a parameter cannot be, a DataError
+        decides on early stopping. `options` are `verbose`, `callbacks` and `xgb_model`, see
+        `FitOptions`. Raises a ConfigError where a parameter cannot be, a DataError
         where rows or labels cannot, both of them ValueErrors, and whatever ended the job.
         """
+        callbacks.check_options(options)
+        xgb_model = options.get("xgb_model")
+        earlier = None if xgb_model is None else self._continued(xgb_model)
         self._forget()
         with refusing():
+            told = callbacks.asked(options)
+            for one in told:
+                one.before_training(self)
             train = self._taught(X, y, sample_weight, learns=True)
             seats.check_categories(train.seats, self.get_params().get("categorical") or ())
             self._keep_columns(train.seats)
@@ -75,8 +88,24 @@ class Federated(Fitted):
                 self._check_one_validation()
                 with refusing(argument="eval_set"):
                     held = self._taught(*eval_parts(eval_set), learns=False)
-            self._run(self._assembled(train, held), train)
+            self._run(self._assembled(train, held), train, RoundCallbacks(self, told), earlier)
+        for one in told:
+            one.after_training(self)
         return self
+
+    def _continued(self, earlier: Any) -> Mapping[str, Artefact]:
+        """Return the shards of a model that this one continues."""
+        if not isinstance(earlier, Federated):
+            raise InvalidParameterError(
+                f"xgb_model is of the type {type(earlier).__name__}",
+                todo="give a fitted estimator of fedboost",
+            )
+        earlier._check_fitted()
+        if "warm_start" not in self._protocol().params.model_fields:
+            raise InvalidParameterError(
+                f"{self._protocol().name} continues no model", todo="leave xgb_model out"
+            )
+        return earlier.shards_
 
     # The job
 
@@ -99,9 +128,17 @@ class Federated(Fitted):
             seats.check_indices(held.seats)
         return assembly.of_columns(train, held, exact=self._protocol().rows is RowsUsed.COMMON)
 
-    def _run(self, found: Assembled, train: Taught) -> None:
+    def _run(
+        self,
+        found: Assembled,
+        train: Taught,
+        rounds: RoundCallbacks,
+        earlier: Mapping[str, Artefact] | None,
+    ) -> None:
         protocol = self._protocol()
         params = self._job_params(protocol.params, **self._learned_settings())
+        if earlier is not None:
+            params["warm_start"] = earlier[next(iter(train.seats))].facts["job"]
         parse(protocol.params, params, section="params")
         guest, *hosts = train.seats
         parties: dict[str, Any] = {"guest": guest, "hosts": hosts}
@@ -115,7 +152,7 @@ class Federated(Fitted):
             "validation": found.validation or self.get_params()["validation"],
             "params": params,
         }
-        ended = self._job(parse(JobSpec, spec), found.sheets)
+        ended = self._job(parse(JobSpec, spec), found.sheets, rounds, model=earlier)
         self.journal_, self.result_, self.shards_ = ended.journal, ended.result, ended.shards
         self.disclosure_ = disclosure.of_job(self._job_journal(), ended.sent)
         self.n_features_in_ = sum(map(len, self.columns_.values()))
@@ -134,9 +171,22 @@ class Federated(Fitted):
         own = {party: tuple(seat.rows.names) for party, seat in train.items()}
         self.columns_ = {self.guest_: own[self.guest_]} if self._is_horizontal else own
 
-    def _job(self, spec: JobSpec, sheets: Mapping[str, Sheet], **more: Any) -> simulation.Ended:
-        with watching(self.get_params()["verbose"], spec.name) as hear:
-            return simulation.run(spec, sheets, hear, workers=self._workers(spec, sheets), **more)
+    def _job(
+        self,
+        spec: JobSpec,
+        sheets: Mapping[str, Sheet],
+        rounds: RoundCallbacks | None = None,
+        model: Mapping[str, Artefact] | None = None,
+    ) -> simulation.Ended:
+        with watching(self.get_params()["verbose"], spec.name) as shown:
+
+            def hear(event: Event) -> None:
+                shown(event)
+                if rounds is not None:
+                    rounds(event)
+
+            workers = self._workers(spec, sheets)
+            return simulation.run(spec, sheets, hear, workers=workers, model=model)
 
     def _workers(self, spec: JobSpec, sheets: Mapping[str, Sheet]) -> int | None:
         """Return as many processes as asked for; none where starting them takes longer."""
@@ -275,9 +325,9 @@ class Federated(Fitted):
 
     # Predictions
 
-    def _predicted(self, X: Rows) -> Scores:
-        """Probabilities or means, float64 (rows of the guest, outputs); by party where all of them
-        have labels and X are their tables."""
+    def _predicted(self, X: Rows, score: Score | None = None) -> Scores:
+        """Probabilities or means, float64 (rows of the guest, outputs), or what another `score`
+        gives; by party where all of them have labels and X are their tables."""
         self._check_fitted()
         with refusing():
             found = self._seats(X, learns=False)
@@ -286,14 +336,19 @@ class Federated(Fitted):
             facts = self.shards_[guest].facts
             kind = kinds.of(facts)
             if kind.asks_hosts(facts):
+                if score is not None:
+                    raise InvalidParameterError(
+                        "only the hosts together know this model's leaf values",
+                        todo="call predict without options, or train with split='scored'",
+                    )
                 return self._asked(found)
             if kind.scores_common:
                 self._check_partners(partners)
             held = {host: np.flatnonzero(rows >= 0) for host, rows in partners.items()}
-            own = {h: found[h].take(rows[rows >= 0]) for h, rows in partners.items()}
-            own[guest] = found[guest]
+            own = {guest: found[guest]}
+            own |= {h: found[h].take(rows[rows >= 0]) for h, rows in partners.items()}
             frames = {party: self._frame(seat, party) for party, seat in own.items()}
-            return kind.predict(self.shards_, guest, frames, held)
+            return (score or kind.predict)(self.shards_, guest, frames, held)
 
     def _asked(self, found: Seats) -> Floats:
         """The predictions of a job: leaf values lie encrypted at hosts, and only they all know."""

@@ -75,6 +75,10 @@ class Fitted(EstimatorParameters):
                     found.setdefault(split, {}).setdefault(name, []).append(value)
         return found
 
+    def evals_result(self) -> dict[str, dict[str, list[float]]]:
+        """Return `evals_result_`, by XGBoost's name."""
+        return self.evals_result_
+
     @property
     def best_round_(self) -> int:
         """The round that predictions end with, from 0; the last one without early stopping."""

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost.model import kinds
 from fedboost.sdk import assembly, holdout, labels, seats
 from fedboost.sdk.assembly import Assembled, Taught
-from fedboost.sdk.federated import Federated, Labels, Rows, Scores
+from fedboost.sdk.federated import Federated, Labels, Rows, Score, Scores
 from fedboost.sdk.refusals import InvalidTableError, refusing
 from fedboost.sdk.seats import PartyRows, Seats
 
@@ -91,18 +90,19 @@ class Horizontal(Federated):
             {party: part for party, part in weights.items() if part is not None},
         )
 
-    def _predicted(self, X: Rows) -> Scores:
+    def _predicted(self, X: Rows, score: Score | None = None) -> Scores:
         self._check_fitted()
         if not self._is_horizontal:
-            return super()._predicted(X)
+            return super()._predicted(X, score)
         with refusing():
             if seats.are_by_party(X):
                 found: Seats = self._seats(X, learns=False)
-                return {party: self._scored(seat) for party, seat in found.items()}
+                return {party: self._scored(seat, score) for party, seat in found.items()}
             whole = self._same_columns(seats.single(X, self.get_params().get("ids")))
-            return self._scored(whole)
+            return self._scored(whole, score)
 
-    def _scored(self, seat: PartyRows) -> NDArray[np.float64]:
-        frame = self._frame(seat, self.guest_)
-        shard = self.shards_[self.guest_]
-        return kinds.of(shard.facts).predict_alone(shard, frame)
+    def _scored(self, seat: PartyRows, score: Score | None) -> Any:
+        guest = self.guest_
+        shard, frame = self.shards_[guest], self._frame(seat, guest)
+        score = score or kinds.of(shard.facts).predict
+        return score({guest: shard}, guest, {guest: frame}, {})

@@ -6,7 +6,7 @@ model = GBUNClassifier(outputs=64).fit({"north": x1, "south": x2}, {"north": y1,
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams, TrainedNetworks
@@ -14,6 +14,7 @@ from fedboost.core.local import TrainingTable
 from fedboost.model import networks
 from fedboost.protocols.gbun.params import GbunJobParams
 from fedboost.sdk import labels, seats
+from fedboost.sdk.callbacks import FitOptions, check_options
 from fedboost.sdk.disclosure import Disclosure
 from fedboost.sdk.federated import EvalSet, Labels, Rows, eval_parts
 from fedboost.sdk.horizontal import Horizontal
@@ -37,7 +38,14 @@ class _Gbun(Horizontal):
 
     trained_: TrainedNetworks  # of a single table
 
-    def fit(self, X: Rows, y: Labels, sample_weight: Any = None, eval_set: EvalSet = None) -> Self:
+    def fit(
+        self,
+        X: Rows,
+        y: Labels,
+        sample_weight: Any = None,
+        eval_set: EvalSet = None,
+        **options: Unpack[FitOptions],
+    ) -> Self:
         """Trains on (n, columns) numbers and n labels; NaN is a missing value.
 
         `eval_set` (X, y) or (X, y, weights) is measured every round and decides on early stopping.
@@ -45,9 +53,14 @@ class _Gbun(Horizontal):
         DataError what rows or labels, both of them ValueErrors.
         """
         if seats.are_by_party(X):
-            return super().fit(X, y, sample_weight, eval_set)
+            return super().fit(X, y, sample_weight, eval_set, **options)
+        check_options(options)
         self._forget()
         with refusing():
+            for name in options:
+                raise InvalidParameterError(
+                    f"{name} belongs to tables by party: here no job runs", todo="leave it out"
+                )
             if self.get_params()["validation"] is not None:
                 raise InvalidParameterError(
                     "validation holds out rows of tables by party", todo="give eval_set"

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedboost.core import metrics, objectives
 from fedboost.core.params import CLASSIFYING
 from fedboost.sdk import keeping, labels
+from fedboost.sdk.boosters import Boosted, IterationRange
 from fedboost.sdk.federated import Federated, Floats, Labels, Rows
 from fedboost.sdk.labels import Classes
 from fedboost.sdk.refusals import InvalidParameterError, refusing
@@ -19,7 +20,7 @@ from fedboost.sdk.refusals import InvalidParameterError, refusing
 One = TypeVar("One")
 
 
-class Estimator(Federated):
+class Estimator(Federated, Boosted):
     """The base of classifiers and regressors once they are fitted."""
 
     def save(self, folder: str | Path) -> Path:
@@ -38,22 +39,52 @@ class Estimator(Federated):
         with refusing():
             return keeping.load(cls, Path(folder))
 
+    def save_model(self, fname: str | Path) -> None:
+        """Write the fitted estimator into the folder `fname`; XGBoost's name for `save`."""
+        self.save(fname)
+
+    def load_model(self, fname: str | Path) -> None:
+        """Become the estimator that `save` or `save_model` wrote into the folder `fname`."""
+        found = type(self).load(fname)
+        self._forget()
+        vars(self).update(vars(found))
+
 
 class Classifier(Estimator):
     """Classes of any labels; two of them are binary:logistic, more multi:softprob."""
 
     _estimator_type = "classifier"
 
-    def predict_proba(self, X: Rows) -> Any:
-        """float64 (n, classes), in the order of `classes_`; by party as `predict` has it."""
-        return _each(self._predicted(X), _probabilities)
+    def predict_proba(self, X: Rows, *, iteration_range: IterationRange | None = None) -> Any:
+        """float64 (n, classes), in the order of `classes_`; by party as `predict` has it.
 
-    def predict(self, X: Rows) -> Any:
+        `iteration_range` (first, end): by those rounds alone, float32, as XGBoost adds them up.
+        """
+        if iteration_range is None:
+            return _each(self._predicted(X), _probabilities)
+        found = self._scores(X, False, False, iteration_range)
+        return _each(found, _probabilities)
+
+    def predict(
+        self,
+        X: Rows,
+        *,
+        output_margin: bool = False,
+        pred_contribs: bool = False,
+        iteration_range: IterationRange | None = None,
+    ) -> Any:
         """(n,) the likeliest label of each row of the guest.
 
-        Where every party has labels and X are tables by party, the labels by party.
+        Where every party has labels and X are tables by party, the labels by party. With
+        `output_margin` the sums of the trees instead, (n,) or of several classes (n, classes);
+        with `pred_contribs` what each column adds to them, float32 (n, columns + 1), the last one
+        the bias (TreeSHAP), of several classes (n, classes, columns + 1). `iteration_range`
+        (first, end) takes those rounds alone, as XGBoost adds them up. Errors as of `get_booster`.
         """
-        return _each(self._predicted(X), lambda found: self.classes_[_likeliest(found)])
+        if output_margin or pred_contribs:
+            return _each(self._scores(X, output_margin, pred_contribs, iteration_range), _narrow)
+        found = self.predict_proba(X, iteration_range=iteration_range)
+        return _each(found, lambda chances: self.classes_[chances.argmax(axis=1)])
 
     def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
         """The share of rows whose label is predicted, by weight."""
@@ -77,12 +108,22 @@ class Regressor(Estimator):
 
     _estimator_type = "regressor"
 
-    def predict(self, X: Rows) -> Any:
+    def predict(
+        self,
+        X: Rows,
+        *,
+        output_margin: bool = False,
+        pred_contribs: bool = False,
+        iteration_range: IterationRange | None = None,
+    ) -> Any:
         """float64 (n,) the mean of the label of each row of the guest.
 
-        Where every party has labels and X are tables by party, the means by party.
+        Where every party has labels and X are tables by party, the means by party. The options are
+        those of a classifier's `predict`.
         """
-        return _each(self._predicted(X), lambda found: found[:, 0])
+        if output_margin or pred_contribs or iteration_range is not None:
+            return _each(self._scores(X, output_margin, pred_contribs, iteration_range), _narrow)
+        return _each(self._predicted(X), _narrow)
 
     def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
         """R²: 1 − squared errors by those of the mean; nan where all labels are the same."""
@@ -117,8 +158,9 @@ def _probabilities(found: Floats) -> Floats:
     return np.hstack([1.0 - found, found]) if found.shape[1] == 1 else found
 
 
-def _likeliest(found: Floats) -> NDArray[np.int64]:
-    return _probabilities(found).argmax(axis=1)
+def _narrow(found: NDArray[Any]) -> NDArray[Any]:
+    """Return a single output without its axis."""
+    return found[:, 0] if found.shape[1:] == (1,) else found
 
 
 def _flat(found: Any, y: Labels, weight: Any) -> tuple[NDArray[Any], NDArray[Any], Floats | None]:

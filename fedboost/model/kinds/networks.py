@@ -46,7 +46,7 @@ class NetworkModel(ModelKind):
         """See `ModelKind`."""
         raise ConfigError(
             "XGBoost reads trees, and the model is made of networks",
-            todo=f"fedboost model export {facts['job']} --format json",
+            todo=f"fedboost model export {facts.get('job', 'ID')} --format json",
         )
 
     def check_tree(self, facts: Facts, tree: int) -> None:

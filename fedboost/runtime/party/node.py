@@ -27,7 +27,7 @@ from fedboost.runtime.party.starting import Starting
 from fedboost.runtime.policy.judgement import Trust
 from fedboost.runtime.policy.quiet import quietly
 from fedboost.runtime.policy.reading import owned
-from fedboost.runtime.policy.verdict import Verdicts
+from fedboost.runtime.policy.verdict import JobVerdicts
 from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport.identity import Peer, greeting
@@ -47,7 +47,7 @@ class PartyNode:
         self.parts = parts = PartyParts(config, trust, store, links, workers)
         self.store, self.ledger, self.judge = store, parts.ledger, parts.judge
         self.spending, self.states, self.under_way = parts.spending, parts.states, parts.jobs
-        self.forecasts = Verdicts(store, parts.spending, parts.judge.job)
+        self.forecasts = JobVerdicts(store, parts.spending, parts.judge.job)
         self._identity = trust.identity
         self._forgetting = Forgetting(store)
         self._starting = Starting(parts, self._forgetting)

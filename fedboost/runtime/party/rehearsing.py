@@ -202,7 +202,11 @@ class _Trial:
                 alignments_today(self.home.store, peer, one) for one in vars(self.owned).values()
             )
             if max(used) > most:
-                raise PolicyError("too many alignments", key="policy.alignments_per_day")
+                raise PolicyError(
+                    "too many alignments",
+                    key="policy.alignments_per_day",
+                    todo="use an alignment again",
+                )
         check_common(len(rows), self.policy.intersection_min)
 
     def _holdout(self) -> None:
@@ -216,7 +220,9 @@ class _Trial:
         least = self.policy.apart_min
         self.policy.judge_isolated(Summed(self.home.store).isolated(self.owned, least))
         if 0 < self.frame.n_rows - int(self.held.sum()) < self.policy.own_rows_min:
-            raise PolicyError("too few training rows", key="policy.own_rows_min")
+            raise PolicyError(
+                "too few training rows", key="policy.own_rows_min", todo="hold out fewer rows"
+            )
 
     def _sums(self, signed: SignedJob, jobs: int = 0) -> None:
         """Judge what a job is expected to tell, after so many more such jobs as this one."""

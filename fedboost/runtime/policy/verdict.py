@@ -48,7 +48,7 @@ class Risk(StrEnum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JobVerdict:
     """A verdict and what it rests on."""
 
     risk: Risk
@@ -65,7 +65,7 @@ class _Share:
     risk: Risk = Risk.LOW
 
 
-class Verdicts:
+class JobVerdicts:
     """One party's forecasts of jobs that wait for approval."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Verdicts:
         self._lines: dict[str, Lines] = {}
         self._config: PartyConfig | None = None
 
-    def of(self, config: PartyConfig, job: StoredJob) -> Verdict | None:
+    def of(self, config: PartyConfig, job: StoredJob) -> JobVerdict | None:
         """Return the forecast of a job; None of one that does not wait for approval."""
         if job.state is not JobState.WAITING:
             return None
@@ -100,7 +100,7 @@ class Verdicts:
             reasons.insert(0, f"your policy refuses it: {error.what}")
             risk = Risk.HIGH
         jobs = "1 earlier job" if like == 1 else f"{like or 'no'} earlier job{'s' * (like > 1)}"
-        return Verdict(risk, f"like {jobs}; {share.words}", (*reasons, *share.reasons))
+        return JobVerdict(risk, f"like {jobs}; {share.words}", (*reasons, *share.reasons))
 
     def _said(self, config: PartyConfig, job: StoredJob) -> Lines:
         """Return the lines of a request that may be new; empty of another version's job."""

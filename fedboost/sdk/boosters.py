@@ -1,0 +1,127 @@
+"""What XGBoost's users ask of fitted trees: a real `Booster`, margins, contributions, leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.data.frame import Frame
+from fedboost.flow import Artefact
+from fedboost.model import contributions, kinds
+from fedboost.model.vertical import Whole
+from fedboost.sdk.federated import Rows, Score
+from fedboost.sdk.fitted import Fitted
+from fedboost.sdk.refusals import InvalidParameterError, refusing
+
+Shards = Mapping[str, Artefact]
+Frames = Mapping[str, Frame]
+IterationRange = tuple[int, int]
+
+
+class Boosted(Fitted):
+    """The base of fitted estimators: scores beside classes and means."""
+
+    def get_booster(self) -> Any:
+        """Return the trees of all parties as an `xgboost.Booster`, for SHAP and `xgb.plot_tree`.
+
+        A vertical model's features are called ``PARTY.COLUMN``. XGBoost keeps leaves and sums in
+        32-bit floats. A ConfigError where xgboost is not installed or cannot hold the model
+        (`gbun`, `hybridtree`).
+        """
+        self._check_fitted()
+        with refusing():
+            return contributions.booster(_whole(self.shards_, self.guest_))
+
+    def apply(self, X: Rows, iteration_range: IterationRange | None = None) -> Any:
+        """Return the leaf of each row in each tree, int32 (n, trees), as XGBoost numbers nodes; by
+        party as `predict` has it. Errors as of `get_booster`.
+        """
+        asked = _checked(iteration_range)
+        return self._predicted(X, _xgboosts(pred_leaf=True, **asked))
+
+    def _scores(
+        self,
+        X: Rows,
+        output_margin: bool,
+        pred_contribs: bool,
+        iteration_range: IterationRange | None,
+    ) -> Any:
+        """Return margins, contributions, or the margins of some rounds."""
+        if pred_contribs:
+            if iteration_range is not None:
+                raise InvalidParameterError(
+                    "contributions are those of all rounds", todo="leave iteration_range out"
+                )
+            return self._predicted(X, self._contributed)
+        if iteration_range is not None:
+            return self._predicted(
+                X, _xgboosts(output_margin=output_margin, **_checked(iteration_range))
+            )
+        return self._predicted(X, _margins)
+
+    def _contributed(
+        self, shards: Shards, guest: str, frames: Frames, held: Any
+    ) -> NDArray[np.float32]:
+        """Return what all columns add, those of a party without any split nothing."""
+        del held
+        model = _whole(shards, guest)
+        found = contributions.contributions(model, _values(model, frames))
+        known = self._columns()
+        places = [known.index(column) for column in model.columns]
+        whole = np.zeros((*found.shape[:2], len(known) + 1), np.float32)
+        whole[:, :, [*places, -1]] = found
+        return whole[:, 0] if whole.shape[1] == 1 else whole
+
+    def _predicted(self, X: Rows, score: Score | None = None) -> Any:
+        raise NotImplementedError
+
+
+def _margins(shards: Shards, guest: str, frames: Frames, held: Any) -> NDArray[np.float64]:
+    return kinds.of(shards[guest].facts).margins(shards, guest, frames, held)
+
+
+def _xgboosts(**asked: Any) -> Score:
+    """Return what XGBoost gives when `asked` like this, (n, outputs or trees)."""
+
+    def score(shards: Shards, guest: str, frames: Frames, held: Any) -> NDArray[Any]:
+        del held
+        model = _whole(shards, guest)
+        found = contributions.by_xgboost(model, _values(model, frames), **asked)
+        return found.astype(np.int32) if "pred_leaf" in asked else found.reshape(len(found), -1)
+
+    return score
+
+
+def _whole(shards: Shards, guest: str) -> Whole:
+    facts = shards[guest].facts
+    kind = kinds.of(facts)
+    kind.check_joined(facts)
+    return kind.joined(
+        shards[guest], {party: shard for party, shard in shards.items() if party != guest}
+    )
+
+
+def _values(model: Whole, frames: Frames) -> Any:
+    """Return the values of all columns, in the model's order of parties."""
+    if len(frames) == 1:
+        return contributions.side_by_side(model, frames)
+    return contributions.side_by_side(
+        model, {party: frames[party] for party in contributions.parties(model)}
+    )
+
+
+def _checked(iteration_range: IterationRange | None) -> dict[str, Any]:
+    if iteration_range is None:
+        return {}
+    is_pair = isinstance(iteration_range, tuple | list) and len(iteration_range) == 2
+    if not is_pair or not all(
+        isinstance(one, int | np.integer) and one >= 0 for one in iteration_range
+    ):
+        raise InvalidParameterError(
+            f"iteration_range is {iteration_range!r}",
+            todo="give (first, end): rounds from 0, without the end; (0, 0) are all",
+        )
+    return {"iteration_range": (int(iteration_range[0]), int(iteration_range[1]))}

@@ -1,0 +1,158 @@
+"""Callbacks of `fit`, in XGBoost's shape, and those for MLflow, Weights & Biases and TensorBoard.
+
+    model.fit(X, y, eval_set=(X_held, y_held), callbacks=[MLflowCallback()])
+
+Those libraries are no dependencies of fedboost: pip install the one you use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from fedboost.messages.job_pb2 import Event
+from fedboost.sdk.refusals import InvalidParameterError
+
+EvalsLog = dict[str, dict[str, list[float]]]  # part of the rows, metric: a value for each round
+
+
+class FitOptions(TypedDict, total=False):
+    """What `fit` takes beside tables and labels, by XGBoost's names."""
+
+    verbose: bool | int  # print the metrics of every round, or of every so many
+    callbacks: Sequence[Any] | None  # hear them; see `TrainingCallback`
+    xgb_model: Any  # a fitted estimator of the same parties and columns, whose trees come first
+
+
+class TrainingCallback:
+    """The base of callbacks; any object with these methods will do, XGBoost's own too."""
+
+    def before_training(self, model: Any) -> Any:
+        """Hear that `model`, an estimator, is about to be trained."""
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
+        """Hear the metrics up to round `epoch`, from 0. True would stop the training, which parties
+        do not offer: `fit` raises an InvalidParameterError then.
+        """
+        del model, epoch, evals_log
+        return False
+
+    def after_training(self, model: Any) -> Any:
+        """Hear that `model` is fitted."""
+
+
+class EvaluationMonitor(TrainingCallback):
+    """Print the metrics of every `period`-th round: ``[0] train-auc:0.7``."""
+
+    def __init__(self, period: int = 1, write: Callable[[str], Any] = print) -> None:
+        self.period, self._write = period, write
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
+        """Print one line."""
+        del model
+        if epoch % self.period == 0:
+            values = [f"{name}:{value:.5f}" for name, value in _last(evals_log).items()]
+            self._write("\t".join([f"[{epoch}]", *values]))
+        return False
+
+
+class _LogTo(TrainingCallback):
+    """Hand each round's metrics to a library, by name and round."""
+
+    def __init__(self, log: Callable[[dict[str, float], int], Any]) -> None:
+        self._log = log
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
+        """Log one value of each metric."""
+        del model
+        self._log(_last(evals_log), epoch)
+        return False
+
+
+class MLflowCallback(_LogTo):
+    """Log parameters and metrics to the active MLflow run, or one that MLflow starts."""
+
+    def __init__(self) -> None:
+        import mlflow
+
+        self._mlflow = mlflow
+        super().__init__(lambda values, epoch: mlflow.log_metrics(values, step=epoch))
+
+    def before_training(self, model: Any) -> None:
+        """Log the parameters that differ from their defaults."""
+        self._mlflow.log_params(model.said())
+
+
+class WandbCallback(_LogTo):
+    """Log metrics to the Weights & Biases run that `wandb.init` has started."""
+
+    def __init__(self) -> None:
+        import wandb
+
+        super().__init__(lambda values, epoch: wandb.log(values, step=epoch))
+
+
+class TensorBoardCallback(_LogTo):
+    """Log metrics to a `SummaryWriter`, torch's or tensorboardX's."""
+
+    def __init__(self, writer: Any) -> None:
+        def log(values: dict[str, float], epoch: int) -> None:
+            for name, value in values.items():
+                writer.add_scalar(name, value, epoch)
+
+        super().__init__(log)
+
+
+class RoundCallbacks:
+    """Turns a job's events into calls of callbacks, in the thread that called `fit`."""
+
+    def __init__(self, model: Any, callbacks: Sequence[Any]) -> None:
+        self._model, self._callbacks = model, callbacks
+        self._log: EvalsLog = {}
+        self._epoch = 0
+
+    def __call__(self, event: Event) -> None:
+        """Hear one event; those that end no round with metrics are passed over."""
+        if event.WhichOneof("what") != "round" or not event.round.metrics:
+            return
+        for metric in event.round.metrics:
+            of_split = self._log.setdefault(metric.split, {})
+            of_split.setdefault(metric.name, []).append(metric.value)
+        for callback in self._callbacks:
+            if callback.after_iteration(self._model, self._epoch, self._log):
+                raise InvalidParameterError(
+                    f"{type(callback).__name__} stops the training, which callbacks cannot do here",
+                    todo="set early_stopping_rounds",
+                )
+        self._epoch += 1
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise a TypeError, as Python does, for an option that `fit` does not have."""
+    for name in options:
+        if name not in FitOptions.__annotations__:
+            raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
+
+
+def asked(options: FitOptions) -> list[Any]:
+    """Return the callbacks of a `fit`, with one that prints every `verbose`-th round."""
+    found, verbose = list(options.get("callbacks") or ()), options.get("verbose", False)
+    for one in found:
+        if not hasattr(one, "after_iteration"):
+            raise InvalidParameterError(
+                f"a callback is of the type {type(one).__name__}",
+                todo="give objects with after_iteration(model, epoch, evals_log)",
+            )
+    if not isinstance(verbose, int) or verbose < 0:
+        raise InvalidParameterError(
+            f"verbose of fit is {verbose!r}", todo="True, False, or print every so many rounds"
+        )
+    return [*found, EvaluationMonitor(int(verbose))] if verbose else found
+
+
+def _last(evals_log: EvalsLog) -> dict[str, float]:
+    return {
+        f"{split}-{name}": values[-1]
+        for split, metrics in evals_log.items()
+        for name, values in metrics.items()
+    }
