@@ -74,7 +74,7 @@ def test_a_run_of_mlflow_has_parameters_and_metrics(tmp_path, monkeypatch):
     from fedboost.sdk.callbacks import MLflowCallback
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri(f"file:{tmp_path}")
+    mlflow.set_tracking_uri(f"file:{tmp_path}/runs")
     with mlflow.start_run() as run:
         model = fit(callbacks=[MLflowCallback()])
     kept = mlflow.get_run(run.info.run_id).data
