@@ -104,7 +104,7 @@ class Sample:
     parts: tuple[RowDraws, ...] = ()  # of the parties that the rows are of
 
     def fractions(self, width: int) -> Floats:
-        """What rounds the gradients of the rows up or down, float64 (m, width) in [0, 1)."""
+        """Return the numbers that round the rows' gradients, float64 (m, width) in [0, 1)."""
         return np.concatenate([part.fractions(width) for part in self.parts])[self.rows]
 
 

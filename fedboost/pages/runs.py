@@ -18,6 +18,7 @@ from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units
 from fedboost.report.charts import Axis, Line, LineChart, Point, line_chart
 from fedboost.report.html import Html, join, tag
+from fedboost.report.progress import alone
 from fedboost.report.story import COLOURS
 from fedboost.report.tables import Column, Row, absent, details, section, table
 from fedboost.report.training import better
@@ -317,14 +318,16 @@ def _rehearsals(runs: Sequence[ListedRun]) -> Html:
     for run in runs:
         told = run.rehearsal
         if told:
-            alone, joint = (_told(told.get(key)) for key in ("guest_alone", "federated"))
+            (_, own), joint = alone(told), _told(told.get("federated"))
             change = ", at the cost of ".join(
                 _told(told[k]) for k in ("change", "cost") if told.get(k)
             )
-            rows.append([run.job.id, told.get("metric", ""), alone, joint, _accepted(run), change])
+            rows.append(
+                [run.job.id, _told(told.get("metric")), _told(own), joint, _accepted(run), change]
+            )
     if not rows:
         return join()
-    heads = [Column("job"), Column("metric"), Column("guest alone", "number")]
+    heads = [Column("job"), Column("metric"), Column("alone", "number")]
     heads += [Column("together", "number"), Column("between organisations")]
     heads += [Column("the least change that would be accepted")]
     intro = "What the default policy of another organisation would say; no policy was asked."
@@ -338,7 +341,7 @@ def _accepted(run: ListedRun) -> str:
         return units.NOTHING
     if told.get("accepted"):
         left = told.get("jobs_left")
-        return "accepted" if left is None else f"accepted, {left} such jobs left"
+        return f"accepted, {'any number of' if left is None else left} such jobs left"
     return f"refused by {told.get('refused_by') or 'the default policy'}"
 
 

@@ -31,7 +31,7 @@ def trouble(story: Story) -> Html:
 
 
 def warnings(story: Story) -> Html:
-    """What the job's users are warned of; empty where it is nothing."""
+    """Return the warnings to the job's users; empty without any."""
     return join(
         *(tag("p", f"Warning: {words}", class_="warned") for words in story.status.warnings)
     )

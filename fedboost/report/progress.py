@@ -161,11 +161,7 @@ def summary(result: Mapping[str, Any]) -> RenderableType:
 def rehearsed(told: Mapping[str, Any]) -> list[str]:
     """Return four lines: what a federation adds, and whether owners' default policies allow it."""
     metric = printable(told.get("metric") or "metric")
-    alone = [value for value in (told.get("alone") or {}).values() if value is not None]
-    own = told.get("guest_alone")
-    which = "guest alone"
-    if alone:
-        which, own = "each party alone, on average", sum(alone) / len(alone)
+    which, own = alone(told)
     left = told.get("jobs_left")
     if told["accepted"]:
         verdict = f"accepted, {'any number of' if left is None else left} more such jobs"
@@ -181,6 +177,14 @@ def rehearsed(told: Mapping[str, Any]) -> list[str]:
         f"between organisations: {verdict}",
         f"smallest change that is accepted: {change}",
     ]
+
+
+def alone(told: Mapping[str, Any]) -> tuple[str, float | None]:
+    """Return whose metric without a federation a rehearsal has, in words, and its value."""
+    several = [value for value in (told.get("alone") or {}).values() if value is not None]
+    if several:
+        return "each party alone, on average", sum(several) / len(several)
+    return "guest alone", told.get("guest_alone")
 
 
 def _value(value: float | None) -> str:

@@ -42,7 +42,7 @@ def in_count(count: float) -> str:
 
 
 def matched(ids: Mapping[str, int]) -> str:
-    """How many ids of a party matched: ``1,901 of 2,000 ids matched``."""
+    """Return the count of a party's ids that matched: ``1,901 of 2,000 ids matched``."""
     return f"{in_count(ids.get('matched', 0))} of {in_count(ids.get('brought', 0))} ids matched"
 
 

@@ -182,9 +182,9 @@ def test_impossible_layouts_are_refused(
 
 
 def test_layouts_at_the_edge_are_allowed():
-    LeafLayout(40, 1000, 21, 2047)
-    LeafLayout(30, 1000, 20, 93)
-    LeafLayout(30, 1000, 20, 134, holders=2)
+    assert LeafLayout(40, 1000, 21, 2047).plaintext_bits == 2047
+    assert LeafLayout(30, 1000, 20, 93).n_rows == 1000
+    assert LeafLayout(30, 1000, 20, 134, holders=2).holders == 2
 
 
 def test_gradients_beyond_the_declared_bits_are_refused():

@@ -160,6 +160,12 @@ def test_the_four_lines_of_a_rehearsal_stand_where_a_job_has_them():
     for words in ("0.7100", "refused by policy.disclosure_max", "max_depth: 2, at the cost of"):
         assert words in text
     assert "accepted, 7 such jobs left" in text
+    by_party = {"metric": None, "alone": {"a": 0.5, "b": 0.7}, "accepted": True, "jobs_left": None}
+    several = run(3, rehearsal=by_party)
+    text = join(*runs.compared([several, accepted], {o.job.id: {} for o in (several, accepted)}, 0))
+    assert "0.6000" in text
+    assert "accepted, any number of such jobs left" in text
+    assert "None" not in text
     assert "between organisations" in join(*runs.listed([with_it, RUNS[0]], choice(), SESSION))
     assert "rehearsal" not in join(*runs.compared(RUNS, {o.job.id: {} for o in RUNS}, 0))
 
