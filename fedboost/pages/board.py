@@ -250,8 +250,34 @@ def submit(
     earlier: EarlierUses,
     said: Html | str = "",
 ) -> list[object]:
-    """The form for a job's file; `known` is each protocol's sentence."""
-    form = tag(
+    """Return the form for a job's file; `known` is each protocol's sentence."""
+    listed = [(tag("code", name), words) for name, words in known.items()]
+    sets = [(party, _named(own)) for party, own in earlier.datasets.items()]
+    begin = [(tag("a", name, href=f"/submit?from={id_}"), id_) for id_, name in earlier.jobs]
+    aside = tag(
+        "aside",
+        tag("h2", "Parties, and data sets of your earlier jobs"),
+        parts.facts(sets),
+        details("Begin with an earlier job", parts.facts(begin)) if begin else "",
+        details("Protocols", parts.facts(listed)),
+        class_="aside",
+    )
+    kicker = tag("p", tag("a", "Jobs", href="/"), class_="kicker")
+    body = tag("div", _job_form(text, session), aside, class_="beside")
+    return [kicker, tag("h1", "Submit a job"), said, body]
+
+
+def _named(datasets: Mapping[str, str]) -> Html:
+    """Return the data sets of a party, each with its label."""
+    named = (
+        tag("div", tag("code", name), f", label {label}" * bool(label))
+        for name, label in datasets.items()
+    )
+    return join(*named) or join("–")
+
+
+def _job_form(text: str, session: BrowserSession) -> Html:
+    return tag(
         "form",
         frame.hidden("csrf", session.csrf),
         frame.hidden("key", secrets.token_hex(KEY_BYTES)),  # a form sent twice is one job
@@ -287,28 +313,3 @@ def submit(
         enctype="multipart/form-data",
         class_="submit",
     )
-    listed = [(tag("code", name), words) for name, words in known.items()]
-    sets = [
-        (
-            party,
-            join(
-                *(
-                    tag("div", tag("code", name), f", label {label}" * bool(label))
-                    for name, label in own.items()
-                )
-            )
-            or "–",
-        )
-        for party, own in earlier.datasets.items()
-    ]
-    begin = [(tag("a", name, href=f"/submit?from={id_}"), id_) for id_, name in earlier.jobs]
-    aside = tag(
-        "aside",
-        tag("h2", "Parties, and data sets of your earlier jobs"),
-        parts.facts(sets),
-        details("Begin with an earlier job", parts.facts(begin)) if begin else "",
-        details("Protocols", parts.facts(listed)),
-        class_="aside",
-    )
-    kicker = tag("p", tag("a", "Jobs", href="/"), class_="kicker")
-    return [kicker, tag("h1", "Submit a job"), said, tag("div", form, aside, class_="beside")]

@@ -61,7 +61,7 @@ class ListedRun:
 
     @property
     def rehearsal(self) -> Mapping[str, Any]:
-        """What its dress rehearsal said; empty where it was none."""
+        """Return its dress rehearsal; empty without one."""
         return self.result.get("rehearsal") or {}
 
     @property
@@ -71,7 +71,7 @@ class ListedRun:
 
     @property
     def says(self) -> tuple[str, ...]:
-        """What the filter's words are looked for in."""
+        """Return the texts that the filter searches."""
         settings = [f"{key}={value}" for key, value in self._said.items()]
         return (self.job.id, self.job.name, self.protocol, self.submitter, *self.tags, *settings)
 

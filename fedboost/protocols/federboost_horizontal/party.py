@@ -54,7 +54,7 @@ TREES, LAYERS = "tree", "layer"  # what the loops count
 
 
 @dataclass
-class Party:
+class HistogramParty:
     """What a party remembers between steps."""
 
     context: StageContext
@@ -99,22 +99,22 @@ class TreePartyState:
 CHECKPOINT = TreePartyState  # what `snapshot` keeps
 
 
-def begin(context: StageContext) -> Party:
+def begin(context: StageContext) -> HistogramParty:
     """A party with its table, and keys that nobody knows yet."""
     kept = context.artefacts.get(DISCLOSURE)
     table = tables.of(context.data, context.params, None if kept is None else kept.facts)
-    return Party(context, Contributor(context), table)
+    return HistogramParty(context, Contributor(context), table)
 
 
 # Columns and keys
 
 
-def show_columns(party: Party) -> Out:
+def show_columns(party: HistogramParty) -> Out:
     """Our columns, which everybody counts in our order."""
     return Out(send=Columns(names=party.table.names, categorical=party.table.categorical))
 
 
-def match_columns(party: Party, got: Columns) -> Out:
+def match_columns(party: HistogramParty, got: Columns) -> Out:
     """Our columns in the guest's order; a DataError names one that only one of us has."""
     for names in (got.names, got.categorical):
         if len(set(names)) < len(names):
@@ -128,7 +128,7 @@ def match_columns(party: Party, got: Columns) -> Out:
 # Rows and labels
 
 
-def count_rows(party: Party) -> Iterator[Out]:
+def count_rows(party: HistogramParty) -> Iterator[Out]:
     """Send how many rows we have, and how large labels and weights are."""
     label, weight, scaled = labels_of(party.context)
     party.ranked = Ranked.of(party.table.values[party.context.parts["train"]])
@@ -138,7 +138,7 @@ def count_rows(party: Party) -> Iterator[Out]:
     yield from given(party, counts, Statistic("count_rows", schema=schema))
 
 
-def read_counts(party: Party, got: Iterator[Total]) -> Out:
+def read_counts(party: HistogramParty, got: Iterator[Total]) -> Out:
     """Read how many rows all of us have."""
     total = party.sums.total_before_rounds(got, (1 << 31) * len(party.sums.members))
     party.counts = counting.read(total, len(party.table.names))
@@ -148,7 +148,7 @@ def read_counts(party: Party, got: Iterator[Total]) -> Out:
     return Out()
 
 
-def sum_labels(party: Party) -> Iterator[Out]:
+def sum_labels(party: HistogramParty) -> Iterator[Out]:
     """Send the sums of our labels and weights."""
     label, _, weight = labels_of(party.context)
     train = party.context.parts["train"]
@@ -156,7 +156,7 @@ def sum_labels(party: Party) -> Iterator[Out]:
     yield from given(party, share, Statistic("sum_labels"))
 
 
-def read_labels(party: Party, got: Iterator[Total]) -> Out:
+def read_labels(party: HistogramParty, got: Iterator[Total]) -> Out:
     """Read the sums of all labels; then find where columns are cut, if nobody has to
     search for it.
     """
@@ -175,14 +175,14 @@ def read_labels(party: Party, got: Iterator[Total]) -> Out:
 # Quantiles
 
 
-def count_below(party: Party) -> Iterator[Out]:
+def count_below(party: HistogramParty) -> Iterator[Out]:
     """Send how many of our values are below each probe of the search."""
     probes = party.search.probes()
     below = party.ranked.at(party.table.searched).below(probes)
     yield from given(party, below, Statistic("count_below"))
 
 
-def narrow(party: Party, got: Iterator[Total]) -> Out:
+def narrow(party: HistogramParty, got: Iterator[Total]) -> Out:
     """Takes the search a step on."""
     total = party.sums.total_before_rounds(got, party.counts.train)
     party.search.take(total)
@@ -192,19 +192,21 @@ def narrow(party: Party, got: Iterator[Total]) -> Out:
 # Trees
 
 
-def hold_shares(party: Party, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> Out:
+def hold_shares(
+    party: HistogramParty, got: Mapping[str, DealtShares], present: tuple[str, ...]
+) -> Out:
     """Keeps the others' shares, if those who are left may begin the tree at hand."""
     _check_begun(party, present)
     return adding.hold_shares(party, got, present)
 
 
-def sign_survivors(party: Party, present: tuple[str, ...]) -> Out:
+def sign_survivors(party: HistogramParty, present: tuple[str, ...]) -> Out:
     """Sign who is left, as we were told; the same rules hold."""
     _check_begun(party, present)
     return adding.sign_survivors(party, present)
 
 
-def sum_histograms(party: Party) -> Iterator[Out]:
+def sum_histograms(party: HistogramParty) -> Iterator[Out]:
     """Our gradients in the cells of the open nodes."""
     training = party.training
     tree, layer = len(training.rounds), training.layer
@@ -215,7 +217,7 @@ def sum_histograms(party: Party) -> Iterator[Out]:
     yield from given(party, own, what)
 
 
-def split_nodes(party: Party, got: Iterator[Total]) -> Out:
+def split_nodes(party: HistogramParty, got: Iterator[Total]) -> Out:
     """Divides the open nodes as everybody does."""
     training = party.training
     total = party.sums.total(got, 1 << 62)
@@ -230,7 +232,7 @@ def split_nodes(party: Party, got: Iterator[Total]) -> Out:
     return Out()
 
 
-def measure(party: Party) -> Iterator[Out]:
+def measure(party: HistogramParty) -> Iterator[Out]:
     """Our share of the metrics."""
     training, of_round = party.training, len(party.training.rounds)
     share, schema = training.measures.tally(training.watched), {"metrics": party.params.metrics}
@@ -238,7 +240,7 @@ def measure(party: Party) -> Iterator[Out]:
     yield from given(party, share, what)
 
 
-def read_metrics(party: Party, got: Iterator[Total]) -> Out:
+def read_metrics(party: HistogramParty, got: Iterator[Total]) -> Out:
     """The metrics of the round, and whether it was the last one."""
     measured = party.training.measures.hear(party.sums.total(got, 1 << 62))
     told = StatusReport(ends=TREES if party.training.measures.ends else "")
@@ -247,7 +249,7 @@ def read_metrics(party: Party, got: Iterator[Total]) -> Out:
     return Out(told=told)
 
 
-def close_model(party: Party) -> Out:
+def close_model(party: HistogramParty) -> Out:
     """Report the finished model, from the guest alone."""
     if not party.is_guest:
         return Out()
@@ -265,7 +267,7 @@ def close_model(party: Party) -> Out:
 # Checkpoints and the end
 
 
-def snapshot(party: Party, _: Place) -> Artefact:
+def snapshot(party: HistogramParty, _: Place) -> Artefact:
     """Rounds so far, and what they stand on; of a tree under way also whose sums it is made of."""
     kept = TreePartyState(
         columns=party.table.names,
@@ -279,7 +281,7 @@ def snapshot(party: Party, _: Place) -> Artefact:
     return Artefact.of_state(kept, history=kept.history)
 
 
-def restore(party: Party, checkpoint: Artefact) -> StatusReport:
+def restore(party: HistogramParty, checkpoint: Artefact) -> StatusReport:
     """Carries on behind the last round, or layer, that everybody has kept."""
     kept, own = checkpoint.state(TreePartyState), party.table.names
     party.table = party.table.ordered(
@@ -298,7 +300,7 @@ def restore(party: Party, checkpoint: Artefact) -> StatusReport:
     return StatusReport(ends=TREES if training.measures.ends else "")
 
 
-def finish(party: Party) -> Artefact:
+def finish(party: HistogramParty) -> Artefact:
     """The whole model, the same for everybody, and the cut points for other jobs."""
     training = party.training
     lists = party.table.lists
@@ -313,14 +315,14 @@ def finish(party: Party) -> Artefact:
 # Inside
 
 
-def _check_begun(party: Party, present: tuple[str, ...]) -> None:
+def _check_begun(party: HistogramParty, present: tuple[str, ...]) -> None:
     """Refuses a tree that was begun with others, as long as nothing of it has been kept."""
     training = party.training
     if training.layer == 0 and not training.is_grown:
         party.sums.check_begun(2 * len(training.rounds), present, "a tree")
 
 
-def _found(party: Party) -> Out:
+def _found(party: HistogramParty) -> Out:
     """Ends the search where every quantile is found, and begins to train."""
     if not party.search.is_over:
         return Out()
@@ -328,7 +330,7 @@ def _found(party: Party) -> Out:
     return Out(told=StatusReport(ends="quantiles"))
 
 
-def _plant(party: Party, binning: Binning) -> None:
+def _plant(party: HistogramParty, binning: Binning) -> None:
     """Everything that the rounds stand on; every party comes to the same."""
     params, counts, summary = party.params, party.counts, party.summary
     label, weight, _ = labels_of(party.context)

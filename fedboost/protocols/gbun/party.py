@@ -48,7 +48,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass
-class Party:
+class NetworkParty:
     """What a party remembers between steps."""
 
     context: StageContext
@@ -97,21 +97,21 @@ class NetworkPartyState:
 CHECKPOINT = NetworkPartyState  # what `snapshot` keeps
 
 
-def begin(context: StageContext) -> Party:
+def begin(context: StageContext) -> NetworkParty:
     """A party with its table, and keys that nobody knows yet."""
     names = () if context.data.is_sparse else context.data.columns
-    return Party(context, Contributor(context), names)
+    return NetworkParty(context, Contributor(context), names)
 
 
 # Columns and keys
 
 
-def show_inputs(party: Party) -> Out:
+def show_inputs(party: NetworkParty) -> Out:
     """Send how our rows are read."""
     return Out(send=Inputs(sparse=party.is_sparse, names=party.names))
 
 
-def match_inputs(party: Party, got: Inputs) -> Out:
+def match_inputs(party: NetworkParty, got: Inputs) -> Out:
     """Our columns in the guest's order; a DataError where ours are others."""
     party.names = columns.matched(party.names, party.is_sparse, got, party.context.table.guest)
     return Out()
@@ -120,7 +120,7 @@ def match_inputs(party: Party, got: Inputs) -> Out:
 # Rows, labels and columns
 
 
-def count_rows(party: Party) -> Iterator[Out]:
+def count_rows(party: NetworkParty) -> Iterator[Out]:
     """Send how many rows we have, and how large labels, weights and columns are."""
     label, weight, scaled = labels_of(party.context)
     own = np.empty(0, np.int64) if party.is_sparse else columns.exceeded(_dense(party, "train"))
@@ -129,7 +129,7 @@ def count_rows(party: Party) -> Iterator[Out]:
     yield from given(party, counts, Statistic("count_rows", schema={"columns": party.names}))
 
 
-def read_counts(party: Party, got: Iterator[Total]) -> Out:
+def read_counts(party: NetworkParty, got: Iterator[Total]) -> Out:
     """Read how many rows all of us have."""
     total = party.sums.total_before_rounds(got, (1 << 31) * len(party.sums.members))
     words_each = len(columns.EXPONENTS)
@@ -141,7 +141,7 @@ def read_counts(party: Party, got: Iterator[Total]) -> Out:
     return Out()
 
 
-def sum_columns(party: Party) -> Iterator[Out]:
+def sum_columns(party: NetworkParty) -> Iterator[Out]:
     """Send the sums of our labels, weights and columns."""
     counts = party.counts
     label, _, weight = labels_of(party.context)
@@ -153,7 +153,7 @@ def sum_columns(party: Party) -> Iterator[Out]:
     yield from given(party, share, Statistic("sum_columns"))
 
 
-def read_columns(party: Party, got: Iterator[Total]) -> Out:
+def read_columns(party: NetworkParty, got: Iterator[Total]) -> Out:
     """Read the sums of all columns: where an objective starts, and how columns are standardised."""
     counts = party.counts
     total = party.sums.total_before_rounds(got, 1 << 62)
@@ -165,13 +165,13 @@ def read_columns(party: Party, got: Iterator[Total]) -> Out:
     return Out()
 
 
-def show_reach(party: Party) -> Iterator[Out]:
+def show_reach(party: NetworkParty) -> Iterator[Out]:
     """Up to a power of two, how far an output of a network may go for our rows."""
     reach = counting.exceeds(_rows(party, "train").reach())
     yield from given(party, reach, Statistic("show_reach"))
 
 
-def read_reach(party: Party, got: Iterator[Total]) -> Out:
+def read_reach(party: NetworkParty, got: Iterator[Total]) -> Out:
     """Read how far an output may go for anybody's rows."""
     total = party.sums.total_before_rounds(got, len(party.sums.members))
     _plant(party, counting.bound(total, "row's sum of values"))
@@ -181,7 +181,7 @@ def read_reach(party: Party, got: Iterator[Total]) -> Out:
 # Rounds
 
 
-def sum_outputs(party: Party) -> Iterator[Out]:
+def sum_outputs(party: NetworkParty) -> Iterator[Out]:
     """Send the sums of a new network's outputs and their squares over our rows."""
     training = party.training
     fresh, unit = 2 * training.number, training.units_of_outputs()
@@ -189,13 +189,13 @@ def sum_outputs(party: Party) -> Iterator[Out]:
     yield from given(party, training.outputs(), what)
 
 
-def normalise(party: Party, got: Iterator[Total]) -> Out:
+def normalise(party: NetworkParty, got: Iterator[Total]) -> Out:
     """Normalise the network by everybody's sums."""
     party.training.normalise(party.sums.total(got, 1 << 62))
     return Out()
 
 
-def sum_system(party: Party) -> Iterator[Out]:
+def sum_system(party: NetworkParty) -> Iterator[Out]:
     """Our rows' part of the equations."""
     training = party.training
     own = training.system()
@@ -203,13 +203,13 @@ def sum_system(party: Party) -> Iterator[Out]:
     yield from given(party, own, Statistic("sum_system", (training.number,), unit=unit))
 
 
-def solve(party: Party, got: Iterator[Total]) -> Out:
+def solve(party: NetworkParty, got: Iterator[Total]) -> Out:
     """The weights of the network's outputs, as everybody finds them."""
     party.training.solve(party.sums.total(got, 1 << 62))
     return Out()
 
 
-def measure(party: Party) -> Iterator[Out]:
+def measure(party: NetworkParty) -> Iterator[Out]:
     """Our share of the metrics; nothing where the round was given up."""
     training = party.training
     share = np.empty(0, np.int64)
@@ -220,7 +220,7 @@ def measure(party: Party) -> Iterator[Out]:
     yield from given(party, share, what)
 
 
-def read_metrics(party: Party, got: Iterator[Total]) -> Out:
+def read_metrics(party: NetworkParty, got: Iterator[Total]) -> Out:
     """The metrics of the round, and whether it was the last one."""
     measures, before = party.training.measures, len(party.training.measures.history)
     total = party.sums.total(got, 1 << 62)
@@ -234,7 +234,7 @@ def read_metrics(party: Party, got: Iterator[Total]) -> Out:
     return Out(told=told)
 
 
-def close_model(party: Party) -> Out:
+def close_model(party: NetworkParty) -> Out:
     """Report the finished model, from the guest alone."""
     if not party.is_guest:
         return Out()
@@ -249,7 +249,7 @@ def close_model(party: Party) -> Out:
 # Checkpoints and the end
 
 
-def snapshot(party: Party, _: Place) -> Artefact:
+def snapshot(party: NetworkParty, _: Place) -> Artefact:
     """Rounds so far, and what they stand on."""
     kept = NetworkPartyState(
         names=party.names,
@@ -263,7 +263,7 @@ def snapshot(party: Party, _: Place) -> Artefact:
     return Artefact.of_state(kept, history=kept.history)
 
 
-def restore(party: Party, checkpoint: Artefact) -> StatusReport:
+def restore(party: NetworkParty, checkpoint: Artefact) -> StatusReport:
     """Carries on behind the last round that everybody has kept."""
     kept = checkpoint.state(NetworkPartyState)
     party.names, party.counts, party.summary, party.scale = (
@@ -278,7 +278,7 @@ def restore(party: Party, checkpoint: Artefact) -> StatusReport:
     return StatusReport(ends="round" if party.training.measures.ends else "")
 
 
-def finish(party: Party) -> Artefact:
+def finish(party: NetworkParty) -> Artefact:
     """The whole model, the same for everybody."""
     return networks.shard(party.training.trained, party.names)
 
@@ -286,7 +286,7 @@ def finish(party: Party) -> Artefact:
 # Inside
 
 
-def _dense(party: Party, part: str) -> NDArray[np.float32]:
+def _dense(party: NetworkParty, part: str) -> NDArray[np.float32]:
     """The rows of a part, with the columns in everybody's order, float32 (n, columns)."""
     frame = party.context.data
     indices = [frame.columns.index(name) for name in party.names]
@@ -294,7 +294,7 @@ def _dense(party: Party, part: str) -> NDArray[np.float32]:
     return dense[:, indices]
 
 
-def _rows(party: Party, part: str) -> Rows:
+def _rows(party: NetworkParty, part: str) -> Rows:
     """The rows of a part as networks read them."""
     frame = party.context.data
     if not party.is_sparse:
@@ -305,7 +305,7 @@ def _rows(party: Party, part: str) -> Rows:
     )
 
 
-def _plant(party: Party, reach: float) -> None:
+def _plant(party: NetworkParty, reach: float) -> None:
     """Everything that the rounds stand on; every party comes to the same."""
     params, counts, summary = party.params, party.counts, party.summary
     label, weight, _ = labels_of(party.context)

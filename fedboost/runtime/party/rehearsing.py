@@ -151,7 +151,7 @@ class _Trial:
         return None if found is None else replace(found, state="")
 
     def forecast(self) -> Forecast:
-        """What the default policy says."""
+        """Return the forecast of the default policy."""
         said: dict[str, Any] = {"party": self.signed.party}
         for place, check in enumerate(self.checks()):
             try:
@@ -182,7 +182,7 @@ class _Trial:
     # What refuses, in the order of the border
 
     def checks(self) -> Iterator[Callable[[], object]]:
-        """What the border asks at each point of a job."""
+        """Yield the checks of the border, in the order of a job."""
         yield lambda: self.home.judge.job(self.signed)
         if self.frame is None:
             return
@@ -328,6 +328,7 @@ class _Trial:
         sign = -1.0 if self.metric and _rises(self.metric) else 1.0
 
         def of(change: Change) -> tuple[float, str]:
+            """Return the cost of one change, to compare, and in words."""
             matters = set(change) - NO_TREES
             if matters == {"n_estimators"} and change["n_estimators"] in curve.by_round:
                 value = curve.by_round[change["n_estimators"]]
