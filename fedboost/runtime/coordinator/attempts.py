@@ -121,7 +121,7 @@ class Attempts:
             driven.task.cancel()
             await asyncio.wait((driven.task,))
         else:
-            reason = JobError(f"cancelled by {user}", todo="submit it again if this was a mistake")
+            reason = _cancelled(user)
             ended = self._states.rests(job.id, CoordinatorJobEvent.CANCELLED, reason)
             walk = self._walk(manifest.decode(job.manifest), job.attempt)
             await self._errands.tell(walk, ended.state, reason)
@@ -252,11 +252,7 @@ class Attempts:
             return await self._watched(walk)
         except asyncio.CancelledError:
             if driven.cancelled_by:
-                reason = JobError(
-                    f"cancelled by {driven.cancelled_by}",
-                    todo="submit it again if this was a mistake",
-                )
-                return _Stopped(event.CANCELLED, reason)
+                return _Stopped(event.CANCELLED, _cancelled(driven.cancelled_by))
             return _Stopped(
                 event.PAUSED,
                 UnreachableError("the coordinator was stopped", todo="start it again"),
@@ -286,3 +282,7 @@ class Attempts:
             for task in (running, looking):
                 task.cancel()
             await asyncio.gather(running, looking, return_exceptions=True)
+
+
+def _cancelled(user: str) -> JobError:
+    return JobError(f"cancelled by {user}", todo="submit it again if this was a mistake")

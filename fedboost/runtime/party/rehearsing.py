@@ -70,13 +70,13 @@ class Rehearsing:
         trial = _Trial(self, job)
         curve = Curve.of(journal, trial.metric)
         alone = {one.party: one.alone for one in forecasts if one.alone is not None}
-        federated = curve.best
+        own = alone.get(job.signed.party)
         return {
             "metric": trial.metric or None,
-            "guest_alone": alone.get(job.signed.party),
+            "guest_alone": own,
             **({"alone": alone} if len(alone) > 1 else {}),
-            "federated": federated,
-            **verdict(forecasts, job.signed.manifest.spec.params, trial.cost(curve)),
+            "federated": curve.best,
+            **verdict(forecasts, job.signed.manifest.spec.params, trial.cost(curve, own)),
         }
 
     @property
@@ -322,9 +322,10 @@ class _Trial:
         manifest = self.signed.manifest.model_copy(update={"spec": spec})
         return SignedJob(self.signed.party, manifest, self.signed.manifest_sha256)
 
-    def cost(self, curve: Curve) -> Callable[[Change], tuple[float, str]]:
-        """Return what changes cost: of fewer rounds as this job has shown, else as of the guest."""
-        own = self.alone({}) if self.metric and self.frame is not None else None
+    def cost(self, curve: Curve, own: float | None) -> Callable[[Change], tuple[float, str]]:
+        """Return what changes cost: of fewer rounds as this job has shown, else as of the guest,
+        whose metric alone is `own` without a change.
+        """
         sign = -1.0 if self.metric and _rises(self.metric) else 1.0
 
         def of(change: Change) -> tuple[float, str]:
