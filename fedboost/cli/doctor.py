@@ -60,6 +60,7 @@ def _certificate(config: DaemonConfig, role: Role) -> links.LinkCheck:
         return links.LinkCheck(what, note="none: insecure_loopback")
     try:
         identity = load_identity(config.tls, role=role, name=config.name)
+        config.tls.check_key_mode()
     except ConfigError as error:
         return links.LinkCheck(what, error)
     return links.LinkCheck(what, note=f"valid until {identity.not_after:%Y-%m-%d}")

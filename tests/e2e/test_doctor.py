@@ -71,7 +71,9 @@ def test_a_wrong_address_for_us_at_the_other_side_is_found(town, tmp_path):
     wrong = f"here -> telco ({town.addresses['shop']})"
     assert code == 3
     assert wrong in failed(findings)
-    assert "TLS handshake with telco failed" in findings[wrong]["error"][0]
+    assert findings[wrong]["error"][0] == (
+        f"the certificate of {town.addresses['shop']} is not telco's"
+    )
 
 
 def test_a_certificate_of_another_ca_fails_every_link_of_ours_and_only_those(town, tmp_path):
@@ -85,7 +87,22 @@ def test_a_certificate_of_another_ca_fails_every_link_of_ours_and_only_those(tow
     assert code == 3
     assert "certificate of party telco" not in failed(findings)
     assert len(failed(findings)) == len(findings) - 1
-    assert all("TLS handshake" in f["error"][0] for f in findings.values() if not f["ok"])
+    assert all("is not one of our CA's" in f["error"][0] for f in findings.values() if not f["ok"])
+
+
+def test_a_key_that_every_user_may_read_is_named(town, tmp_path):
+    certs = tmp_path / "certs"
+    shutil.copytree(town.folder / "certs", certs)
+    (certs / "telco.key").chmod(0o644)
+    config = tmp_path / "telco.yaml"
+    config.write_text(
+        town.config("telco").read_text().replace(str(town.folder / "certs"), str(certs))
+    )
+    code, findings = doctor(config)
+    assert (code, failed(findings)) == (2, {"certificate of party telco"})
+    error = "\n".join(findings["certificate of party telco"]["error"])
+    assert "every user of this machine may read the private key (mode 644)" in error
+    assert f"to do: chmod 600 {certs / 'telco.key'}" in error
 
 
 def test_an_expired_certificate_is_named_with_its_file(town, tmp_path):

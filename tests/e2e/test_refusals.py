@@ -146,7 +146,7 @@ def test_a_certificate_of_another_ca_is_refused(town, tmp_path):
     world.issue(tmp_path / "certs", [("user", "user")])
     said = listed(town, tmp_path / "certs")
     assert said.code == 3, said.err
-    assert_one_error(said, "TLS handshake", f"party {COORDINATOR}", "fedboost doctor")
+    assert_one_error(said, "not one of our CA's", f"party {COORDINATOR}", "fedboost doctor")
 
 
 def test_a_daemon_does_not_start_with_an_expired_certificate(town, other_certs, tmp_path):
@@ -171,4 +171,9 @@ def test_an_address_that_is_taken_is_named(town, tmp_path):
     config.write_text(text.replace(str(town.store("shop")), str(tmp_path / "store")))
     said = world.fedboost("party", "serve", "--config", config)
     assert said.code == 2, said.err
-    assert_one_error(said, f"cannot listen on {town.addresses['shop']}")
+    assert_one_error(said, f"cannot listen on {town.addresses['shop']}: Address already in use")
+    config.write_text(config.read_text().replace(town.addresses["shop"], "192.0.2.1:7100"))
+    said = world.fedboost("party", "serve", "--config", config)
+    assert said.code == 2, said.err
+    assert_one_error(said, "cannot listen on 192.0.2.1:7100: Cannot assign requested address")
+    assert "the address is not this machine's" in said.err

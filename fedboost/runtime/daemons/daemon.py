@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedboost.errors import FedboostError
+from fedboost.errors import ConfigError, FedboostError
 from fedboost.messages import (
     exchange_pb2,
     exchange_pb2_grpc,
@@ -76,6 +76,10 @@ class DaemonAccess:
         self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
         for warning in config.warnings():
             log.warning("%s", warning)
+        try:
+            files.check_key_mode()
+        except ConfigError as error:
+            log.warning("%s; %s", error, error.todo)
 
     @contextmanager
     def counted(

@@ -87,8 +87,9 @@ async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[Link
 
 async def _link_out(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> LinkCheck:
     what = f"here -> {name} ({known[name].address})"
-    started = time.time()
     try:
+        await say_hello(dialer, known, name)  # opens the connection, which is not timed
+        started = time.time()
         reply = await say_hello(dialer, known, name)
     except FedboostError as error:
         return LinkCheck(what, error)
@@ -99,7 +100,7 @@ async def _link_out(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
             f"the clock of {name} is off by {skew:+.0f} s", todo="set both clocks (NTP)", party=name
         )
         return LinkCheck(what, wrong)
-    return LinkCheck(what, note=f"{1000 * (now - started):.0f} ms, clock {skew:+.1f} s")
+    return LinkCheck(what, note=f"round trip {1000 * (now - started):.1f} ms, clock {skew:+.1f} s")
 
 
 async def _link_in(dialer: Dialer, name: str, target: LinkTarget, ours: str) -> LinkCheck:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -246,7 +248,26 @@ def bind(certificates: ServerCertificates | None, listen: str, timers: Timers) -
     except RuntimeError:
         port = 0
     if port == 0:
-        raise ConfigError(
-            f"cannot listen on {listen}", todo="is another daemon running there? change `listen`"
-        )
+        raise _cannot_listen(listen)
     return server, port
+
+
+def _cannot_listen(listen: str) -> ConfigError:
+    """Why nobody may listen there, from the operating system: gRPC does not say."""
+    host, _, port = listen.rpartition(":")
+    todo = "give an address of this machine and a port: `listen`"
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            todo = "the address is not this machine's: change `listen`, e.g. to 0.0.0.0"
+        elif error.errno == errno.EACCES:
+            todo = "ports below 1024 are for root: change the port in `listen`"
+        elif error.errno == errno.EADDRINUSE:
+            todo = "is another daemon running there? change `listen`"
+        return ConfigError(f"cannot listen on {listen}: {error.strerror or error}", todo=todo)
+    return ConfigError(f"cannot listen on {listen}", todo=todo)

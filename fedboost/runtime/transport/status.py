@@ -74,22 +74,65 @@ def is_link_down(error: grpc.aio.AioRpcError) -> bool:
     return error.code() in BROKEN and not told
 
 
-_HANDSHAKE = ("handshake", "CERTIFICATE", "certificate", "Ssl", "SSL", "TLS", "Verification")
+# What a link's failure means, by the words of gRPC's text: the first whose words occur in it.
+# "{name}" is the peer, "{address}" where we called it.
+_BY_WORDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (
+        ("Hostname Verification",),
+        "the certificate of {address} is not {name}'s",
+        "correct the address in the settings, or give that daemon a certificate of this name",
+    ),
+    (
+        ("CERTIFICATE_VERIFY_FAILED",),
+        "the certificate of {name} is not one of our CA's, or has run out",
+        "both need valid certificates of one CA: fedboost certs show, fedboost doctor",
+    ),
+    (
+        ("WRONG_VERSION_NUMBER",),
+        "{address} does not speak TLS",
+        "correct the address: another program listens there, or {name} runs without TLS",
+    ),
+    (
+        ("tcp handshaker shutdown", "timed out", "unreachable", "No route"),
+        "nothing answers at {address}: {name} cannot be reached",
+        "start its machine, or open the firewall, which drops packets: fedboost doctor",
+    ),
+    (
+        ("lookup", "errors resolving"),
+        "the host of {address} has no address",
+        "correct the address in the settings, or add the host to the DNS",
+    ),
+    (
+        ("Handshake read failed (Endpoint closing)",),
+        "{address} takes connections and says nothing",
+        "see the log of {name}: it hangs, or a proxy stands before it",
+    ),
+    (
+        ("Handshake read failed", "Socket closed"),
+        "{name} closed the connection",
+        "see its log: it has stopped, or does not accept our certificate: fedboost doctor",
+    ),
+    (
+        ("handshake", "SSL", "TLS"),
+        "the TLS handshake with {name} failed",
+        "both need valid certificates of one CA, with their own names: fedboost doctor",
+    ),
+    (
+        ("",),
+        "{name} is not there",
+        "start {name}'s daemon, or check the address and the firewall: fedboost doctor",
+    ),
+)
 
 
 def _unavailable(details: str, name: str, address: str) -> UnreachableError:
-    if any(word in details for word in _HANDSHAKE):
-        return UnreachableError(
-            f"the TLS handshake with {name} failed: one does not trust the other's certificate",
-            party=name,
-            address=address,
-            todo="both need valid certificates of one CA, with their own names: fedboost doctor",
-            private=details,
-        )
+    what, todo = next(
+        (what, todo) for words, what, todo in _BY_WORDS if any(word in details for word in words)
+    )
     return UnreachableError(
-        f"{name} is not there",
+        what.format(name=name, address=address),
         party=name,
         address=address,
-        todo=f"start {name}'s daemon, or check the address and the firewall: fedboost doctor",
+        todo=todo.format(name=name),
         private=details,
     )

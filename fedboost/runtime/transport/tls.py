@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import stat
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -77,6 +78,16 @@ class TlsFiles(Settings):
     def read(self) -> Pems:
         """The three files' contents; a ConfigError names the one that cannot be read."""
         return Pems(_read(self.ca), _read(self.cert), _read(self.key))
+
+    def check_key_mode(self) -> None:
+        """Raise a ConfigError if users other than the owner and its group may read the key."""
+        mode = self.key.stat().st_mode
+        if mode & stat.S_IROTH:
+            raise ConfigError(
+                f"every user of this machine may read the private key (mode {mode & 0o777:o})",
+                todo=f"chmod 600 {self.key}",
+                file=str(self.key),
+            )
 
 
 @dataclass(frozen=True)

@@ -265,8 +265,8 @@ def test_the_declared_table_is_the_mounted_one(party, prepared):
 def test_the_image_is_slim_unprivileged_and_needs_no_compiler():
     text = (DEPLOY / "Dockerfile").read_text()
     assert re.search(r"^FROM python:3\.1[123]-slim$", text, re.MULTILINE)
-    assert re.search(r"^USER fedboost$", text, re.MULTILINE)
-    assert text.index("RUN pip install") < text.index("USER fedboost") < text.index("ENTRYPOINT")
+    assert re.search(r"^USER \$\{UID\}$", text, re.MULTILINE)
+    assert text.index("RUN pip install") < text.index("USER ${UID}") < text.index("ENTRYPOINT")
     assert "--only-binary=:all:" in text
     assert not re.search(r"\b(apt-get|gcc|sudo|curl)\b", text)
     assert re.search(r"^HEALTHCHECK ", text, re.MULTILINE)
