@@ -123,7 +123,10 @@ def walk_of(aggregator=ADDER, events=(), walk=None):
         spec=spec,
         members=[JobMember(name=p, certificate="none") for p in table.of(tuple(flow.Role))],
     )
-    journal = job_pb2.JobJournal(events=events)
+
+    async def journal() -> job_pb2.JobJournal:
+        return job_pb2.JobJournal(events=events)
+
     emitted: list[Event] = []
     job = JobWalk(
         terms=terms,
@@ -134,7 +137,7 @@ def walk_of(aggregator=ADDER, events=(), walk=None):
         controls={p: FakeControl(p) for p in table.of(tuple(flow.Role))},
         states=FakeStates(),
         emit=lambda *events: emitted.extend(events),
-        journal=lambda: journal,
+        journal=journal,
         timers=Timers(),
     )
     return job, StageWalk(job, protocol, flow.START), emitted

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 from fedboost import __version__, flow, protocols
 from fedboost.errors import FedboostError, JobError, StoreError, UnreachableError
 from fedboost.messages import job_pb2
+from fedboost.messages.job_pb2 import Event
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator import walker
 from fedboost.runtime.coordinator.auto_resume import Answering, AutoResume
-from fedboost.runtime.coordinator.earlier import EarlierAttempts
 from fedboost.runtime.coordinator.job_states import CoordinatorJobEvent, CoordinatorJobStates
 from fedboost.runtime.coordinator.job_status import awaited, journal_of, status_of
 from fedboost.runtime.coordinator.journals import Journals
@@ -89,12 +89,21 @@ class Attempts:
     def status(self, job: StoredJob) -> job_pb2.JobStatus:
         """Return how a job stands, and who is waited for since when."""
         walk = self.walk(job.id)
-        return status_of(job, walk, self._journals.events(job.id) if walk is None else ())
+        return status_of(job, walk, self._journals.of_status(job.id) if walk is None else ())
 
-    def journal(self, job: str) -> job_pb2.JobJournal:
+    async def statuses(self) -> list[job_pb2.JobStatus]:
+        """Return how all jobs stand, oldest first; jobs go on while those at rest are read."""
+
+        def read() -> list[tuple[StoredJob, list[Event]]]:
+            return [(job, self._journals.of_status(job.id)) for job in self._store.jobs()]
+
+        return [status_of(job, self.walk(job.id), e) for job, e in await asyncio.to_thread(read)]
+
+    async def journal(self, job: str) -> job_pb2.JobJournal:
         """Everything the coordinator knows of a job."""
         stored = self._store.job(job)
-        return journal_of(stored, self.status(stored), self._journals.events(job))
+        events = [event async for event in self._journals.pages(job, 0)]
+        return await asyncio.to_thread(journal_of, stored, self.status(stored), events)
 
     def waits(self) -> list[job_pb2.Waiting]:
         """Whom jobs wait for now: of those that run, and of those that are paused."""
@@ -151,7 +160,7 @@ class Attempts:
                 continue
             walk = self._walk(manifest.decode(job.manifest), job.attempt)
             if job.state is JobState.FINISHED:
-                walk.recall()
+                walk.recall(self._journals.events(job.id))
                 self._errands.part(walk)
             else:
                 self._errands.tell_later(walk, job.state, JobError(job.reason), walk.everybody)
@@ -212,7 +221,6 @@ class Attempts:
         self._drive(walk)
 
     def _drive(self, walk: JobWalk) -> None:
-        walk.earlier = EarlierAttempts.of(self._journals.events(walk.id))
         task = asyncio.create_task(self._to_its_end(walk))
         self._driven[walk.id] = _Driven(walk, task)
         self._tasks.add(task)
@@ -249,6 +257,7 @@ class Attempts:
         """Drives an attempt; gives the job's result, or why there is none."""
         walk, event = driven.walk, CoordinatorJobEvent
         try:
+            walk.recall([event async for event in self._journals.pages(walk.id, 0)])
             return await self._watched(walk)
         except asyncio.CancelledError:
             if driven.cancelled_by:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from google.protobuf.json_format import MessageToDict, ParseDict
@@ -14,6 +14,7 @@ from fedboost.runtime.store.store import JournalEvent, Store
 
 log = logging.getLogger(__name__)
 
+PAGE_EVENTS = 512  # that are read at once
 READ_MAX = 4096  # events that are kept as they were read: reading one takes as long as a small step
 
 
@@ -68,9 +69,28 @@ class Journals:
         if bell is not None:
             bell.ring()
 
-    def events(self, job: str, after: int = 0) -> list[Event]:
+    def events(self, job: str, after: int = 0, most: int = -1) -> list[Event]:
         """A job's events behind number `after`, for whoever changes none of them."""
-        return [self._event(job, row) for row in self._store.events(job, after)]
+        return [self._event(job, row) for row in self._store.events(job, after, most)]
+
+    async def pages(self, job: str, after: int) -> AsyncIterator[Event]:
+        """A job's events behind number `after`; other jobs go on while they are read."""
+        while page := await asyncio.to_thread(self.events, job, after, PAGE_EVENTS):
+            for event in page:
+                yield event
+            after = page[-1].number
+
+    def of_status(self, job: str) -> list[Event]:
+        """The few events that say how a job stands which nobody drives now."""
+        return [
+            *self._of(job, "round", last=True),
+            *self._of(job, "warned"),
+            *self._of(job, "state"),
+        ]
+
+    def _of(self, job: str, kind: str, *, last: bool = False) -> list[Event]:
+        rows = self._store.events_of(job, kind, last=last)
+        return [self._event(job, row) for row in rows]
 
     def _event(self, job: str, row: JournalEvent) -> Event:
         key = job, row.n, row.at
@@ -85,11 +105,11 @@ class Journals:
 
     def states(self, job: str) -> list[StateChanged]:
         """The states that a job has been in, the last one last."""
-        return [e.state for e in self.events(job) if e.WhichOneof("what") == "state"]
+        return [event.state for event in self._of(job, "state")]
 
     def lost(self, job: str) -> list[str]:
         """The hosts that a job goes on without for good."""
-        return [e.lost.party for e in self.events(job) if e.WhichOneof("what") == "lost"]
+        return [event.lost.party for event in self._of(job, "lost")]
 
 
 def as_dict(event: Event) -> dict[str, object]:

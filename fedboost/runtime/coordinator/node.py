@@ -104,7 +104,7 @@ class CoordinatorNode:
     async def list_jobs(self, caller: Peer, _: job_pb2.ListRequest) -> job_pb2.JobList:
         """Return all jobs, oldest first."""
         self._check(caller, "read")
-        return job_pb2.JobList(jobs=[self.attempts.status(job) for job in self.store.jobs()])
+        return job_pb2.JobList(jobs=await self.attempts.statuses())
 
     async def status(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
         """Return how a job stands, and who is waited for since when."""
@@ -119,7 +119,7 @@ class CoordinatorNode:
             bell = self._journals.bell(request.id).rung
             is_driven = self.attempts.walk(request.id) is not None
             rests = self.store.job(request.id).state in RESTS and not is_driven
-            for event in self._journals.events(request.id, after):
+            async for event in self._journals.pages(request.id, after):
                 after = event.number
                 yield event
             if rests:
@@ -132,7 +132,7 @@ class CoordinatorNode:
     async def journal(self, caller: Peer, request: job_pb2.JobId) -> job_pb2.JobJournal:
         """Everything the coordinator knows of a job."""
         self._check(caller, "read")
-        return self.attempts.journal(request.id)
+        return await self.attempts.journal(request.id)
 
     async def cancel(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
         """Ends a job for good, on every party."""

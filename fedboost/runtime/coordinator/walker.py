@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -72,7 +72,7 @@ class JobWalk:
     controls: Mapping[str, Control]
     states: AgreementNotes
     emit: Callable[..., None]  # takes any number of events
-    journal: Callable[[], job_pb2.JobJournal]
+    journal: Callable[[], Awaitable[job_pb2.JobJournal]]
     timers: Timers
     waiting: dict[str, Waiting] = field(default_factory=dict)
     held_up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by whom, as they say
@@ -151,7 +151,6 @@ class JobWalk:
     async def run(self) -> dict[str, Any]:
         """The whole job; gives its result. Raises what ended it."""
         started = now()
-        self.recall()
         signatures = await self.agree()
         self.states.agreed(self.id, self.everybody)
         self.has_begun = True
@@ -227,7 +226,7 @@ class JobWalk:
             result["rehearsal"] = rehearsal
         told, guest = json.dumps(result).encode(), self.table.guest
         self.emit(Event(finished=job_pb2.Finished(result=told, told=self.told)))
-        journal = self.journal()
+        journal = await self.journal()
         await self._conclude([guest], result=told, journal=journal, refused=refused)
         return result
 
@@ -237,7 +236,7 @@ class JobWalk:
         if not shares[guest].forecast or self.protocol.leaves != "model":
             return {}
         told = [share.forecast for share in shares.values() if share.forecast]
-        replies = await self._conclude([guest], forecasts=told, journal=self.journal())
+        replies = await self._conclude([guest], forecasts=told, journal=await self.journal())
         return wire.json_object(replies[guest].forecast, "the rehearsal")
 
     async def _conclude(
@@ -357,9 +356,10 @@ class JobWalk:
             done = self.progress.done
             self.emit(Event(lost=PartyLost(party=host, stage=stage, round=done)))
 
-    def recall(self) -> None:
-        """Recall what earlier attempts reported of finished stages, and whom they have lost."""
-        for event in self.journal().events:
+    def recall(self, journal: Sequence[Event]) -> None:
+        """Recall what earlier attempts spent and reported, and whom they have lost."""
+        self.earlier = EarlierAttempts.of(journal)
+        for event in journal:
             if event.WhichOneof("what") == "lost":
                 self.gone.add(event.lost.party)
                 self.lost.append(event.lost.party)

@@ -66,6 +66,9 @@ def _hashing(table: str, columns: tuple[str, ...] = ()) -> Iterator[str]:
         yield f"CREATE TRIGGER {name} AFTER {when} ON {table} BEGIN {hashed}; END"
 
 
+# What an event is about: the one key of its JSON, as `json.dumps` writes it.
+KIND = "substr(json, 3, instr(substr(json, 3), '\"') - 1)"
+
 # What each version of a store has added to the one before.
 VERSIONS: Mapping[int, tuple[str, ...]] = {
     1: (
@@ -172,6 +175,8 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         ) STRICT""",
         *_hashing("tags"),
     ),
+    # A status needs few of a journal's entries: they are found by what they are about.
+    10: (f"CREATE INDEX IF NOT EXISTS events_kind ON events (job, {KIND}, n)",),
 }
 SCHEMA_VERSION = max(VERSIONS)
 

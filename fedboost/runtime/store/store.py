@@ -27,7 +27,7 @@ from typing import Any
 from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
 from fedboost.errors import JobError, ProtocolError
 from fedboost.runtime.store.lock import StoreLock
-from fedboost.runtime.store.schema import damaged, migrate, whole
+from fedboost.runtime.store.schema import KIND, damaged, migrate, whole
 from fedboost.runtime.store.sealing import Vault, job_id
 
 FOLDERS = ("jobs", "models", "predictions", "reports")
@@ -261,11 +261,18 @@ class Store:
         sql.executemany("INSERT INTO events (job, n, at, json) VALUES (?, ?, ?, ?)", rows)
         return int(last + len(rows))
 
-    def events(self, id_: str, after: int = 0) -> list[JournalEvent]:
-        """The job's journal behind entry `after`, in order."""
-        text = "SELECT * FROM events WHERE job = ? AND n > ? ORDER BY n"
+    def events(self, id_: str, after: int = 0, most: int = -1) -> list[JournalEvent]:
+        """The job's journal behind entry `after`, in order; `most` entries of it, all if -1."""
+        text = "SELECT * FROM events WHERE job = ? AND n > ? ORDER BY n LIMIT ?"
         with self._sound():
-            return list(_events(self._read(text, (id_, after)), after))
+            return list(_events(self._read(text, (id_, after, most)), after))
+
+    def events_of(self, id_: str, kind: str, *, last: bool = False) -> list[JournalEvent]:
+        """The entries of the job's journal that are about `kind`, in order, or the last of them."""
+        text = f"SELECT * FROM events WHERE job = ? AND {KIND} = ? ORDER BY n DESC LIMIT ?"  # noqa: S608  our words
+        with self._sound():
+            rows = self._read(text, (id_, kind, 1 if last else -1))
+            return [_event(row) for row in reversed(rows)]
 
     def now(self) -> float:
         """Seconds since 1970, UTC, by the clock of all that is written here."""
@@ -347,7 +354,12 @@ def _job(row: tuple[Any, ...]) -> StoredJob:
 def _events(rows: list[tuple[Any, ...]], after: int) -> Iterator[JournalEvent]:
     """A journal's entries behind `after`; a ValueError where one is damaged, or missing."""
     for place, row in enumerate(rows):
-        _, n, at, text = whole(row)
-        if n != after + 1 + place:
+        event = _event(row)
+        if event.n != after + 1 + place:
             raise ValueError
-        yield JournalEvent(n, at, json.loads(text))
+        yield event
+
+
+def _event(row: tuple[Any, ...]) -> JournalEvent:
+    _, n, at, text = whole(row)
+    return JournalEvent(n, at, json.loads(text))

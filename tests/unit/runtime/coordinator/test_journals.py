@@ -1,12 +1,24 @@
 """What a coordinator reads again and again of its journals: each event is made once of its row."""
 
+import asyncio
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
-from fedboost.messages.job_pb2 import Event, PartyLost, StateChanged
+from fedboost.messages.job_pb2 import (
+    Event,
+    PartyLost,
+    Progress,
+    RoundDone,
+    StateChanged,
+    StepDone,
+    Warned,
+)
 from fedboost.runtime.coordinator import journals
+from fedboost.runtime.coordinator.job_status import at_rest
 from fedboost.runtime.store.store import JobState, Store
+from tests.support.walks import walk_of
 
 
 @pytest.fixture
@@ -34,3 +46,29 @@ def test_no_more_events_are_kept_as_they_were_read_than_so_many(store, monkeypat
     kept.add("credit-1", *(Event(lost=PartyLost(party=f"p{n}")) for n in range(5)))
     assert kept.lost("credit-1") == [f"p{n}" for n in range(5)] == kept.lost("credit-1")
     assert len(kept._read) <= 2
+
+
+def test_the_status_of_a_job_that_rests_needs_few_of_its_events(store):
+    kept = journals.Journals(store)
+    for done in range(1, 51):
+        kept.add("credit-1", *(Event(step=StepDone(step=f"step_{n}")) for n in range(9)))
+        progress = Progress(round="tree", done=done, of=50)
+        kept.add("credit-1", Event(round=RoundDone(progress=progress)))
+    kept.add("credit-1", Event(warned=Warned(warning="a column is constant")))
+    store.move("credit-1", JobState.FINISHED, event={"state": {"state": "finished"}})
+    job = replace(store.job("credit-1"), manifest=walk_of()[0].terms.encode())
+    quick = at_rest(job, kept.of_status("credit-1"))
+    assert len(kept._read) == 3
+    assert quick == at_rest(job, kept.events("credit-1"))
+    assert (quick.progress.done, list(quick.warnings)) == (50, ["a column is constant"])
+
+
+def test_a_journal_is_read_by_pages_in_order(store, monkeypatch):
+    monkeypatch.setattr(journals, "PAGE_EVENTS", 3)
+    kept = journals.Journals(store)
+    kept.add("credit-1", *(Event(lost=PartyLost(party=f"p{n}")) for n in range(7)))
+
+    async def read():
+        return [event.number async for event in kept.pages("credit-1", after=1)]
+
+    assert asyncio.run(read()) == [2, 3, 4, 5, 6, 7]

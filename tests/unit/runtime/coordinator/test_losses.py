@@ -51,8 +51,8 @@ def round_event(done, value):
 
 
 def test_rounds_of_earlier_attempts_count_and_the_journal_has_the_warning():
-    job, _, emitted = walk_of(events=[round_event(done, float(done)) for done in (1, 2, 3)])
-    job.recall()
+    job, _, emitted = walk_of()
+    job.recall([round_event(done, float(done)) for done in (1, 2, 3)])
     last = round_event(4, 4.0).round
     job.round_done(STAGE, last.progress, 1.0, [*last.metrics])
     [warned] = [e.warned for e in emitted if e.WhichOneof("what") == "warned"]

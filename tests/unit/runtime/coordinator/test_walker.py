@@ -205,8 +205,8 @@ def test_a_later_attempt_does_without_who_was_lost_for_good():
         Event(lost=PartyLost(party="shop", stage=STAGE, round=2)),
         Event(stage=StageDone(stage="align", seconds=4.0)),
     ]
-    job, run, _ = walk_of(events=events)
-    job.recall()
+    job, run, _ = walk_of()
+    job.recall(events)
     assert job.everybody == (BANK, "telco", "mill", ADDER)
     assert job.lost == ["shop"]
     assert job.stage_seconds == {"align": 4.0}
@@ -261,6 +261,6 @@ def test_what_a_stage_told_is_journalled_before_any_party_closes_it():
 
 
 def test_of_a_stage_that_was_walked_to_its_end_twice_the_last_words_count():
-    job, _, _ = walk_of(events=[stage_done(2), stage_done(3)])
-    job.recall()
+    job, _, _ = walk_of()
+    job.recall([stage_done(2), stage_done(3)])
     assert [(count.name, count.count) for count in job.told.counts] == [("trees", 3)]

@@ -230,6 +230,7 @@ def test_a_host_that_was_lost_does_not_hold_up_where_the_others_stood():
     seen: list[int] = []
     events = [Event(lost=PartyLost(party="shop", stage=STAGE, round=2))]
     job, _, _ = walk_of(walk=small_walk(seen), events=events)
+    job.recall(events)
     for party, control in job.controls.items():
         control.kept = () if party == "shop" else (1, 2)
     result = now(job.run())
@@ -255,5 +256,6 @@ def test_a_host_that_does_not_hear_the_end_is_lost_and_the_guests_result_says_so
 def test_a_host_lost_before_anything_was_kept_cannot_be_done_without():
     events = [Event(lost=PartyLost(party="shop", stage=STAGE))]
     job, _, _ = walk_of(walk=small_walk([]), events=events)
+    job.recall(events)
     with pytest.raises(JobError, match="shop was lost before the others had kept anything"):
         now(job.run())
