@@ -4,6 +4,7 @@ Modules:
     account     `fedboost party account`: what jobs have used of each budget
     again       goes on with an interrupted `fedboost cluster run`
     audit       `fedboost audit`: attacks on the own record of a job
+    backup      `fedboost backup`, `restore` and `party move`
     bagging     bags of models and of prediction files
     certs       `fedboost certs`: a development CA
     cluster     `fedboost cluster run` and `fedboost simulate`

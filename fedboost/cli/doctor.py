@@ -31,7 +31,7 @@ def doctor(config: Path, as_json: bool) -> int:
       fedboost doctor --config configs/party-bank.yaml
       fedboost doctor --config configs/coordinator.yaml --json
     """
-    ours, role = _daemon_config(config)
+    ours, role = daemon_config(config)
     findings = [_certificate(ours, role)]
     findings += run(_examine(ours, role))
     failed = [finding for finding in findings if finding.error is not None]
@@ -47,7 +47,8 @@ def doctor(config: Path, as_json: bool) -> int:
     return failed[0].error.exit_code if failed and failed[0].error else 0
 
 
-def _daemon_config(path: Path) -> tuple[DaemonConfig, Role]:
+def daemon_config(path: Path) -> tuple[DaemonConfig, Role]:
+    """Return the settings of a party's or a coordinator's daemon, and which of the two it is."""
     raw = read_yaml(path)
     if isinstance(raw, dict) and "parties" in raw:
         return load(CoordinatorConfig, path), "coordinator"

@@ -101,6 +101,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     table={
         "audit": ("audit", "Show what the other parties of JOB could have learnt from this one."),
+        "backup": ("backup", "Write a daemon's store into one file; the daemon may run."),
         "completion": ("complete", "Print what makes a shell complete commands, options, files and "
                        "ids."),
         "demo": ("demo", "Train on scikit-learn's breast cancer table, split over three daemons, "
@@ -109,6 +110,8 @@ class LazyGroup(click.Group):
                    "ways; names what fails."),
         "estimate": ("estimate", "Say what the job in FILE will take, from what this machine takes "
                      "for each primitive."),
+        "restore": ("backup", "Put the store of a backup into the empty folder that the settings "
+                    "name, every file checked."),
         "simulate": ("cluster", "Run the job in FILE with all parties in this process."),
         "warm": ("warm", "Compile what jobs compute with, once for this machine, so that no job "
                  "has to."),
@@ -242,6 +245,8 @@ def model_group() -> None:
     "deny": ("owner", "Refuse a job, for good."),
     "forget": ("owner", "Delete what this party keeps of a job that is over."),
     "jobs": ("owner", "Every job that this party has seen, and which of them wait for approval."),
+    "move": ("backup", "Write a stopped daemon's store for another machine, and close the store "
+             "here."),
     "page": ("page", "Print the link that signs you in to the party's page, token included."),
     "serve": ("daemons", "Run the party's daemon until it is told to stop."),
 })  # fmt: skip

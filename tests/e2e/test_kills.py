@@ -1,5 +1,6 @@
 """A party dies in the middle of a tree: everybody knows soon, and the model loses nothing."""
 
+import shutil
 import time
 
 import pytest
@@ -89,6 +90,27 @@ def test_a_killed_party_pauses_the_job_and_the_resumed_model_is_the_same(
     trees = rounds[-TREES:] if len(rounds) > TREES else rounds
     assert rounds[-1] == TREES
     assert len(rounds) <= TREES + 1, f"more than one tree was grown again: {trees}"
+
+
+def test_a_party_moves_to_another_folder_in_the_middle_of_a_job(cluster, whole, tmp_path):
+    """As to another machine: the job goes on there to the same model, with nothing lost."""
+    id_, _, _ = killed_in_second_tree(cluster, PLAIN, "telco", "open_layer")
+    config, old = cluster.config("telco"), tmp_path / "old.yaml"
+    old.write_text(config.read_text())
+    moved = world.fedboost("party", "move", "--config", config, "--out", tmp_path / "telco.tar")
+    assert moved.code == 0, moved.err
+    world.edit(cluster, "telco", lambda raw: raw.update(store=str(tmp_path / "store")))
+    restored = world.fedboost("restore", "--config", config, tmp_path / "telco.tar")
+    assert restored.code == 0, restored.err
+    back(cluster, "telco")
+    journal = world.gone_on(cluster, id_)
+    assert world.result(journal)["metrics"] == world.result(whole)["metrics"]
+    shutil.copytree(tmp_path / "store" / "models" / id_, cluster.store("telco") / "models" / id_)
+    world.assert_same_model(cluster, id_, whole.status.id)
+    saved = world.fedboost("backup", "--config", config, "--out", tmp_path / "later.tar")
+    assert saved.code == 0, saved.err
+    refused = world.fedboost("party", "serve", "--config", old)
+    assert "this store was moved: its daemon runs elsewhere" in refused.err
 
 
 @world.KILLS

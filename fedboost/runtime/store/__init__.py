@@ -1,6 +1,7 @@
 """A daemon's memory on disk: jobs, checkpoints, secrets, what jobs have left for later jobs.
 
 Modules:
+    backups         a store in one file, and back
     checkpoints     checkpoints, checked by hash
     disclosures     disclosures that later jobs use again
     forgetting      deletes jobs and models that are over

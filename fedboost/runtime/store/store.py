@@ -26,6 +26,7 @@ from typing import Any
 
 from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
 from fedboost.errors import JobError, ProtocolError
+from fedboost.runtime.store.backups import check_here
 from fedboost.runtime.store.lock import StoreLock
 from fedboost.runtime.store.schema import KIND, damaged, migrate, whole
 from fedboost.runtime.store.sealing import Vault, job_id
@@ -108,6 +109,7 @@ class Store:
         with ExitStack() as undoing:
             self._lock = StoreLock(folder / "store.lock")
             undoing.callback(self._lock.release)
+            check_here(folder)
             self.vault = Vault(folder)
             self._connection = self._connect(owner)
             undoing.callback(self._connection.close)

@@ -1,0 +1,222 @@
+"""A daemon's store in one file: written while the daemon runs, checked and put back elsewhere.
+
+The file is a tar archive: `store.sqlite` as of one moment, then the store's other files, last a
+list of SHA-256 hashes in the format of `sha256sum`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import sqlite3
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, sync_folder, write_file
+from fedboost.errors import StoreError
+from fedboost.runtime.store.lock import StoreLock
+
+DATABASE, KEY, LOCK, SUMS = "store.sqlite", "store.key", "store.lock", "SHA256SUMS"
+MOVED = "moved"  # in the folder of a store that another machine has taken over: the backup's name
+# Of this machine and this process; SQLite's own files are in the copy of the database.
+_STAYS_HERE = (LOCK, MOVED, "page-token", DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm")
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What a backup holds."""
+
+    files: int
+    bytes: int
+
+
+class _Hashed:
+    """A file that is hashed while it is read or written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._hash.update(data)
+        return data
+
+    @property
+    def hex(self) -> str:
+        return self._hash.hexdigest()
+
+
+def write_backup(store: Path, file: Path, *, with_key: bool = True) -> Backup:
+    """Write the store in the folder `store`, also of a running daemon, into `file` (0600).
+
+    Without its key a backup holds no readable secret of a job. A StoreError where there is no
+    store, or the disk refuses.
+    """
+    if file.exists():
+        raise StoreError("the file is there already", todo="name a new file", file=str(file))
+    fresh = file.with_name(file.name + NEW)
+    sums: dict[str, str] = {}
+    with on_disk(fresh), _copied(store / DATABASE, file.parent) as database:
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, SECRET_MODE)
+        try:
+            with os.fdopen(handle, "wb") as out:
+                with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+                    _add(archive, sums, DATABASE, database)
+                    for path in _files(store, with_key):
+                        _add(archive, sums, str(path.relative_to(store)), path)
+                    listed = "".join(f"{sha}  {name}\n" for name, sha in sums.items()).encode()
+                    entry = tarfile.TarInfo(SUMS)
+                    entry.size = len(listed)
+                    archive.addfile(entry, io.BytesIO(listed))
+                out.flush()
+                os.fsync(out.fileno())
+            size = fresh.stat().st_size
+            fresh.replace(file)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+        sync_folder(file.parent)
+    return Backup(len(sums), size)
+
+
+def move_store(store: Path, file: Path) -> Backup:
+    """Write the backup of a stopped daemon's store, which no daemon opens here from then on.
+
+    Two copies of one store would sign two ledgers. A StoreError where the daemon runs.
+    """
+    lock = StoreLock(store / LOCK)
+    try:
+        written = write_backup(store, file)
+        write_file(store / MOVED, f"{file.name}\n".encode(), SECRET_MODE)
+    finally:
+        lock.release()
+    return written
+
+
+def check_here(store: Path) -> None:
+    """Refuse, by a StoreError, a store that was moved to another machine."""
+    if (store / MOVED).exists():
+        raise StoreError(
+            "this store was moved: its daemon runs elsewhere",
+            todo="start the daemon there; if the move failed, restore the backup elsewhere",
+            file=str(store / MOVED),
+        )
+
+
+def restore_backup(file: Path, store: Path) -> Backup:
+    """Put a backup's store into the folder `store`, which is empty or missing.
+
+    A StoreError where anything in the file is not what was written; then nothing is left behind.
+    """
+    if store.exists() and any(store.iterdir()):
+        raise StoreError("the folder is not empty", todo="name a new folder", file=str(store))
+    fresh = store.with_name(store.name + NEW)
+    with on_disk(fresh):
+        shutil.rmtree(fresh, ignore_errors=True)
+        make_folder(fresh)
+        try:
+            restored = _unpacked(file, fresh)
+            _check_database(fresh / DATABASE)
+            if store.exists():
+                store.rmdir()
+            fresh.rename(store)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        sync_folder(store.parent)
+    return restored
+
+
+@contextmanager
+def _copied(database: Path, beside: Path) -> Iterator[Path]:
+    """Yield a copy of the database as of one moment, in a folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory(dir=beside) as folder, closing(opened(database, "ro")) as own:
+        copy = Path(folder) / DATABASE
+        with closing(sqlite3.connect(copy)) as other:
+            own.backup(other)
+        yield copy
+
+
+def _files(store: Path, with_key: bool) -> Iterator[Path]:
+    for path in sorted(store.rglob("*")):
+        name = str(path.relative_to(store))
+        stays = name in _STAYS_HERE or name.endswith(NEW) or (name == KEY and not with_key)
+        if path.is_file() and not path.is_symlink() and not stays:
+            yield path
+
+
+def _add(archive: tarfile.TarFile, sums: dict[str, str], name: str, path: Path) -> None:
+    """Add a file, unless a running daemon has removed it meanwhile."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        entry = tarfile.TarInfo(name)
+        held = os.fstat(file.fileno())
+        entry.size, entry.mtime, entry.mode = held.st_size, held.st_mtime, held.st_mode & 0o777
+        hashed: Any = _Hashed(file)
+        archive.addfile(entry, hashed)
+        sums[name] = hashed.hex
+
+
+def _unpacked(file: Path, folder: Path) -> Backup:
+    sums: dict[str, str] = {}
+    listed = b""
+    try:
+        with tarfile.open(file, mode="r:") as archive:
+            for entry in archive:
+                content = archive.extractfile(entry)
+                if content is None or not _is_inside(folder, entry.name):
+                    raise _spoilt(file, entry.name)
+                if entry.name == SUMS:
+                    listed = content.read()
+                else:
+                    sums[entry.name] = _written(content, folder / entry.name, entry.mode)
+    except tarfile.TarError:
+        raise _spoilt(file, "") from None
+    expected = dict(line.split("  ", 1)[::-1] for line in listed.decode().splitlines())
+    for name in sorted(sums.keys() | expected.keys()):
+        if sums.get(name) != expected.get(name):
+            raise _spoilt(file, name)
+    if DATABASE not in sums:
+        raise _spoilt(file, DATABASE)
+    return Backup(len(sums), file.stat().st_size)
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    return (folder / name).resolve().is_relative_to(folder.resolve())
+
+
+def _written(content: IO[bytes], path: Path, mode: int) -> str:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    hashed: Any = _Hashed(content)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
+        shutil.copyfileobj(hashed, out)
+        out.flush()
+        os.fsync(out.fileno())
+    digest: str = hashed.hex
+    return digest
+
+
+def _check_database(database: Path) -> None:
+    with closing(opened(database, "rw")) as connection:  # which removes SQLite's other files
+        if connection.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
+            raise _spoilt(database, DATABASE)
+
+
+def _spoilt(file: Path, name: str) -> StoreError:
+    return StoreError(
+        "the backup is damaged: it holds something else than was written",
+        todo="use another backup",
+        file=str(file),
+        **({"entry": name} if name else {}),
+    )
