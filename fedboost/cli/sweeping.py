@@ -37,7 +37,7 @@ from fedboost.sweep.record import (
 )
 
 RECORD = "sweep.json"
-GOES_ON = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED, JobState.FINISHED)
+GOES_ON = (JobState.WAITING, JobState.QUEUED, JobState.RUNNING, JobState.PAUSED, JobState.FINISHED)
 START_S = 10.0  # that a local coordinator may take until it answers
 
 Where = Callable[[], AbstractAsyncContextManager[Jobs]]  # the coordinator, as long as it is needed

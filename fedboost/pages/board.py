@@ -200,7 +200,7 @@ def _state(told: Story) -> Html:
 
 def _lasting(status: JobStatus) -> tuple[object, ...]:
     """Show for how long the job has run, or how long ago it came to rest."""
-    if status.state in (JobState.RUNNING, JobState.WAITING):
+    if status.state in (JobState.RUNNING, JobState.QUEUED, JobState.WAITING):
         return (" submitted ", parts.since(status.created), " ago")
     return (" for ", parts.since(status.updated)) if status.state == JobState.PAUSED else ()
 

@@ -25,6 +25,7 @@ TONES = {
     "cancelled": "bad",
     "paused": "wait",
     "waiting for approval": "wait",
+    "queued": "wait",
 }
 
 

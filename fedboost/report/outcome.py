@@ -7,7 +7,7 @@ from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Story, fault_lines, in_order
 from fedboost.report.tables import Band, Column, Row, absent, section, table
 
-GOING = ("waiting for approval", "running", "paused")
+GOING = ("waiting for approval", "queued", "running", "paused")
 TIMES = {  # keys of the result's seconds, in words
     "total": "The whole job, at work",
     "waited": "Waiting for approval",

@@ -311,6 +311,7 @@ def _add_step(total: StepTotal, done: StepDone) -> None:
 
 _STATES = {
     "waiting for approval": ("Waiting for approval", "wait"),
+    "queued": ("Queued", "wait"),
     "running": ("Running", ""),
     "paused": ("Paused", "wait"),
     "failed": ("Failed", "bad"),

@@ -20,6 +20,8 @@ from fedboost.report.story import Story, in_order
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
 
+UNDER_WAY = (JobState.WAITING, JobState.QUEUED, JobState.RUNNING)
+
 Metrics = dict[str, dict[str, float]]  # {"train": {"auc": 0.8}, "validation": …}
 
 
@@ -54,7 +56,7 @@ class Status:
     @property
     def rests(self) -> bool:
         """True if it has ended, or is paused."""
-        return self.state not in (JobState.WAITING, JobState.RUNNING)
+        return self.state not in UNDER_WAY
 
     def __str__(self) -> str:
         """Return one line for people."""
@@ -161,7 +163,7 @@ class RoundMetrics(Sequence[dict[str, Any]]):
 
 def ended(said: job_pb2.JobStatus) -> FedboostError:
     """Why a job has no result, as the error that ended it."""
-    if said.state in (JobState.WAITING, JobState.RUNNING):
+    if said.state in UNDER_WAY:
         return JobError(f"the job is {said.state}", todo="wait for it: job.wait()", job=said.id)
     error = faults.from_message(said.reason)
     if said.state == JobState.PAUSED and not error.todo:

@@ -124,6 +124,9 @@ def walk_of(aggregator=ADDER, events=(), walk=None):
         members=[JobMember(name=p, certificate="none") for p in table.of(tuple(flow.Role))],
     )
 
+    async def at_once(_: JobWalk) -> None:
+        pass
+
     async def journal() -> job_pb2.JobJournal:
         return job_pb2.JobJournal(events=events)
 
@@ -138,6 +141,7 @@ def walk_of(aggregator=ADDER, events=(), walk=None):
         states=FakeStates(),
         emit=lambda *events: emitted.extend(events),
         journal=journal,
+        enter=at_once,
         timers=Timers(),
     )
     return job, StageWalk(job, protocol, flow.START), emitted

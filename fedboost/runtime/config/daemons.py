@@ -192,6 +192,7 @@ class CoordinatorConfig(DaemonConfig):
     parties: Mapping[Name, Address] = Field(min_length=1)
     users: Users = Users()
     auto_resume: bool = True  # jobs that paused because somebody was gone go on when all are there
+    jobs_at_once: int = Field(default=16, ge=1, le=1000)  # more are queued, users in turn
     retention: CoordinatorRetention = CoordinatorRetention()
 
     def addresses(self) -> dict[str, str]:

@@ -6,6 +6,7 @@ Modules:
     costs          adds up what steps cost
     earlier        what earlier attempts have spent
     intake         makes a manifest of a submission
+    job_queue      how many jobs run at once, and whose turn it is
     job_states     every move of a job, in one table
     job_status     a job's status and journal for users
     journals       the journals of jobs, and who follows them

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 from fedboost import __version__, flow, protocols
 from fedboost.errors import FedboostError, JobError, StoreError, UnreachableError
 from fedboost.messages import job_pb2
-from fedboost.messages.job_pb2 import Event
+from fedboost.messages.job_pb2 import Event, Waiting
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator import walker
 from fedboost.runtime.coordinator.auto_resume import Answering, AutoResume
+from fedboost.runtime.coordinator.job_queue import JobQueue
 from fedboost.runtime.coordinator.job_states import CoordinatorJobEvent, CoordinatorJobStates
 from fedboost.runtime.coordinator.job_status import awaited, journal_of, status_of
 from fedboost.runtime.coordinator.journals import Journals
@@ -47,6 +48,7 @@ class _Driven:
     walk: JobWalk
     task: asyncio.Task[None]
     cancelled_by: str = ""
+    has_place: bool = False  # among the jobs that run at once
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Attempts:
     ) -> None:
         self._config, self._store, self._journals, self._link = config, store, journals, link
         self._states = CoordinatorJobStates(store, journals, auto_resume=config.auto_resume)
+        self._queue = JobQueue(config.jobs_at_once)
         self._driven: dict[str, _Driven] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._returns = AutoResume(link, config.timers, self._carry_on)
@@ -191,6 +194,7 @@ class Attempts:
             states=self._states,
             emit=lambda *events: self._journals.add(terms.job, *events),
             journal=lambda: self.journal(terms.job),
+            enter=self._enter,
             timers=self._config.timers,
         )
 
@@ -233,12 +237,28 @@ class Attempts:
             ended = await self._walked(driven)
             job = await self._noted(walk.id, ended)
         finally:
+            if driven.has_place:
+                self._queue.leave(walk.terms.submitter)
             if self._driven.get(walk.id) is driven:
                 del self._driven[walk.id]
         if self._states.goes_on_alone(job) and not self._closed:
             self._returns.expect(walk.id, self._needed(job), gained=walk.gained)
         reason = ended.reason if isinstance(ended, _Stopped) else None
         await self._errands.tell(walk, job.state, reason)  # shown first: who is gone hears it late
+
+    async def _enter(self, walk: JobWalk) -> None:
+        """Return when the job may run; until then it is queued, and its status says behind whom."""
+        name = self._config.name
+
+        def note(why: str) -> None:
+            self._states.queued(walk.id)
+            walk.waiting[name] = Waiting(party=name, step=f"a place: {why}", since=time.time())
+
+        try:
+            await self._queue.enter(walk.terms.submitter, note)
+        finally:
+            walk.waiting.pop(name, None)
+        self._driven[walk.id].has_place = True
 
     async def _noted(self, job: str, ended: _Stopped | dict[str, Any]) -> StoredJob:
         """The job, its end noted as soon as the store can take it."""

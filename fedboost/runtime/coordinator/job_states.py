@@ -25,6 +25,7 @@ class CoordinatorJobEvent(StrEnum):
 
     SUBMITTED = "be submitted"
     ASKED = "wait for approval"  # a party's owner has to look at it first
+    QUEUED = "queue"  # every party has agreed, and other jobs run first
     AGREED = "begin"  # every party has agreed
     ASKED_AGAIN = "be asked for again"  # a new attempt at a job to which not all have agreed yet
     RESUMED = "go on"  # a new attempt at one that has begun before
@@ -38,6 +39,7 @@ def _table() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobState]:
     state, event = JobState, CoordinatorJobEvent
     attempted = {  # what may happen in an attempt
         event.ASKED: state.WAITING,
+        event.QUEUED: state.QUEUED,
         event.AGREED: state.RUNNING,
         event.PAUSED: state.PAUSED,
         event.FAILED: state.FAILED,
@@ -51,6 +53,7 @@ def _table() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobState]:
     by_state: Mapping[JobState | None, Mapping[CoordinatorJobEvent, JobState]] = {
         None: {event.SUBMITTED: state.WAITING},
         state.WAITING: attempted,
+        state.QUEUED: attempted,
         state.RUNNING: {**attempted, event.FINISHED: state.FINISHED},
         state.PAUSED: {**resting, event.FAILED: state.FAILED},  # it cannot go on by itself
         state.FAILED: resting,
@@ -69,7 +72,7 @@ class CoordinatorJobStates:
     def __init__(self, store: Store, journals: Journals, *, auto_resume: bool) -> None:
         """Jobs that were under way when the store was left are paused."""
         self._store, self._journals, self._auto_resume = store, journals, auto_resume
-        for job in store.jobs(JobState.RUNNING, JobState.WAITING):
+        for job in store.jobs(JobState.RUNNING, JobState.QUEUED, JobState.WAITING):
             reason = UnreachableError("the coordinator was restarted", todo="")
             self.rests(job.id, CoordinatorJobEvent.PAUSED, reason)
 
@@ -80,6 +83,10 @@ class CoordinatorJobStates:
     def asked(self, id_: str, parties: Sequence[str]) -> None:
         """The owners of these parties have to approve the job."""
         self._happens(id_, CoordinatorJobEvent.ASKED, StateChanged(parties=parties))
+
+    def queued(self, id_: str) -> None:
+        """Every party has agreed; the job waits until others have run."""
+        self._happens(id_, CoordinatorJobEvent.QUEUED, StateChanged())
 
     def agreed(self, id_: str, parties: Sequence[str]) -> None:
         """Note that all these parties have agreed to the job, or agreed again: an

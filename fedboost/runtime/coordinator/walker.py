@@ -73,6 +73,7 @@ class JobWalk:
     states: AgreementNotes
     emit: Callable[..., None]  # takes any number of events
     journal: Callable[[], Awaitable[job_pb2.JobJournal]]
+    enter: Callable[[JobWalk], Awaitable[None]]  # returns when the job's turn has come
     timers: Timers
     waiting: dict[str, Waiting] = field(default_factory=dict)
     held_up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by whom, as they say
@@ -152,6 +153,7 @@ class JobWalk:
         """The whole job; gives its result. Raises what ended it."""
         started = now()
         signatures = await self.agree()
+        await self.enter(self)
         self.states.agreed(self.id, self.everybody)
         self.has_begun = True
         request = party_pb2.BeginRequest(

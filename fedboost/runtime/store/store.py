@@ -45,6 +45,7 @@ class JobState(StrEnum):
     """How a job stands. What moves it is in `coordinator.job_states` and `party.job_states`."""
 
     WAITING = "waiting for approval"
+    QUEUED = "queued"  # at a coordinator: all have agreed, and other jobs run first
     AGREED = "agreed"  # at a party, which has not begun it
     RUNNING = "running"
     PAUSED = "paused"
@@ -54,7 +55,7 @@ class JobState(StrEnum):
 
     @property
     def shown(self) -> JobState:
-        """The state that people read: one of six. A job that was agreed to is paused to them."""
+        """The state that people read: one of seven. A job that was agreed to is paused to them."""
         return JobState.PAUSED if self is JobState.AGREED else self
 
 
@@ -62,7 +63,7 @@ FINAL = frozenset({JobState.CANCELLED, JobState.FINISHED})
 OVER = (JobState.FAILED, JobState.CANCELLED, JobState.FINISHED)  # what failed can be resumed
 RESTS = (JobState.PAUSED, *OVER)  # at a coordinator: nothing happens
 # May still tell what was expected.
-GOING = (JobState.WAITING, JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
+GOING = (JobState.WAITING, JobState.QUEUED, JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from fedboost.runtime.store.store import FINAL, JobState, Store
 EVENT = CoordinatorJobEvent
 WAY = {  # what happens to a job until it stands so
     JobState.WAITING: (),
+    JobState.QUEUED: (EVENT.QUEUED,),
     JobState.RUNNING: (EVENT.AGREED,),
     JobState.PAUSED: (EVENT.AGREED, EVENT.PAUSED),
     JobState.FAILED: (EVENT.FAILED,),
@@ -38,6 +39,8 @@ class Jobs:
             self.states.submitted("j1", "credit", b"manifest")
         elif event is EVENT.ASKED:
             self.states.asked("j1", ["telco"])
+        elif event is EVENT.QUEUED:
+            self.states.queued("j1")
         elif event is EVENT.AGREED:
             self.states.agreed("j1", ["bank", "telco"])
         elif event in (EVENT.RESUMED, EVENT.ASKED_AGAIN):

@@ -1,0 +1,46 @@
+"""How many jobs run at once, and whose turn it is: users in turn, each user's oldest job first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+
+class JobQueue:
+    """Places for running jobs. All methods belong to the event loop's thread."""
+
+    def __init__(self, places: int) -> None:
+        """At most `places` jobs run at once."""
+        self.places = places
+        self._running: Counter[str] = Counter()  # by user
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []  # oldest first
+
+    async def enter(self, user: str, note: Callable[[str], None]) -> None:
+        """Return when a job of `user` may run; `note` hears why, where it has to wait."""
+        if self._running.total() < self.places and not self._waiting:
+            self._running[user] += 1
+            return
+        note(f"{self._running.total()} jobs run and {len(self._waiting)} wait before it")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((user, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(user)  # its turn came in the same moment
+            else:
+                self._waiting.remove((user, turn))
+            raise
+
+    def leave(self, user: str) -> None:
+        """A job of `user` that had entered runs no more."""
+        self._running[user] -= 1
+        while self._waiting and self._running.total() < self.places:
+            place = min(
+                range(len(self._waiting)), key=lambda i: (self._running[self._waiting[i][0]], i)
+            )
+            next_user, turn = self._waiting.pop(place)
+            if not turn.done():
+                self._running[next_user] += 1
+                turn.set_result(None)
