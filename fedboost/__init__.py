@@ -9,6 +9,7 @@ Modules:
     crypto        encryption, masking and set intersection
     data          tables and ids
     disk          writes files whole or not at all
+    encoded_ids   ids of rows as one buffer
     encrypted     trees over encrypted gradients, on which vertical protocols build
     errors        every error, with its code and its advice
     flow          what a protocol is: roles, steps, messages, walk
@@ -24,6 +25,7 @@ Modules:
     runtime       daemons: network, disk, clock, policies
     sdk           estimators and clients for Python
     settings      strict models of files, jobs and parameters
+    sha256        SHA-256 of many ids at once
     slot          attributes that exist only between two steps
     state         saves and loads what a checkpoint keeps of dataclasses
     strict_yaml   reads YAML without its surprises

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
@@ -22,6 +21,8 @@ from fedboost.settings import Settings
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from fedboost.encoded_ids import EncodedIds
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
@@ -112,7 +113,7 @@ class Validation(Settings):
         """Only what is said, so that what parties sign names nothing that is not."""
         return {key: value for key, value in write(self).items() if value is not None}
 
-    def rows(self, ids: Sequence[bytes], *, by_id: bool = False) -> NDArray[np.bool_]:
+    def rows(self, ids: EncodedIds, *, by_id: bool = False) -> NDArray[np.bool_]:
         """True for the rows held out, bool (n,).
 
         `by_id` is for parties that hold different ids: then shares are about right, not exactly.

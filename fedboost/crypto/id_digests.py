@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.encoded_ids import EncodedIds, framed
 from fedboost.errors import PeerError
+from fedboost.kernels import kernel
+from fedboost.sha256 import BLOCK_BYTES, sha256_each
+
+Words = NDArray[np.uint64]
 
 KEY_BYTES = 32
+PADS = 0x36, 0x5C  # HMAC's, of the inner and the outer hash (FIPS 198-1)
 DIGEST_BYTES = 16  # of one id: two of 2^24 ids meet with probability below 2^-80
 
 
@@ -24,12 +29,21 @@ def fresh_key() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
-def digests(ids: Iterable[bytes], key: bytes) -> list[bytes]:
-    """Return one digest of 16 bytes for each id, in their order."""
-    return [hmac.digest(key, row, "sha256")[:DIGEST_BYTES] for row in ids]
+def digests(ids: EncodedIds, key: bytes) -> NDArray[np.uint8]:
+    """Return one digest for each id, uint8 (n, 16), in their order: the head of an HMAC."""
+    inner, outer = (bytes(byte ^ pad for byte in key.ljust(BLOCK_BYTES, b"\0")) for pad in PADS)
+    found = np.empty((len(ids), DIGEST_BYTES), np.uint8)
+    at = 0
+    for some in ids.blocks():
+        first = sha256_each(inner, some)
+        ends = np.arange(len(some) + 1) * first.shape[1]
+        second = sha256_each(outer, EncodedIds(first.reshape(-1), ends))
+        found[at : at + len(some)] = second[:, :DIGEST_BYTES]
+        at += len(some)
+    return found
 
 
-def named_rows(ids: Sequence[bytes], key: bytes, count: int, data: bytes) -> NDArray[np.int64]:
+def named_rows(ids: EncodedIds, key: bytes, count: int, data: bytes) -> NDArray[np.int64]:
     """The places in `ids` of those that a peer named, int64 (count,), ascending.
 
     `data` holds the digests one after the other. A PeerError unless the key and all `count` of
@@ -37,17 +51,44 @@ def named_rows(ids: Sequence[bytes], key: bytes, count: int, data: bytes) -> NDA
     """
     if len(key) != KEY_BYTES:
         raise PeerError(f"a peer named common ids by a key of {len(key)} bytes, not {KEY_BYTES}")
-    named = {data[start : start + DIGEST_BYTES] for start in range(0, len(data), DIGEST_BYTES)}
-    own = digests(ids, key)
-    rows = np.array([row for row, digest in enumerate(own) if digest in named], np.int64)
-    if len(data) != count * DIGEST_BYTES or not len(rows) == len(named) == count:
+    named = np.frombuffer(data[: len(data) // DIGEST_BYTES * DIGEST_BYTES], np.uint64)
+    is_named = _named(digests(ids, key).view(np.uint64), named.reshape(-1, 2))
+    rows = np.flatnonzero(is_named)
+    if len(data) != count * DIGEST_BYTES or len(rows) != count:  # so no two names are of one row
         raise PeerError(f"a peer named {count} common ids, of which {len(rows)} are here")
     return rows
 
 
-def digest_of_all(ids: Iterable[bytes], key: bytes) -> bytes:
+def digest_of_all(ids: EncodedIds, key: bytes) -> bytes:
     """Return one digest of 32 bytes over all ids in their order: equal where both are."""
     digest = hmac.new(key, digestmod="sha256")
-    for row in ids:
-        digest.update(len(row).to_bytes(4, "big") + row)
+    for some in ids.blocks():
+        digest.update(framed(some).data.data)
     return digest.digest()
+
+
+@kernel
+def _named(own: Words, named: Words) -> NDArray[np.bool_]:
+    """Which digests, (n, 2) and all different, are among others, (m, 2): bool (n,).
+
+    The table holds the own ones, which a peer cannot make collide: it chose the key, not the ids.
+    """
+    size = 16
+    while size < 2 * len(own):
+        size *= 2
+    table, found = np.full(size, -1, np.int32), np.zeros(len(own), np.bool_)
+    mask = np.uint64(size - 1)
+    for row in range(len(own)):
+        at = own[row, 0] & mask
+        while table[at] >= 0:
+            at = (at + np.uint64(1)) & mask
+        table[at] = row
+    for one in range(len(named)):
+        at = named[one, 0] & mask
+        while table[at] >= 0:
+            row = table[at]
+            if own[row, 0] == named[one, 0] and own[row, 1] == named[one, 1]:
+                found[row] = True
+                break
+            at = (at + np.uint64(1)) & mask
+    return found

@@ -7,7 +7,6 @@ as likely one as the other (FederBoost, section 4.1, after Warner, 1965).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto import id_digests
 from fedboost.crypto.secrets import Purpose, Secrets
+from fedboost.encoded_ids import EncodedIds
 
 Values = NDArray[np.uint8]
 WORDS = 1 << 64
@@ -38,9 +38,9 @@ class IdNoise:
     of that purpose: a pseudo-random function of id and purpose, which nobody else can compute.
     """
 
-    def __init__(self, secrets: Secrets, ids: Iterable[bytes]) -> None:
+    def __init__(self, secrets: Secrets, ids: EncodedIds) -> None:
         self._secrets = secrets
-        self._digests = b"".join(id_digests.digests(ids, secrets.derive("ids of noise")))
+        self._digests = id_digests.digests(ids, secrets.derive("ids of noise")).tobytes()
 
     def randomised(self, true: Values, values: int, epsilon: float, *purpose: Purpose) -> Values:
         """Return noisy answers for the ids' values below `values`, uint8 (n,), each by itself.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.encoded_ids import EncodedIds
 from fedboost.kernels import kernel
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Frame:
     `notes`: sentences for the party's own log about what was read less than literally.
     """
 
-    ids: list[bytes]
+    ids: EncodedIds
     values: Values
     columns: tuple[str, ...]
     label: NDArray[np.float64] | None
@@ -94,7 +95,7 @@ class Frame:
         """The rows numbered `rows` (int (k,), from 0), in that order."""
         chosen = np.asarray(rows, dtype=np.int64)
         return Frame(
-            ids=[self.ids[row] for row in chosen.tolist()],
+            ids=self.ids.take(chosen),
             values=_rows_of(self.values, chosen),
             columns=self.columns,
             label=None if self.label is None else self.label[chosen],
@@ -107,8 +108,8 @@ class Frame:
 
     def ids_digest(self) -> bytes:
         """SHA-256 over the ids: equal iff frames have the same rows in the same order."""
-        digest = hashlib.sha256(np.array([len(row) for row in self.ids], dtype="<u4").tobytes())
-        digest.update(b"".join(self.ids))
+        digest = hashlib.sha256(self.ids.sizes.astype("<u4").tobytes())
+        digest.update(self.ids.data.data)
         return digest.digest()
 
     def digest(self) -> bytes:
@@ -123,8 +124,8 @@ class Frame:
         digest.update(_sizes(self.n_rows, len(self.id_columns), len(self.columns)))
         for name in (part.encode() for part in parts):
             digest.update(_sizes(len(name)) + name)
-        digest.update(np.array([len(row) for row in self.ids], dtype="<u4").tobytes())
-        digest.update(b"".join(self.ids))
+        digest.update(self.ids.sizes.astype("<u4").tobytes())
+        digest.update(self.ids.data.data)
         cells = self.values.T
         if not isinstance(self.values, np.ndarray):
             digest.update(b"sparse" + self.values.indptr.astype("<i8", copy=False).tobytes())

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import ConfigError
+from fedboost.sha256 import sha256_each
 
 RANK_LABEL = b"fedboost.validation.1"
 
 
-def validation_rows(ids: Sequence[bytes], fraction: float, seed: int) -> NDArray[np.bool_]:
+def validation_rows(ids: EncodedIds, fraction: float, seed: int) -> NDArray[np.bool_]:
     """True for the rows held out, bool (n,); exactly ``round(fraction * n)`` of them.
 
     Rows are ranked by SHA-256 of (seed, id), so every party that holds the same ids, which
@@ -28,7 +27,7 @@ def validation_rows(ids: Sequence[bytes], fraction: float, seed: int) -> NDArray
     return held_out
 
 
-def validation_rows_by_id(ids: Sequence[bytes], fraction: float, seed: int) -> NDArray[np.bool_]:
+def validation_rows_by_id(ids: EncodedIds, fraction: float, seed: int) -> NDArray[np.bool_]:
     """True for the rows held out, bool (n,), where each id decides for itself.
 
     Those whose rank lies in the first `fraction` of all ranks, so parties that hold different ids
@@ -39,7 +38,7 @@ def validation_rows_by_id(ids: Sequence[bytes], fraction: float, seed: int) -> N
     return _ranks(ids, seed)[:, 0] < np.uint64(int(fraction * 2.0**64))
 
 
-def fold_rows(ids: Sequence[bytes], fold: int, folds: int, seed: int) -> NDArray[np.bool_]:
+def fold_rows(ids: EncodedIds, fold: int, folds: int, seed: int) -> NDArray[np.bool_]:
     """True for the rows of one of `folds` parts, `fold` from 0, bool (n,).
 
     The rows in the order of their ranks, as `validation_rows` ranks them, are cut into parts that
@@ -54,7 +53,7 @@ def fold_rows(ids: Sequence[bytes], fold: int, folds: int, seed: int) -> NDArray
     return inside
 
 
-def fold_rows_by_id(ids: Sequence[bytes], fold: int, folds: int, seed: int) -> NDArray[np.bool_]:
+def fold_rows_by_id(ids: EncodedIds, fold: int, folds: int, seed: int) -> NDArray[np.bool_]:
     """True for the rows of one of `folds` parts, bool (n,), where each id decides for itself.
 
     Parties that hold different ids agree about each that they share; the parts are about equal.
@@ -65,15 +64,14 @@ def fold_rows_by_id(ids: Sequence[bytes], fold: int, folds: int, seed: int) -> N
     return parts == fold
 
 
-def canonical_order(ids: Sequence[bytes]) -> NDArray[np.int64]:
+def canonical_order(ids: EncodedIds) -> NDArray[np.int64]:
     """The permutation, int64 (n,), that puts the rows into ascending order of their id bytes."""
-    order = sorted(range(len(ids)), key=ids.__getitem__)
-    return np.array(order, dtype=np.int64)
+    return ids.order()
 
 
-def canonical_rows(ids: Sequence[bytes], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def canonical_rows(ids: EncodedIds, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Some rows, int64 (m,) places in `ids`, in ascending order of their id bytes."""
-    return rows[canonical_order([ids[row] for row in rows])]
+    return rows[canonical_order(ids.take(rows))]
 
 
 def _check(fraction: float) -> None:
@@ -90,12 +88,10 @@ def _check_fold(fold: int, folds: int) -> None:
         )
 
 
-def _ranks(ids: Sequence[bytes], seed: int) -> NDArray[np.uint64]:
+def _ranks(ids: EncodedIds, seed: int) -> NDArray[np.uint64]:
     """SHA-256 of (seed, id) as numbers, most significant first, uint64 (n, 4)."""
     key = RANK_LABEL + b"/" + str(seed).encode() + b"/"
-    sha256 = hashlib.sha256
-    ranks = b"".join([sha256(key + row).digest() for row in ids])
-    return np.frombuffer(ranks, dtype=">u8").reshape(len(ids), 4).astype(np.uint64)
+    return sha256_each(key, ids).view(">u8").astype(np.uint64)
 
 
 def _smallest(words: NDArray[np.uint64], count: int) -> NDArray[np.int64]:

@@ -21,24 +21,22 @@ import pyarrow.compute as pc
 
 from fedboost.data.columns import kind_of, plain
 from fedboost.data.sources import IdFormat
+from fedboost.encoded_ids import LENGTH_BYTES, EncodedIds, framed
 from fedboost.errors import DataError
 
 PART_BYTES_MAX = 1024  # an id longer than this is a document, and would be sent to no use
-_PREFIX = [size.to_bytes(4, "big") for size in range(PART_BYTES_MAX + 1)]
+SIGN = r"^[+-]"
 
 
 def encode_ids(
     columns: Sequence[pa.ChunkedArray], names: Sequence[str], how: IdFormat | None = None
-) -> list[bytes]:
+) -> EncodedIds:
     """The n ids read from one or several columns of n cells, each a part of the id.
 
     DataError where a cell is missing, a type cannot name rows, or a float column holds what is
     no whole number or more than its type counts exactly. Whether ids differ is not checked here.
     """
-    parts = [_parts(column, name, how) for column, name in zip(columns, names, strict=True)]
-    if len(parts) == 1:
-        return parts[0]
-    return [b"".join(row) for row in zip(*parts, strict=True)]
+    return framed(*(_part(*one, how) for one in zip(columns, names, strict=True)))
 
 
 def spelled(column: pa.ChunkedArray, name: str, how: IdFormat) -> pa.ChunkedArray:
@@ -46,32 +44,25 @@ def spelled(column: pa.ChunkedArray, name: str, how: IdFormat) -> pa.ChunkedArra
     return _formatted(_canonical(plain(column), name), how)
 
 
-def shared_ids(ids: Sequence[bytes]) -> tuple[int, int]:
+def shared_ids(ids: EncodedIds) -> tuple[int, int]:
     """Return how many rows do not have an id of their own, and how many ids they share."""
-    seen: set[bytes] = set()
-    twice: set[bytes] = set()
-    extra = 0
-    if len(set(ids)) == len(ids):
-        return 0, 0
-    for row in ids:
-        if row in seen:
-            twice.add(row)
-            extra += 1
-        seen.add(row)
-    return extra + len(twice), len(twice)
+    first = ids.first()
+    again = first[first != np.arange(len(ids))]
+    shared = len(np.unique(again))
+    return len(again) + shared, shared
 
 
 def parts_of(id_: bytes) -> list[str]:
     """Return the texts of the parts of an encoded id."""
     found, at = [], 0
     while at < len(id_):
-        size = int.from_bytes(id_[at : at + 4], "big")
-        found.append(id_[at + 4 : at + 4 + size].decode())
-        at += 4 + size
+        size = int.from_bytes(id_[at : at + LENGTH_BYTES], "big")
+        at += LENGTH_BYTES + size
+        found.append(id_[at - size : at].decode())
     return found
 
 
-def _parts(column: pa.ChunkedArray, name: str, how: IdFormat | None) -> list[bytes]:
+def _part(column: pa.ChunkedArray, name: str, how: IdFormat | None) -> EncodedIds:
     texts = spelled(column, name, how or IdFormat())
     missing = pc.sum(pc.or_kleene(pc.is_null(texts), pc.equal(texts, "")), min_count=0).as_py()
     if missing:
@@ -81,15 +72,25 @@ def _parts(column: pa.ChunkedArray, name: str, how: IdFormat | None) -> list[byt
             todo="give every row an id, or leave these rows out",
             kind="rows have no id",
         )
-    rows = pc.cast(texts, pa.large_binary()).to_pylist()
-    long = sum(len(row) > PART_BYTES_MAX for row in rows)
+    rows = _buffer(texts.combine_chunks())
+    long = int((rows.sizes > PART_BYTES_MAX).sum())
     if long:
         raise DataError(
             f"{long} of {len(rows)} ids are longer than {PART_BYTES_MAX} bytes",
             column=name,
             todo="use a shorter id column",
         )
-    return [_PREFIX[len(row)] + row for row in rows]
+    return rows
+
+
+def _buffer(texts: pa.LargeStringArray) -> EncodedIds:
+    """The bytes of texts, of which none is missing, where Arrow has them."""
+    _, offsets, data = texts.buffers()
+    if not len(texts):
+        return EncodedIds.of([])
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    cells = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+    return EncodedIds(cells, ends - ends[0])
 
 
 def _canonical(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -102,8 +103,9 @@ def _canonical(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         return _whole_numbers(column, name)
     if kind == "text":
         texts = pc.utf8_trim_whitespace(pc.utf8_normalize(column, form="NFC"))
-        digits = pc.replace_substring_regex(texts, r"^(-?(?:0|[1-9][0-9]*))\.0$", r"\1")
-        return pc.replace_substring_regex(digits, r"^-0$", "0")
+        if pc.any(pc.ends_with(texts, ".0")).as_py():
+            texts = pc.replace_substring_regex(texts, r"^(-?(?:0|[1-9][0-9]*))\.0$", r"\1")
+        return pc.if_else(pc.equal(texts, "-0"), "0", texts)
     if kind == "empty":
         return pc.cast(column, pa.large_string())
     raise DataError(
@@ -119,9 +121,19 @@ def _formatted(texts: pa.ChunkedArray, how: IdFormat) -> pa.ChunkedArray:
     if how.lower:
         texts = pc.utf8_lower(texts)
     if how.zfill:
-        cells = [None if t in (None, "") else t.zfill(how.zfill) for t in texts.to_pylist()]
-        texts = pa.chunked_array([pa.array(cells, pa.large_string())])
+        texts = pc.if_else(pc.equal(texts, ""), texts, _zeros_before(texts, how.zfill))
     return texts
+
+
+def _zeros_before(texts: pa.ChunkedArray, width: int) -> pa.ChunkedArray:
+    """Texts with zeros before them, behind a sign, up to so many characters."""
+    filled, signed = pc.utf8_lpad(texts, width, "0"), pc.match_substring_regex(texts, SIGN)
+    if not pc.any(signed).as_py():
+        return filled
+    digits = pc.utf8_lpad(pc.utf8_slice_codeunits(texts, 1), width - 1, "0")
+    sign = pc.utf8_slice_codeunits(texts, 0, 1)
+    nothing = pa.scalar("", pa.large_string())
+    return pc.if_else(signed, pc.binary_join_element_wise(sign, digits, nothing), filled)
 
 
 def _whole_numbers(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

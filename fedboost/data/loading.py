@@ -26,6 +26,7 @@ from fedboost.data.roles import refuse_labels
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import IdFormat, SourceSpec
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import ConfigError, DataError
 
 ROW_INDEX = re.compile(r"__index_level_[0-9]+__")  # how pandas stores an index without a name
@@ -184,7 +185,7 @@ def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:
     return [name for name in names if name not in other]
 
 
-def _ids(sheet: Sheet, names: Sequence[str], how: IdFormat | None) -> list[bytes]:
+def _ids(sheet: Sheet, names: Sequence[str], how: IdFormat | None) -> EncodedIds:
     ids = encode_ids([sheet.column(name) for name in names], names, how)
     rows, shared = shared_ids(ids)
     if rows:

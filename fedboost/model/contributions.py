@@ -98,18 +98,12 @@ def joined(model: Whole, frames: Mapping[str, Frame]) -> tuple[NDArray[np.int64]
     model reads them. A DataError where no row is in all, or a table does not fit the model.
     """
     (first, guest), *others = frames.items()
-    indices = [{row: place for place, row in enumerate(frame.ids)} for _, frame in others]
-    rows = np.array(
-        [i for i, row in enumerate(guest.ids) if all(row in known for known in indices)], np.int64
-    )
+    indices = [frame.ids.find(guest.ids) for _, frame in others]
+    rows = np.flatnonzero(np.min([np.zeros(guest.n_rows), *indices], axis=0) >= 0)
     if not len(rows):
         raise DataError(f"no row of {first} is in every table", todo="check the id columns")
-    ids = [guest.ids[row] for row in rows.tolist()]
-    taken = [guest.take(rows.tolist())]
-    taken += [
-        frame.take([place[row] for row in ids])
-        for (_, frame), place in zip(others, indices, strict=True)
-    ]
+    taken = [guest.take(rows)]
+    taken += [frame.take(own[rows]) for (_, frame), own in zip(others, indices, strict=True)]
     return rows, side_by_side(model, dict(zip(frames, taken, strict=True)))
 
 

@@ -20,6 +20,7 @@ from fedboost.core.bins import SparseBins
 from fedboost.crypto.noise import IdNoise
 from fedboost.crypto.secrets import Secrets
 from fedboost.data.frame import Values
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import ConfigError
 
 Ids = NDArray[np.uint8]
@@ -45,7 +46,7 @@ class Telling:
         """Buckets of each column, that of missing values among them, int32 (columns,)."""
         return self.binning.n_bins + np.array(self.missing, np.int32)
 
-    def buckets(self, values: Values, ids: Sequence[bytes], lasting: Lasting) -> Ids:
+    def buckets(self, values: Values, ids: EncodedIds, lasting: Lasting) -> Ids:
         """Return what is told of values float32 (n, columns) of these ids, uint8 (n, columns).
 
         A missing value of a column that had none counts as the last bucket.

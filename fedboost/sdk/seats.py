@@ -16,6 +16,7 @@ from scipy.sparse import issparse
 
 from fedboost.data.ids import encode_ids, shared_ids
 from fedboost.data.loading import absent_column
+from fedboost.encoded_ids import EncodedIds
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
@@ -39,7 +40,7 @@ class PartyRows:
     ids: tuple[pa.ChunkedArray, ...] = ()
 
     @property
-    def tokens(self) -> list[bytes]:
+    def tokens(self) -> EncodedIds:
         """The rows' ids as parties compare them; a DataError where some have none, or share one."""
         if not self.ids:
             indices = pa.chunked_array([np.arange(1, self.rows.n_rows + 1)])
@@ -170,11 +171,7 @@ def partner_rows(seats: Seats, guest: str) -> dict[str, Indices]:
         check_indices(seats)
         return {host: np.arange(n_rows) for host in hosts}
     tokens = seats[guest].tokens
-    found = {}
-    for host in hosts:
-        place = {token: row for row, token in enumerate(seats[host].tokens)}
-        found[host] = np.array([place.get(token, -1) for token in tokens], np.int64)
-    return found
+    return {host: seats[host].tokens.find(tokens) for host in hosts}
 
 
 def names_of(parties: Parties, *, horizontal: bool) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 from fedboost import wire
 from fedboost.core.categories import SET_BYTES
 from fedboost.crypto.noise import IdNoise
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import MODEL, MemoryNotebook
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
@@ -71,10 +72,11 @@ def test_attempts_with_other_rows_tell_no_more_than_one():
 
 def test_attempts_with_other_rows_tell_more_where_noise_goes_by_place(monkeypatch):
     by_id = IdNoise.__init__
-    monkeypatch.setattr(
-        IdNoise, "__init__",
-        lambda me, secrets, ids: by_id(me, secrets, (b"%d" % n for n, _ in enumerate(ids))),
-    )  # fmt: skip
+
+    def by_place(state, secrets, ids):
+        by_id(state, secrets, EncodedIds.of(b"%d" % place for place, _ in enumerate(ids)))
+
+    monkeypatch.setattr(IdNoise, "__init__", by_place)
     assert share_right() > 0.9
 
 
@@ -99,7 +101,10 @@ def test_other_jobs_cuts_columns_and_epsilons_meet_other_noise():
         replace(own, epsilon=2.0000001),
         replace(own, binning=replace(own.binning, cuts=tuple(c + 1 for c in own.binning.cuts))),
     ]
-    moved = [one.buckets(VALUES, IDS, context.lasting_secrets) != TRUTH for one in (own, *others)]
+    moved = [
+        one.buckets(VALUES, EncodedIds.of(IDS), context.lasting_secrets) != TRUTH
+        for one in (own, *others)
+    ]
     for other in moved[1:]:
         assert abs((moved[0] == other).mean() - 0.5) < 0.06  # each moves nearly half of all values
 
@@ -192,7 +197,8 @@ def test_a_store_with_another_key_answers_nothing_with_noise_of_its_own():
 def test_ids_by_other_columns_do_not_draw_the_noise_anew():
     _, shard = trained(range(ROWS), EVERY_BUCKET)
     context = predicting_seat(shard, range(ROWS))
-    renamed = replace(context.frame, ids=[b"x" + row for row in IDS], id_columns=("id", "x"))
+    ids = EncodedIds.of(b"x" + row for row in IDS)
+    renamed = replace(context.frame, ids=ids, id_columns=("id", "x"))
     with pytest.raises(ConfigError, match="ids of other columns"):
         predicting.begin(replace(context, frame=renamed))
 

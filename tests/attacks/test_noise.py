@@ -8,6 +8,7 @@ import pytest
 
 from fedboost.crypto import noise
 from fedboost.crypto.secrets import Secrets
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PolicyError
 from fedboost.flow import MemoryNotebook
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds
@@ -69,7 +70,8 @@ COLUMNS, VALUES = 30, 16
 
 def told_apart(epsilon, people=2000):
     """How often a guest that waits for one of two people, unlike in all columns, is right."""
-    own = noise.IdNoise(Secrets(bytes(range(32))), (b"%d" % person for person in range(people)))
+    ids = EncodedIds.of(b"%d" % person for person in range(people))
+    own = noise.IdNoise(Secrets(bytes(range(32))), ids)
     scores = np.zeros(people)
     for column in range(COLUMNS):
         heard = own.randomised(np.full(people, 3, np.uint8), VALUES, epsilon, column)

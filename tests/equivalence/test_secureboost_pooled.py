@@ -12,6 +12,7 @@ from fedboost.core import local
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
+from fedboost.encoded_ids import EncodedIds
 from tests import tiers
 from tests.support.federated import GUEST, HOSTS, PLAIN, frame_of, job_spec, now, room_for, run_job
 
@@ -32,7 +33,7 @@ class Pooled:
     def train(self, params):
         """The pooled trees, and the margins of all rows after the last of them."""
         values = np.concatenate(list(self.columns.values()), axis=1)
-        out = validation_rows(self.ids, self.held or 0.0, 7)
+        out = validation_rows(EncodedIds.of(self.ids), self.held or 0.0, 7)
         own = TreeParams(**{k: v for k, v in params.items() if k not in OWN})
         table = local.TrainingTable(np.asfortranarray(values[~out]), self.y[~out])
         check = (
@@ -198,7 +199,7 @@ def test_a_guest_without_columns_grows_the_hosts_trees():
 def with_missing(rows=100):
     """Whole columns missing, missing in validation only, in training only, and here and there."""
     table = pooled((3, 4), rows, seed=6, held=0.3, missing=0.1)
-    out = validation_rows(table.ids, 0.3, 7)
+    out = validation_rows(EncodedIds.of(table.ids), 0.3, 7)
     for values in table.columns.values():
         values[:, 0] = np.nan
         values[:, 1] = np.where(out, np.nan, np.nan_to_num(values[:, 1]))
@@ -280,7 +281,7 @@ def tables(draw):
     y = draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=rows, max_size=rows))
     held = draw(st.sampled_from([None, 0.25]))
     ids = [b"%02d" % i for i in range(rows)]
-    out = validation_rows(ids, held or 0.0, 7)
+    out = validation_rows(EncodedIds.of(ids), held or 0.0, 7)
     y = np.array(y)
     y[np.flatnonzero(~out)[:2]] = [0.0, 1.0]
     return Pooled(columns, y, ids, held)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from fedboost.core.sampling import RowDraws
 from fedboost.crypto.noise import IdNoise
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import UnreachableError
 from fedboost.model import shards
 from fedboost.protocols.align import host as align_host
@@ -205,7 +206,7 @@ def _noise_by_place(patched):
     by_id = IdNoise.__init__
 
     def by_place(state, secrets, ids):
-        by_id(state, secrets, (b"%d" % place for place, _ in enumerate(ids)))
+        by_id(state, secrets, EncodedIds.of(b"%d" % place for place, _ in enumerate(ids)))
 
     _only("noise")(patched)
     _other_tables(patched, federboost_guest, "receive_buckets")

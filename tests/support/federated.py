@@ -23,6 +23,7 @@ from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.data.sources import SourceSpec
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import FedboostError, JobError, PeerError
 from fedboost.flow import (
     HISTORY,
@@ -438,7 +439,7 @@ def frame_of(ids: Sequence[bytes], values: NDArray[np.float32], label: Any = Non
     array = np.asfortranarray(values, dtype=np.float32).copy(order="F")
     names = tuple(f"c{i}" for i in range(array.shape[1]))
     y = None if label is None else np.array(label, np.float64)
-    return Frame(list(ids), array, names, y, ("id",))
+    return Frame(EncodedIds.of(ids), array, names, y, ("id",))
 
 
 @dataclass(frozen=True)

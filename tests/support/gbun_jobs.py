@@ -10,6 +10,7 @@ from scipy.sparse import csc_array
 from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams
 from fedboost.data.frame import Frame
+from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import CheckpointPolicy
 from fedboost.model import networks
 from tests.support import horizontal_jobs
@@ -38,7 +39,7 @@ class NetworksJob(Job):
         """All rows as one table."""
         values = np.asfortranarray(self.values)
         return Frame(
-            ids=self.ids,
+            ids=EncodedIds.of(self.ids),
             values=csc_array(values) if self.is_sparse else values.copy(order="F"),
             columns=self.names,
             label=self.y.copy(),

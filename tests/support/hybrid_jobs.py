@@ -21,6 +21,7 @@ from fedboost.core.objectives import Summary
 from fedboost.core.partition import left_child, right_child
 from fedboost.core.tree import Split, Tree
 from fedboost.data.holdout import validation_rows_by_id
+from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import Artefact
 from fedboost.model import vertical, words
 from fedboost.model.hybrid import NO_NODE
@@ -42,7 +43,7 @@ class Job:
     weight: NDArray[np.float64] | None
     held: float | None
     params: dict[str, Any]
-    ids: list[bytes]
+    ids: Sequence[bytes]
     categories: int = 0  # of each party's last column, whose values are codes; 0: numbers
     sparse: tuple[str, ...] = ()  # the parties whose tables are
     least: int = 1  # rows of a group of every host's
@@ -50,7 +51,7 @@ class Job:
     @property
     def out(self) -> NDArray[np.bool_]:
         """The rows held out."""
-        return validation_rows_by_id(self.ids, self.held or 0.0, SEED)
+        return validation_rows_by_id(EncodedIds.of(self.ids), self.held or 0.0, SEED)
 
     @property
     def own(self) -> HybridParams:

@@ -20,6 +20,7 @@ from fedboost.core.objectives import Summary
 from fedboost.core.partition import left_child, right_child
 from fedboost.crypto.secrets import Secrets
 from fedboost.data.holdout import validation_rows_by_id
+from fedboost.encoded_ids import EncodedIds
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.flow import Artefact, CheckpointPolicy
 from fedboost.model.hybrid import NO_NODE
@@ -53,7 +54,7 @@ class Job:
     @property
     def out(self):
         """The rows held out."""
-        return validation_rows_by_id(self.ids, self.held, SEED)
+        return validation_rows_by_id(EncodedIds.of(self.ids), self.held, SEED)
 
     def frames(self):
         """Every party's table."""

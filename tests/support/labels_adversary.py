@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedboost.data.ids import encode_ids
+from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import Spent
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster import local
@@ -148,7 +149,7 @@ class LabelsAdversary(Schedule):
             spec = self._specs[answer.job]
             ids = common[answer.job, self.observer.aligned(answer.job, answer.before)]
             assert spec.validation is not None
-            held = spec.validation.rows(ids)
+            held = spec.validation.rows(EncodedIds.of(ids))
             for split, told in (("validation", held), ("train", ~held)):
                 if split in answer.splits:
                     yield frozenset(one for one, is_told in zip(ids, told, strict=True) if is_told)

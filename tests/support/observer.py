@@ -23,6 +23,7 @@ from fedboost import protocols, wire
 from fedboost.core.params import MAX_DEPTH
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import POINT_BYTES
+from fedboost.encoded_ids import EncodedIds
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.runtime.cluster import local
@@ -335,7 +336,7 @@ class Observer:
         for one in self.kept:
             e, got = one.envelope, one.message
             if not one.is_taken and type(got).__name__ == "CommonDigests":
-                rows = id_digests.named_rows(ids, got.key, got.ids, got.data)
+                rows = id_digests.named_rows(EncodedIds.of(ids), got.key, got.ids, got.data)
                 found[e.job, e.attempt] = sorted(ids[row] for row in rows)
         return found
 

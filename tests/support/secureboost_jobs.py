@@ -14,6 +14,7 @@ from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
+from fedboost.encoded_ids import EncodedIds
 from fedboost.runtime.config.policy import Policy
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.support.federated import (
@@ -47,7 +48,7 @@ class Job:
     weight: np.ndarray | None
     held: float | None
     params: dict[str, Any]
-    ids: list[bytes]
+    ids: EncodedIds
     categories: int = 0  # of each party's last column, whose values are codes; 0: numbers
     least: int = 1  # rows of a group of every host's
 
@@ -270,5 +271,5 @@ def in_canonical_order(job):
         columns={party: values[order] for party, values in job.columns.items()},
         y=job.y[order],
         weight=None if job.weight is None else job.weight[order],
-        ids=[ids[i] for i in order],
+        ids=ids.take(order),
     )

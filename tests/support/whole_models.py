@@ -14,6 +14,7 @@ from fedboost.core import local
 from fedboost.core.local import Trained
 from fedboost.core.params import TreeParams
 from fedboost.data.frame import Frame
+from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import Artefact
 from fedboost.model import columns, shards, whole
 
@@ -59,7 +60,7 @@ def framed(
     values: Any, names: Any, categories: Mapping[str, tuple[str, ...]] | None = None
 ) -> Frame:
     """A frame of these values without a label."""
-    ids = [b"%d" % row for row in range(values.shape[0])]
+    ids = EncodedIds.of(b"%d" % row for row in range(values.shape[0]))
     return Frame(ids, values, tuple(names), None, ("id",), categories=categories or {})
 
 

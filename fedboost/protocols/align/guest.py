@@ -69,9 +69,9 @@ def name_rows(guest: Member, got: CommonSet) -> Out:
     except KeyError:
         raise PeerError("the opened set holds points that are not the guest's") from None
     key = id_digests.fresh_key()
-    digests = id_digests.digests((guest.ids[row] for row in np.sort(common)), key)
+    digests = id_digests.digests(guest.ids.take(np.sort(common)), key)
     guest.digest = settle(guest, common, key)
-    return Out(send=CommonDigests(key=key, ids=len(common), data=b"".join(digests)))
+    return Out(send=CommonDigests(key=key, ids=len(common), data=digests.tobytes()))
 
 
 def compare_rows(guest: Member, got: Mapping[str, RowsDigest]) -> Out:

@@ -17,6 +17,7 @@ from fedboost.crypto.intersection import (
 )
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_rows
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Place, StageContext, Table
 from fedboost.messages.job_pb2 import StatusReport
@@ -31,7 +32,7 @@ class Member:
     """What a party remembers while the sets go round."""
 
     context: StageContext
-    ids: list[bytes]
+    ids: EncodedIds
     exponent: Exponent
     own: Points = field(default_factory=lambda: np.empty((0, POINT_BYTES), np.uint8))
     passed: int = 0  # sets shuffled so far
@@ -105,7 +106,7 @@ def close_ring(party: Member, got: BlindedSet) -> Out:
 def settle(party: Member, common: NDArray[np.int64], key: bytes) -> bytes:
     """Keeps the common rows in canonical order; gives the keyed digest that all parties compare."""
     party.rows = canonical_rows(party.ids, common)
-    return id_digests.digest_of_all((party.ids[row] for row in party.rows), key)
+    return id_digests.digest_of_all(party.ids.take(party.rows), key)
 
 
 def snapshot(party: Member, _: Place) -> Artefact:

@@ -20,6 +20,7 @@ from fedboost.crypto.intersection import (
 )
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_order
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Place, StageContext
 from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
@@ -53,14 +54,14 @@ class Guest:
 
     context: StageContext
     rows: Indices  # all of the table, in canonical order
-    ids: list[bytes]  # theirs; every place below is one in this list
+    ids: EncodedIds  # theirs; every place below is one in this list
     meetings: dict[str, Meeting]  # by host
 
 
 def begin(context: StageContext) -> Guest:
     """A guest with its ids in canonical order and a fresh exponent for each host."""
     rows = canonical_order(context.data.ids)
-    ids = [context.data.ids[row] for row in rows]
+    ids = context.data.ids.take(rows)
     return Guest(
         context, rows, ids, {host: Meeting(Exponent.random()) for host in context.table.hosts}
     )
@@ -104,11 +105,11 @@ def meet(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
         if (meeting.common >= len(guest.ids)).any():
             raise PeerError(f"{host} returned points that no id of both has", party=host)
         pair.check_opened(len(meeting.common), guest.context)
-        ids = [guest.ids[place] for place in meeting.common]
+        ids = guest.ids.take(meeting.common)
         key = id_digests.fresh_key()
         meeting.digest = id_digests.digest_of_all(ids, key)
         digests = id_digests.digests(ids, key)
-        named[host] = CommonDigests(key=key, ids=len(ids), data=b"".join(digests))
+        named[host] = CommonDigests(key=key, ids=len(ids), data=digests.tobytes())
     return Out(send=named)
 
 

@@ -11,6 +11,7 @@ from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import POINT_BYTES, Exponent, multiply
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_rows
+from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Place, Spent, StageContext
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.align_pairs_pb2 import (
@@ -29,7 +30,7 @@ class Host:
     """What a host remembers between steps."""
 
     context: StageContext
-    ids: list[bytes]
+    ids: EncodedIds
     exponent: Exponent
     rows = Slot[NDArray[np.int64]]("rows that the guest has")  # of the table
 
@@ -64,7 +65,7 @@ def keep_rows(host: Host, got: CommonDigests) -> Out:
     pair.check_opened(got.ids, host.context)
     common = id_digests.named_rows(host.ids, got.key, got.ids, got.data)
     host.rows = canonical_rows(host.ids, common)
-    digest = id_digests.digest_of_all((host.ids[row] for row in host.rows), got.key)
+    digest = id_digests.digest_of_all(host.ids.take(host.rows), got.key)
     return Out(
         send=RowsDigest(digest=digest, rows=len(host.rows)), about=DisclosureInfo(len(host.rows))
     )

@@ -10,13 +10,14 @@ from fedboost.crypto.intersection import (
     read_points,
 )
 from fedboost.crypto.set_sizes import check_common, padded_points
+from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import StageContext
 from fedboost.messages.protocol.align_pairs_pb2 import GuestSet, HostSet
 
 DOMAIN = b"fedboost align-pairs v2 "  # ids hash to other points in any other use of the group
 
 
-def points_of(ids: list[bytes], host: str, context: StageContext) -> Points:
+def points_of(ids: EncodedIds, host: str, context: StageContext) -> Points:
     """The ids as points for the pair with that host, uint8 (n, 32), behind them nobody's up to the
     size that the party's policy says; they must not leave as such.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import canonical_order
+from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import Artefact, RowsUsed
 from fedboost.job import JobSpec
 
@@ -94,13 +95,8 @@ class TableSample:
     def met(self) -> Artefact:
         """Return what a pairwise alignment leaves at the guest: which of its rows each host has."""
         guest = self.frames[self.scene.guest]
-        place = {row: number for number, row in enumerate(guest.ids)}
-        rows = {
-            f"with_{host}": np.array(
-                [place[row] for row in self.frames[host].ids if row in place], np.int64
-            )
-            for host in self.scene.hosts
-        }
+        found = {host: guest.ids.find(self.frames[host].ids) for host in self.scene.hosts}
+        rows = {f"with_{host}": own[own >= 0] for host, own in found.items()}
         return Artefact(arrays={"rows": np.arange(guest.n_rows), **rows})
 
 
@@ -135,7 +131,7 @@ def made(scene: Scene, params: BoostingParams, *, rows_apart: bool) -> TableSamp
         of = 0 if rows_apart else number
         names = tuple(f"{of}-{column}" for column in range(values.shape[1]))
         ids = [b"%d-%09d" % (place, row) for row in range(count)]
-        frames[party] = Frame(ids, np.asfortranarray(values), names, label, ("id",))
+        frames[party] = Frame(EncodedIds.of(ids), np.asfortranarray(values), names, label, ("id",))
     return TableSample(scene, {party: frames[party] for party in scene.parties}, share)
 
 
@@ -149,7 +145,7 @@ def set_sizes(sample: TableSample, each: int) -> tuple[dict[str, Frame], float]:
         ids = [b"0-%d" % row for row in range(own)]
         ids += [b"%d-%d" % (number, row) for row in range(own, round(share * scene.rows[party]))]
         values = np.zeros((len(ids), 0), np.float32, order="F")
-        frames[party] = Frame(ids, values, (), None, ("id",))
+        frames[party] = Frame(EncodedIds.of(ids), values, (), None, ("id",))
     return frames, share
 
 

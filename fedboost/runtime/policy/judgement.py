@@ -276,10 +276,7 @@ class Judge:
             values, counts = np.unique(labels, return_counts=True)
             policy.judge_holdout(int(counts.min()), f"{what} of each class")
             classes = {f"{value:g}": labels == value for value in values.tolist()}
-        ids = {
-            name: [frame.ids[row] for row in rows[of_class].tolist()]
-            for name, of_class in classes.items()
-        }
+        ids = {name: frame.ids.take(rows[of_class]) for name, of_class in classes.items()}
         table = Owned(job.dataset, self.config.datasets[job.dataset].identity)
         differs = self._measured.differs(table, ids, policy.holdout_rows_min)
         policy.judge_overlap(what, differs=differs)

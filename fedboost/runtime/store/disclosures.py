@@ -5,7 +5,6 @@ A guest keeps what hosts told and of which rows, a host what its words meant.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,8 @@ from fedboost.flow import Artefact, Table
 from fedboost.model import shards
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from fedboost.data.frame import Frame
+    from fedboost.encoded_ids import EncodedIds
 
 IDS, SIZES = "ids", "id_sizes"  # the guest's rows: their ids one after the other, and their lengths
 
@@ -65,15 +62,9 @@ class Disclosures:
             shards.delete(self.folder(job))
 
 
-def with_rows(kept: Artefact, ids: Sequence[bytes]) -> Artefact:
+def with_rows(kept: Artefact, ids: EncodedIds) -> Artefact:
     """A disclosure and the ids of its rows, in their order."""
-    import numpy as np
-
-    arrays: dict[str, NDArray[np.generic]] = {
-        IDS: np.frombuffer(b"".join(ids), np.uint8),
-        SIZES: np.array([len(row) for row in ids], np.int64),
-    }
-    return Artefact(kept.facts, {**kept.arrays, **arrays})
+    return Artefact(kept.facts, {**kept.arrays, IDS: ids.data, SIZES: ids.sizes})
 
 
 def rows_again(frame: Frame, kept: Artefact) -> Frame:
@@ -83,18 +74,18 @@ def rows_again(frame: Frame, kept: Artefact) -> Frame:
     """
     import numpy as np
 
+    from fedboost.encoded_ids import EncodedIds, ends_of
+
     if IDS not in kept.arrays:
         return frame
-    data, sizes = kept.arrays[IDS].tobytes(), kept.arrays[SIZES].tolist()
-    ends = np.cumsum(kept.arrays[SIZES]).tolist()
-    ids = [data[end - size : end] for size, end in zip(sizes, ends, strict=True)]
-    place = {row: number for number, row in enumerate(frame.ids)}
-    absent = sum(row not in place for row in ids)
+    data, sizes = kept.arrays[IDS].astype(np.uint8), kept.arrays[SIZES].astype(np.int64)
+    rows = frame.ids.find(EncodedIds(data, ends_of(sizes)))
+    absent = int((rows < 0).sum())
     if absent:
         raise DataError(
-            f"the table lacks {absent} of the {len(ids)} rows whose buckets are used again",
+            f"the table lacks {absent} of the {len(rows)} rows whose buckets are used again",
             rows=absent,
             todo="give the table of that job, or train without reuse",
             kind="the table lacks rows whose buckets are used again",
         )
-    return frame.take([place[row] for row in ids])
+    return frame.take(rows)

@@ -107,10 +107,12 @@ class RowsInCommon:
 
 def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, Any]:
     """Between whom an alignment is, and of which rows: two that agree in it find the same ones."""
+    from fedboost.encoded_ids import framed
+
     table = spec.parties.table()
     digest = hashlib.sha256(repr((*frame.id_columns, frame.n_rows)).encode())
-    for row in frame.ids:
-        digest.update(len(row).to_bytes(4, "little") + row)
+    for some in frame.ids.blocks():
+        digest.update(framed(some, little_endian=True).data.data)
     return {
         STAGE: stage,
         "party": party,

@@ -97,11 +97,11 @@ def test_each_row_is_at_one_host_with_the_cells_of_the_whole_table(small):
     dealt = SMALL.dealt()
     whole = hybridtree_data.load("adult").frame
     for part, rows in ((dealt.train, range(400)), (dealt.test, range(400, 550))):
-        assert part.guest.ids == [whole.ids[row] for row in rows]
+        assert list(part.guest.ids) == [whole.ids[row] for row in rows]
         indices = np.concatenate(list(part.indices.values()))
         assert sorted(indices.tolist()) == list(range(len(rows)))
         for host, frame in part.hosts.items():
-            assert frame.ids == [part.guest.ids[row] for row in part.indices[host]]
+            assert list(frame.ids) == [part.guest.ids[row] for row in part.indices[host]]
             assert frame.label is None
         table = part.whole()
         names = [*part.guest.columns, *next(iter(part.hosts.values())).columns]

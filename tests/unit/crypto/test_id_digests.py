@@ -1,6 +1,5 @@
 """Keyed digests name rows to whoever has them, and tell whether two keep the same."""
 
-import hashlib
 import hmac
 
 import numpy as np
@@ -16,6 +15,7 @@ from fedboost.crypto.id_digests import (
     fresh_key,
     named_rows,
 )
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
 
 KEY = bytes(range(KEY_BYTES))
@@ -24,9 +24,14 @@ some_ids = st.lists(st.binary(max_size=6), unique=True, max_size=12)
 
 
 def test_a_digest_is_the_head_of_an_hmac():
-    assert digests(IDS[:2], KEY) == [
-        hmac.new(KEY, row, hashlib.sha256).digest()[:DIGEST_BYTES] for row in IDS[:2]
-    ]
+    found = digests(EncodedIds.of(IDS), KEY)
+    assert found.shape == (len(IDS), DIGEST_BYTES)
+    assert found.tobytes() == naive_names(IDS)
+
+
+def naive_names(ids):
+    """The names of some ids, one after the other."""
+    return b"".join([hmac.digest(KEY, row, "sha256")[:DIGEST_BYTES] for row in ids])
 
 
 def test_every_use_has_a_key_of_its_own():
@@ -38,12 +43,12 @@ def test_every_use_has_a_key_of_its_own():
 @given(some_ids, st.randoms())
 def test_a_party_finds_the_rows_that_are_named_in_whatever_order(ids, random):
     wanted = random.sample(ids, random.randint(0, len(ids)))
-    rows = named_rows(ids, KEY, len(wanted), b"".join(digests(wanted, KEY)))
+    rows = named_rows(EncodedIds.of(ids), KEY, len(wanted), naive_names(wanted))
     assert rows.dtype == np.int64
     assert [ids[row] for row in rows] == [row for row in ids if row in set(wanted)]
 
 
-NAMED = b"".join(digests(IDS[3:6], KEY))
+NAMED = naive_names(IDS[3:6])
 
 
 @pytest.mark.parametrize(
@@ -63,24 +68,30 @@ NAMED = b"".join(digests(IDS[3:6], KEY))
 )
 def test_names_that_are_not_as_many_different_rows_of_ours_are_refused(count, data):
     with pytest.raises(PeerError, match=f"named {count} common ids, of which"):
-        named_rows(IDS, KEY, count, data)
+        named_rows(EncodedIds.of(IDS), KEY, count, data)
 
 
 @pytest.mark.parametrize("key", [b"", KEY[:-1], KEY + b"\0"])
 def test_a_key_of_another_size_is_refused(key):
     with pytest.raises(PeerError, match=f"a key of {len(key)} bytes"):
-        named_rows(IDS, key, 3, NAMED)
+        named_rows(EncodedIds.of(IDS), key, 3, NAMED)
 
 
 def test_nothing_may_be_named():
-    assert named_rows(IDS, KEY, 0, b"").tolist() == []
-    assert digest_of_all([], KEY) == hmac.digest(KEY, b"", "sha256")
+    assert named_rows(EncodedIds.of(IDS), KEY, 0, b"").tolist() == []
+    assert digest_of_all(EncodedIds.of([]), KEY) == hmac.digest(KEY, b"", "sha256")
+
+
+@given(some_ids)
+def test_the_digest_of_all_is_an_hmac_of_each_behind_its_length(ids):
+    text = b"".join([len(row).to_bytes(4, "big") + row for row in ids])
+    assert digest_of_all(EncodedIds.of(ids), KEY) == hmac.digest(KEY, text, "sha256")
 
 
 @pytest.mark.parametrize(
     "other", [IDS[::-1], IDS[:-1], [], [IDS[0] + IDS[1], *IDS[2:]], [b"", *IDS]]
 )
 def test_digests_of_other_rows_or_another_order_differ(other):
-    assert digest_of_all(IDS, KEY) == digest_of_all(iter(IDS), KEY)
-    assert digest_of_all(other, KEY) != digest_of_all(IDS, KEY)
-    assert digest_of_all(IDS, KEY[::-1]) != digest_of_all(IDS, KEY)
+    own = EncodedIds.of(IDS)
+    assert digest_of_all(EncodedIds.of(other), KEY) != digest_of_all(own, KEY)
+    assert digest_of_all(own, KEY[::-1]) != digest_of_all(own, KEY)

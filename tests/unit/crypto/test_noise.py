@@ -8,6 +8,7 @@ from scipy import stats
 
 from fedboost.crypto import noise
 from fedboost.crypto.secrets import Secrets
+from fedboost.encoded_ids import EncodedIds
 
 SECRET = Secrets(bytes(range(32)))
 P_LEAST = 1e-4  # secrets are fixed, so a right mechanism fails never or always
@@ -16,7 +17,7 @@ SETTINGS = [(2, 0.5), (3, 1.0), (16, 4.0), (16, 1.0), (17, 8.0), (64, 3.0), (255
 
 def told(true, values, epsilon, *purpose, secrets=SECRET):
     """What a mechanism tells of so many rows with the same true value, uint8 (rows,)."""
-    ids = [b"row %d" % number for number in range(len(true))]
+    ids = EncodedIds.of(b"row %d" % number for number in range(len(true)))
     return noise.IdNoise(secrets, ids).randomised(true, values, epsilon, *purpose)
 
 

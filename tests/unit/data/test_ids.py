@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.data.ids import PART_BYTES_MAX, encode_ids, shared_ids
+from fedboost.data.sources import IdFormat
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import DataError
 
 whole = st.integers(-(2**53) + 1, 2**53 - 1)
@@ -25,7 +27,7 @@ def column(cells, kind=None):
 
 
 def encode(*columns):
-    return encode_ids(columns, [f"part{place}" for place in range(len(columns))])
+    return list(encode_ids(columns, [f"part{place}" for place in range(len(columns))]))
 
 
 def naive(*parts: int | float | str) -> bytes:
@@ -151,4 +153,34 @@ def test_an_id_has_a_longest_length():
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=12))
 def test_shared_ids_counts_rows_and_ids(ids):
     rows = sum(ids.count(row) > 1 for row in ids)
-    assert shared_ids(ids) == (rows, sum(ids.count(row) > 1 for row in set(ids)))
+    assert shared_ids(EncodedIds.of(ids)) == (rows, sum(ids.count(row) > 1 for row in set(ids)))
+
+
+spellings = st.text("aA0-+.é\u00a0 \t1", max_size=6)
+
+
+def cells_as(cell, how):
+    """A cell's text in another spelling."""
+    text = naive(cell)[4:].decode()
+    if how.strip:
+        text = "".join(text.split())
+    text = text.lower() if how.lower else text
+    return text.zfill(how.zfill) if how.zfill and text else text
+
+
+@given(
+    st.lists(spellings.filter(lambda cell: cell.strip()), min_size=1, max_size=20),
+    st.builds(IdFormat, strip=st.booleans(), lower=st.booleans(), zfill=st.sampled_from([0, 1, 5])),
+)
+def test_a_spelling_is_pythons(cells, how):
+    found = encode_ids([column(cells, pa.large_string())], ["id"], how)
+    expected = [cells_as(cell, how).encode() for cell in cells]
+    assert list(found) == [len(text).to_bytes(4, "big") + text for text in expected]
+
+
+def test_ids_are_read_from_pieces_of_a_column_as_from_the_whole():
+    cells = pa.array(["a", "b", "", "cc", "d"], pa.large_string())
+    pieces = pa.chunked_array([cells.slice(0, 2), cells.slice(3, 1), cells.slice(4), cells[:0]])
+    assert list(encode_ids([pieces], ["id"])) == encode(column(["a", "b", "cc", "d"]))
+    assert list(encode_ids([pieces[1:3]], ["id"])) == encode(column(["b", "cc"]))
+    assert not len(encode_ids([pieces[:0]], ["id"]))

@@ -13,6 +13,7 @@ from fedboost.crypto.intersection import as_keys
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
 from fedboost.data.sources import SourceSpec
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import DataError, FedboostError, PeerError, PolicyError
 from fedboost.messages.protocol import align_pb2
 from fedboost.protocols.align import guest as align_guest
@@ -61,7 +62,7 @@ def test_all_parties_keep_the_rows_they_all_share_in_one_order(hosts):
     kept, room = aligned_ids(frames_of(*ids))
     common = sorted(set.intersection(*map(set, ids)))
     assert len(common) > 3
-    expected = [common[i] for i in canonical_order(common)]
+    expected = [common[i] for i in canonical_order(EncodedIds.of(common))]
     assert all(rows == expected for rows in kept.values())
     assert [(c.name, c.count) for told in room.told for c in told.counts] == [
         ("aligned", len(common))

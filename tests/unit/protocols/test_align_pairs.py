@@ -10,6 +10,7 @@ from fedboost.crypto import intersection
 from fedboost.crypto.intersection import as_keys
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.crypto.workers import Serial
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import FedboostError, PeerError, PolicyError
 from fedboost.messages.protocol import align_pairs_pb2
 from fedboost.protocols.align_pairs import guest as pairs_guest
@@ -319,7 +320,7 @@ def test_the_guest_can_link_nothing_of_a_host_but_what_it_shares_with_it():
     names, workers = sorted(set().union(*ids)), Serial()
     exponents = {h: m.exponent for h, m in room.state(GUEST).meetings.items()}
     for host in (TELCO, SHOP):
-        bare = points_of(names, host, room.contexts[GUEST])
+        bare = points_of(EncodedIds.of(names), host, room.contexts[GUEST])
         known = set(as_keys(bare))
         for exponent in exponents.values():
             known |= set(as_keys(intersection.multiply(bare, exponent, workers)))

@@ -8,6 +8,7 @@ import pytest
 
 from fedboost.core.metrics import ranks_alone
 from fedboost.data.frame import Frame
+from fedboost.encoded_ids import EncodedIds
 from fedboost.report.page import render
 from fedboost.runtime.party import table_warnings
 from tests.support import small_jobs
@@ -19,7 +20,7 @@ PARAMS = {"n_estimators": 2, "max_depth": 2, **PLAIN}
 
 def frame(label, **columns):
     values = np.asfortranarray(np.stack(list(columns.values()), axis=1), np.float32)
-    ids = [f"{n}".encode() for n in range(len(label))]
+    ids = EncodedIds.of(f"{n}".encode() for n in range(len(label)))
     return Frame(ids, values, tuple(columns), np.asarray(label, np.float64), ("id",))
 
 

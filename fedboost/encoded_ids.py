@@ -1,0 +1,291 @@
+"""The ids of a table's rows as one buffer: their bytes one after the other, and where each begins.
+
+A list of so many Python objects would take twice the memory, and the interpreter for every id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.kernels import inlined, kernel
+
+Bytes = NDArray[np.uint8]
+Indices = NDArray[np.int64]
+# Where strings are found by their hash (FNV-1a): half of it, and one more than the string's number.
+Table = NDArray[np.uint64]
+
+BLOCK = 1 << 16  # ids that are Python objects at the same time, or copied to be hashed
+LENGTH_BYTES = 4  # in which the length before a part of an id is written, big endian
+WORD_BYTES = np.int64(7)  # of an id, that are compared at once; an eighth says how many are left
+FEW = np.int64(48)  # ids, which are put in order by insertion
+ROWS_MAX = 1 << 31
+LOW = np.uint64(0xFFFFFFFF)
+FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EncodedIds(Sequence[bytes]):
+    """n byte strings: id i is ``data[offsets[i] : offsets[i + 1]]``.
+
+    `data` uint8 (bytes,), `offsets` int64 (n + 1,) ascending from 0 to the size of `data`; both
+    are read-only. It compares equal to another one of the same ids, never to a list.
+    """
+
+    data: Bytes
+    offsets: Indices
+
+    def __post_init__(self) -> None:
+        """Own invariants."""
+        assert self.data.dtype == np.uint8
+        assert self.data.flags.c_contiguous
+        assert self.offsets.dtype == np.int64
+        assert self.offsets.flags.c_contiguous
+        assert self.offsets[0] == 0
+        assert self.offsets[-1] == len(self.data)
+        self.data.flags.writeable = False
+        self.offsets.flags.writeable = False
+
+    @classmethod
+    def of(cls, ids: Iterable[bytes]) -> EncodedIds:
+        """The same ids as Python has them."""
+        listed = list(ids)
+        return cls(np.frombuffer(b"".join(listed), np.uint8), ends_of([*map(len, listed)]))
+
+    @property
+    def sizes(self) -> Indices:
+        """How many bytes each has, int64 (n,)."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: Indices) -> EncodedIds:
+        """The ids numbered `rows`, int (k,), in that order."""
+        starts, offsets = self.offsets[:-1][rows], ends_of(self.sizes[rows])
+        data = np.empty(offsets[-1], np.uint8)
+        _gather(self.data, starts, offsets, data)
+        return EncodedIds(data, offsets)
+
+    def order(self) -> Indices:
+        """The permutation, int64 (n,), that sorts them by their bytes; equal ones stay in order."""
+        assert len(self) < ROWS_MAX
+        return _order(self.data, self.offsets).astype(np.int64)
+
+    def find(self, wanted: EncodedIds) -> Indices:
+        """The number of each wanted id among these, the first of equal ones, int64 (len(wanted),);
+        -1 where it is none of them.
+        """
+        table, own = self._table(), (self.data, self.offsets)
+        _find(table, *own, *own, True)
+        return _find(table, *own, wanted.data, wanted.offsets, False)
+
+    def first(self) -> Indices:
+        """The number of the first that is equal to each, int64 (n,): its own where no other is."""
+        own = self.data, self.offsets
+        return _find(self._table(), *own, *own, True)
+
+    def blocks(self) -> Iterator[EncodedIds]:
+        """All of them, `BLOCK` at a time."""
+        return (self[start : start + BLOCK] for start in range(0, len(self), BLOCK))
+
+    def _table(self) -> Table:
+        """An empty table with room for all, and as much again."""
+        assert len(self) < ROWS_MAX
+        return np.zeros(1 << max(4, (2 * len(self) - 1).bit_length()), np.uint64)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[bytes]:
+        for some in self.blocks():
+            data = some.data.tobytes()
+            yield from [data[start:end] for start, end in pairwise(some.offsets.tolist())]
+
+    @overload
+    def __getitem__(self, which: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, which: slice) -> EncodedIds: ...
+
+    def __getitem__(self, which: int | slice) -> bytes | EncodedIds:
+        if isinstance(which, slice):
+            start, stop, step = which.indices(len(self))
+            if step != 1:
+                return self.take(np.arange(start, stop, step))
+            offsets = self.offsets[start : max(start, stop) + 1]
+            return EncodedIds(self.data[offsets[0] : offsets[-1]], offsets - offsets[0])
+        row = range(len(self))[which]
+        return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EncodedIds):
+            return NotImplemented
+        return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.data, other.data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """How many they are, never which."""
+        return f"EncodedIds({len(self)})"
+
+
+def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
+    """Each row's parts one after the other, every one behind its length in four bytes."""
+    offsets = ends_of(np.sum([part.sizes + LENGTH_BYTES for part in parts], axis=0))
+    data, at = np.empty(offsets[-1], np.uint8), offsets[:-1].copy()
+    shifts = 8 * np.arange(LENGTH_BYTES)[:: 1 if little_endian else -1].copy()
+    for part in parts:
+        _frame(part.data, part.offsets, shifts, at, data)
+    return EncodedIds(data, offsets)
+
+
+def ends_of(sizes: Sequence[int] | Indices) -> Indices:
+    """Return the offsets, int64 (n + 1,), of n strings that have these sizes."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+@kernel
+def _gather(data: Bytes, starts: Indices, offsets: Indices, out: Bytes) -> None:
+    for i in range(len(starts)):
+        start, at = starts[i], offsets[i]
+        for k in range(offsets[i + 1] - at):
+            out[at + k] = data[start + k]
+
+
+@kernel
+def _frame(data: Bytes, offsets: Indices, shifts: Indices, at: Indices, out: Bytes) -> None:
+    """Write each string behind its length to `out`, from `at` on, which moves behind it."""
+    for i in range(len(at)):
+        start, place = offsets[i], at[i]
+        size = offsets[i + 1] - start
+        for k in range(LENGTH_BYTES):
+            out[place + k] = np.uint8((size >> shifts[k]) & 0xFF)
+        place += LENGTH_BYTES
+        for k in range(size):
+            out[place + k] = data[start + k]
+        at[i] = place + size
+
+
+@inlined
+def _word(data: Bytes, start: np.int64, end: np.int64) -> np.uint64:
+    """The next bytes of a string and how many are left, up to one more: they sort as it does."""
+    left = max(np.int64(0), end - start)
+    word = np.uint64(0)
+    for k in range(WORD_BYTES):
+        word = np.uint64(word << np.uint64(8))
+        if k < left:
+            word |= np.uint64(data[start + k])
+    return np.uint64(word << np.uint64(8)) | np.uint64(min(left, WORD_BYTES + 1))
+
+
+@kernel
+def _order(data: Bytes, offsets: Indices) -> NDArray[np.int32]:
+    """Sort word by word: rows whose words are equal are sorted again, by the next one."""
+    n = len(offsets) - 1
+    order, spare_order = np.arange(n).astype(np.int32), np.empty(n, np.int32)
+    words, spare_words = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    open_runs = np.empty((n // 2 + 1, 3), np.int32)  # first, behind the last, bytes compared
+    open_runs[0] = 0, n, 0
+    count = 1 if n > 1 else 0
+    while count:
+        count -= 1
+        low, high, depth = open_runs[count]
+        for i in range(low, high):
+            row = order[i]
+            words[i] = _word(data, offsets[row] + depth, offsets[row + 1])
+        if high - low <= FEW:
+            _insert(words[low:high], order[low:high])
+        else:
+            _spread(words[low:high], order[low:high], spare_words, spare_order)
+        first = low
+        for i in range(low + 1, high + 1):
+            if i == high or words[i] != words[first]:
+                is_open = words[first] & np.uint64(0xFF) > np.uint64(WORD_BYTES)
+                if i - first > 1 and is_open:
+                    open_runs[count] = first, i, depth + WORD_BYTES
+                    count += 1
+                first = i
+    return order
+
+
+@kernel
+def _insert(words: NDArray[np.uint64], order: NDArray[np.int32]) -> None:
+    for i in range(1, len(words)):
+        word, row, k = words[i], order[i], i
+        while k > 0 and words[k - 1] > word:
+            words[k], order[k] = words[k - 1], order[k - 1]
+            k -= 1
+        words[k], order[k] = word, row
+
+
+@kernel
+def _spread(
+    words: NDArray[np.uint64],
+    order: NDArray[np.int32],
+    spare_words: NDArray[np.uint64],
+    spare_order: NDArray[np.int32],
+) -> None:
+    """Sort by each byte of the words in turn, the last one first."""
+    n = len(words)
+    places = np.zeros((8, 256), np.int64)
+    for i in range(n):
+        for byte in range(8):
+            places[byte, (words[i] >> np.uint64(8 * byte)) & np.uint64(0xFF)] += 1
+    for byte in range(8):
+        shift = np.uint64(8 * byte)
+        if places[byte, (words[0] >> shift) & np.uint64(0xFF)] == n:
+            continue  # all have this one
+        place = 0
+        for value in range(256):
+            places[byte, value], place = place, place + places[byte, value]
+        for i in range(n):
+            bucket = (words[i] >> shift) & np.uint64(0xFF)
+            spare_words[places[byte, bucket]] = words[i]
+            spare_order[places[byte, bucket]] = order[i]
+            places[byte, bucket] += 1
+        words[:] = spare_words[:n]
+        order[:] = spare_order[:n]
+
+
+@kernel
+def _find(
+    table: Table, data: Bytes, offsets: Indices, wanted: Bytes, ends: Indices, enters: bool
+) -> Indices:
+    """Number of the string in the table that equals each wanted one, or -1; `enters` those of the
+    table itself, so that each finds the first that equals it.
+    """
+    found = np.empty(len(ends) - 1, np.int64)
+    for row in range(len(found)):
+        at, mark = _slot(table, data, offsets, wanted, ends[row], ends[row + 1])
+        if enters and not table[at]:
+            table[at] = mark | np.uint64(row + 1)
+        found[row] = np.int64(table[at] & LOW) - 1
+    return found
+
+
+@kernel
+def _slot(
+    table: Table, data: Bytes, offsets: Indices, text: Bytes, start: np.int64, end: np.int64
+) -> tuple[np.int64, np.uint64]:
+    """Where the table has the string text[start:end], or room for it; and half of its hash."""
+    value = FNV_START
+    for i in range(start, end):
+        value = np.uint64((value ^ np.uint64(text[i])) * FNV_FACTOR)
+    mark = np.uint64(value & ~LOW)
+    at = np.int64((value ^ (value >> np.uint64(32))) & np.uint64(len(table) - 1))
+    while table[at]:
+        if table[at] & ~LOW == mark:
+            row = np.int64(table[at] & LOW) - 1
+            other, k = offsets[row], end - start
+            if offsets[row + 1] - other == k:
+                while k > 0 and data[other + k - 1] == text[start + k - 1]:
+                    k -= 1
+                if k == 0:
+                    break
+        at = (at + 1) & (len(table) - 1)
+    return at, mark
