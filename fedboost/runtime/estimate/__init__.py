@@ -1,7 +1,6 @@
 """What a job will take on this machine, before it runs.
 
 Modules:
-    cipher_sizes     sizes of ciphertexts under a job's scheme
     counting_cipher  a cipher that counts its operations
     estimate         counts times prices: what a job will take
     phases           counts of what parties do at the same time

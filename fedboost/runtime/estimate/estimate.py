@@ -15,7 +15,6 @@ from fedboost.core import forest
 from fedboost.core.params import BoostingParams, TreeParams
 from fedboost.flow import Protocol
 from fedboost.runtime.estimate import price_daemons as daemons
-from fedboost.runtime.estimate.cipher_sizes import needs_tables
 from fedboost.runtime.estimate.counting_cipher import OPERATIONS
 from fedboost.runtime.estimate.counting_cipher import START as TABLES
 from fedboost.runtime.estimate.phases import ALONE, SHARED, Phase, primitives
@@ -148,7 +147,7 @@ class _Clock:
             each = 1.0 if name in (ALONE, SHARED) else price[name] * times
             (shared if parallel else alone)[party] += count * each
             if parallel and count:
-                self._note(once, party, ciphers=ciphers and needs_tables(scheme))
+                self._note(once, party, ciphers=operation == TABLES)
         for (sender, receiver), n_bytes, count in phase.sent():
             each = (count * price[daemons.MESSAGE] + n_bytes * price[daemons.BYTE]) / 2
             alone[sender] += each
