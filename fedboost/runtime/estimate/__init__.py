@@ -6,10 +6,8 @@ Modules:
     phases           counts of what parties do at the same time
     price_ciphers    measures encryption schemes
     price_daemons    measures calls between daemons
-    price_lists      measures the other primitives
     prices           prices of this machine, measured once and kept
     rehearsal        runs a walk in one process and counts
-    samples          small tables like those of a job
-    scenes           tables of a job as an estimate sees them
+    scenes           tables of a job, and small ones like them
     stages           the stages of a job, rehearsed and scaled up
 """

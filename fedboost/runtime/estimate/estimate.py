@@ -18,10 +18,8 @@ from fedboost.runtime.estimate import price_daemons as daemons
 from fedboost.runtime.estimate.counting_cipher import OPERATIONS
 from fedboost.runtime.estimate.counting_cipher import START as TABLES
 from fedboost.runtime.estimate.phases import ALONE, SHARED, Phase, primitives
-from fedboost.runtime.estimate.price_lists import FSYNC, READ_CELL, READ_ROW
-from fedboost.runtime.estimate.prices import Prices
-from fedboost.runtime.estimate.samples import Scene
-from fedboost.runtime.estimate.scenes import Setting
+from fedboost.runtime.estimate.prices import FSYNC, READ_CELL, READ_ROW, Prices
+from fedboost.runtime.estimate.scenes import Scene, Setting
 from fedboost.runtime.estimate.stages import Stage
 from fedboost.settings import parse
 
@@ -92,7 +90,8 @@ def estimate(
     """Return what a job takes on machines like this one; a ConfigError for one that
     trains nothing.
     """
-    spec, scene = setting.spec, setting.scene
+    scene = setting.scene
+    spec = scene.spec
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
     stages = setting.stages

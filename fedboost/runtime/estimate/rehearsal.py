@@ -47,9 +47,9 @@ class Cast:
     table: Table
     frames: Mapping[str, Frame]
     validation: Mapping[str, NDArray[np.bool_]]
-    artefacts: Mapping[str, Mapping[str, Artefact]]  # by party
     limits: Mapping[str, Policy]
-    share: float = 1.0  # of the job's rows
+    share: float  # of the job's rows
+    artefacts: Mapping[str, Mapping[str, Artefact]] = field(default_factory=dict)  # by party
 
 
 class TimedWorkers(Serial):

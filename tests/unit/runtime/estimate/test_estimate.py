@@ -15,10 +15,9 @@ from fedboost.errors import ConfigError
 from fedboost.flow import RowsUsed
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
-from fedboost.runtime.estimate import counting_cipher, phases, price_lists, prices, samples
+from fedboost.runtime.estimate import counting_cipher, phases, prices, scenes
 from fedboost.runtime.estimate.estimate import Placement, estimate
-from fedboost.runtime.estimate.price_lists import READ_CELL, READ_ROW
-from fedboost.runtime.estimate.prices import Prices
+from fedboost.runtime.estimate.prices import READ_CELL, READ_ROW, Prices
 from fedboost.runtime.estimate.scenes import Said, from_tables, from_words
 from fedboost.settings import parse
 from tests.support import federated, small_jobs
@@ -210,7 +209,7 @@ def test_equations_of_a_network_are_as_many_words_as_they_say():
 def test_a_share_of_the_rows_tells_what_all_of_them_take(monkeypatch):
     params = {"n_estimators": 3, "max_depth": 3, "max_bin": 16}
     whole = rehearsed("secureboost", params, rows=8000)
-    monkeypatch.setattr(samples, "ROWS", 2000)
+    monkeypatch.setattr(scenes, "ROWS", 2000)
     part = rehearsed("secureboost", params, rows=8000)
     for link, count in n_bytes(whole).items():
         assert n_bytes(part)[link] == pytest.approx(count, rel=0.1)
@@ -359,12 +358,12 @@ def test_an_unknown_primitive_has_no_price():
 
 @pytest.mark.parametrize("name", [READ_ROW, READ_CELL, "plain: add"])
 def test_primitives_are_measured_in_seconds_of_one(name):
-    found = price_lists.measure(name, prices.timed)
+    found = prices.measure(name)
     assert 0.0 < found[name] < 1e-2
 
 
 def test_every_operation_of_a_scheme_has_a_price():
-    found = price_lists.measure("plain: add", prices.timed)
+    found = prices.measure("plain: add")
     assert found.keys() == {f"plain: {operation}" for operation in counting_cipher.OPERATIONS}
 
 
