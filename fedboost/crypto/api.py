@@ -15,7 +15,7 @@ the wire (`Layout.lanes`); `Ciphertexts` keeps them together, so that it counts 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.layout import Layout, Sums
 from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.masking import Masks
+from fedboost.crypto.workers import Workers
 from fedboost.errors import PeerError
 
 Index = slice | NDArray[np.integer] | NDArray[np.bool_]
@@ -176,8 +177,8 @@ class Ciphertexts:
         return f"Ciphertexts({len(self)} × {self.lanes} × {self.width} bytes)"
 
 
-def paired(adds: Adder[Ciphertexts], pairs: Pairs[Ciphertexts]) -> Ciphertexts:
-    """The sums that pairs are, for the schemes whose ciphertexts are numbers."""
+def paired(adds: Adder[H], pairs: Pairs[H]) -> H:
+    """The sums that pairs are, for schemes that make those of one item as they make any."""
     sums, both = pairs.a[pairs.first], pairs.both
     if not len(both):
         return sums
@@ -324,3 +325,20 @@ class PrivateKey(Protocol):
 
     def to_bytes(self) -> bytes:
         """The secret key, for the party's own sealed store."""
+
+
+@dataclass(frozen=True)
+class KeyScheme:
+    """A scheme as its module states it: its keys, how large they are, what ciphertexts can do."""
+
+    name: str
+    secure: bool  # whether it hides anything from whoever holds its ciphertexts
+    multiplies: bool  # whether a host can multiply a sum by a number it knows, and add one
+    key_bits: int  # where the job does not say; 0: the scheme has no key
+    key_bits_min: int  # shorter keys are refused
+    plaintext_bits: Callable[[int], int]  # capacity of a plaintext, by key_bits
+    ciphertext_bytes: Callable[[int], int]  # width of a ciphertext, by key_bits
+    public_bytes: Callable[[int], int]  # of a public key with its proof, by key_bits
+    generate: Callable[[int, Workers], PrivateKey]  # (key_bits, workers)
+    load_private: Callable[[bytes, Workers], PrivateKey]  # (from the sealed store, workers)
+    load_public: Callable[[bytes, int, Workers], PublicKey]  # (from the peer, key_bits, workers)

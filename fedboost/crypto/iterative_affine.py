@@ -25,9 +25,10 @@ import math
 import secrets
 from dataclasses import dataclass
 
+from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.limbs import ByteArray, integers, rows_of
 from fedboost.crypto.moduli import check_key_bits, joined, split
-from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
+from fedboost.crypto.residues import ResiduePrivate, ResiduePublic, residue_bytes
 from fedboost.crypto.workers import Workers
 from fedboost.errors import ConfigError, PeerError
 
@@ -119,6 +120,16 @@ def draw(key_bits: int, rounds: int) -> AffineSecret:
     return AffineSecret(drawn, tuple(_unit(n) for n in drawn))
 
 
+def ciphertext_bytes(key_bits: int) -> int:
+    """Width of a number below the last modulus."""
+    return residue_bytes(1 << key_bits)
+
+
+def public_bytes(key_bits: int) -> int:
+    """Size of the last modulus."""
+    return key_bits // 8
+
+
 def generate(key_bits: int, workers: Workers) -> ResiduePrivate:
     """A fresh key of exactly `key_bits` bits; a ConfigError below 1024."""
     check_key_bits("iterative-affine", key_bits, KEY_BITS_MIN)
@@ -145,3 +156,18 @@ def _unit(n: int) -> int:
         unit = 2 + secrets.randbelow(n - 2)
         if math.gcd(unit, n) == 1:
             return unit
+
+
+SCHEME = KeyScheme(
+    name="iterative-affine",
+    secure=False,  # broken: see above
+    multiplies=False,
+    key_bits=KEY_BITS,
+    key_bits_min=KEY_BITS_MIN,
+    plaintext_bits=plaintext_bits,
+    ciphertext_bytes=ciphertext_bytes,
+    public_bytes=public_bytes,
+    generate=generate,
+    load_private=load_private,
+    load_public=load_public,
+)

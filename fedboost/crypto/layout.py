@@ -32,6 +32,7 @@ from fedboost.errors import ConfigError
 HEADROOM_BITS = 41  # blinding above the package: what lies there is hidden below 2^-40 of it
 SUM_BITS_MAX = 62  # sums are handed out as int64
 WORD_BITS = 64  # of a digit's number, this much is handed out
+BLOCK_BYTES = 1 << 19  # of rows that are encrypted in one go: 0.4 s of a worker, and one message
 
 Sums = NDArray[np.int64]  # (n, columns)
 
@@ -139,6 +140,10 @@ class Layout(ABC):
     def takes(self, masks: Masks | None) -> bool:
         """Return True if answers leave under such masks, and have room for them; here none do."""
         return masks is None
+
+    def block_rows(self, width: int) -> int:
+        """Return how many rows are encrypted in one go, where a ciphertext takes so many bytes."""
+        return max(1, BLOCK_BYTES // (width * len(self.lanes)))
 
     def package_count(self, counts: Sequence[int]) -> int:
         """Count the packages of consecutive groups of `counts` sums, without laying them out."""

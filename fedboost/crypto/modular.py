@@ -49,7 +49,6 @@ from fedboost.errors import PeerError
 
 SUM_ROWS_MAX = 1 << 14  # rows a task: their products stay near 100 MB at 2048 bits
 SCALE_MAX = 512  # ciphertexts a block: 0.2 s of a worker
-ENCRYPT_MAX = 1024  # ciphertexts a block: 0.4 s of a worker, half a megabyte
 OUT_OF_RANGE = "a ciphertext does not decrypt into the declared range"
 
 
@@ -272,7 +271,7 @@ class ModularPrivate:
 
     def _stream(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
         coming: deque[Pending[ByteArray]] = deque()
-        most = max(1, ENCRYPT_MAX // len(layout.lanes))
+        most = layout.block_rows(self.width)
         for cut in blocks(len(gh), self.workers.count, min(16, most), most):
             fields = layout.fields(gh[cut])
             coming.append(self.workers.submit(kernels.encrypt_rows, self._secret, fields))

@@ -39,6 +39,7 @@ import gmpy2
 from gmpy2 import mpz
 
 from fedboost.crypto import moduli
+from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.fixed_base import FixedBase, PrimePowers
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.workers import Workers
@@ -120,7 +121,11 @@ class OuSecret:
 
     def proved(self) -> bytes:
         """n and g with the proof that the plaintext space is what it should be."""
-        n, width, short = self.key.n, self.key.n.bit_length() // 8, _prime_bytes(self.key.n)
+        n, width, short = (
+            self.key.n,
+            self.key.n.bit_length() // 8,
+            _prime_bytes(self.key.n.bit_length()),
+        )
         parts = [moduli.joined([n, self.g], width)]
         for i in range(ROOTS):
             drawn = mpz(_challenge(self.key, i))
@@ -186,8 +191,8 @@ def draw(key_bits: int) -> OuSecret:
 
 def read_public(data: bytes, key_bits: int) -> OuKey:
     """The key, from what `OuSecret.proved` wrote; a PeerError unless it is sound."""
-    width, short = key_bits // 8, _prime_bytes(1 << (key_bits - 1))
-    if len(data) != 2 * width + ROOTS * (short + width):
+    width, short = key_bits // 8, _prime_bytes(key_bits)
+    if len(data) != public_bytes(key_bits):
         raise PeerError(f"expected a key of {key_bits} bits and its proof, got {len(data)} bytes")
     n, g = moduli.split(data[: 2 * width], width)
     moduli.check_modulus(n, key_bits)
@@ -203,6 +208,16 @@ def read_public(data: bytes, key_bits: int) -> OuKey:
     if not holds:
         raise PeerError("the proof of the encryption key does not hold")
     return key
+
+
+def ciphertext_bytes(key_bits: int) -> int:
+    """Width of a number modulo n."""
+    return key_bits // 8
+
+
+def public_bytes(key_bits: int) -> int:
+    """Size of a public key with its proof."""
+    return 2 * (key_bits // 8) + ROOTS * (_prime_bytes(key_bits) + key_bits // 8)
 
 
 def generate(key_bits: int, workers: Workers) -> ModularPrivate:
@@ -228,8 +243,8 @@ def _prime_bits(key_bits: int) -> int:
     return -(-key_bits // 3)
 
 
-def _prime_bytes(n: int) -> int:
-    return (_prime_bits(n.bit_length()) + 7) // 8
+def _prime_bytes(key_bits: int) -> int:
+    return (_prime_bits(key_bits) + 7) // 8
 
 
 def _prime(bits: int) -> int:
@@ -243,3 +258,18 @@ def _challenge(key: OuKey, index: int) -> int:
     """The number whose plaintext and root are asked for: drawn from n and g."""
     width = key.n.bit_length() // 8
     return moduli.challenge(_LABEL, index, moduli.joined([key.n, key.g], width), key.n)
+
+
+SCHEME = KeyScheme(
+    name="okamoto-uchiyama",
+    secure=True,
+    multiplies=True,
+    key_bits=KEY_BITS,
+    key_bits_min=KEY_BITS_MIN,
+    plaintext_bits=plaintext_bits,
+    ciphertext_bytes=ciphertext_bytes,
+    public_bytes=public_bytes,
+    generate=generate,
+    load_private=load_private,
+    load_public=load_public,
+)

@@ -13,6 +13,7 @@ import gmpy2
 from gmpy2 import mpz
 
 from fedboost.crypto import moduli, paillier_keys
+from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.fixed_base import PrimePowers
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.paillier_keys import SecretPrimes, check_key_bits, read_public
@@ -118,6 +119,16 @@ def plaintext_bits(key_bits: int) -> int:
     return key_bits - 1
 
 
+def ciphertext_bytes(key_bits: int) -> int:
+    """Width of a number modulo n²."""
+    return key_bits // 4
+
+
+def public_bytes(key_bits: int) -> int:
+    """Size of a public key with its proof."""
+    return (1 + paillier_keys.ROOTS) * key_bits // 8
+
+
 def generate(key_bits: int, workers: Workers) -> ModularPrivate:
     """A fresh key of exactly `key_bits` bits; a ConfigError below 2048."""
     return ModularPrivate(PaillierSecret(paillier_keys.generate(key_bits)), workers)
@@ -133,3 +144,18 @@ def load_public(data: bytes, key_bits: int, workers: Workers) -> ModularPublic:
     """The key a peer sent; a PeerError unless it is sound and of exactly `key_bits` bits."""
     check_key_bits(key_bits)
     return ModularPublic(PaillierKey(read_public(data, key_bits)), workers, data)
+
+
+SCHEME = KeyScheme(
+    name="paillier",
+    secure=True,
+    multiplies=True,
+    key_bits=KEY_BITS,
+    key_bits_min=KEY_BITS_MIN,
+    plaintext_bits=plaintext_bits,
+    ciphertext_bytes=ciphertext_bytes,
+    public_bytes=public_bytes,
+    generate=generate,
+    load_private=load_private,
+    load_public=load_public,
+)

@@ -6,6 +6,7 @@ headroom, the types) is as with a real scheme.
 
 from __future__ import annotations
 
+from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.limbs import ByteArray, resized
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
 from fedboost.crypto.workers import Workers
@@ -45,6 +46,16 @@ def plaintext_bits(key_bits: int) -> int:
     return PLAINTEXT_BITS
 
 
+def ciphertext_bytes(key_bits: int) -> int:
+    """Width of a number."""
+    return WIDTH
+
+
+def public_bytes(key_bits: int) -> int:
+    """Size of what stands for a key."""
+    return len(KEY)
+
+
 def generate(key_bits: int, workers: Workers) -> ResiduePrivate:
     """A key of no bits; both arguments are for real schemes."""
     return ResiduePrivate(_Itself())
@@ -60,3 +71,18 @@ def load_public(data: bytes, key_bits: int, workers: Workers) -> ResiduePublic:
     if data != KEY:
         raise PeerError("expected no encryption key, for the plain scheme has none")
     return ResiduePublic(_Itself.modulus, PLAINTEXT_BITS, KEY, headroom=True)
+
+
+SCHEME = KeyScheme(
+    name="plain",
+    secure=False,
+    multiplies=True,
+    key_bits=KEY_BITS,
+    key_bits_min=KEY_BITS_MIN,
+    plaintext_bits=plaintext_bits,
+    ciphertext_bytes=ciphertext_bytes,
+    public_bytes=public_bytes,
+    generate=generate,
+    load_private=load_private,
+    load_public=load_public,
+)

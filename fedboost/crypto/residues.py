@@ -38,7 +38,6 @@ from fedboost.crypto.workers import blocks
 from fedboost.errors import ConfigError, PeerError
 from fedboost.kernels import kernel
 
-ENCRYPT_MAX = 1 << 14  # ciphertexts a block: half a megabyte of plain numbers
 SPARE_BYTES = 8  # above a residue, for the carries of a sum
 
 
@@ -233,7 +232,7 @@ class ResiduePrivate:
         return self._stream(gh, layout)
 
     def _stream(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
-        most = max(1, ENCRYPT_MAX // len(layout.lanes))
+        most = layout.block_rows(self.width)
         for cut in blocks(len(gh), 1, min(16, most), most):
             yield seal_encrypted(self._secret.encrypt(layout.fields(gh[cut]), self.width))
 

@@ -44,7 +44,7 @@ class Gradients:
 
         Parts behind the last row are empty: streams to several hosts have as many parts each.
         """
-        rows, odd = divmod(part.rows.count, self._side.per_row)
+        rows, odd = divmod(part.rows.count, self._side.sizes.per_row)
         due = self._expected - self._held
         fits = (0 < rows <= due or not (rows or due)) and not odd
         told = part.HasField("taking_part") or part.HasField("trees") or part.tree_key

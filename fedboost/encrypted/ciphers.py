@@ -48,29 +48,62 @@ class NodeSums(Generic[H]):
     noise: Sums | None = None  # (sums, 2·outputs) what is added to them first, if anything
 
 
+@dataclass(frozen=True)
+class AnswerPart:
+    """A part of an answer: some sums of each of some nodes, and how large it is."""
+
+    sums: Sequence[tuple[int, slice]]  # of the node at this place, these
+    ciphertexts: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class CipherSizes:
+    """How large a scheme makes the rows, cells and answers of a job."""
+
+    per_row: int  # ciphertexts of a row, a cell or a sum
+    row_bytes: int  # of a row's gradients on the wire
+    held_bytes: int  # and at a host
+    cell_bytes: int  # of a cell in memory
+    rows_each: int  # at most, in a part of the stream of gradients
+    # The parts of an answer about nodes, each with so many sums and rows.
+    parts: Callable[[Sequence[tuple[int, int]]], Iterator[AnswerPart]]
+    # How large one of them can be, about nodes with at most so many sums and any rows.
+    answer_bytes_max: Callable[[Sequence[int]], int]
+    tree_key_bytes: int = 0  # of a host's key for some trees
+    capacity: int = 1  # sums that share a ciphertext of an answer, at most
+
+    @property
+    def bytes_max(self) -> int:
+        """Return how large the rows of a part can be, with the key of their trees."""
+        return self.rows_each * self.row_bytes + self.tree_key_bytes
+
+
 class GuestRows(ABC):
     """The gradients of trees under way, encrypted for some hosts."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> CipherSizes:
+        """Return how large they are, and answers about them."""
 
     @abstractmethod
     def parts(self) -> Iterator[pb.EncryptedGradients]:
         """Yield all rows, in parts; the first one may be told more."""
 
-    @property
-    @abstractmethod
-    def per_row(self) -> int:
-        """Ciphertexts of a row."""
-
-    @abstractmethod
     def key_for(self, host: str) -> bytes:
-        """The host's key for these trees; empty where one key serves all."""
+        """Return the host's key for these trees; empty where one key serves all."""
+        del host
+        return b""
 
-    @abstractmethod
     def count(self, sums: Sequence[int]) -> int:
         """Return how many ciphertexts answers about nodes with so many sums have."""
+        return sum(part.ciphertexts for part in self.sizes.parts([(n, 1) for n in sums]))
 
-    @abstractmethod
     def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
         """Return what all of those take, about these nodes."""
+        asked = [(n, node.rows) for n, node in zip(sums, nodes, strict=True)]
+        return sum(part.n_bytes for part in self.sizes.parts(asked))
 
     @abstractmethod
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
@@ -79,11 +112,11 @@ class GuestRows(ABC):
         A PeerError for what does not decrypt into sums of their rows.
         """
 
-    @abstractmethod
     def bytes_max(self, sums: Sequence[int]) -> int:
         """Return how large a part of a host's answers can be, about nodes with at most so many
         sums.
         """
+        return self.sizes.answer_bytes_max(sums)
 
 
 class GuestCipher(ABC):
@@ -116,8 +149,8 @@ class HostRows(ABC, Generic[H]):
 
     @property
     @abstractmethod
-    def cell_bytes(self) -> int:
-        """Return what a cell takes in memory."""
+    def sizes(self) -> CipherSizes:
+        """Return how large they are, and cells of them."""
 
     @abstractmethod
     def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
@@ -133,8 +166,8 @@ class HostCipher(ABC):
 
     @property
     @abstractmethod
-    def per_row(self) -> int:
-        """Ciphertexts of a row."""
+    def sizes(self) -> CipherSizes:
+        """Return how large rows are that come in."""
 
     @abstractmethod
     def received(self, data: bytes, rows: int) -> Any:
@@ -143,11 +176,6 @@ class HostCipher(ABC):
     @abstractmethod
     def rows(self, parts: Sequence[Any], tree: int, key: bytes) -> HostRows[Any]:
         """Return all parts; `key` is ours for these trees, which begin at number `tree`."""
-
-    @property
-    @abstractmethod
-    def bytes_max(self) -> int:
-        """Return how large the rows of a part can be."""
 
 
 class TreeScheme(ABC):
@@ -178,6 +206,15 @@ class TreeScheme(ABC):
     @abstractmethod
     def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
         """Return how gradients become the job's integers; `of` makes the objective's own."""
+
+    @abstractmethod
+    def sizes(self, params: EncryptedTreeParams, n_rows: int) -> CipherSizes:
+        """Return the sizes of a job with hosts of at most `n_rows` training rows."""
+
+    def key_bytes(self, params: EncryptedTreeParams) -> int:
+        """Return the size of a public key with its proof; 0 without one."""
+        del params
+        return 0
 
     @abstractmethod
     def guest_side(

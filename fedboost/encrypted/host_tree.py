@@ -95,7 +95,7 @@ class HostTree(HostTreeState, Generic[H]):
 
     def n_bytes(self, rows: HostRows[H]) -> int:
         """Return what a node's cells take in memory."""
-        return self._cells_of.n_cells * rows.cell_bytes
+        return self._cells_of.n_cells * rows.sizes.cell_bytes
 
     def candidates(
         self, rows: HostRows[H], nodes: Sequence[int], number: int, secrets: Secrets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from typing import ClassVar
 
@@ -14,8 +15,11 @@ from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import Blinders, Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
+from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys
 from fedboost.encrypted.ciphers import (
+    AnswerPart,
+    CipherSizes,
     Expected,
     GuestCipher,
     GuestRows,
@@ -31,8 +35,6 @@ from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import PeerError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
-
-PART_MAX = 1 << 15  # ciphertexts in one part of the stream of gradients
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class HostKey:
         blinders.prepare(packing.package_count([first]))
         return cls(key, packing, blinders)
 
+    @property
+    def sizes(self) -> CipherSizes:
+        """Return how large rows under the key are."""
+        return sizes_of(self.layout, self.key.width)
+
 
 @dataclass(frozen=True)
 class PackedGuestRows(GuestRows):
@@ -66,36 +73,18 @@ class PackedGuestRows(GuestRows):
         for block in self.key.encrypt(self.gh, self.layout):
             rows = pb.Ciphertexts(count=len(block), data=block.to_bytes())
             yield pb.EncryptedGradients(tree=self.tree, first_row=first, rows=rows)
-            first += len(block) // self.per_row
+            first += len(block) // self.sizes.per_row
 
-    @property
-    def per_row(self) -> int:
-        """The layout's lanes."""
-        return len(self.layout.lanes)
-
-    def key_for(self, host: str) -> bytes:
-        """None of its own."""
-        del host
-        return b""
-
-    def count(self, sums: Sequence[int]) -> int:
-        """Packages; none straddles nodes."""
-        return self.layout.package_count(sums)
-
-    def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
-        """As many packages, each of the key's width."""
-        del nodes
-        return self.count(sums) * self.key.width
+    @cached_property
+    def sizes(self) -> CipherSizes:
+        """See `GuestRows`."""
+        return sizes_of(self.layout, self.key.width)
 
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
         """Decrypt sums of the declared range, whatever the nodes' rows are."""
         del nodes
         packages = Ciphertexts.received(answers, self.count(sums), self.key.width)
         return self.key.decrypt(packages, self.layout, sums)
-
-    def bytes_max(self, sums: Sequence[int]) -> int:
-        """Return all of them in one part."""
-        return self.count(sums) * self.key.width
 
 
 @dataclass(frozen=True)
@@ -134,10 +123,10 @@ class PackedHostRows(HostRows[Ciphertexts]):
         """The key itself."""
         return self.keys.key
 
-    @property
-    def cell_bytes(self) -> int:
-        """As on the wire."""
-        return self.gradients.lanes * self.gradients.width
+    @cached_property
+    def sizes(self) -> CipherSizes:
+        """See `HostRows`."""
+        return self.keys.sizes
 
     def sums(
         self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
@@ -169,14 +158,14 @@ class PackedHost(HostCipher):
     keys: HostKey
     noise: HostNoise | None = None
 
-    @property
-    def per_row(self) -> int:
-        """The layout's lanes."""
-        return len(self.keys.layout.lanes)
+    @cached_property
+    def sizes(self) -> CipherSizes:
+        """See `HostCipher`."""
+        return self.keys.sizes
 
     def received(self, data: bytes, rows: int) -> Ciphertexts:
         """Read ciphertexts of the key's width, in range and units."""
-        part = Ciphertexts.received(data, rows, self.keys.key.width, self.per_row)
+        part = Ciphertexts.received(data, rows, self.keys.key.width, self.sizes.per_row)
         self.keys.key.check(part)
         return part
 
@@ -186,11 +175,6 @@ class PackedHost(HostCipher):
         if key:
             raise PeerError("the guest sent a key of trees, which the job's scheme has no use for")
         return PackedHostRows(self.keys, Ciphertexts.concat(parts), self.noise)
-
-    @property
-    def bytes_max(self) -> int:
-        """So many ciphertexts."""
-        return PART_MAX * self.keys.key.width
 
 
 class PackedScheme(TreeScheme):
@@ -207,6 +191,18 @@ class PackedScheme(TreeScheme):
         """The objective's own, but for the room that noise needs."""
         own = of(params)
         return replace(own, bits=self.bits_of(params, n_rows)) if params.host_noise else own
+
+    def sizes(self, params: EncryptedTreeParams, n_rows: int) -> CipherSizes:
+        """Those of the job's keys."""
+        scheme, bits = SCHEMES[params.encryption.scheme], params.encryption.key_bits
+        room = scheme.plaintext_bits(bits)
+        packing = keys.layout(params, self.bits_of(params, n_rows), n_rows, room)
+        return sizes_of(packing, scheme.ciphertext_bytes(bits))
+
+    def key_bytes(self, params: EncryptedTreeParams) -> int:
+        """As the scheme states it."""
+        own = params.encryption
+        return SCHEMES[own.scheme].public_bytes(own.key_bits)
 
     def guest_side(
         self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
@@ -232,6 +228,27 @@ class PackedScheme(TreeScheme):
         key = keys.read_key(context, got)
         packing = keys.layout(context.params, got.value_bits, n_rows, key.plaintext_bits)
         return PackedHost(HostKey.of(key, packing, offered), noise)
+
+
+def sizes_of(layout: Layout, width: int) -> CipherSizes:
+    """Return the sizes of numbers of so many bytes each: an answer is one part, in packages."""
+
+    def parts(nodes: Sequence[tuple[int, int]]) -> Iterator[AnswerPart]:
+        count = layout.package_count([sums for sums, _ in nodes])  # none straddles nodes
+        every = [(place, slice(None)) for place in range(len(nodes))]
+        yield AnswerPart(every, count, count * width)
+
+    each = len(layout.lanes) * width
+    return CipherSizes(
+        per_row=len(layout.lanes),
+        row_bytes=each,
+        held_bytes=each,
+        cell_bytes=each,
+        rows_each=layout.block_rows(width),
+        parts=parts,
+        answer_bytes_max=lambda sums: layout.package_count(sums) * width,
+        capacity=layout.lanes[0].capacity,
+    )
 
 
 def tree_scheme(name: str) -> PackedScheme:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -28,6 +29,8 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.encrypted import keys
 from fedboost.encrypted.ciphers import (
+    AnswerPart,
+    CipherSizes,
     Expected,
     GuestCipher,
     GuestRows,
@@ -71,44 +74,24 @@ class RingGuestRows(GuestRows):
         if held or not first:
             yield _part(tree, first, held, data)
 
-    @property
-    def per_row(self) -> int:
-        """A row's numbers travel together."""
-        return 1
+    @cached_property
+    def sizes(self) -> CipherSizes:
+        """See `GuestRows`."""
+        return sizes_of(self.secret.budget, self.secret.outputs)
 
     def key_for(self, host: str) -> bytes:
         """b' of every output, with the host's own a'."""
         return self.secret.public_keys(self.hosts.index(host))
 
-    def count(self, sums: Sequence[int]) -> int:
-        """One answer a sum."""
-        return sum(sums)
-
-    def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
-        """Each node's answers are as wide as its rows make them."""
-        found = zip(sums, nodes, strict=True)
-        return sum(count * self._shape(node.rows).n_bytes for count, node in found)
-
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
         """Each node's answers, as wide as its rows make them."""
         found, first = [np.empty((0, self.secret.outputs), np.int64)], 0
         for count, node in zip(sums, nodes, strict=True):
-            own = answers[first : first + count * self._shape(node.rows).n_bytes]
+            own = answers[first : first + self.n_bytes([count], [node])]
             rows = max(1, node.rows)
             found.append(decrypt(self.secret, own, count, rows, node.most, self.workers))
             first += len(own)
         return np.concatenate(found)
-
-    def bytes_max(self, sums: Sequence[int]) -> int:
-        """So many answers of the widest kind."""
-        one = self._shape(self.secret.budget.rows).n_bytes
-        return max(one, min(PART_BYTES_MAX, min(sum(sums), ANSWERS_EACH) * one))
-
-    def _shape(self, rows: int) -> AnswerShape:
-        secret = self.secret
-        return AnswerShape(
-            secret.tree.parameters, secret.outputs, secret.budget.width(max(1, rows))
-        )
 
 
 @dataclass(frozen=True)
@@ -154,10 +137,10 @@ class RingHostRows(HostRows[LatticeSums]):
         """Additions that wrap."""
         return CellAdds()
 
-    @property
-    def cell_bytes(self) -> int:
-        """A vector and its numbers."""
-        return 8 * (self.held.tree.parameters.ring + self.held.numbers.shape[1])
+    @cached_property
+    def sizes(self) -> CipherSizes:
+        """See `HostRows`."""
+        return sizes_of(self.budget, self.held.numbers.shape[1])
 
     def sums(
         self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
@@ -167,15 +150,14 @@ class RingHostRows(HostRows[LatticeSums]):
 
     def blind(self, nodes: Sequence[NodeSums[LatticeSums]]) -> Iterator[pb.Ciphertexts]:
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
-        for node in nodes:
+        for part in self.sizes.parts([(len(node.sums), node.rows) for node in nodes]):
+            [(place, cut)] = part.sums
+            node = nodes[place]
             width = self.budget.width(max(1, node.rows))
-            n_bytes = AnswerShape(self.budget.parameters, self.held.numbers.shape[1], width).n_bytes
-            for cut in answer_parts(len(node.sums), n_bytes):
-                part = node.sums[cut]
-                noise = None if node.noise is None else node.noise[cut]
-                secrets = self.secrets.child("lattice answers", node.tree, node.node, cut.start)
-                released = self.key.release(part, width, secrets, self.workers, noise)
-                yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
+            noise = None if node.noise is None else node.noise[cut]
+            secrets = self.secrets.child("lattice answers", node.tree, node.node, cut.start)
+            released = self.key.release(node.sums[cut], width, secrets, self.workers, noise)
+            yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
 
 
 @dataclass(frozen=True)
@@ -188,10 +170,10 @@ class RingHost(HostCipher):
     columns: int  # numbers of a row
     noise: HostNoise | None = None
 
-    @property
-    def per_row(self) -> int:
-        """A row's numbers travel together."""
-        return 1
+    @cached_property
+    def sizes(self) -> CipherSizes:
+        """See `HostCipher`."""
+        return sizes_of(self.budget, self.columns)
 
     def received(self, data: bytes, rows: int) -> Words:
         """Numbers below q."""
@@ -206,12 +188,35 @@ class RingHost(HostCipher):
         threads = own.workers.threads
         return RingHostRows(held, keys, self.budget, own.secrets, threads, self.noise)
 
-    @property
-    def bytes_max(self) -> int:
-        """Rows of some blocks, and the tree's key."""
-        own = self.budget.parameters
-        blocks = blocks_each(own, self.columns) + 1
-        return blocks * own.ring * self.columns * own.word_bytes
+
+def sizes_of(budget: Budget, columns: int) -> CipherSizes:
+    """Return the sizes of rows with so many numbers, which travel together: one answer a sum, as
+    wide as its node's rows make it.
+    """
+    own = budget.parameters
+
+    def parts(nodes: Sequence[tuple[int, int]]) -> Iterator[AnswerPart]:
+        for place, (sums, rows) in enumerate(nodes):
+            width = budget.width(max(1, min(budget.rows, rows)))
+            n_bytes = AnswerShape(own, columns, width).n_bytes
+            for cut in answer_parts(sums, n_bytes):
+                count = cut.stop - cut.start
+                yield AnswerPart([(place, cut)], count, count * n_bytes)
+
+    def answer_bytes_max(sums: Sequence[int]) -> int:
+        widest = AnswerShape(own, columns, budget.width(budget.rows)).n_bytes
+        return max(widest, min(PART_BYTES_MAX, min(sum(sums), ANSWERS_EACH) * widest))
+
+    return CipherSizes(
+        per_row=1,
+        row_bytes=columns * own.word_bytes,
+        held_bytes=2 * columns * own.word_bytes,  # with the windows of the host's derivation
+        cell_bytes=8 * (own.ring + columns),
+        rows_each=own.ring * blocks_each(own, columns),
+        parts=parts,
+        answer_bytes_max=answer_bytes_max,
+        tree_key_bytes=own.ring * columns * own.word_bytes,
+    )
 
 
 def blocks_each(own: LatticeParameters, columns: int) -> int:
@@ -257,6 +262,10 @@ class RingScheme(TreeScheme):
         bits = MESSAGE_BITS_MOST if value_bits is None else value_bits + 1
         return Budget(self.parameters, n_rows, bits, spare_rows(params))
 
+    def sizes(self, params: EncryptedTreeParams, n_rows: int) -> CipherSizes:
+        """Those of the widest messages that fit."""
+        return sizes_of(self.budget(params, n_rows), columns_of(params))
+
     def guest_side(
         self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
     ) -> RingGuest:
@@ -275,10 +284,13 @@ class RingScheme(TreeScheme):
         """Return what the nonces come to."""
         del offered
         origin = accept_nonces(context, got)
-        columns = 2 * context.params.n_outputs // context.params.trees_per_round
-        return RingHost(
-            context, self.budget(context.params, n_rows, got.value_bits), origin, columns, noise
-        )
+        budget = self.budget(context.params, n_rows, got.value_bits)
+        return RingHost(context, budget, origin, columns_of(context.params), noise)
+
+
+def columns_of(params: EncryptedTreeParams) -> int:
+    """Return how many numbers a row has."""
+    return 2 * params.n_outputs // params.trees_per_round
 
 
 def tree_scheme(name: str) -> RingScheme:

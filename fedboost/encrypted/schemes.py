@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedboost.core.fixed_point import BITS_MAX
+from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.budget import MESSAGE_BITS_MOST
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.schemes import SCHEMES as KEYED
-from fedboost.crypto.schemes import KeyScheme
 
 if TYPE_CHECKING:
     from fedboost.encrypted.ciphers import TreeScheme

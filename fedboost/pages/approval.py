@@ -13,8 +13,7 @@ from fedboost.report import units
 from fedboost.report.disclosure import protection
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
-from fedboost.runtime.policy.decisions import REASON_CHARS_MAX, Decision
-from fedboost.runtime.policy.verdict import Risk
+from fedboost.runtime.policy.approval import REASON_CHARS_MAX, Decision, Risk
 from fedboost.runtime.store.store import OVER, JobState, StoredJob
 
 TONES = {Risk.LOW: "good", Risk.MEDIUM: "wait", Risk.HIGH: "bad"}

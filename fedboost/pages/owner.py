@@ -16,7 +16,7 @@ from fedboost.report import audit, units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Band, Column, Row, absent, names, section, table
 from fedboost.runtime.ledger.rows import Amount
-from fedboost.runtime.policy.decisions import Decision
+from fedboost.runtime.policy.approval import Decision
 from fedboost.runtime.store.store import FINAL, OVER, JobState, StoredJob
 
 PAST_PER_PAGE = 25

@@ -17,8 +17,8 @@ from fedboost.data.sources import SourceSpec
 from fedboost.flow import Spent
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.policy.differences import MeasuredRows
 from fedboost.runtime.policy.judgement import Judge
-from fedboost.runtime.policy.measured import MeasuredRows
 from fedboost.runtime.transport import faults
 from tests.support.federated import PLAIN, job_spec, now
 

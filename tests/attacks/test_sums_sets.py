@@ -15,7 +15,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.policy.summed import Summed
+from fedboost.runtime.policy.differences import Summed
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
 from tests.support.federated import job_spec, now

@@ -35,8 +35,8 @@ from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.party.parts import PartyParts
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy import judgement
+from fedboost.runtime.policy.differences import MeasuredRows
 from fedboost.runtime.policy.judgement import Judge
-from fedboost.runtime.policy.measured import MeasuredRows
 from fedboost.runtime.policy.reading import owned
 from fedboost.runtime.policy.spending import Spending
 from tests import tiers

@@ -15,7 +15,7 @@ from fedboost.flow import Artefact
 from fedboost.model import shards
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.policy.account import Account
-from fedboost.runtime.policy.alignments import count_alignment
+from fedboost.runtime.policy.differences import count_alignment
 from fedboost.runtime.store.checkpoints import Checkpoints
 from fedboost.runtime.store.sealing import Vault
 from fedboost.runtime.store.store import JobState, Store

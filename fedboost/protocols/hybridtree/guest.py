@@ -223,7 +223,7 @@ def encrypt_gradients(guest: Guest) -> Iterator[Out]:
         sent, about = {}, {}
         for host, view in guest.views.items():
             part = parts[host] or nothing(number, held[host])
-            rows = part.rows.count // encrypted[host].per_row
+            rows = part.rows.count // encrypted[host].sizes.per_row
             held[host] += rows
             about[host] = DisclosureInfo(rows) if place else view.about
             if place == 0:

@@ -268,7 +268,7 @@ def bytes_max(host: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
     depth = host.context.params.guest_depth + host.context.params.host_depth
     if step == "receive_gradients":
-        rows = host.side.bytes_max if Host.side.is_set(host) else 0
+        rows = host.side.sizes.bytes_max if Host.side.is_set(host) else 0
         return rows + 5 * host.n_rows + (4 << depth) + 1024
     if step == "divide_rows":
         return choices_bytes_max(host.tree_batch.offered) + (8 << depth) + 1024

@@ -153,7 +153,7 @@ def encrypt_gradients(guest: Guest) -> Iterator[Out]:
     gh = guest.growing.tree_batch.trees[0].gh[train[sample.rows]]
     rows = guest.encrypted = guest.side.rows(guest.trees_closed, gh, _training(guest))
     for number, part in enumerate(rows.parts()):
-        about = DisclosureInfo(part.rows.count // rows.per_row)
+        about = DisclosureInfo(part.rows.count // rows.sizes.per_row)
         if number:
             yield Out(send=part, about=about)
             continue

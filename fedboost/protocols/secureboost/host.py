@@ -195,7 +195,7 @@ def bytes_max(host: Host, step: str) -> int:
     """As large as rows, nodes and offers make it."""
     trees = int(forest.sizes(host.context.params).max())
     if step == "receive_gradients":
-        rows = host.side.bytes_max if Host.side.is_set(host) else 0
+        rows = host.side.sizes.bytes_max if Host.side.is_set(host) else 0
         return rows + (1 + trees) * host.bins.shape[0] // 8 + 1024
     if step == "sum_candidates":
         return trees * (host.bins.shape[0] // 8 + 8 * FRONTIER_NODES_MAX) + 1024

@@ -278,7 +278,7 @@ class Policy(Settings):
                 "hold out the same rows, or others: by another seed",
             )
 
-    def judge_told_metrics(self, told: int) -> None:
+    def judge_told_metrics(self, told: float) -> None:
         """Nothing; a PolicyError where so many values about labels may not have been told."""
         if told > self.metrics_max:
             raise _denied(

@@ -1,16 +1,13 @@
 """What a job will take on this machine, before it runs.
 
 Modules:
-    cipher_sizes     sizes of ciphertexts under a job's scheme
     counting_cipher  a cipher that counts its operations
     estimate         counts times prices: what a job will take
     phases           counts of what parties do at the same time
     price_ciphers    measures encryption schemes
     price_daemons    measures calls between daemons
-    price_lists      measures the other primitives
     prices           prices of this machine, measured once and kept
     rehearsal        runs a walk in one process and counts
-    samples          small tables like those of a job
-    scenes           tables of a job as an estimate sees them
+    scenes           tables of a job, and small ones like them
     stages           the stages of a job, rehearsed and scaled up
 """

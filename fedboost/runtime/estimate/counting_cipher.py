@@ -1,7 +1,7 @@
 """A cipher that encrypts nothing and counts: what an estimate runs a walk with.
 
 Rows, cells and sums are numbers in the clear, so that trees grow as they do in the job. What they
-would take under the job's scheme is counted, by `cipher_sizes`: operations by party, bytes held,
+would take is counted, by the sizes that the job's scheme states: operations by party, bytes held,
 and bytes that a message would have more than it has here.
 """
 
@@ -18,10 +18,13 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import Adder, Index, Pairs
+from fedboost.crypto.api import Index, Pairs, paired
+from fedboost.crypto.schemes import SCHEMES as KEYED
 from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted import schemes
 from fedboost.encrypted.ciphers import (
     Cipher,
+    CipherSizes,
     Expected,
     GuestCipher,
     GuestRows,
@@ -33,13 +36,13 @@ from fedboost.encrypted.ciphers import (
 from fedboost.encrypted.host_noise import HostNoise, NoiseScale
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.messages.protocol import encrypted_pb2 as pb
-from fedboost.runtime.estimate.cipher_sizes import Sizes, cipher_name, public_bytes, sizes_of
 
 # Of a ciphertext each: a row, a cell or a sum may take several.
 ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add", "add, few rows"
 SUBTRACT, RUN, ANSWER, DECRYPT = "subtract", "prefix sum", "answer", "decrypt"
+PACK = "pack"  # of a ciphertext full of sums, all but its first one
 START = "tables of a key"  # for each core of a party that encrypts or answers
-OPERATIONS = (ENCRYPT, RECEIVE, ADD, ADD_FEW, SUBTRACT, RUN, ANSWER, DECRYPT, START)
+OPERATIONS = (ENCRYPT, RECEIVE, ADD, ADD_FEW, SUBTRACT, RUN, PACK, ANSWER, DECRYPT, START)
 FEW = 0.5  # of the rows: a layer that adds up fewer reads them scattered
 WORD = 8  # bytes of a number as messages carry it here
 
@@ -54,7 +57,7 @@ class CipherTally:
     most: float = 0.0
 
     def hold(self, n_bytes: float) -> None:
-        """Notes that so many more are held; fewer where it is negative."""
+        """Note that so many more are held; fewer where it is negative."""
         self.held += n_bytes
         self.most = max(self.most, self.held)
 
@@ -110,11 +113,176 @@ class Clear:
 
 
 @dataclass(frozen=True)
-class CountingAdder(Adder[Clear]):
-    """Sums of what is in the clear, counted as the scheme's."""
+class CountingCipher(Cipher):
+    """The job's scheme at one party of a rehearsal on `share` of the job's rows."""
+
+    params: EncryptedTreeParams
+    secrets: Secrets  # the party's own for the job
+    tally: CipherTally
+    share: float
+
+    def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> CountingGuest:
+        """See `Cipher`."""
+        self._start()
+        return CountingGuest(self, value_bits, nonces)
+
+    def host(self, got: pb.EncryptionKey, n_rows: int) -> CountingHost:
+        """See `Cipher`."""
+        self._start()
+        noise = None
+        if self.params.host_noise:
+            scale = NoiseScale.of(self.params, got.value_bits)
+            noise = HostNoise(scale, self.secrets.child("host noise"))
+        return CountingHost(self, self.sizes(n_rows), noise)
+
+    def _start(self) -> None:
+        if schemes.SCHEMES[self.params.encryption.scheme].has_modulus:
+            self.count(START, 1.0)
+
+    def grown(self, rows: int) -> int:
+        """Return how many rows the job has where the rehearsal has so many."""
+        return max(1, round(rows / self.share))
+
+    def sizes(self, n_rows: int) -> CipherSizes:
+        """Return the sizes of a host that has so many rows here."""
+        return schemes.of(self.params).sizes(self.params, max(2, self.grown(n_rows)))
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of a row or a sum as messages carry it here: its numbers, and `written`'s one."""
+        return WORD * (2 * self.params.n_outputs // self.params.trees_per_round + 1)
+
+    def count(self, operation: str, times: float) -> None:
+        """Note an operation of the scheme."""
+        self.tally.counts[f"{cipher_name(self.params)}: {operation}"] += times
+
+    def written(self, items: Sums, ciphertexts: int, n_bytes: int) -> pb.Ciphertexts:
+        """Items with a last number each: together, how many bytes they take under the scheme."""
+        written = np.zeros((len(items), items.shape[1] + 1), np.int64)
+        written[:, :-1] = items
+        written[:1, -1] = n_bytes
+        return pb.Ciphertexts(count=ciphertexts, data=written.tobytes())
+
+    def read(self, data: bytes) -> Sums:
+        """The numbers in what `written` wrote."""
+        return self._items(data)[:, :-1].copy()
+
+    def n_bytes(self, message: Message) -> int:
+        """Bytes of a message as the scheme makes it."""
+        found = message.ByteSize()
+        for one in _ciphertexts(message):
+            found += int(self._items(one.data)[:, -1].sum()) - len(one.data)
+        return found
+
+    def _items(self, data: bytes) -> Sums:
+        return np.frombuffer(data, np.int64).reshape(-1, self.item_bytes // WORD)
+
+
+@dataclass(frozen=True)
+class CountingGuest(GuestCipher):
+    """What an estimate's guest encrypts with."""
 
     cipher: CountingCipher
-    sizes: Sizes
+    value_bits: int
+    nonces: tuple[bytes, ...]
+
+    def told(self, first_tree: int) -> pb.EncryptionKey:
+        """A key of the scheme's size."""
+        params = self.cipher.params
+        return pb.EncryptionKey(
+            scheme=params.encryption.scheme,
+            key=bytes(schemes.of(params).key_bytes(params)),
+            value_bits=self.value_bits,
+            first_tree=first_tree,
+            nonces=self.nonces,
+        )
+
+    def rows(self, tree: int, gh: Sums, n_rows: int) -> CountingGuestRows:
+        """Counted when their parts are asked for."""
+        return CountingGuestRows(self.cipher, self.cipher.sizes(n_rows), tree, gh)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What is counted with a cipher, and how large it is."""
+
+    cipher: CountingCipher
+    stated: CipherSizes
+
+    @property
+    def sizes(self) -> CipherSizes:
+        """As the scheme states them."""
+        return self.stated
+
+
+@dataclass(frozen=True)
+class CountingGuestRows(_Counted, GuestRows):
+    """Gradients in the clear, which travel as large as the scheme makes them."""
+
+    tree: int
+    gh: Sums
+
+    def parts(self) -> Iterator[pb.EncryptedGradients]:
+        """In parts as large as the scheme's."""
+        sizes, cipher = self.sizes, self.cipher
+        for first in range(0, max(1, len(self.gh)), sizes.rows_each):
+            with cipher.tally.aside():
+                own = self.gh[first : first + sizes.rows_each]
+                cipher.count(ENCRYPT, len(own) * sizes.per_row)
+                rows = cipher.written(own, len(own) * sizes.per_row, len(own) * sizes.row_bytes)
+            yield pb.EncryptedGradients(tree=self.tree, first_row=first, rows=rows)
+
+    def key_for(self, host: str) -> bytes:
+        """As large as the scheme's."""
+        del host
+        return bytes(self.sizes.tree_key_bytes)
+
+    def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+        """Return what they take here."""
+        del nodes
+        return sum(sums) * self.cipher.item_bytes
+
+    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
+        """The numbers that answers carry."""
+        del nodes
+        with self.cipher.tally.aside():
+            self.cipher.count(DECRYPT, self.count(sums))
+            return self.cipher.read(answers)
+
+
+@dataclass(frozen=True)
+class CountingHost(_Counted, HostCipher):
+    """What an estimate's host takes rows in with."""
+
+    noise: HostNoise | None = None
+
+    def received(self, data: bytes, rows: int) -> Clear:
+        """The numbers that a part carries."""
+        with self.cipher.tally.aside():
+            self.cipher.count(RECEIVE, rows * self.sizes.per_row)
+            return Clear(self.cipher.tally, self.cipher.read(data), self.sizes.held_bytes)
+
+    def rows(self, parts: Sequence[Clear], tree: int, key: bytes) -> CountingHostRows:
+        """Return all of them."""
+        del tree, key
+        return CountingHostRows(self.cipher, self.sizes, parts[0].joined(parts[1:]), self.noise)
+
+
+@dataclass(frozen=True)
+class CountingHostRows(_Counted, HostRows[Clear]):
+    """Gradients at a host, and sums of what is in the clear, counted as the scheme's."""
+
+    held: Clear
+    noise: HostNoise | None = None
+
+    @property
+    def adds(self) -> CountingHostRows:
+        """Return what counts additions."""
+        return self
+
+    def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> Clear:
+        """See `Adder.segment_sum`."""
+        return self.segment_sum(self.held, rows, cells, n_cells)
 
     def segment_sum(
         self, held: Clear, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
@@ -152,226 +320,34 @@ class CountingAdder(Adder[Clear]):
 
     def pairs(self, pairs: Pairs[Clear]) -> Clear:
         """See `Adder`."""
-        with pairs.a.tally.aside():
-            both = pairs.both
-            self._count(RUN, len(both))
-            sums = pairs.a.data[pairs.first]
-            sums[both] += pairs.b.data[pairs.second[both]]
-            return pairs.a.like(sums)
-
-    def _count(self, operation: str, items: float) -> None:
-        self.cipher.count(operation, items * self.sizes.lanes)
-
-
-@dataclass(frozen=True)
-class CountingGuestRows(GuestRows):
-    """Gradients in the clear, which travel as large as the scheme makes them."""
-
-    cipher: CountingCipher
-    sizes: Sizes
-    tree: int
-    gh: Sums
-
-    def parts(self) -> Iterator[pb.EncryptedGradients]:
-        """In parts as large as the scheme's."""
-        each = self.sizes.rows_each
-        for first in range(0, max(1, len(self.gh)), each):
-            with self.cipher.tally.aside():
-                own = self.gh[first : first + each]
-                count = len(own) * self.per_row
-                self.cipher.count(ENCRYPT, count)
-                rows = _written(own, count, len(own) * self.sizes.row_bytes)
-            yield pb.EncryptedGradients(tree=self.tree, first_row=first, rows=rows)
-
-    @property
-    def per_row(self) -> int:
-        """As many as the scheme's."""
-        return self.sizes.lanes
-
-    def key_for(self, host: str) -> bytes:
-        """As large as the scheme's."""
-        del host
-        return bytes(self.sizes.tree_key_bytes)
-
-    def count(self, sums: Sequence[int]) -> int:
-        """As many as the scheme's."""
-        return self.sizes.answers(sums)
-
-    def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
-        """Return what they take here."""
-        del nodes
-        return sum(sums) * self.cipher.item_bytes
-
-    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
-        """The numbers that answers carry."""
-        del nodes
-        with self.cipher.tally.aside():
-            self.cipher.count(DECRYPT, self.sizes.decryptions(sum(sums)))
-            return self.cipher.read(answers)
-
-    def bytes_max(self, sums: Sequence[int]) -> int:
-        """Return what they take here."""
-        return sum(sums) * self.cipher.item_bytes
-
-
-@dataclass(frozen=True)
-class CountingGuest(GuestCipher):
-    """What an estimate's guest encrypts with."""
-
-    cipher: CountingCipher
-    value_bits: int
-    nonces: tuple[bytes, ...]
-
-    def told(self, first_tree: int) -> pb.EncryptionKey:
-        """A key of the scheme's size."""
-        return pb.EncryptionKey(
-            scheme=self.cipher.params.encryption.scheme,
-            key=bytes(0 if self.nonces else self.cipher.key_bytes),
-            value_bits=self.value_bits,
-            first_tree=first_tree,
-            nonces=self.nonces,
-        )
-
-    def rows(self, tree: int, gh: Sums, n_rows: int) -> CountingGuestRows:
-        """Counted when their parts are asked for."""
-        return CountingGuestRows(self.cipher, self.cipher.sizes(n_rows), tree, gh)
-
-
-@dataclass(frozen=True)
-class CountingHostRows(HostRows[Clear]):
-    """Gradients at a host."""
-
-    cipher: CountingCipher
-    sizes: Sizes
-    held: Clear
-    noise: HostNoise | None = None
-
-    @property
-    def adds(self) -> CountingAdder:
-        """Return what counts additions."""
-        return CountingAdder(self.cipher, self.sizes)
-
-    @property
-    def cell_bytes(self) -> int:
-        """As large as the scheme's."""
-        return self.sizes.cell_bytes
-
-    def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> Clear:
-        """See `Adder.segment_sum`."""
-        return self.adds.segment_sum(self.held, rows, cells, n_cells)
+        return paired(self, pairs)
 
     def blind(self, nodes: Sequence[NodeSums[Clear]]) -> Iterator[pb.Ciphertexts]:
         """In parts as large as the scheme's."""
-        cut = self.sizes.parts([(len(node.sums), self.cipher.grown(node.rows)) for node in nodes])
-        for part in cut:
+        asked = [(len(node.sums), self.cipher.grown(node.rows)) for node in nodes]
+        for part in self.sizes.parts(asked):
             values = []
-            for number, inside in part.sums:
-                node = nodes[number]
+            for place, inside in part.sums:
+                node = nodes[place]
                 noise = 0 if node.noise is None else node.noise[inside]
-                values.append(self.adds.pairs(node.sums[inside]).data + noise)
+                values.append(self.pairs(node.sums[inside]).data + noise)
             with self.cipher.tally.aside():
                 items = np.concatenate(values)
-                self.cipher.count(ANSWER, self.sizes.releases(len(items)))
-                message = _written(items, part.ciphertexts, part.n_bytes)
+                packed = len(items) * self.sizes.per_row - part.ciphertexts
+                self.cipher.count(ANSWER, part.ciphertexts)
+                self.cipher.count(PACK, packed / self.sizes.capacity)
+                message = self.cipher.written(items, part.ciphertexts, part.n_bytes)
             yield message
 
-
-@dataclass(frozen=True)
-class CountingHost(HostCipher):
-    """What an estimate's host takes rows in with."""
-
-    cipher: CountingCipher
-    own: Sizes
-    noise: HostNoise | None = None
-
-    @property
-    def per_row(self) -> int:
-        """As many as the scheme's."""
-        return self.own.lanes
-
-    def received(self, data: bytes, rows: int) -> Clear:
-        """The numbers that a part carries."""
-        with self.cipher.tally.aside():
-            self.cipher.count(RECEIVE, rows * self.per_row)
-            return Clear(self.cipher.tally, self.cipher.read(data), self.own.held_bytes)
-
-    def rows(self, parts: Sequence[Clear], tree: int, key: bytes) -> CountingHostRows:
-        """Return all of them."""
-        del tree, key
-        held = parts[0].joined(parts[1:])
-        return CountingHostRows(self.cipher, self.own, held, self.noise)
-
-    @property
-    def bytes_max(self) -> int:
-        """Return what the rows of a part take here."""
-        return self.own.rows_each * self.cipher.item_bytes
+    def _count(self, operation: str, items: float) -> None:
+        self.cipher.count(operation, items * self.sizes.per_row)
 
 
-@dataclass(frozen=True)
-class CountingCipher(Cipher):
-    """The job's scheme at one party of a rehearsal on `share` of the job's rows."""
-
-    params: EncryptedTreeParams
-    secrets: Secrets  # the party's own for the job
-    tally: CipherTally
-    share: float
-
-    def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> CountingGuest:
-        """See `Cipher`."""
-        self.count(START, 1.0)
-        return CountingGuest(self, value_bits, nonces)
-
-    def host(self, got: pb.EncryptionKey, n_rows: int) -> CountingHost:
-        """See `Cipher`."""
-        self.count(START, 1.0)
-        noise = None
-        if self.params.host_noise:
-            scale = NoiseScale.of(self.params, got.value_bits)
-            noise = HostNoise(scale, self.secrets.child("host noise"))
-        return CountingHost(self, self.sizes(n_rows), noise)
-
-    def grown(self, rows: int) -> int:
-        """Return how many rows the job has where the rehearsal has so many."""
-        return max(1, round(rows / self.share))
-
-    def sizes(self, n_rows: int) -> Sizes:
-        """Return the sizes of a host that has so many rows here."""
-        return sizes_of(self.params, max(2, self.grown(n_rows)))
-
-    @property
-    def key_bytes(self) -> int:
-        """Size of a public key with its proof."""
-        return public_bytes(self.params)
-
-    @property
-    def item_bytes(self) -> int:
-        """Bytes of a row or a sum as messages carry it here: its numbers, and `_written`'s one."""
-        return WORD * (2 * self.params.n_outputs // self.params.trees_per_round + 1)
-
-    def count(self, operation: str, times: float) -> None:
-        """Notes an operation of the scheme."""
-        self.tally.counts[f"{cipher_name(self.params)}: {operation}"] += times
-
-    def read(self, data: bytes) -> Sums:
-        """The numbers in what `_written` wrote."""
-        items = np.frombuffer(data, np.int64).reshape(-1, self.item_bytes // WORD)
-        return items[:, :-1].copy()
-
-    def n_bytes(self, message: Message) -> int:
-        """Bytes of a message as the scheme makes it."""
-        found = message.ByteSize()
-        for one in _ciphertexts(message):
-            items = np.frombuffer(one.data, np.int64).reshape(-1, self.item_bytes // WORD)
-            found += int(items[:, -1].sum()) - len(one.data)
-        return found
-
-
-def _written(items: Sums, ciphertexts: int, n_bytes: float) -> pb.Ciphertexts:
-    """Items with a last number each: together, how many bytes they take under the scheme."""
-    written = np.zeros((len(items), items.shape[1] + 1), np.int64)
-    written[:, :-1] = items
-    written[:1, -1] = round(n_bytes)
-    return pb.Ciphertexts(count=ciphertexts, data=written.tobytes())
+def cipher_name(params: EncryptedTreeParams) -> str:
+    """The scheme and, where it has one, its key's bits."""
+    own = params.encryption
+    has_bits = own.scheme in KEYED and KEYED[own.scheme].key_bits
+    return f"{own.scheme}-{own.key_bits}" if has_bits else own.scheme
 
 
 def _ciphertexts(message: Message) -> Iterator[pb.Ciphertexts]:

@@ -15,14 +15,11 @@ from fedboost.core import forest
 from fedboost.core.params import BoostingParams, TreeParams
 from fedboost.flow import Protocol
 from fedboost.runtime.estimate import price_daemons as daemons
-from fedboost.runtime.estimate.cipher_sizes import needs_tables
 from fedboost.runtime.estimate.counting_cipher import OPERATIONS
 from fedboost.runtime.estimate.counting_cipher import START as TABLES
 from fedboost.runtime.estimate.phases import ALONE, SHARED, Phase, primitives
-from fedboost.runtime.estimate.price_lists import FSYNC, READ_CELL, READ_ROW
-from fedboost.runtime.estimate.prices import Prices
-from fedboost.runtime.estimate.samples import Scene
-from fedboost.runtime.estimate.scenes import Setting
+from fedboost.runtime.estimate.prices import FSYNC, READ_CELL, READ_ROW, Prices
+from fedboost.runtime.estimate.scenes import Scene, Setting
 from fedboost.runtime.estimate.stages import Stage
 from fedboost.settings import parse
 
@@ -93,7 +90,8 @@ def estimate(
     """Return what a job takes on machines like this one; a ConfigError for one that
     trains nothing.
     """
-    spec, scene = setting.spec, setting.scene
+    scene = setting.scene
+    spec = scene.spec
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
     stages = setting.stages
@@ -148,7 +146,7 @@ class _Clock:
             each = 1.0 if name in (ALONE, SHARED) else price[name] * times
             (shared if parallel else alone)[party] += count * each
             if parallel and count:
-                self._note(once, party, ciphers=ciphers and needs_tables(scheme))
+                self._note(once, party, ciphers=operation == TABLES)
         for (sender, receiver), n_bytes, count in phase.sent():
             each = (count * price[daemons.MESSAGE] + n_bytes * price[daemons.BYTE]) / 2
             alone[sender] += each

@@ -12,25 +12,36 @@ import json
 import multiprocessing
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fedboost import __version__
+from fedboost.data.loading import load_with_ids
+from fedboost.data.selection import Selection
+from fedboost.data.sources import SourceSpec
 from fedboost.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.errors import ConfigError, StoreError
-from fedboost.runtime.estimate import price_lists
-from fedboost.runtime.estimate.price_ciphers import Batch
+from fedboost.runtime.estimate import price_ciphers, price_daemons
+from fedboost.runtime.estimate.price_ciphers import Batch, Found
 
-FORMAT = 2
+FORMAT = 3
 BATCHES = 3  # of each primitive at least
 LEAST_S = 0.05  # of processor time, and at most
 MOST_S = 1.5  # once it takes so long, one batch is enough
 NEIGHBOUR_CELLS = 1 << 21  # 16 MB, more than a core's own cache
+
+READ_ROW, READ_CELL = "read a row", "read a cell"  # of a party's table, its ids hashed
+FSYNC = "wait for the disk"  # seconds
+TABLE_ROWS, TABLE_COLUMNS = 20_000, (1, 21)  # of the tables that are read
 
 
 def fingerprint() -> str:
@@ -83,9 +94,9 @@ class Prices:
             return
         if say is not None:
             say(name)
-        for other, price in price_lists.measure(name, timed).items():
-            self.known[other] = price
-            self.measured.append(other)
+        found = measure(name)
+        self.known.update(found)
+        self.measured += found
         if name not in self.known:
             raise ConfigError(f"nobody knows what it takes to {name!r}")
 
@@ -95,6 +106,55 @@ class Prices:
             write_file(file, json.dumps(self.known, indent=1).encode(), PUBLIC_MODE)
         except StoreError:  # a home that cannot be written to: measured again next time
             return
+
+
+def measure(name: str) -> Found:
+    """The price of a primitive and of others that come with it; empty for an unknown one."""
+    if name in price_daemons.NAMES:
+        return price_daemons.measure()
+    if name in (READ_ROW, READ_CELL):
+        return _reading()
+    if name == FSYNC:
+        return _waiting()
+    cipher, _, operation = name.partition(": ")
+    return price_ciphers.measure(cipher, timed) if operation else {}
+
+
+def _reading() -> Found:
+    """A file with few columns and one with many tell rows and cells apart."""
+
+    def read(file: Path) -> float:
+        """Return how many files have been read."""
+        source, wanted = SourceSpec(path=str(file)), Selection(dataset="data")
+        frame, _ = load_with_ids(
+            source, wanted, party="estimate", needs_label=False, needs_features=True
+        )
+        frame.digest()
+        return 1.0
+
+    draw, took = np.random.default_rng(1), []
+    with tempfile.TemporaryDirectory() as folder:
+        for columns in TABLE_COLUMNS:
+            cells = {f"x{column}": draw.normal(size=TABLE_ROWS) for column in range(columns)}
+            ids = [f"row {row}" for row in range(TABLE_ROWS)]
+            file = Path(folder) / f"{columns}.parquet"
+            pq.write_table(pa.table({"id": ids, **cells}), file)
+            took.append(timed(partial(read, file)) / TABLE_ROWS)
+    few, many = TABLE_COLUMNS
+    cell = max(1e-10, (took[1] - took[0]) / (many - few))
+    return {READ_CELL: cell, READ_ROW: max(1e-10, took[0] - cell)}
+
+
+def _waiting() -> Found:
+    waits = []
+    with tempfile.TemporaryFile() as file:
+        for _ in range(5):
+            started, spent = time.perf_counter(), time.process_time()
+            file.write(os.urandom(4096))
+            file.flush()
+            os.fsync(file.fileno())
+            waits.append(time.perf_counter() - started - (time.process_time() - spent))
+    return {FSYNC: max(0.0, min(waits))}
 
 
 @contextmanager

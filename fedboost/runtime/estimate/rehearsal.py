@@ -12,7 +12,7 @@ import time
 import tracemalloc
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedboost import flow
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Deferred, Serial
+from fedboost.crypto.workers import Deferred, Serial, Workers
 from fedboost.data.frame import Frame
 from fedboost.flow import START, Artefact, CheckpointPolicy, Out, StageContext, Step, Table
 from fedboost.runtime.config.policy import Policy
@@ -47,9 +47,9 @@ class Cast:
     table: Table
     frames: Mapping[str, Frame]
     validation: Mapping[str, NDArray[np.bool_]]
-    artefacts: Mapping[str, Mapping[str, Artefact]]  # by party
     limits: Mapping[str, Policy]
-    share: float = 1.0  # of the job's rows
+    share: float  # of the job's rows
+    artefacts: Mapping[str, Mapping[str, Artefact]] = field(default_factory=dict)  # by party
 
 
 class TimedWorkers(Serial):
@@ -281,14 +281,28 @@ class _Hand:
 
 def _actor(cast: Cast, party: str) -> Actor:
     tally, workers = CipherTally(), TimedWorkers()
-    secrets = Secrets(hashlib.sha256(party.encode()).digest())
-    context = StageContext(
-        party=party,
-        role=cast.table.roles_of(party)[0],
-        table=cast.table,
-        params=cast.params,
+    context = context_of(party, cast.table, cast.params, workers)
+    context = replace(
+        context,
         frame=cast.frames.get(party),
-        validation=cast.validation.get(party, np.zeros(0, np.bool_)),
+        validation=cast.validation.get(party, context.validation),
+        artefacts=cast.artefacts.get(party, {}),
+        limits=cast.limits[party],
+        cipher=CountingCipher(cast.params, _secrets(party).child("job"), tally, cast.share),
+    )
+    return Actor(Roles(cast.protocol, context), tally, workers)
+
+
+def context_of(party: str, table: Table, params: Any, workers: Workers) -> StageContext:
+    """Return what a party without a table brings to a stage that leaves no trace."""
+    secrets = _secrets(party)
+    return StageContext(
+        party=party,
+        role=table.roles_of(party)[0],
+        table=table,
+        params=params,
+        frame=None,
+        validation=np.zeros(0, np.bool_),
         secrets=secrets.child("stage"),
         job_secrets=secrets.child("job"),
         lasting_secrets=secrets.child("lasting").child,
@@ -300,11 +314,13 @@ def _actor(cast: Cast, party: str) -> Actor:
         signer=_Hand(),
         notebook=flow.MemoryNotebook(),
         workers=workers,
-        artefacts=cast.artefacts.get(party, {}),
-        limits=cast.limits[party],
-        cipher=CountingCipher(cast.params, secrets.child("job"), tally, cast.share),
+        artefacts={},
+        limits=None,
     )
-    return Actor(Roles(cast.protocol, context), tally, workers)
+
+
+def _secrets(party: str) -> Secrets:
+    return Secrets(hashlib.sha256(party.encode()).digest())
 
 
 def _side_by_side(streams: Mapping[str, Parts]) -> Iterator[dict[str, Message]]:

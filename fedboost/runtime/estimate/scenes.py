@@ -1,33 +1,41 @@
-"""The tables of a job as an estimate sees them: read, where they are at hand, or as said."""
+"""The tables of a job as an estimate sees them, and small ones that stand for them: some rows of
+those at hand, or made up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedboost import protocols
 from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
+from fedboost.data.holdout import canonical_order
 from fedboost.data.loading import load_with_ids
 from fedboost.data.sources import SourceSpec
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import ConfigError, FedboostError
-from fedboost.flow import GUEST, Role, RowsUsed
+from fedboost.flow import GUEST, Artefact, RowsUsed
 from fedboost.job import JobSpec
-from fedboost.runtime.estimate.samples import Scene, TableSample, made, of_frames
-from fedboost.runtime.estimate.stages import Stage, rehearse
 from fedboost.settings import parse
 
-MEETS: dict[RowsUsed, Literal["none", "pairs", "all"]] = {
-    RowsUsed.OWN: "none",
-    RowsUsed.GUESTS: "pairs",
-    RowsUsed.COMMON: "all",
-}
+if TYPE_CHECKING:
+    from fedboost.runtime.estimate.stages import Stage
+
+CELLS, ROWS, ROWS_LEAST = 1_000_000, 32_000, 1024  # of all tables together; of the guest's
+THINNED_LEAST = 64  # rows of a table that is thinned out
+IDS = 192  # of the largest set of ids that is aligned
 MADE_UP = (
     "every column has as many bins as it may, and no missing values",
     "trees grow as wide as those on numbers at random",
 )
+Frames = Mapping[str, Frame]  # by party
 
 
 @dataclass(frozen=True)
@@ -38,11 +46,109 @@ class Said:
     columns: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class Scene:
+    """The tables of a job as far as they are known."""
+
+    spec: JobSpec
+    rows: Mapping[str, int]  # of each party's table
+    columns: Mapping[str, int]
+    common: int  # rows of the guest that a job of all learns from or measures
+    shared: Mapping[str, int]  # rows that a host has of the guest's
+
+    @cached_property
+    def used(self) -> RowsUsed:
+        """Which rows the job is about."""
+        return protocols.named(self.spec.protocol).rows
+
+    @property
+    def guest(self) -> str:
+        """Whose labels the job learns."""
+        return self.spec.parties.table().guest
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Return who has rows: the guest, then the hosts."""
+        return (self.guest, *self.spec.parties.table().hosts)
+
+    @property
+    def training(self) -> float:
+        """Rows in common that trees learn from."""
+        held = self.spec.validation
+        if held is None:
+            return float(self.common)
+        out = held.fraction if held.fraction is not None else 1.0 / (held.folds or 1)
+        return self.common * (1.0 - out)
+
+    def met(self, party: str) -> int:
+        """Rows of a party that an alignment finds."""
+        return self.shared.get(party, self.common) if self.used is RowsUsed.GUESTS else self.common
+
+    def learnt(self, party: str) -> int:
+        """Rows that a party brings to the training."""
+        return self.rows[party] if self.used is RowsUsed.OWN else self.met(party)
+
+    def thinning(self) -> float:
+        """The share of the rows that fits into a rehearsal."""
+        rows = {party: self.learnt(party) for party in self.parties}
+        cells = sum(count * self.columns[party] for party, count in rows.items())
+        most = max(1, *rows.values())
+        return min(1.0, max(ROWS_LEAST / most, min(CELLS / max(1, cells), ROWS / most)))
+
+
+@dataclass(frozen=True)
+class TableSample:
+    """A share of a job's rows, party by party in canonical order, as stages find them."""
+
+    scene: Scene
+    frames: Frames
+    share: float
+
+    def thinned(self, each: int) -> TableSample:
+        """One row of so many; all of them where there are few. Parties keep the same ids."""
+        if max(frame.n_rows for frame in self.frames.values()) < each * THINNED_LEAST:
+            return self
+        guest = self.scene.guest
+        kept = _thinned(self.scene, self.frames, 1.0 / each)
+        share = self.share * kept[guest].n_rows / self.frames[guest].n_rows
+        return replace(self, frames=kept, share=share)
+
+    def held_out(self) -> dict[str, NDArray[np.bool_]]:
+        """Return which rows of each are held out."""
+        held, by_id = self.scene.spec.validation, self.scene.used is RowsUsed.GUESTS
+        return {
+            party: np.zeros(frame.n_rows, np.bool_)
+            if held is None
+            else held.rows(frame.ids, by_id=by_id)
+            for party, frame in self.frames.items()
+        }
+
+    def met(self) -> Artefact:
+        """Return what a pairwise alignment leaves at the guest: which of its rows each host has."""
+        guest, *hosts = self.scene.parties
+        ids = self.frames[guest].ids
+        found = {f"with_{host}": ids.find(self.frames[host].ids) for host in hosts}
+        rows = {name: own[own >= 0] for name, own in found.items()}
+        return Artefact(arrays={"rows": np.arange(len(ids)), **rows})
+
+    def ids(self, each: int) -> tuple[Frames, float]:
+        """Sets of ids that are in common as those of the job, and the share of it that they are."""
+        scene = self.scene
+        share = min(1.0, IDS / each / max(scene.rows.values()))
+        frames = {}
+        for number, party in enumerate(scene.parties):
+            count = round(share * scene.rows[party])
+            own = count if not number else round(share * scene.met(party))
+            ids = [b"%d-%d" % (number * (row >= own), row) for row in range(max(own, count))]
+            values = np.zeros((len(ids), 0), np.float32, order="F")
+            frames[party] = Frame(EncodedIds.of(ids), values, (), None, ("id",))
+        return frames, share
+
+
 @dataclass
 class Setting:
     """A job and its tables, and what is assumed of them."""
 
-    spec: JobSpec
     scene: Scene
     sample: TableSample | None  # None: nothing of them is at hand
     assumed: list[str] = field(default_factory=list)
@@ -52,97 +158,96 @@ class Setting:
         """Return what the job's stages take, rehearsed once; a ConfigError for a job that cannot
         be.
         """
-        params = parse(protocols.named(self.spec.protocol).params, self.spec.params,
-                       section="params")  # fmt: skip
+        from fedboost.runtime.estimate.stages import rehearse
+
+        spec = self.scene.spec
+        params = parse(protocols.named(spec.protocol).params, spec.params, section="params")
         if self.sample is not None:
             try:
-                return rehearse(self.spec, params, self.sample)
+                return rehearse(params, self.sample)
             except ConfigError:
                 raise
             except FedboostError as error:  # tables of which the job itself would be refused
                 self.assumed.append(f"the tables are made up: {error.what}")
         self.assumed += MADE_UP
-        rows_apart = protocols.named(self.spec.protocol).rows is RowsUsed.OWN
         if not isinstance(params, BoostingParams):
             raise ConfigError(
-                f"a job of {self.spec.protocol} cannot be estimated",
-                todo="estimate one that trains",
+                f"a job of {spec.protocol} cannot be estimated", todo="estimate one that trains"
             )
-        return rehearse(self.spec, params, made(self.scene, params, rows_apart=rows_apart))
+        return rehearse(params, made(self.scene, params))
 
 
 def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
     """Describe tables at hand: rows in common, bins, and trees as they grow on some of the rows."""
-    table = spec.parties.table()
-    frames = {
-        party: _read(spec, party, sources[party], table.role_of(party))
-        for party in spec.parties.with_data
-    }
+    frames = {party: _read(spec, party, sources[party]) for party in spec.parties.with_data}
     rows = {party: frame.n_rows for party, frame in frames.items()}
     columns = {party: len(frame.columns) for party, frame in frames.items()}
-    common, shared = _in_common(spec, frames)
-    scene = _scene(spec, rows, columns, common=common, shared=shared)
-    return Setting(spec, scene, of_frames(scene, frames))
+    ids = {party: set(frame.ids) for party, frame in frames.items()}
+    table, used = spec.parties.table(), protocols.named(spec.protocol).rows
+    own, every = ids[table.guest], set.intersection(*ids.values())
+    shared = {host: len(own & ids[host]) for host in table.hosts}
+    scene = Scene(spec, rows, columns, len(every if used is RowsUsed.COMMON else own), shared)
+    found = frames
+    if used is not RowsUsed.OWN:
+        kept = own if used is RowsUsed.GUESTS else every
+        found = {party: _of_ids(frame, kept) for party, frame in frames.items()}
+    few = _thinned(scene, found, scene.thinning())
+    share = few[table.guest].n_rows / max(1, scene.learnt(table.guest))
+    in_order = {party: frame.take(canonical_order(frame.ids)) for party, frame in few.items()}
+    return Setting(scene, TableSample(scene, in_order, share))
 
 
 def from_words(spec: JobSpec, said: Said) -> Setting:
     """Describe tables that nobody has here; what is not said is assumed, and said to be."""
-    protocol = protocols.named(spec.protocol)
-    strangers = sorted({*said.rows, *said.columns} - set(spec.parties.with_data))
-    if strangers:
+    parties, used = spec.parties.with_data, protocols.named(spec.protocol).rows
+    for stranger in sorted({*said.rows, *said.columns} - set(parties)):
         raise ConfigError(
-            f"rows or columns are said of {strangers[0]}, which has no table in the job",
-            todo=f"the tables are those of {', '.join(spec.parties.with_data)}",
+            f"rows or columns are said of {stranger}, which has no table in the job",
+            todo=f"the tables are those of {', '.join(parties)}",
         )
-    missing = [party for party in spec.parties.with_data if party not in said.rows]
-    if missing:
-        raise ConfigError(
-            f"nothing says how many rows {missing[0]} has",
-            todo=f"give --rows N for all, or --rows {missing[0]}=N, or --data {missing[0]}=FILE",
-        )
-    absent = [party for party in spec.parties.with_data if party not in said.columns]
-    if absent:
-        raise ConfigError(
-            f"nothing says how many columns {absent[0]} has",
-            todo=f"give --columns {absent[0]}=N; of other parties' tables ask their owners",
-        )
-    least = min(said.rows.values())
-    guest = spec.parties.table().guest
-    shared = {host: min(said.rows[host], said.rows[guest]) for host in spec.parties.hosts}
-    common = said.rows[guest] if protocol.rows is not RowsUsed.COMMON else least
-    scene = _scene(spec, said.rows, said.columns, common=common, shared=shared)
-    assumed = (
-        [] if protocol.rows is RowsUsed.OWN else ["all ids of the smaller table are in common"]
-    )
-    return Setting(spec, scene, None, assumed)
+    for party in parties:
+        if party not in said.rows:
+            raise ConfigError(
+                f"nothing says how many rows {party} has",
+                todo=f"give --rows N for all, or --rows {party}=N, or --data {party}=FILE",
+            )
+    for party in parties:
+        if party not in said.columns:
+            raise ConfigError(
+                f"nothing says how many columns {party} has",
+                todo=f"give --columns {party}=N; of other parties' tables ask their owners",
+            )
+    own = said.rows[spec.parties.table().guest]
+    shared = {host: min(said.rows[host], own) for host in spec.parties.hosts}
+    common = min(said.rows.values()) if used is RowsUsed.COMMON else own
+    scene = Scene(spec, dict(said.rows), dict(said.columns), common, shared)
+    apart = used is RowsUsed.OWN
+    return Setting(scene, None, [] if apart else ["all ids of the smaller table are in common"])
 
 
-def _scene(
-    spec: JobSpec,
-    rows: Mapping[str, int],
-    columns: Mapping[str, int],
-    *,
-    common: int,
-    shared: Mapping[str, int],
-) -> Scene:
-    held, table, protocol = spec.validation, spec.parties.table(), protocols.named(spec.protocol)
-    share = 0.0
-    if held is not None:
-        share = held.fraction if held.fraction is not None else 1.0 / (held.folds or 1)
-    return Scene(
-        guest=table.guest,
-        hosts=table.hosts,
-        rows=dict(rows),
-        columns=dict(columns),
-        common=common,
-        shared=dict(shared),
-        held_out=share,
-        meet=MEETS[protocol.rows],
-    )
+def made(scene: Scene, params: BoostingParams) -> TableSample:
+    """Tables of numbers at random; of rows and labels of their own where the job uses such."""
+    share, apart = scene.thinning(), scene.used is RowsUsed.OWN
+    counts = {party: _count(scene.learnt(party), share) for party in scene.parties}
+    frames, pull = dict[str, Frame](), np.zeros(max(counts.values()))
+    for number, party in reversed([*enumerate(scene.parties)]):
+        draw, count = np.random.default_rng(number), counts[party]
+        values = draw.normal(size=(count, scene.columns[party])).astype(np.float32)
+        place = number if apart else 0
+        pull = pull * (not apart)
+        pull[:count] += values[:, :1].sum(axis=1)
+        label = None
+        if apart or party == scene.guest:
+            label = _label(params, pull[:count] + draw.normal(size=count))
+        names = tuple(f"{number - place}-{column}" for column in range(values.shape[1]))
+        ids = [b"%d-%09d" % (place, row) for row in range(count)]
+        frames[party] = Frame(EncodedIds.of(ids), np.asfortranarray(values), names, label, ("id",))
+    return TableSample(scene, {party: frames[party] for party in scene.parties}, share)
 
 
-def _read(spec: JobSpec, party: str, source: SourceSpec, role: Role | None) -> Frame:
-    protocol = protocols.named(spec.protocol)
+def _read(spec: JobSpec, party: str, source: SourceSpec) -> Frame:
+    protocol, table = protocols.named(spec.protocol), spec.parties.table()
+    role = table.role_of(party)
     labelled = role in protocol.labelled
     frame, _ = load_with_ids(
         source,
@@ -150,17 +255,41 @@ def _read(spec: JobSpec, party: str, source: SourceSpec, role: Role | None) -> F
         party=party,
         needs_label=labelled,
         needs_features=role is not GUEST or protocol.rows is RowsUsed.OWN,
-        guest_label=None if labelled else spec.data[spec.parties.table().guest].label,
+        guest_label=None if labelled else spec.data[table.guest].label,
     )
     return frame
 
 
-def _in_common(spec: JobSpec, frames: Mapping[str, Frame]) -> tuple[int, dict[str, int]]:
-    """The guest's rows that a job is about, and how many of them each host has."""
-    protocol, table = protocols.named(spec.protocol), spec.parties.table()
-    ids = {party: set(frame.ids) for party, frame in frames.items()}
-    own = ids[table.guest]
-    shared = {host: len(own & ids[host]) for host in table.hosts}
-    if protocol.rows is not RowsUsed.COMMON:
-        return len(own), shared
-    return len(set.intersection(*ids.values())), shared
+def _label(params: BoostingParams, pull: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Labels that the objective takes, of about as many rows each."""
+    classes = params.num_class or 2
+    if params.objective.startswith(("binary", "multi")):
+        ranks = np.argsort(np.argsort(pull))
+        return (ranks * classes // len(pull)).astype(np.float64)
+    return np.floor(np.exp(pull)) if params.objective.startswith("count") else np.exp(pull)
+
+
+def _some(frame: Frame, share: float) -> Frame:
+    """The rows whose ids come first in an order of their own, which all parties have alike."""
+    count = _count(frame.n_rows, share)
+    if count >= frame.n_rows:
+        return frame
+    ranks = np.array([zlib.crc32(row) for row in frame.ids], np.uint32)
+    return frame.take(np.sort(np.argsort(ranks, kind="stable")[:count]))
+
+
+def _count(rows: int, share: float) -> int:
+    return max(min(rows, THINNED_LEAST), round(share * rows))
+
+
+def _of_ids(frame: Frame, ids: Collection[bytes]) -> Frame:
+    return frame.take([row for row, own in enumerate(frame.ids) if own in ids])
+
+
+def _thinned(scene: Scene, frames: Frames, share: float) -> dict[str, Frame]:
+    """A share of the rows; where parties have rows in common, of the guest's."""
+    if scene.used is RowsUsed.OWN:
+        return {party: _some(frame, share) for party, frame in frames.items()}
+    guest = _some(frames[scene.guest], share)
+    kept = set(guest.ids)
+    return {p: guest if p == scene.guest else _of_ids(frames[p], kept) for p in scene.parties}

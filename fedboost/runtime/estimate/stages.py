@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from fedboost import flow, protocols
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
 from fedboost.errors import ConfigError, ProtocolError
 from fedboost.flow import Artefact, Protocol, RowsUsed
-from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import permissive
 from fedboost.runtime.estimate.phases import Phase, grown, line
 from fedboost.runtime.estimate.rehearsal import Cast, Rehearsal
-from fedboost.runtime.estimate.samples import TableSample, set_sizes
+from fedboost.runtime.estimate.scenes import TableSample
 from fedboost.settings import parse
 
 ROUNDS = 2  # the later rounds of a job grow like these
@@ -40,8 +37,9 @@ class Stage:
     assumed: Sequence[str] = ()
 
 
-def rehearse(spec: JobSpec, params: Any, sample: TableSample) -> list[Stage]:
+def rehearse(params: Any, sample: TableSample) -> list[Stage]:
     """The stages of a job; a ConfigError where it trains nothing."""
+    spec = sample.scene.spec
     protocol = protocols.named(spec.protocol)
     if protocol.leaves != "model":
         raise ConfigError(
@@ -50,73 +48,75 @@ def rehearse(spec: JobSpec, params: Any, sample: TableSample) -> list[Stage]:
     found = []
     for name in protocols.stages(spec, params):
         if name == spec.protocol:
-            found.append(_trained(spec, protocol, params, sample))
+            found.append(_trained(protocol, params, sample))
         elif protocols.named(name).leaves == "rows":
-            found.append(_aligned(spec, name, sample))
+            found.append(_aligned(protocols.named(name), sample))
         else:
             found.append(Stage(name, assumed=(f"the stage {name} is not counted",)))
     return found
 
 
-def _aligned(spec: JobSpec, name: str, sample: TableSample) -> Stage:
+def _aligned(protocol: Protocol, sample: TableSample) -> Stage:
     """An alignment of sets of ids that lie to one another as the tables' do."""
-    protocol = protocols.named(name)
     params = parse(protocol.params, {}, section="params")
 
     def cast(each: int) -> Cast:
-        frames, share = set_sizes(sample, each)
-        masks = {party: np.zeros(frame.n_rows, np.bool_) for party, frame in frames.items()}
-        return Cast(protocol, params, spec.parties.table(), frames, masks, {}, _limits(spec), share)
+        frames, share = sample.ids(each)
+        return _cast(protocol, params, replace(sample, frames=frames, share=share))
 
-    found = _measured([cast(each) for each in TRACED], [cast(each) for each in TIMED])
+    found = _measured(cast)
     return replace(found, memory={p: ID_COPIES * own for p, own in found.memory.items()})
 
 
-def _trained(spec: JobSpec, protocol: Protocol, params: Any, sample: TableSample) -> Stage:
-    table, assumed = spec.parties.table(), list[str]()
+def _trained(protocol: Protocol, params: Any, sample: TableSample) -> Stage:
+    """A few rounds of the training on some rows; the others grow like the last one of their
+    kind.
+    """
+    table, assumed = sample.scene.spec.parties.table(), list[str]()
     if getattr(params, "split", "") == "unscored":
         assumed += ["unscored splits: counted like scored ones, though hosts choose by themselves"]
-    kinds = _kinds(protocol, params, table)
+    kinds = [
+        protocol.round_kind(params, table, number) if protocol.round_kind else None
+        for number in range(params.n_estimators)
+    ]
     rounds = next(n for n in range(1, len(kinds) + 1) if set(kinds[:n]) == set(kinds))
     many_trees = isinstance(params, TreeParams) and params.trees_per_round > 1
     is_slow = many_trees or sum(sample.scene.columns.values()) > COLUMNS
     rounds = min(len(kinds), max(1 if is_slow else ROUNDS, rounds))
     short = _shortened(params, rounds)
-    traced, timed = (
-        [_cast(spec, protocol, short, sample.thinned(each)) for each in shares]
-        for shares in (TRACED, TIMED)
-    )
-    found = _measured(traced, timed)
-    all_, seen = _sizes(params), _sizes(short)
-    whole, part = Counter[object](), Counter[object]()
-    for kind, size in zip(kinds, all_, strict=True):
-        whole[kind] += size
-    for kind, size in zip(kinds, seen, strict=False):
-        part[kind] += size
+
+    def cast(each: int) -> Cast:
+        return _informed(_cast(protocol, short, sample.thinned(each)), sample.thinned(each))
+
+    found = _measured(cast)
+    whole, part = _sizes(kinds, params), _sizes(kinds, short)
     for phase in found.phases:
         if phase.round is not None and phase.round < rounds:
             phase.repeat(whole[kinds[phase.round]] / part[kinds[phase.round]])
     return replace(found, assumed=assumed)
 
 
-def _cast(spec: JobSpec, protocol: Protocol, params: Any, sample: TableSample) -> Cast:
-    """The job on a sample; with what an earlier job has disclosed, if it uses that."""
-    artefacts: dict[str, dict[str, Artefact]] = {}
-    if protocol.rows is RowsUsed.GUESTS:
-        artefacts[spec.parties.table().guest] = {protocol.before[0]: sample.met()}
-    cast = Cast(
-        protocol,
-        params,
-        spec.parties.table(),
-        sample.frames,
-        sample.held_out(spec),
-        artefacts,
-        _limits(spec),
-        sample.share,
+def _cast(protocol: Protocol, params: Any, sample: TableSample) -> Cast:
+    spec, table = sample.scene.spec, sample.scene.spec.parties.table()
+    return Cast(
+        protocol=protocol,
+        params=params,
+        table=table,
+        frames=sample.frames,
+        validation=sample.held_out(),
+        limits={party: permissive(party, spec) for party in table.of(tuple(flow.Role))},
+        share=sample.share,
     )
-    if protocol.used_disclosure(params) is None:
+
+
+def _informed(cast: Cast, sample: TableSample) -> Cast:
+    """With what stages before have left, and what an earlier job has disclosed if it is used."""
+    if cast.protocol.rows is RowsUsed.GUESTS:
+        met: dict[str, Artefact] = {cast.protocol.before[0]: sample.met()}
+        cast = replace(cast, artefacts={cast.table.guest: met})
+    if cast.protocol.used_disclosure(cast.params) is None:
         return cast
-    earlier = _run(replace(cast, params=params.model_copy(update={"reuse": None})))
+    earlier = _run(replace(cast, params=cast.params.model_copy(update={"reuse": None})))
     told = {
         party: {flow.DISCLOSURE: left.disclosure}
         for party, left in earlier.left.items()
@@ -125,20 +125,21 @@ def _cast(spec: JobSpec, protocol: Protocol, params: Any, sample: TableSample) -
     return replace(cast, artefacts=told)
 
 
-def _measured(traced: Sequence[Cast], timed: Sequence[Cast]) -> Stage:
-    """A stage of all rows, from two shares of them each."""
+def _measured(cast: Callable[[int], Cast]) -> Stage:
+    """A stage of all rows, from rehearsals with one row of so many each."""
+    traced, timed = [cast(each) for each in TRACED], [cast(each) for each in TIMED]
     _run(traced[0])  # loads what is compiled, at a time that nobody measures
     tracemalloc.start()
     try:
-        held = [_run(cast).held for cast in traced]
+        held = [_run(one).held for one in traced]
     finally:
         tracemalloc.stop()
-    small, large = (_run(cast) for cast in timed)
-    phases = grown(small.phases, large.phases, (timed[0].share, timed[1].share))
+    small, large = (_run(one) for one in timed)
+    shares = timed[0].share, timed[1].share
+    phases = grown(small.phases, large.phases, shares)
     memory = {}
     for party in large.actors:
         own = line(held[0][party][0], held[1][party][0], (traced[0].share, traced[1].share))
-        shares = timed[0].share, timed[1].share
         encrypted = line(small.held[party][1], large.held[party][1], shares)
         carried = COPIES * max(_carried(phase, party) for phase in phases)
         memory[party] = own + encrypted + carried
@@ -147,11 +148,11 @@ def _measured(traced: Sequence[Cast], timed: Sequence[Cast]) -> Stage:
 
 def _carried(phase: Phase, party: str) -> float:
     """Bytes of messages that a party has in memory."""
-    found = 0.0
-    for (sender, receiver), n_bytes, messages in phase.sent():
-        if party in (sender, receiver):
-            found += n_bytes * min(1.0, IN_FLIGHT / max(1.0, messages))
-    return found
+    return sum(
+        n_bytes * min(1.0, IN_FLIGHT / max(1.0, messages))
+        for link, n_bytes, messages in phase.sent()
+        if party in link
+    )
 
 
 def _run(cast: Cast) -> Rehearsal:
@@ -177,18 +178,10 @@ def _shortened(params: Any, rounds: int) -> Any:
     return params.model_copy(update={key: v for key, v in changed.items() if key in fields})
 
 
-def _kinds(protocol: Protocol, params: Any, table: flow.Table) -> list[object]:
-    if protocol.round_kind is None:
-        return [None] * params.n_estimators
-    return [protocol.round_kind(params, table, number) for number in range(params.n_estimators)]
-
-
-def _sizes(params: Any) -> list[int]:
-    """Trees of each round; 1 where rounds have none."""
-    if not isinstance(params, TreeParams):
-        return [1] * params.n_estimators
-    return [int(size) for size in forest.sizes(params)]
-
-
-def _limits(spec: JobSpec) -> dict[str, Any]:
-    return {party: permissive(party, spec) for party in spec.parties.table().of(tuple(flow.Role))}
+def _sizes(kinds: Sequence[object], params: Any) -> Counter[object]:
+    """Trees of the rounds of each kind; 1 for a round that has none."""
+    sizes = forest.sizes(params) if isinstance(params, TreeParams) else [1] * params.n_estimators
+    found = Counter[object]()
+    for kind, size in zip(kinds, sizes, strict=False):
+        found[kind] += int(size)
+    return found

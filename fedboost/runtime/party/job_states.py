@@ -13,7 +13,7 @@ from typing import Any
 
 from fedboost.errors import FedboostError, PeerError, PolicyError, ProtocolError, StoreError
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.policy.decisions import Decision, Decisions, Verdict
+from fedboost.runtime.policy.approval import Decision, Decisions, Verdict
 from fedboost.runtime.store.store import FINAL, JobState, Store, StoredJob
 
 log = logging.getLogger(__name__)

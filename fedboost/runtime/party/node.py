@@ -24,10 +24,9 @@ from fedboost.runtime.party.parts import PartyParts, PeerCalls
 from fedboost.runtime.party.session import Session
 from fedboost.runtime.party.stages import Stages
 from fedboost.runtime.party.starting import Starting
+from fedboost.runtime.policy.approval import JobVerdicts
 from fedboost.runtime.policy.judgement import Trust
-from fedboost.runtime.policy.quiet import quietly
-from fedboost.runtime.policy.reading import owned
-from fedboost.runtime.policy.verdict import JobVerdicts
+from fedboost.runtime.policy.reading import owned, quietly
 from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport.identity import Peer, greeting

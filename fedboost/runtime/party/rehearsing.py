@@ -27,12 +27,16 @@ from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy.account import Account, AccountEntry, Owned
-from fedboost.runtime.policy.alignments import alignments_today
-from fedboost.runtime.policy.forecast import Forecast, verdict, with_default_limits
+from fedboost.runtime.policy.differences import Summed, alignments_today
+from fedboost.runtime.policy.forecast import (
+    Change,
+    Forecast,
+    remedies,
+    verdict,
+    with_default_limits,
+)
 from fedboost.runtime.policy.judgement import Judge
-from fedboost.runtime.policy.remedies import Change, remedies
-from fedboost.runtime.policy.spending import asks, expected
-from fedboost.runtime.policy.summed import Summed
+from fedboost.runtime.policy.spending import expected, judge_expected, judge_told
 from fedboost.runtime.store.store import Store
 from fedboost.settings import Settings, parse
 
@@ -226,29 +230,14 @@ class _Trial:
 
     def _sums(self, signed: SignedJob, jobs: int = 0) -> None:
         """Judge what a job is expected to tell, after so many more such jobs as this one."""
-        if signed.role is not HOST or self.frame is None:
-            return
-        columns, before = len(self.frame.columns), self._told(jobs)
-        epsilon = asks(signed).epsilon
-        if epsilon is not None:
-            self.policy.judge_disclosure(epsilon, columns, sum(one.noise for one in before))
-        rows = int(np.count_nonzero(~self.held))
-        planned = expected(signed, signed.params, columns).ratio(rows)
-        together = self.policy.together(signed.table.guest)
-        told = accounts.sums_of([one for one in before if together(one.guest)])
-        if planned:
-            self.policy.judge_sums(planned, told)
+        if signed.role is HOST and self.frame is not None:
+            columns, rows = len(self.frame.columns), int(np.count_nonzero(~self.held))
+            judge_expected(self.policy, signed, columns, rows, self._told(jobs))
 
     def _charges(self, jobs: int = 1) -> None:
         """Judge what this job, or so many of them, have told beside earlier ones."""
-        told = self._told(jobs)
         together = self.policy.together(self.signed.table.guest)
-        self.policy.judge_told_sums(accounts.sums_of([e for e in told if together(e.guest)]))
-        self.policy.judge_told_totals(sum(one.totals for one in told))
-        metrics = sum(sum(one.charged.get(Spent.METRICS, {}).values()) for one in told)
-        self.policy.judge_told_metrics(int(metrics))
-        if epsilon := sum(one.noise for one in told):
-            self.policy.judge_told_noise(epsilon)
+        judge_told(self.policy, accounts.told_of(self._told(jobs), together))
         rows = 0 if self.entry is None else sum(self.entry.charged.get(Spent.ROWS, {}).values())
         if rows:
             self.policy.judge_rows(self.signed.table.guest, int(rows), int(rows))
@@ -261,8 +250,7 @@ class _Trial:
             return
         columns, rows = len(self.frame.columns), int(np.count_nonzero(~self.held))
         planned = expected(signed, signed.params, columns).ratio(rows)
-        together = self.policy.together(signed.table.guest)
-        told = accounts.sums_of([one for one in self.entries if together(one.guest)])
+        told = accounts.sums_of(self.entries, self.policy.together(signed.table.guest))
         self.policy.judge_told_sums(told + planned * self.entry.counted / self.entry.planned)
 
     def _told(self, jobs: int) -> list[AccountEntry]:

@@ -50,6 +50,11 @@ class AccountEntry:
     charged: Mapping[str, Amounts] = field(default_factory=dict)  # by kind (`Spent`)
 
     @property
+    def table(self) -> Owned:
+        """Return which table it is about."""
+        return Owned(self.dataset, self.source)
+
+    @property
     def told(self) -> Amounts:
         """The equations by rows that have left, by column."""
         return self.charged.get(Spent.SUMS, {})
@@ -86,15 +91,28 @@ def most(told: Amounts) -> float:
     return told.get("", 0.0) + max((v for c, v in told.items() if c), default=0.0)
 
 
-def sums_of(entries: Collection[AccountEntry]) -> float:
-    """Return what jobs have told together of one column, and what is expected of those
-    that go on.
+def sums_of(entries: Collection[AccountEntry], guests: Guests = lambda _: True) -> float:
+    """Return what jobs have told some guests together of one column, and what is expected of
+    those that go on.
     """
-    told: dict[str, float] = defaultdict(float)
-    for entry in entries:
+    own = [entry for entry in entries if guests(entry.guest)]
+    amounts: dict[str, float] = defaultdict(float)
+    for entry in own:
         for column, amount in entry.told.items():
-            told[column] += amount
-    return most(told) + sum(entry.reserved for entry in entries)
+            amounts[column] += amount
+    return most(amounts) + sum(entry.reserved for entry in own)
+
+
+def told_of(entries: Collection[AccountEntry], guests: Guests) -> dict[Spent, float]:
+    """Return what jobs have told of a table and are expected to, by kind, as `told` does."""
+    metrics = sum(sum(entry.charged.get(Spent.METRICS, {}).values()) for entry in entries)
+    found = {
+        Spent.SUMS: sums_of(entries, guests),
+        Spent.TOTALS: sum(entry.totals for entry in entries),
+        Spent.METRICS: metrics,
+    }
+    epsilon = sum(entry.noise for entry in entries)
+    return found | ({Spent.EPSILON: epsilon} if epsilon else {})
 
 
 @dataclass(frozen=True)
@@ -116,8 +134,7 @@ def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Tota
         guests = dict.fromkeys(entry.guest for entry in own if entry.sums)
         together = [guest for guest in guests if guest not in apart]
         for group in (*([together] if together else []), *([g] for g in guests if g in apart)):
-            told = sums_of([entry for entry in own if entry.guest in group])
-            found.append(Total(dataset, ", ".join(group), told))
+            found.append(Total(dataset, ", ".join(group), sums_of(own, group.__contains__)))
         if any(entry.noise for entry in own):
             found.append(Total(dataset, "", sum(entry.noise for entry in own)))
     return found
@@ -242,32 +259,19 @@ def has_left(sql: sqlite3.Connection, job: str, peer: str, sha256: str) -> bool:
     return sql.execute(f"{text} LIMIT 1", (job, peer, sha256)).fetchone() is not None
 
 
-def told_sums(sql: sqlite3.Connection, table: Owned, guests: Guests) -> float:
-    """The equations by rows about the most told column that some guests have got."""
-    found: dict[str, float] = defaultdict(float)
-    text = f"SELECT about, peer, sum(amount) FROM charges WHERE kind = 'sums' AND {SAME}"  # noqa: S608
-    for column, peer, amount in sql.execute(f"{text} GROUP BY about, peer", vars(table)):
-        if guests(peer):
-            found[column] += amount
-    return most(found)
-
-
-def told_metrics(sql: sqlite3.Connection, table: Owned) -> int:
-    """The values about labels that have been told, to anybody."""
-    text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'metrics' AND {SAME}"  # noqa: S608
-    return int(sql.execute(text, vars(table)).fetchone()[0])
-
-
-def told_totals(sql: sqlite3.Connection, table: Owned) -> float:
-    """The values by rows of sums under masks that have been told, to everybody in them."""
-    text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'totals' AND {SAME}"  # noqa: S608
-    return float(sql.execute(text, vars(table)).fetchone()[0])
-
-
-def told_noise(sql: sqlite3.Connection, table: Owned) -> float:
-    """The ε of a row's values that have been told, to anybody."""
-    text = f"SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'epsilon' AND {SAME}"  # noqa: S608
-    return float(sql.execute(text, vars(table)).fetchone()[0])
+def told(sql: sqlite3.Connection, table: Owned, guests: Guests) -> dict[Spent, float]:
+    """What has been told of a table, by kind: of sums what some guests have got, of the most told
+    column; of everything else what anybody has.
+    """
+    found: dict[Spent, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    text = f"SELECT kind, about, peer, sum(amount) FROM charges WHERE {SAME}"  # noqa: S608  ours
+    for kind, column, peer, amount in sql.execute(
+        f"{text} GROUP BY kind, about, peer", vars(table)
+    ):
+        if kind != Spent.SUMS or guests(peer):
+            found[Spent(kind)][column] += amount
+    by_column = found.pop(Spent.SUMS, {})
+    return {Spent.SUMS: most(by_column), **{k: sum(own.values()) for k, own in found.items()}}
 
 
 def new_rows(sql: sqlite3.Connection, job: str, peer: str, rows: float) -> int:

@@ -1,21 +1,125 @@
-"""What a party forecasts of a job between organisations, and what the forecasts come to together.
+"""What parties forecast of a job between organisations, together; and settings that would do,
+found by trying: what a job could change so that its sums tell less.
 
 In a trial on one machine nobody is refused anything; each party says beside it what its policy
-would say, if all its limits were the defaults.
+would say, if all its limits were the defaults. Nothing here changes a job: whoever wrote it reads
+the words and decides.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from fedboost.errors import ConfigError
 from fedboost.job import Name
 from fedboost.runtime.config.policy import Policy, PredictPolicy
-from fedboost.runtime.policy.remedies import NAMED_MAX, Change, in_words
-from fedboost.settings import Settings
+from fedboost.settings import Settings, parse
+
+Change = dict[str, Any]  # params in place of those that the job's file has
+Fits = Callable[[Settings], bool]  # whether a job with these params would be allowed
+
+DEPTHS = ("max_depth", "host_depth", "guest_depth")  # of which a mode takes some
+RATES = tuple(tenth / 10 for tenth in range(9, 0, -1))  # of columns
+NAMED_MAX = 3  # a longer list nobody reads
+
+
+def remedies(kind: type[Settings], raw: Mapping[str, Any], fits: Fits) -> list[Change]:
+    """Changes of params `raw`, each of which would do alone; none where nothing does.
+
+    One setting each where that suffices, or else fewer rounds of shallower trees.
+    """
+    job = _Job(kind, raw, fits)
+    ways = (_rounds(job), *(_depth(job, name) for name in DEPTHS), _trees(job), _columns(job))
+    found = [change for change in ways if change]
+    if not found:
+        found = [change for change in (_both(job, name) for name in DEPTHS) if change]
+    return found[:NAMED_MAX]
+
+
+def in_words(change: Change, before: Mapping[str, Any]) -> str:
+    """``max_depth: 4``, ``forest.colsample_bytree: 0.5``: what a change writes into the job."""
+    return " and ".join(f"{key}: {value}" for key, value in _flat(change, before))
+
+
+class _Job:
+    """A job's params, and whether others would do."""
+
+    def __init__(self, kind: type[Settings], raw: Mapping[str, Any], fits: Fits) -> None:
+        self.kind, self.raw, self._fits = kind, raw, fits
+        self.params: Any = parse(kind, raw)
+
+    def does(self, change: Change) -> bool:
+        """Return whether the job with this change is one, and allowed."""
+        try:
+            return self._fits(parse(self.kind, {**self.raw, **change}))
+        except ConfigError:  # a setting of another mode
+            return False
+
+    def below(self, name: str) -> Iterator[int]:
+        """Smaller values of a setting, the greatest first."""
+        return iter(range(getattr(self.params, name, 1) - 1, 0, -1))
+
+
+def _rounds(job: _Job, more: Change | None = None) -> Change:
+    """As many rounds as would do: more rounds never tell less."""
+    own, least, most = more or {}, 0, job.params.n_estimators - (not more)
+    while least < most:
+        middle = (least + most + 1) // 2
+        if job.does({**own, "n_estimators": middle}):
+            least = middle
+        else:
+            most = middle - 1
+    change = {**own, "n_estimators": least}
+    return change if least and job.does(change) else {}
+
+
+def _depth(job: _Job, name: str) -> Change:
+    return next(({name: depth} for depth in job.below(name) if job.does({name: depth})), {})
+
+
+def _both(job: _Job, name: str) -> Change:
+    """Trees no shallower than needed, and as many of them as would do."""
+    found = (_rounds(job, {name: depth}) for depth in job.below(name))
+    return next((change for change in found if change), {})
+
+
+def _columns(job: _Job) -> Change:
+    """As many columns for each tree as would do."""
+    forest = job.raw.get("forest")
+    for rate in RATES:
+        change: Change = {"colsample_bytree": rate}
+        if forest is not None:
+            change = {"forest": {**forest, **change}}
+        if rate < job.params.column_rate and job.does(change):
+            return change
+    return {}
+
+
+def _trees(job: _Job) -> Change:
+    """As many trees in the forest of a round as would do."""
+    forest = job.params.forest
+    if forest is None or forest.dynamic is not None:
+        return {}
+    changes: Iterator[Change] = (
+        {"forest": {**job.raw["forest"], "n_trees": trees}}
+        for trees in range(forest.n_trees - 1, 0, -1)
+    )
+    return next((change for change in changes if job.does(change)), {})
+
+
+def _flat(change: Change, before: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each setting that differs, under a name with dots."""
+    for key, value in change.items():
+        if isinstance(value, dict):
+            old = before.get(key, {})
+            yield from ((f"{key}.{k}", v) for k, v in value.items() if old.get(k) != v)
+        else:
+            yield key, value
+
 
 OPTIONS_MAX = 27  # combinations of parties' changes that are compared
 WHO = ("approvers", "coordinators", "peers", "datasets", "protocols", "roles")  # no limits

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,9 +24,7 @@ from fedboost.runtime.jobs.submitted import submitter_of
 from fedboost.runtime.ledger.signed_heads import Check
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.account import Owned
-from fedboost.runtime.policy.alignments import count_alignment
-from fedboost.runtime.policy.measured import MeasuredRows
-from fedboost.runtime.policy.summed import Summed
+from fedboost.runtime.policy.differences import MeasuredRows, Summed, count_alignment
 from fedboost.runtime.store.store import GOING, Store, StoredJob, day
 from fedboost.runtime.transport.identity import (
     Identity,
@@ -166,15 +165,13 @@ class Judge:
         """Asks the owner's policy; a refusal names the party and the key."""
         name, policy = self.config.name, self.config.policy
         ask = self.ask(job)
-        try:
+        with refusing(self.config.name):
             policy.judge(ask)
             use = self.use(job)
             if use is not None:
                 declared.judge(self.config.datasets[use.name], use)
             if job.model is not None and job.role is not GUEST:
                 policy.judge_prediction(job.table.guest, 0)
-        except PolicyError as error:
-            raise error.at(party=name) from None
         for peer in ask.peers:
             if peer not in self.config.peers:
                 raise ConfigError(
@@ -191,13 +188,11 @@ class Judge:
         own = [known for known in self._store.jobs() if self._leader(known) == leader]
         others = [known for known in own if known.id != job.id]
         is_new = len(others) == len(own)
-        try:
+        with refusing(self.config.name):
             self.config.policy.judge_jobs(
                 1 + sum(job.state in GOING for job in others),
                 1 + sum(day(job.created) == today for job in others) if is_new else 0,
             )
-        except PolicyError as error:
-            raise error.at(party=self.config.name) from None
 
     def use(self, job: SignedJob) -> declared.Use | None:
         """Return what a job wants of our table; None where it wants none."""
@@ -251,11 +246,9 @@ class Judge:
         """
         if frame is None or frame.label is None or protocols.named(stage).leaves != "model":
             return None
-        try:
+        with refusing(self.config.name):
             if held.any():
                 self._judge_measured(job, frame, held, "held-out rows")
-        except PolicyError as error:
-            raise error.at(party=self.config.name) from None
         try:
             self._judge_measured(job, frame, ~held, "training rows")
         except PolicyError as error:
@@ -290,10 +283,8 @@ class Judge:
         dataset, policy = job.dataset, self.config.policy
         table = Owned(dataset, self.config.datasets[dataset].identity)
         members = context.table.of(flow.EVERYBODY)
-        try:
+        with refusing(self.config.name):
             policy.judge_isolated(self._summed.isolates(table, members, policy.apart_min))
-        except PolicyError as error:
-            raise error.at(party=self.config.name) from None
 
     def alignment(self, job: SignedJob) -> None:
         """Counts an attempt at an alignment; refuses more a day than policy allows.
@@ -306,19 +297,15 @@ class Judge:
             return
         peers = [party for party in job.table.of(flow.EVERYBODY) if party != name]
         table = (selection.dataset, self.config.datasets[selection.dataset].identity)
-        try:
+        with refusing(self.config.name):
             count_alignment(self._store, peers, table, policy.alignments_per_day)
-        except PolicyError as error:
-            raise error.at(party=name) from None
 
     def prediction(self, job: SignedJob, rows: int) -> None:
         """Refuses more rows than policy allows a day; `Spending` counts them as they leave."""
         if job.role is GUEST:
             return
-        try:
+        with refusing(self.config.name):
             self.config.policy.judge_prediction(job.table.guest, rows)
-        except PolicyError as error:
-            raise error.at(party=self.config.name) from None
 
     def _leader(self, job: StoredJob) -> str:
         """Return whose job it is; read once, as a manifest never changes."""
@@ -333,3 +320,12 @@ class Judge:
                 f"{caller} is not an owner", todo="its settings file lists owners under `users`"
             )
         self.config.policy.judge_approver(caller.name)
+
+
+@contextmanager
+def refusing(party: str) -> Iterator[None]:
+    """Name the party in whatever its policy refuses."""
+    try:
+        yield
+    except PolicyError as error:
+        raise error.at(party=party) from None

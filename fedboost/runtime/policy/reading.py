@@ -1,10 +1,15 @@
-"""What others read of a party: its owner of jobs and messages, the coordinator of what it tells."""
+"""What others read of a party: its owner of jobs and messages, the coordinator of what it tells,
+and anybody of errors about its table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableSequence
+from collections.abc import Awaitable, Callable, Collection, MutableSequence
+from functools import wraps
+from typing import Any, Protocol, TypeVar
 
 from fedboost import flow, wire
+from fedboost.errors import FedboostError, OwnersError
 from fedboost.messages import party_pb2
 from fedboost.messages.job_pb2 import Curve, Metric, StatusReport
 from fedboost.runtime.config.daemons import PartyConfig
@@ -74,3 +79,26 @@ def _drop_training(values: MutableSequence[Metric] | MutableSequence[Curve]) -> 
     for index in reversed(range(len(values))):
         if values[index].split == TRAINING_SPLIT:
             del values[index]
+
+
+Reply = TypeVar("Reply")
+
+
+class Hushing(Protocol):
+    """A node that knows what its owner lets others read."""
+
+    def hush(self, job: str, error: OwnersError) -> FedboostError:
+        """Return what leaves of an error; all of it stays for the owner."""
+
+
+def quietly(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
+    """The method of a node that others call, (node, caller, request, …), with hushed errors."""
+
+    @wraps(method)
+    async def hushed(node: Hushing, caller: Any, request: Any, *more: Any) -> Reply:
+        try:
+            return await method(node, caller, request, *more)
+        except OwnersError as error:
+            raise node.hush(getattr(request, "job", ""), error) from None
+
+    return hushed

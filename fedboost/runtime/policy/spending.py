@@ -27,9 +27,10 @@ from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.messages import Noted
 from fedboost.runtime.policy import account as accounts
-from fedboost.runtime.policy.account import Account, AccountEntry, Guests, Owned
+from fedboost.runtime.policy.account import Account, AccountEntry, Owned
+from fedboost.runtime.policy.forecast import in_words, remedies
+from fedboost.runtime.policy.judgement import refusing
 from fedboost.runtime.policy.reading import values_told
-from fedboost.runtime.policy.remedies import in_words, remedies
 from fedboost.runtime.store.store import JobState, StoredJob
 from fedboost.settings import Settings, parse
 
@@ -119,10 +120,8 @@ class Spending:
             digest = envelope.payload_sha256.hex()
             if about.is_free_again and accounts.has_left(sql, job, peer, digest):
                 continue
-            try:
+            with refusing(self._party):
                 self._charge(sql, self._jobs[job], peer, about.charges)
-            except PolicyError as error:
-                raise error.at(party=self._party) from None
 
     def tell(self, job: SignedJob, told: StatusReport) -> None:
         """Charges values about our labels that the coordinator is about to hear.
@@ -132,17 +131,13 @@ class Spending:
         values, entry = values_told(told), self._jobs.get(job.id)
         if not values or entry is None:
             return
-        try:
-            with self.account.changes() as sql:
-                self._charge(sql, entry, job.manifest.coordinator, [Charge(Spent.METRICS, values)])
-        except PolicyError as error:
-            raise error.at(party=self._party) from None
+        with refusing(self._party), self.account.changes() as sql:
+            self._charge(sql, entry, job.manifest.coordinator, [Charge(Spent.METRICS, values)])
 
     def _charge(
         self, sql: sqlite3.Connection, entry: AccountEntry, peer: str, charges: Sequence[Charge]
     ) -> None:
-        table, policy = Owned(entry.dataset, entry.source), self._policy()
-        kinds = {one.kind for one in charges}
+        policy, kinds = self._policy(), {one.kind for one in charges}
         if Spent.ROWS in kinds:
             [rows] = [one.amount for one in charges if one.kind is Spent.ROWS]
             more = accounts.new_rows(sql, entry.job, peer, rows)
@@ -152,15 +147,9 @@ class Spending:
                 today = self.account.today
                 policy.judge_rows(peer, more, accounts.count_prediction(sql, peer, today, more))
         self.account.note(sql, entry, is_new=False)
-        accounts.charge(sql, table, entry.job, peer, charges)
-        if Spent.SUMS in kinds:
-            policy.judge_told_sums(accounts.told_sums(sql, table, policy.together(peer)))
-        if Spent.TOTALS in kinds:
-            policy.judge_told_totals(accounts.told_totals(sql, table))
-        if Spent.METRICS in kinds:
-            policy.judge_told_metrics(accounts.told_metrics(sql, table))
-        if Spent.EPSILON in kinds:
-            policy.judge_told_noise(accounts.told_noise(sql, table))
+        accounts.charge(sql, entry.table, entry.job, peer, charges)
+        told = accounts.told(sql, entry.table, policy.together(peer))
+        judge_told(policy, {kind: told.get(kind, 0.0) for kind in kinds})
 
     def share(self, job: str) -> list[Released]:
         """Return what this party's sums have told in the job, for its result; none where it has
@@ -219,21 +208,14 @@ class Spending:
 
     def _judge(self, job: SignedJob, columns: int, rows: int) -> tuple[Releases, bool]:
         """The most that sums can tell, and whether the owner must be warned."""
-        policy = self._policy()
-        planned, entry = expected(job, job.params, columns), self._jobs[job.id]
-        try:
-            epsilon = asks(job).epsilon
-            if epsilon is not None:
-                others = self.account.others(Owned(entry.dataset, entry.source), job.id)
-                policy.judge_disclosure(epsilon, columns, sum(one.noise for one in others))
-            ratio = planned.ratio(rows)
-            if not ratio:
-                return planned, False
-            return planned, policy.judge_sums(ratio, self._before(entry))
-        except PolicyError as error:
-            if error.where.get("key") == "policy.disclosure_max":
-                error.todo = self._remedy(job, columns, rows)
-            raise error.at(party=self._party) from None
+        others = self.account.others(self._jobs[job.id].table, job.id)
+        with refusing(self._party):
+            try:
+                return judge_expected(self._policy(), job, columns, rows, others)
+            except PolicyError as error:
+                if error.where.get("key") == "policy.disclosure_max":
+                    error.todo = self._remedy(job, columns, rows)
+                raise
 
     def _remedy(self, job: SignedJob, columns: int, rows: int) -> str:
         """Settings with which the job would be allowed, as words."""
@@ -250,14 +232,13 @@ class Spending:
         return f"set {', or '.join(in_words(one, raw) for one in found)}; or ask {owner}"
 
     def _before(self, entry: AccountEntry) -> float:
-        return self._told(Owned(entry.dataset, entry.source), entry.guest, besides=entry.job)
+        return self._told(entry.table, entry.guest, besides=entry.job)
 
     def _told(self, table: Owned, guest: str, *, besides: str) -> float:
         """Return what a guest, and whoever may compare notes with it, has got of sums
         or still may.
         """
-        guests: Guests = self._policy().together(guest)
-        return accounts.sums_of([e for e in self.account.others(table, besides) if guests(e.guest)])
+        return accounts.sums_of(self.account.others(table, besides), self._policy().together(guest))
 
     def _owned(self, dataset: str) -> Owned:
         source = self._tables().get(dataset)
@@ -289,6 +270,38 @@ class Spending:
             f"to {job.table.guest}{earlier}; its policy warns above "
             f"{self._policy().disclosure_warn:g}: who is in a bin could begin to show"
         )
+
+
+def judge_expected(
+    policy: Policy,
+    job: SignedJob,
+    columns: int,
+    rows: int,
+    others: Sequence[AccountEntry],
+) -> tuple[Releases, bool]:
+    """The most that sums of a job can tell after `others`, and whether its owner must be warned.
+
+    A PolicyError where that, or what it discloses, is more than the policy allows.
+    """
+    epsilon = asks(job).epsilon
+    if epsilon is not None:
+        policy.judge_disclosure(epsilon, columns, sum(one.noise for one in others))
+    planned = expected(job, job.params, columns)
+    ratio, before = planned.ratio(rows), accounts.sums_of(others, policy.together(job.table.guest))
+    return planned, bool(ratio) and policy.judge_sums(ratio, before)
+
+
+def judge_told(policy: Policy, told: Mapping[Spent, float]) -> None:
+    """Nothing; a PolicyError where a table may not have told so much of some kind."""
+    judges: Mapping[Spent, Callable[[float], None]] = {
+        Spent.SUMS: policy.judge_told_sums,
+        Spent.TOTALS: policy.judge_told_totals,
+        Spent.METRICS: policy.judge_told_metrics,
+        Spent.EPSILON: policy.judge_told_noise,
+    }
+    for kind, judge in judges.items():
+        if kind in told:
+            judge(told[kind])
 
 
 def asks(job: SignedJob) -> Asks:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedboost.core import binning
+from fedboost.crypto import layout
 from fedboost.crypto.api import Pairs
 from fedboost.encrypted import keys, ring, schemes
 from fedboost.encrypted.ciphers import Expected, NodeSums, addressed
@@ -26,7 +27,7 @@ class Pair:
         values = draw.normal(size=(rows, 2)).astype(np.float32)
         frames = {GUEST: frame_of(ids, values, np.arange(rows) % 2)}
         frames |= {host: frame_of(ids, values) for host in (TELCO, SHOP)}
-        params: dict[str, Any] = {"encryption": {"scheme": scheme}}
+        params: dict[str, Any] = {"encryption": {"scheme": scheme}, "allow_insecure": True}
         if outputs > 1:
             params |= {"objective": "multi:softprob", "num_class": outputs, "multi_output": True}
         self.contexts = contexts_for("secureboost", frames, params)
@@ -52,9 +53,31 @@ class Pair:
         given = self.guest.rows(tree, self.gh, self.n_rows)
         side = self.hosts[host]
         parts = [
-            side.received(part.rows.data, part.rows.count // side.per_row) for part in given.parts()
+            side.received(part.rows.data, part.rows.count // side.sizes.per_row)
+            for part in given.parts()
         ]
         return side.rows(parts, tree, given.key_for(host)), given
+
+
+@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+def test_a_scheme_states_the_sizes_of_its_messages(scheme, monkeypatch):
+    """What an estimate reckons with, and what messages are admitted by."""
+    monkeypatch.setattr(layout, "BLOCK_BYTES", 1 << 11)
+    pair = Pair(scheme)
+    held, given = pair.rows()
+    own = schemes.of(pair.params)
+    sizes, told = own.sizes(pair.params, pair.n_rows), pair.guest.told(0)
+    assert len(told.key) == own.key_bytes(pair.params)
+    assert len(given.key_for(SHOP)) == sizes.tree_key_bytes
+    parts = list(given.parts())
+    assert sum(len(part.rows.data) for part in parts) == pair.n_rows * sizes.row_bytes
+    assert len(parts) == -(-pair.n_rows // sizes.rows_each)
+    assert all(part.rows.count <= sizes.rows_each * sizes.per_row for part in parts)
+    sums = Pairs.of(held.sums(np.arange(300), np.arange(300, dtype=np.int32)[:, None] % 40, 40))
+    answered = list(held.blind([NodeSums(0, 0, 300, sums), NodeSums(0, 1, 17, sums)]))
+    stated = list(sizes.parts([(40, 300), (40, 17)]))
+    assert [one.ciphertexts for one in stated] == [part.count for part in answered]
+    assert [one.n_bytes for one in stated] == [len(part.data) for part in answered]
 
 
 def nodes_of(rows, draw):
@@ -124,7 +147,7 @@ def test_parts_are_whole_blocks_and_only_the_last_is_shorter(rows, counts, monke
     assert [part.first_row for part in parts] == (np.cumsum(counts) - counts).tolist()
     assert {part.tree for part in parts} == {7}
     assert all(len(part.rows.data) == part.rows.count * 2 * 7 for part in parts)
-    most = pair.hosts[SHOP].bytes_max
+    most = pair.hosts[SHOP].sizes.bytes_max
     assert all(len(part.rows.data) + len(given.key_for(SHOP)) <= most for part in parts)
 
 
@@ -140,7 +163,7 @@ def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkey
     counts = [part.rows.count for part in given.parts()]
     assert counts[0] == min(each, 9000)
     assert sum(counts) == 9000
-    most = host.bytes_max
+    most = host.sizes.bytes_max
     assert max(counts) * 10 * own.word_bytes + len(given.key_for(SHOP)) <= most
     made = held.sums(np.arange(9000), np.arange(9000, dtype=np.int32)[:, None] % 40, 40)
     for rows in (9000, 17):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedboost import wire
+from fedboost.crypto import layout
 from fedboost.crypto.lattice.polynomials import NONCE_BYTES, TreePolynomials
 from fedboost.encrypted import keys, packed, ring
 from fedboost.encrypted.ciphers import Expected
@@ -350,8 +351,7 @@ def test_the_largest_lawful_parts_fit_their_bounds():
         assert sums == ring.ANSWERS_EACH * guest.encrypted.bytes_max([1])
         plain = await conversations.secureboost().until("receive_gradients")
         assert isinstance(plain.state(SHOP).side, packed.PackedHost)
-        wide = plain.state(SHOP).side.bytes_max
-        assert wide == packed.PART_MAX * plain.state(SHOP).side.keys.key.width
+        assert plain.state(SHOP).side.sizes.bytes_max == layout.BLOCK_BYTES
 
     now(run())
 

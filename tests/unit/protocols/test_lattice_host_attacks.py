@@ -74,6 +74,8 @@ MOST = 6  # sums of one
 class NodeBytes(GuestRows):
     """Each sum is one octet, and as many more as its node has rows; read as the octet."""
 
+    sizes: Any = None
+
     def parts(self):
         """None."""
         return iter(())

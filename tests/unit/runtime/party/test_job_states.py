@@ -6,7 +6,7 @@ import pytest
 
 from fedboost.errors import ConfigError, JobError, PeerError, PolicyError, ProtocolError, StoreError
 from fedboost.runtime.party.job_states import TABLE, PartyJobEvent, PartyJobStates
-from fedboost.runtime.policy.decisions import Verdict
+from fedboost.runtime.policy.approval import Verdict
 from fedboost.runtime.store.store import JobState, Store
 
 TEXT = b"the manifest"

@@ -100,10 +100,12 @@ def test_a_table_is_the_same_by_its_name_or_by_its_source(store, account, same):
     (entry,) = account.others(table, besides="")
     assert entry.counted == 0.03
     sql = account._connection
-    assert accounts.told_sums(sql, table, lambda _: True) == 0.03
-    assert accounts.told_noise(sql, table) == 1.0
+    told = accounts.told(sql, table, lambda _: True)
+    assert told == {Spent.SUMS: 0.03, Spent.EPSILON: 1.0}
+    assert accounts.told(sql, table, lambda _: False) == told | {Spent.SUMS: 0.0}
     assert account.others(Owned("renamed", "elsewhere"), besides="") == []
-    assert accounts.told_noise(sql, Owned("renamed", "elsewhere")) == 0.0
+    none = accounts.told(sql, Owned("renamed", "elsewhere"), lambda _: True)
+    assert none == {Spent.SUMS: 0.0}
 
 
 def test_rows_of_an_earlier_version_have_a_name_alone(store, account):
@@ -124,7 +126,8 @@ def test_nothing_lowers_what_was_told(store, account, change):
 def test_values_without_noise_are_kept_as_such(store, account):
     begin(store)
     tell(account, NOISE, Charge(Spent.EPSILON, INF, "income"))
-    assert accounts.told_noise(account._connection, Owned("credit", "file")) == INF
+    told = accounts.told(account._connection, Owned("credit", "file"), lambda _: True)
+    assert told[Spent.EPSILON] == INF
 
 
 def test_rows_of_a_job_are_predicted_once_however_often_they_are_asked_for(store, account):

@@ -3,7 +3,7 @@
 import pytest
 
 from fedboost.errors import PolicyError
-from fedboost.runtime.policy.alignments import count_alignment
+from fedboost.runtime.policy.differences import count_alignment
 from fedboost.runtime.store.store import Store
 
 START = 1_700_000_000.0  # 2023-11-14, 22:13 UTC

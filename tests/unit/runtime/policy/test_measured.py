@@ -5,7 +5,7 @@ import random
 import pytest
 
 from fedboost.runtime.policy.account import Owned
-from fedboost.runtime.policy.measured import (
+from fedboost.runtime.policy.differences import (
     DIFFERENCE_MAX,
     MeasuredRows,
     difference,

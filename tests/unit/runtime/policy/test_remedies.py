@@ -10,7 +10,7 @@ from fedboost import protocols
 from fedboost.flow import Table
 from fedboost.protocols.hybridtree import params as hybrid
 from fedboost.protocols.secureboost import plan
-from fedboost.runtime.policy.remedies import in_words, remedies
+from fedboost.runtime.policy.forecast import in_words, remedies
 from fedboost.settings import parse
 from tests import tiers
 

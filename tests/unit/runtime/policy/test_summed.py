@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedboost.runtime.policy.account import Owned
-from fedboost.runtime.policy.summed import Summed, isolated
+from fedboost.runtime.policy.differences import Summed, isolated
 from fedboost.runtime.store.store import Store
 
 TABLE = Owned("credit", "parquet:/data/credit.parquet")

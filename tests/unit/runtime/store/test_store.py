@@ -19,8 +19,8 @@ import pytest
 from fedboost.disk import write_file
 from fedboost.errors import JobError, ProtocolError, StoreError
 from fedboost.runtime.policy.account import Account
-from fedboost.runtime.policy.alignments import count_alignment
-from fedboost.runtime.policy.decisions import Decisions
+from fedboost.runtime.policy.approval import Decisions
+from fedboost.runtime.policy.differences import count_alignment
 from fedboost.runtime.store.checkpoints import Checkpoints
 from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.schema import _ACCOUNT_3, COUNTERS, HASHED, _hashing, hashes
