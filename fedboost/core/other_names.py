@@ -33,7 +33,7 @@ REASONS: Mapping[tuple[str, ...], str] = {
     ("tree_method", "booster", "boosting_type", "verbosity", "verbose"): "leave it out: here there "
     "is only one way",
     ("monotone_constraints", "interaction_constraints"): "leave it out: splits are not constrained",
-    ("missing",): "leave it out: empty cells and NaN are missing",
+    ("missing",): "leave it out: each party's number that means missing stands under data",
     ("enable_categorical", "categorical_feature", "cat_features"): "leave it out: each party's "
     "categorical columns stand under data",
 }

@@ -3,7 +3,7 @@
 Modules:
     categories   categories of a column as canonical text
     columns      the kind and the numbers of a column
-    conversions  decimal commas and dates as numbers
+    conversions  decimal commas, dates and numbers that mean missing
     features     columns as float32 features
     frame        a party's table as a job uses it: ids, columns, label
     holdout      chooses validation rows by id

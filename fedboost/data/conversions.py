@@ -1,4 +1,4 @@
-"""Cells that their owner declares to be more than text: numbers with decimal commas, dates.
+"""Cells that their owner declares to be more than they look: decimal commas, dates, missing ones.
 
 A date becomes three columns: days since 1970 under its own name, then NAME_month (1 to 12) and
 NAME_weekday (1 is Monday), so that a tree can divide by season as well as by age.
@@ -6,12 +6,16 @@ NAME_weekday (1 is Monday), so that a tree can divide by season as well as by ag
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from fedboost.data.columns import kind_of, plain, without_missing_words
+from fedboost.data.columns import READABLE, kind_of, plain, read_numbers, without_missing_words
 from fedboost.data.sheet import Sheet
 from fedboost.errors import DataError
 
@@ -56,6 +60,35 @@ def as_declared_cells(sheet: Sheet, source: SourceSpec) -> Sheet:
     for name in source.dates:
         table = _with_date(table, name)
     return sheet if table is sheet.columns else Sheet(table, sheet.sparse)
+
+
+def without_value(sheet: Sheet, names: Iterable[str], missing: float) -> Sheet:
+    """Return the sheet in whose columns `names`, and sparse ones, the number `missing` is missing.
+
+    A DataError where the zeros that a sparse table does not hold would be.
+    """
+    table, sparse = sheet.columns, sheet.sparse
+    for name in names:
+        if name in sheet.indices and kind_of(table.column(name).type) in READABLE:
+            cells = plain(table.column(name))
+            found = pa.array(_are(read_numbers(cells).values, missing))
+            table = _put(table, name, pc.if_else(found, None, cells))
+    if sparse is not None:
+        if np.float32(missing) == 0:
+            raise DataError(
+                "0 cannot mean missing in a sparse table, which does not hold its zeros",
+                todo="write the table as csv or parquet, or leave 'missing' out",
+            )
+        values = sparse.values.copy()
+        values.data[_are(values.data, missing)] = np.nan
+        sparse = replace(sparse, values=values)
+    return Sheet(table, sparse)
+
+
+def _are(values: NDArray[np.float64], missing: float) -> NDArray[np.bool_]:
+    """Return which values are one number, as the 32-bit floats that trees compare."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32) == np.float32(missing)
 
 
 def _with_date(table: pa.Table, name: str) -> pa.Table:

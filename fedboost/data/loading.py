@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedboost.data.columns import BEYOND_FLOAT32, READABLE, kind_of, read_numbers
-from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers
+from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers, without_value
 from fedboost.data.features import feature_matrix, sparse_matrix
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, shared_ids
@@ -79,8 +79,10 @@ def load_with_ids(
 
 def as_declared(source: SourceSpec, selection: Selection, sheet: Sheet) -> Selection:
     """The selection with "all others" meaning those that the data set's owner lets jobs use, and
-    with the owner's classes of the label where the job lists none.
+    with the owner's classes of the label and missing value where the job has none.
     """
+    if selection.missing is None and source.missing is not None:
+        selection = selection.model_copy(update={"missing": source.missing})
     if selection.label is not None and selection.label_values is None and source.label_values:
         selection = selection.model_copy(update={"label_values": source.label_values})
     if selection.columns is not None:
@@ -135,6 +137,8 @@ def frame_of(
     if selection.weight is not None:
         column = sheet.column(selection.weight)
         weight = _complete(column, "weight", selection.weight, "write weights as numbers")
+    if selection.missing is not None:
+        sheet = without_value(sheet, features, selection.missing)
     if sheet.sparse is None:
         read = feature_matrix(sheet.columns, features, selection.categorical)
     else:

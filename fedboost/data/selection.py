@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from fedboost.data.sources import LabelValues, SourceSpec
+from fedboost.data.sources import LabelValues, MissingValue, SourceSpec
 from fedboost.settings import Settings
 
 
@@ -27,6 +27,7 @@ class Selection(Settings):
     columns: list[str] | None = None  # features, in this order
     ignore: list[str] = Field(default_factory=list)  # columns that are not features
     categorical: list[str] = Field(default_factory=list)  # features whose values are categories
+    missing: MissingValue = None  # the number that means missing in features, beside empty cells
 
     @model_validator(mode="after")
     def _values_of_a_label(self) -> Self:
@@ -36,8 +37,11 @@ class Selection(Settings):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `label_values` where there are none: what was signed before they could be."""
-        return {k: value for k, value in write(self).items() if k != "label_values" or value}
+        """Without `label_values` and `missing` where there are none: what was signed before they
+        could be.
+        """
+        late = ("label_values", "missing")
+        return {k: value for k, value in write(self).items() if k not in late or value is not None}
 
     @model_validator(mode="after")
     def _one_use_each(self) -> Self:

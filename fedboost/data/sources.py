@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from fedboost.settings import PathText, Settings, load
 
 Format = Literal["csv", "parquet", "svmlight"]
+# A number that stands in place of missing ones; it is compared as a 32-bit float.
+MissingValue = Annotated[float | None, Field(allow_inf_nan=False)]
 LabelValues = Annotated[list[bool | int | float | str], Field(min_length=2, max_length=1000)]
 Part = Literal["guest", "host"]
 FORMATS: dict[str, Format] = {
@@ -51,6 +53,7 @@ class SourceSpec(Settings):
     id_format: IdFormat = IdFormat()  # how their cells are read
     decimal: Literal[".", ","] = "."  # what text cells have before the decimals of a number
     dates: list[str] = Field(default_factory=list)  # columns read as days, month and weekday
+    missing: MissingValue = None  # of features, beside empty cells and NaN
     columns: list[str] | None = None  # features; absent: all but those of id, labels and weights
     labels: list[str] = Field(default_factory=list)  # columns that jobs may learn
     label_values: LabelValues | None = None  # classes of the one label, unless a job lists them

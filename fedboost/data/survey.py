@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from fedboost.data.categories import CATEGORIES_MAX, most_categories
 from fedboost.data.columns import BEYOND_FLOAT32, kind_of, narrow, plain
+from fedboost.data.conversions import without_value
 from fedboost.data.features import (
     Fault,
     Feature,
@@ -70,6 +71,9 @@ def survey(source: SourceSpec) -> TableSurvey:
     except (ConfigError, DataError) as error:
         text = f"{error.what} ({error.place}); {error.todo}"
         return TableSurvey(source.name, 0, (), None, None, (text,), ())
+    if source.missing is not None:
+        names = [name for name in sheet.names if name not in source.kept_back]
+        sheet = without_value(sheet, names, source.missing)
     return survey_sheet(source.name, sheet)
 
 

@@ -124,6 +124,7 @@ def _source(
         "columns": list(seat.rows.names),
         "categorical": list(seat.rows.categorical),
     }
+    said |= {} if seat.rows.missing is None else {"missing": seat.rows.missing}
     said |= {} if label is None else {"label": called["y"]}
     said |= {} if weight is None else {"weight": called["weight"]}
     return sheet, said

@@ -122,7 +122,7 @@ class Cluster:
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = rows_of(table, f"the table of {party}")
         pq.write_table(rows.sheet()[0].dense(), path)
-        return SourceSpec(path=str(path), id_format=rows.id_format)
+        return SourceSpec(path=str(path), id_format=rows.id_format, missing=rows.missing)
 
 
 def _raw(job: JobLike) -> Any:

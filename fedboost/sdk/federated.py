@@ -82,6 +82,7 @@ class Federated(Fitted):
                 one.before_training(self)
             train = self._taught(X, y, sample_weight, learns=True)
             seats.check_categories(train.seats, self.get_params().get("categorical") or ())
+            seats.check_missing(train.seats, self.get_params().get("missing"))
             self._keep_columns(train.seats)
             held = None
             if eval_set is not None:
@@ -231,10 +232,12 @@ class Federated(Fitted):
             self._check_parties(found, learns=learns)
         else:
             found = self._dealt(X, learns=learns)
-        return {party: self._with_categories(seat) for party, seat in found.items()}
+        return {party: self._as_said(seat, party) for party, seat in found.items()}
 
-    def _with_categories(self, seat: PartyRows) -> PartyRows:
-        return seats.with_categories(seat, self.get_params().get("categorical") or ())
+    def _as_said(self, seat: PartyRows, party: str) -> PartyRows:
+        params = self.get_params()
+        found = seats.with_categories(seat, params.get("categorical") or ())
+        return seats.with_missing(found, params.get("missing"), party)
 
     def _dealt(self, X: Rows, *, learns: bool) -> Seats:
         """A single table's columns, dealt to simulated parties."""

@@ -44,7 +44,7 @@ class Horizontal(Federated):
         dealt = self._dealt_rows(whole, learns=learns)
         coded = self._job_labels(own)
         return Taught(
-            {p: self._with_categories(whole.take(rows)) for p, rows in dealt.items()},
+            {p: self._as_said(whole.take(rows), p) for p, rows in dealt.items()},
             {party: coded[rows] for party, rows in dealt.items()},
             {} if weights is None else {party: weights[rows] for party, rows in dealt.items()},
         )
@@ -99,7 +99,7 @@ class Horizontal(Federated):
                 found: Seats = self._seats(X, learns=False)
                 return {party: self._scored(seat, score) for party, seat in found.items()}
             whole = self._same_columns(seats.single(X, self.get_params().get("ids")))
-            return self._scored(whole, score)
+            return self._scored(self._as_said(whole, self.guest_), score)
 
     def _scored(self, seat: PartyRows, score: Score | None) -> Any:
         guest = self.guest_

@@ -270,3 +270,27 @@ def with_categories(seat: PartyRows, names: Sequence[str]) -> PartyRows:
     """The same, with further columns whose values are categories, as far as it has them."""
     kinds = [n for n in seat.rows.names if n in names or n in seat.rows.categorical]
     return replace(seat, rows=replace(seat.rows, categorical=tuple(kinds)))
+
+
+def check_missing(found: Seats, said: object) -> None:
+    """Refuses missing values by party of which one is no party's."""
+    strangers = [party for party in said if party not in found] if isinstance(said, Mapping) else []
+    if strangers:
+        raise InvalidParameterError(
+            f"missing names {strangers[0]!r}; the tables are of {', '.join(found)}",
+            todo="name these parties, or give one number for all",
+        )
+
+
+def with_missing(seat: PartyRows, said: Any, party: str) -> PartyRows:
+    """The same, with the number that an estimator's `missing` says; a table keeps its own."""
+    value = said.get(party) if isinstance(said, Mapping) else said
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if value is None or (is_number and np.isnan(value)) or seat.rows.missing is not None:
+        return seat
+    if not is_number or not np.isfinite(value):
+        raise InvalidParameterError(
+            f"missing is {value!r}, expected a finite number",
+            todo="give a number, NaN for none, or such by party",
+        )
+    return replace(seat, rows=replace(seat.rows, missing=float(value)))

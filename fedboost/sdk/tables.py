@@ -43,18 +43,21 @@ class DeclaredTable:
         decimal: str = ".",
         dates: Sequence[str] = (),
         id_format: Mapping[str, Any] | None = None,
+        missing: float | None = None,
     ) -> None:
         """As in the declaration of a daemon's table: `decimal` "," reads 1,5; columns in `dates`
-        become days, month and weekday; `id_format` has `strip`, `lower` and `zfill`.
+        become days, month and weekday; `id_format` has `strip`, `lower` and `zfill`; `missing` is a
+        number that means missing in features.
         """
         self.rows = rows
         own = {"decimal": decimal, "dates": list(dates), "id_format": dict(id_format or {})}
         with refusing():
-            self.source = parse(SourceSpec, {"path": "X", **own})
+            self.source = parse(SourceSpec, {"path": "X", "missing": missing, **own})
 
     def read(self, what: str) -> RowTable:
         """The table with the cells that are declared; refuses as `rows_of` does."""
-        found = replace(rows_of(self.rows, what), id_format=self.source.id_format)
+        id_format, missing = self.source.id_format, self.source.missing
+        found = replace(rows_of(self.rows, what), id_format=id_format, missing=missing)
         if found.sparse is not None:
             return found
         with refusing(table=what):
@@ -78,6 +81,7 @@ class RowTable:
     is_named: bool = False  # whether the caller has named the columns
     index: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
     id_format: IdFormat = field(default_factory=IdFormat)
+    missing: float | None = None  # a number that means missing
 
     def select(self, names: Sequence[str]) -> RowTable:
         """Some of the columns, in the order of `names`; a DataError names one that is not there."""
@@ -162,7 +166,12 @@ class RowTable:
     def frame(self, names: Sequence[str], categorical: Sequence[str]) -> Frame:
         """The columns of a model as it reads them; a DataError where one cannot be a feature."""
         sheet, called = self.sheet(id=np.arange(1, self.n_rows + 1))
-        wanted = Selection(id=[called["id"]], columns=list(names), categorical=list(categorical))
+        wanted = Selection(
+            id=[called["id"]],
+            columns=list(names),
+            categorical=list(categorical),
+            missing=self.missing,
+        )
         return frame_of(sheet, wanted, needs_features=False)
 
 

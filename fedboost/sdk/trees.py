@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 from fedboost import protocols
@@ -23,6 +24,7 @@ TABLES: dict[str, Any] = {
     "guest": None,  # the party with the labels; None: the first
     "ids": None,  # columns by which rows of several parties belong together; None: their places
     "categorical": None,  # columns whose values are categories, whatever type they have
+    "missing": math.nan,  # a number that means missing beside NaN, or such numbers by party
 }
 NUMBERS = {"objective": "reg:squarederror"}
 

@@ -68,6 +68,10 @@ def wishes(table: SourceSpec, use: Use) -> Iterator[Wish]:
     yield Wish("columns", _features(table, asked), usable, "columns", fits)
     yield _one_of("label", asked.label, table.labels, "labels")
     yield _one_of("weight", asked.weight, table.weights, "weights")
+    if asked.missing is not None:
+        declared = asked.missing if table.missing is None else table.missing
+        fits = asked.missing == declared
+        yield Wish("missing value", f"{asked.missing:g}", f"{declared:g}", "missing", fits)
     yield Wish("role", use.role, listed(table.roles), "roles", use.role in table.roles)
     peers = use.peers if table.peers is None else table.peers
     allowed = "those of the policy" if table.peers is None else listed(peers)

@@ -406,6 +406,28 @@ def test_declared_tables_train_and_predict_what_their_numbers_do():
     )
 
 
+def test_each_partys_missing_number_trains_and_predicts_what_nan_does():
+    holes = {party: np.where(rows < -1.0, np.nan, rows) for party, rows in TABLES.items()}
+    own = {"bank": -9.0, "telco": 99.0}
+    marked = {p: np.where(np.isnan(rows), own[p], rows) for p, rows in holes.items()}
+    expected = SecureBoostClassifier(**FEW).fit(holes, Y).predict_proba(holes)
+    model = SecureBoostClassifier(**FEW, missing=own).fit(marked, Y)
+    np.testing.assert_array_equal(model.predict_proba(marked), expected)
+    declared = {p: DeclaredTable(rows, missing=own[p]) for p, rows in marked.items()}
+    model = SecureBoostClassifier(**FEW, missing=5).fit(declared, Y, eval_set=(declared, Y))
+    np.testing.assert_array_equal(model.predict_proba(declared), expected)
+
+
+def test_one_missing_number_is_that_of_all_parties_with_rows_of_their_own():
+    holes = np.where(X < -1.0, np.nan, X)
+    marked = np.where(np.isnan(holes), -9.0, holes)
+    fits = [
+        FederBoostClassifier(layout="horizontal", **SMALL, missing=missing).fit(rows, Y)
+        for rows, missing in ((holes, np.nan), (marked, np.float32(-9)))
+    ]
+    np.testing.assert_array_equal(fits[1].predict_proba(marked), fits[0].predict_proba(holes))
+
+
 # Refusals
 
 
@@ -413,6 +435,8 @@ PANDAS_TWICE = pd.DataFrame(X, columns=["a", "b", "a", "c", "d", "d"])
 REFUSED: dict[str, tuple[Any, tuple[Any, Any], dict[str, Any], str]] = {
     "no rows": ({}, (None, Y), {}, "X is None, and no table"),
     "a number": ({}, (5, Y), {}, "X is of the type int, and no table"),
+    "a text as missing": ({"missing": "x"}, (X, Y), {}, "missing is 'x', expected a finite"),
+    "a stranger's missing": ({"missing": {"a": 0}}, (X, Y), {}, "missing names 'a'; the tables"),
     "a path": ({}, ("rows.csv", Y), {}, "X is of the type str, and no table"),
     "a party without a table": ({}, ({"a": X, "b": None}, Y), {}, "the table of b is None"),
     "ragged rows": ({}, ([[1, 2], [3]], [0, 1]), {}, "X has rows of different lengths"),
