@@ -100,6 +100,7 @@ def test_a_run_of_wandb_without_a_network_has_parameters_and_metrics(tmp_path, m
     monkeypatch.setenv("WANDB_MODE", "offline")
     with wandb.init(project="tests", dir=tmp_path):
         model = fit(callbacks=[WandbCallback()])
+    wandb.teardown()  # its process writes the file to the end
     (file,) = tmp_path.rglob("run-*.wandb")
     records = list(kept_offline(file))
     said = {one.key: one.value_json for r in records for one in r.config.update}
