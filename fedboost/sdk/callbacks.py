@@ -2,7 +2,7 @@
 
     model.fit(X, y, eval_set=(X_held, y_held), callbacks=[MLflowCallback()])
 
-Those libraries are no dependencies of fedboost: pip install the one you use.
+Each library is an extra: ``pip install 'fedboost[mlflow]'``, ``[wandb]`` or ``[tensorboard]``.
 """
 
 from __future__ import annotations
@@ -84,16 +84,21 @@ class MLflowCallback(_LogTo):
 
 
 class WandbCallback(_LogTo):
-    """Log metrics to the Weights & Biases run that `wandb.init` has started."""
+    """Log parameters and metrics to the Weights & Biases run that `wandb.init` has started."""
 
     def __init__(self) -> None:
         import wandb
 
+        self._wandb = wandb
         super().__init__(lambda values, epoch: wandb.log(values, step=epoch))
+
+    def before_training(self, model: Any) -> None:
+        """Log the parameters that differ from their defaults."""
+        self._wandb.config.update(model.said())
 
 
 class TensorBoardCallback(_LogTo):
-    """Log metrics to a `SummaryWriter`, torch's or tensorboardX's."""
+    """Log metrics to a `SummaryWriter`, tensorboardX's or torch's."""
 
     def __init__(self, writer: Any) -> None:
         def log(values: dict[str, float], epoch: int) -> None:

@@ -1,5 +1,7 @@
 """Callbacks of `fit`: what they hear, in XGBoost's shape, and where it goes."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -55,18 +57,62 @@ def test_verbose_prints_every_so_many_rounds(capsys):
     assert "validation-auc:" in lines[0]
 
 
-def test_a_writer_of_scalars_gets_each_value():
-    class Writer:
-        def __init__(self):
-            self.scalars = []
+def test_event_files_of_tensorboard_have_each_value(tmp_path):
+    from tensorboardX import SummaryWriter
 
-        def add_scalar(self, name, value, step):
-            self.scalars.append((name, step))
+    with SummaryWriter(str(tmp_path)) as writer:
+        model = fit(callbacks=[TensorBoardCallback(writer)])
+    accumulated = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="tensorboard, which reads event files, is not installed",
+    ).EventAccumulator(str(tmp_path))
+    accumulated.Reload()
+    assert sorted(accumulated.Tags()["scalars"]) == ["train-auc", "validation-auc"]
+    for split, metrics in model.evals_result().items():
+        found = accumulated.Scalars(f"{split}-auc")
+        assert [one.step for one in found] == [0, 1, 2]
+        assert [one.value for one in found] == pytest.approx(metrics["auc"])
 
-    writer = Writer()
-    fit(callbacks=[TensorBoardCallback(writer)])
-    names = ("train-auc", "validation-auc")
-    assert writer.scalars == [(name, step) for step in range(3) for name in names]
+
+def kept_offline(file):
+    """The records of an offline run's file: a log of blocks as LevelDB writes it."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, place, parts = file.read_bytes(), 7, []
+    assert data.startswith(b":W&B")
+    while place < len(data):
+        room = 32768 - place % 32768
+        if room < 7:  # too few for a header
+            place += room
+            continue
+        length, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+        parts.append(data[place + 7 : place + 7 + length])
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield Record.FromString(b"".join(parts))
+            parts = []
+
+
+def test_a_run_of_wandb_without_a_network_has_parameters_and_metrics(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb", reason="wandb is not installed")
+    from fedboost.sdk.callbacks import WandbCallback
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    with wandb.init(project="tests", dir=tmp_path):
+        model = fit(callbacks=[WandbCallback()])
+    wandb.teardown()  # its process writes the file to the end
+    (file,) = tmp_path.rglob("run-*.wandb")
+    records = list(kept_offline(file))
+    said = {one.key: one.value_json for r in records for one in r.config.update}
+    assert said["max_depth"] == "2"
+    rows = [
+        {one.key or ".".join(one.nested_key): json.loads(one.value_json) for one in r.history.item}
+        for r in records
+        if r.HasField("history")
+    ]
+    assert [row["_step"] for row in rows] == [0, 1, 2]
+    for split, metrics in model.evals_result().items():
+        assert [row[f"{split}-auc"] for row in rows] == pytest.approx(metrics["auc"])
 
 
 def test_a_run_of_mlflow_has_parameters_and_metrics(tmp_path, monkeypatch):
