@@ -18,8 +18,7 @@ LENGTH = 511
 FIELD = 0x211  # x^9 + x^4 + 1
 ROOTS = 170  # consecutive powers of α: the distance is at least one more (Bose, Ray-Chaudhuri)
 VALUE_BYTES = 10
-HIGH_BITS = VALUE_BITS - 64  # of a value's second word
-HIGH_MASK = np.uint64((1 << HIGH_BITS) - 1)
+VALUE_MASK = np.array([(1 << 64) - 1, (1 << VALUE_BITS - 64) - 1], np.uint64)  # of both words
 
 Words = NDArray[np.uint64]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.oprf.base_transfers import TransferSender
 from fedboost.crypto.oprf.blake2s import digest_rows, key_state
-from fedboost.crypto.oprf.code import HIGH_MASK, code_tables
+from fedboost.crypto.oprf.code import VALUE_MASK, code_tables
 from fedboost.crypto.oprf.extension import check_sums, check_weights, rows_of, stretch
 from fedboost.crypto.oprf.ids import IdDigests, PartIds
 from fedboost.crypto.oprf.rows import add_words
@@ -80,7 +80,7 @@ class OprfGuest:
         """Random values of 76 bits, uint64 (rows, 2)."""
         drawn = bytearray(self._secrets.bytes(16 * self.sizes.rows, "store", b))
         store = np.frombuffer(drawn, np.uint64).reshape(-1, 2)
-        store[:, 1] &= HIGH_MASK
+        store &= VALUE_MASK
         return store
 
     def _columns(self, b: int) -> tuple[Words, Words]:

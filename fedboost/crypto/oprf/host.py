@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.oprf.base_transfers import choose
 from fedboost.crypto.oprf.blake2s import digest_rows, key_state
-from fedboost.crypto.oprf.code import HIGH_BITS, code_tables
+from fedboost.crypto.oprf.code import VALUE_MASK, code_tables
 from fedboost.crypto.oprf.extension import check_sums, check_weights, rows_of, stretch
 from fedboost.crypto.oprf.ids import IdDigests, PartIds
 from fedboost.crypto.oprf.rows import add_selected, add_words
@@ -62,18 +62,15 @@ class OprfHost:
         that came before; and for all parts once one has not passed the check.
         """
         self._admit(b, data)
-        packed, check = data[: WORD_BYTES * self.sizes.rows], data[WORD_BYTES * self.sizes.rows :]
-        said = np.frombuffer(check, np.uint64).reshape(CHECK_ROWS, 10)
-        if (said[:, 9] >> np.uint64(HIGH_BITS)).any():
-            raise self._refusal("sums of values in the check have more bits than values")
+        packed = data[: WORD_BYTES * self.sizes.rows]
         rows = rows_of(stretch(self._keys, b, self.sizes.rows), self.sizes.rows)
-        add_selected(np.frombuffer(packed, np.uint8).reshape(-1, WORD_BYTES), self._selection, rows)
+        words = np.frombuffer(packed, np.uint8).reshape(-1, WORD_BYTES)
+        add_selected(words, self._selection, rows)
         weights = check_weights(self.name, b, packed, self.sizes.first_check_row)
-        sums = check_sums(weights, rows)
-        expected = said[:, :8].copy()
-        add_words(said[:, 8:].copy(), self._selected_words, expected)
-        if not hmac.compare_digest(sums.tobytes(), expected.tobytes()):
-            raise self._refusal("a part does not pass the check")
+        if not self._passes(check_sums(weights, rows), data[len(packed) :]):
+            with self._lock:
+                self._refused = True
+            raise PeerError("a part does not pass the check")
         return rows
 
     def outputs(self, rows: Words, part: PartIds) -> NDArray[np.uint32]:
@@ -103,10 +100,13 @@ class OprfHost:
             if self._answered.setdefault(b, digest) != digest:
                 raise PeerError(f"part {b} came before with other bytes")
 
-    def _refusal(self, what: str) -> PeerError:
-        with self._lock:
-            self._refused = True
-        return PeerError(what)
+    def _passes(self, sums: Words, check: bytes) -> bool:
+        """Return whether the guest's sums of rows and values give the host's sums of rows."""
+        said = np.frombuffer(check, np.uint64).reshape(CHECK_ROWS, 10)
+        expected = said[:, :8].copy()
+        add_words(said[:, 8:] & VALUE_MASK, self._selected_words, expected)
+        are_values = not (said[:, 8:] & ~VALUE_MASK).any()
+        return hmac.compare_digest(sums.tobytes(), expected.tobytes()) and are_values
 
     def __repr__(self) -> str:
         return "OprfHost(hidden)"
