@@ -18,6 +18,7 @@ Modules:
     moduli            checks of moduli, and numbers that nobody chose
     noise             randomised response
     okamoto_uchiyama  Okamoto and Uchiyama's encryption
+    oprf              private set intersection by an oblivious function
     packing           packs pairs of gradient and hessian into plaintexts
     paillier          Paillier's encryption
     paillier_keys     makes, proves and checks Paillier keys

@@ -1,0 +1,118 @@
+"""The host of one pair: can compute the function at any id, and answers parts that pass the check.
+
+What a part reveals of the host's secret selection s it reveals by what is computed from it. Until
+the check has passed, nothing that depends on s leaves and no error does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.oprf.base_transfers import choose
+from fedboost.crypto.oprf.blake2s import digest_rows, key_state
+from fedboost.crypto.oprf.code import VALUE_MASK, code_tables
+from fedboost.crypto.oprf.extension import check_sums, check_weights, rows_of, stretch
+from fedboost.crypto.oprf.ids import IdDigests, PartIds
+from fedboost.crypto.oprf.rows import add_selected, add_words
+from fedboost.crypto.oprf.session import OprfSession
+from fedboost.crypto.oprf.sizes import CHECK_ROWS, COLUMNS, PART_IDS, WORD_BYTES
+from fedboost.crypto.oprf.store import decode
+from fedboost.crypto.secrets import Secrets
+from fedboost.errors import PeerError
+
+Words = NDArray[np.uint64]
+
+
+class OprfHost:
+    """The sender of Pinkas, Rosulek, Trieu and Yanai, 2020, with the check of Orrù, Orsini and
+    Scholl, 2017.
+
+    `secrets` are of this attempt and this guest alone. A PeerError where `start` is no point.
+    """
+
+    def __init__(
+        self, session: OprfSession, ids: IdDigests, secrets: Secrets, start: bytes
+    ) -> None:
+        self.session = session
+        self.sizes = session.sizes
+        self.ids = ids
+        self.secrets = secrets
+        drawn = secrets.bytes(WORD_BYTES, "selection")
+        self._selection = np.frombuffer(drawn + bytes(64 - WORD_BYTES), np.uint64)
+        bits = np.unpackbits(np.frombuffer(drawn, np.uint8), bitorder="little").tolist()
+        assert len(bits) == COLUMNS
+        self.choice, self._keys = choose(session.transfers, start, bits, secrets)
+        self.name = session.name(start, self.choice)
+        self._selected_words = code_tables() & self._selection
+        self._output_state = key_state(session.output_key)
+        self._answered: dict[int, bytes] = {}  # SHA-256 of each part that came
+        self._refused = False
+        self._lock = threading.Lock()
+
+    def open(self, b: int, data: bytes) -> Words:
+        """The guest's part `b` as rows from which the host's values are read, uint64 (rows, 8).
+
+        A PeerError for a part that no honest guest sends, or another than the one of this number
+        that came before; and for all parts once one has not passed the check.
+        """
+        self._admit(b, data)
+        packed = data[: WORD_BYTES * self.sizes.rows]
+        rows = rows_of(stretch(self._keys, b, self.sizes.rows), self.sizes.rows)
+        words = np.frombuffer(packed, np.uint8).reshape(-1, WORD_BYTES)
+        add_selected(words, self._selection, rows)
+        weights = check_weights(self.name, b, packed, self.sizes.first_check_row)
+        if not self._passes(check_sums(weights, rows), data[len(packed) :]):
+            with self._lock:
+                self._refused = True
+            raise PeerError("a part does not pass the check")
+        return rows
+
+    def outputs(self, rows: Words, part: PartIds) -> NDArray[np.uint32]:
+        """The function's values at ids of the part, uint32 (n, 8)."""
+        outputs = np.empty((len(part.rows), 8), np.uint32)
+        for block in _blocks(len(part.rows)):
+            some = part.block(block)
+            read = decode(some.keys(self.sizes.segment), rows)
+            add_words(some.values(), self._selected_words, read)
+            digest_rows(read, some.digests, self._output_state, outputs[block])
+        return outputs
+
+    def part_ids(self, b: int) -> PartIds:
+        """The host's own ids of a part."""
+        return self.ids.part(b, self.sizes.host_cap)
+
+    def _admit(self, b: int, data: bytes) -> None:
+        """Refuses what can be refused without the secret, and remembers the part."""
+        if not 0 <= b < self.sizes.bins:
+            raise PeerError(f"there is no part {b} of {self.sizes.bins}")
+        if len(data) != self.sizes.part_bytes:
+            raise PeerError(f"a part has {len(data)} bytes instead of {self.sizes.part_bytes}")
+        digest = hashlib.sha256(data).digest()
+        with self._lock:
+            if self._refused:
+                raise PeerError("a part did not pass the check: this attempt answers no others")
+            if self._answered.setdefault(b, digest) != digest:
+                raise PeerError(f"part {b} came before with other bytes")
+
+    def _passes(self, sums: Words, check: bytes) -> bool:
+        """Return whether the guest's sums of rows and values give the host's sums of rows."""
+        said = np.frombuffer(check, np.uint64).reshape(CHECK_ROWS, 10)
+        expected = said[:, :8].copy()
+        add_words(said[:, 8:] & VALUE_MASK, self._selected_words, expected)
+        are_values = not (said[:, 8:] & ~VALUE_MASK).any()
+        return hmac.compare_digest(sums.tobytes(), expected.tobytes()) and are_values
+
+    def __repr__(self) -> str:
+        return "OprfHost(hidden)"
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    """Cuts what a host with many more ids than the guest has in one part."""
+    for start in range(0, count, PART_IDS):
+        yield slice(start, min(start + PART_IDS, count))

@@ -1,0 +1,66 @@
+"""What names one pair's run for ever: nothing of it means anything in another."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedboost.crypto.oprf.sizes import OprfSizes
+
+LABEL = b"fedboost oprf 1"
+
+
+def ids_key(attempt_digest: bytes, nonces: Sequence[bytes]) -> bytes:
+    """The key of all digests of ids, 32 bytes, fresh if any party's nonce is.
+
+    `nonces` are the guest's and then the hosts', in an order that all know.
+    """
+    drawn = HKDF(algorithm=SHA256(), length=32, salt=attempt_digest, info=LABEL + b" ids")
+    return drawn.derive(_framed(*nonces))
+
+
+@dataclass(frozen=True)
+class OprfSession:
+    """One guest and one host in one attempt at a job, with what both have drawn for it."""
+
+    attempt_digest: bytes  # of job, stage and attempt
+    guest: str
+    host: str
+    sizes: OprfSizes
+    nonces: tuple[bytes, ...]  # of all parties whose sets are compared, as for `ids_key`
+
+    @property
+    def key(self) -> bytes:
+        """Return the key of the digests of ids."""
+        return ids_key(self.attempt_digest, self.nonces)
+
+    @property
+    def output_key(self) -> bytes:
+        """Return the key of the function's last hash."""
+        return hashlib.sha256(b"out" + self.key).digest()
+
+    @property
+    def transfers(self) -> bytes:
+        """Return the name of the base transfers, 32 bytes."""
+        sizes = (self.sizes.guest_ids, self.sizes.host_ids)
+        said = _framed(
+            self.attempt_digest,
+            self.guest.encode(),
+            self.host.encode(),
+            *(size.to_bytes(4, "big") for size in sizes),
+            *self.nonces,
+        )
+        return hashlib.sha256(LABEL + said).digest()
+
+    def name(self, start: bytes, choice: bytes) -> bytes:
+        """Return the name of the run, 32 bytes, once its base transfers are made."""
+        return hashlib.sha256(LABEL + b" run" + self.transfers + start + choice).digest()
+
+
+def _framed(*parts: bytes) -> bytes:
+    """Parts with their lengths, so that no two lists are the same bytes."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

@@ -1,0 +1,119 @@
+"""Sizes of everything that two parties send, from the padded sizes of their sets alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedboost.crypto.set_sizes import SET_IDS_MAX
+
+COLUMNS = 472  # of the code's words: one base transfer each
+VALUE_BITS = 76  # of an id's value, which the code encodes
+WORD_BYTES = COLUMNS // 8
+DENSE_ROWS = 64  # any subset of which an id's sum may hold
+CHECK_ROWS = 128  # of random values: they hide what the check tells
+CHECK_BYTES = 80 * CHECK_ROWS  # 64 of a row and 16 of a value each
+TAG_BYTES = 12
+PROOF_BYTES = 16
+NONCE_BYTES = 32
+START_BYTES = 32
+CHOICE_BYTES = 64 * COLUMNS
+PART_IDS = 1 << 16  # of the guest in a part, about: 6 MB, and 40 MB while it is worked on
+STORAGE = 1.3  # rows for each key: 1.23 is where three places a key begin to suffice
+FAILURE_BITS = 40  # a set of random digests does not fit its parts with chance 2^−40
+
+
+def most_of(mean: float, failure_bits: float) -> int:
+    """Return what a count with this mean exceeds with chance 2^−failure_bits at most.
+
+    Bernstein's inequality, for a sum of independent choices.
+    """
+    t = math.sqrt(2 * math.log(2) * failure_bits)
+    return int(mean + t * math.sqrt(mean) + t * t / 3) + 1
+
+
+def sample_cap(ids: int, share: float) -> int:
+    """Return the size that a sample, a `share` of a set of `ids`, is padded to."""
+    return ids if share >= 1 else min(ids, most_of(ids * share, FAILURE_BITS))
+
+
+def segment_rows(keys: int) -> int:
+    """Return the rows of each of a store's three segments, for that many keys at most."""
+    return math.ceil(STORAGE * keys / 3) + 8
+
+
+@dataclass(frozen=True)
+class OprfSizes:
+    """Sizes of one pair's messages; a ValueError for sets that no party may have."""
+
+    guest_ids: int  # of the padded set
+    host_ids: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.guest_ids <= SET_IDS_MAX and 0 <= self.host_ids <= SET_IDS_MAX):
+            raise ValueError(f"a set has 0 to {SET_IDS_MAX} ids")
+
+    @property
+    def bins(self) -> int:
+        """Return the number of parts, into which digests fall by their first word."""
+        return max(1, round(self.guest_ids / PART_IDS))
+
+    @property
+    def guest_cap(self) -> int:
+        """Return the most ids of the guest in a part."""
+        return self._cap(self.guest_ids)
+
+    @property
+    def host_cap(self) -> int:
+        """Return the most ids of the host in a part."""
+        return self._cap(self.host_ids)
+
+    @property
+    def segment(self) -> int:
+        """Return the rows of each of the three segments of a part."""
+        return segment_rows(self.guest_cap)
+
+    @property
+    def hint_segment(self) -> int:
+        """Return the rows of each of the three segments of a hint."""
+        return segment_rows(self.host_cap)
+
+    @property
+    def first_check_row(self) -> int:
+        """Return the row of a part where the check's begin; before it the rows are whole words."""
+        return -(-(3 * self.segment + DENSE_ROWS) // 64) * 64
+
+    @property
+    def rows(self) -> int:
+        """Return the rows of a part."""
+        return self.first_check_row + CHECK_ROWS
+
+    @property
+    def part_bytes(self) -> int:
+        """Return the bytes of a part: its rows and the check."""
+        return WORD_BYTES * self.rows + CHECK_BYTES
+
+    @property
+    def tags_bytes(self) -> int:
+        """Return the bytes of a part's tags."""
+        return TAG_BYTES * self.host_cap
+
+    @property
+    def marks_bytes(self) -> int:
+        """Return the bytes of the marks on a part's tags."""
+        return -(-self.host_cap // 8)
+
+    @property
+    def named_tags_bytes(self) -> int:
+        """Return the bytes that name the common ids: marks on all parts, and a digest."""
+        return self.bins * self.marks_bytes + 32
+
+    @property
+    def hint_bytes(self) -> int:
+        """Return the bytes of a part's hint."""
+        return 16 * (3 * self.hint_segment + DENSE_ROWS)
+
+    def _cap(self, ids: int) -> int:
+        if self.bins == 1:
+            return ids
+        return min(ids, most_of(ids / self.bins, FAILURE_BITS + math.log2(self.bins)))

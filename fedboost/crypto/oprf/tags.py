@@ -1,0 +1,208 @@
+"""One host: it sends tags of its ids, and the guest marks those that it knows.
+
+Tags of a part are sorted and filled up with random ones to the part's cap. Marks come with a digest
+over the marked ids' proofs, other bytes of the function's values: who does not hold an id cannot
+name it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.oprf.guest import OprfGuest
+from fedboost.crypto.oprf.host import OprfHost
+from fedboost.crypto.oprf.sizes import PROOF_BYTES, TAG_BYTES
+from fedboost.errors import PeerError, ProtocolError
+from fedboost.kernels import kernel
+
+FILLER = np.uint32(0xFFFFFFFF)  # the row of a tag that is of no id
+TAG_WORDS, PROOF_WORDS = TAG_BYTES // 4, PROOF_BYTES // 4
+
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class _KnownTags:
+    """The guest's ids of a part, with the function's values as far as tags and proofs need them."""
+
+    rows: NDArray[np.uint32]
+    outputs: NDArray[np.uint32]  # (n, 7)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class _FoundInPart:
+    """What the guest found among a part's tags."""
+
+    rows: NDArray[np.uint32]  # in the tags' order
+    marks: bytes
+    proofs: bytes  # SHA-256 of the found ids' proofs
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class _SentTags:
+    """Whose tags the host sent, in their order."""
+
+    rows: NDArray[np.uint32]  # FILLER where a tag is of no id
+    proofs: NDArray[np.uint32]  # (cap, 4)
+
+
+class TagGuest:
+    """Asks part by part, finds the common ids, and names them."""
+
+    def __init__(self, oprf: OprfGuest) -> None:
+        self.oprf = oprf
+        self._asked: dict[int, _KnownTags] = {}
+        self._found: dict[int, _FoundInPart] = {}
+
+    def part(self, b: int) -> bytes:
+        """The message of part `b`, the same bytes every time."""
+        asked = self.oprf.ask(b)
+        self._asked[b] = _KnownTags(asked.rows, asked.outputs[:, : TAG_WORDS + PROOF_WORDS].copy())
+        return asked.data
+
+    def read_tags(self, b: int, data: bytes) -> int:
+        """Finds the common ids of part `b` and returns their number.
+
+        A PeerError for anything but as many tags as a part has, ascending and all different.
+        """
+        if b not in self._asked:
+            raise ProtocolError(f"tags of part {b} came before the host was asked for them")
+        sizes = self.oprf.sizes
+        if len(data) != sizes.tags_bytes:
+            raise PeerError(f"tags have {len(data)} bytes instead of {sizes.tags_bytes}")
+        tags = np.frombuffer(data, np.uint32).reshape(-1, TAG_WORDS)
+        low, high = _low(tags), tags[:, 2].copy()
+        if not ((low[1:] > low[:-1]) | ((low[1:] == low[:-1]) & (high[1:] > high[:-1]))).all():
+            raise PeerError("tags of a part are not all different and ascending")
+        asked = self._asked[b]
+        found = np.empty(len(tags), np.int64)
+        _match(_low(asked.outputs), asked.outputs[:, 2].copy(), low, high, found)
+        is_found = found >= 0
+        proofs = asked.outputs[found[is_found], TAG_WORDS:]
+        self._found[b] = _FoundInPart(
+            asked.rows[found[is_found]],
+            np.packbits(is_found).tobytes(),
+            hashlib.sha256(proofs.tobytes()).digest(),
+        )
+        del self._asked[b]
+        return len(proofs)
+
+    def named(self) -> bytes:
+        """The message that names the common ids: marks on all tags, and a digest of the proofs."""
+        parts = self._parts()
+        digest = _digest_of(self.oprf.name, [part.proofs for part in parts])
+        return b"".join(part.marks for part in parts) + digest
+
+    def rows(self) -> NDArray[np.int64]:
+        """The guest's rows with common ids, int64 (n,), in the order of their tags."""
+        return np.concatenate([part.rows for part in self._parts()]).astype(np.int64)
+
+    def _parts(self) -> list[_FoundInPart]:
+        bins = self.oprf.sizes.bins
+        if len(self._found) != bins:
+            raise ProtocolError(f"the tags of {len(self._found)} of {bins} parts have come")
+        return [self._found[b] for b in range(bins)]
+
+
+class TagHost:
+    """Answers parts with tags, and learns which of its ids the guest has."""
+
+    def __init__(self, oprf: OprfHost) -> None:
+        self.oprf = oprf
+        self._sent: dict[int, _SentTags] = {}
+
+    def answer(self, b: int, part: bytes) -> bytes:
+        """The tags of part `b`, the same bytes every time; a PeerError as `OprfHost.open` has."""
+        oprf = self.oprf
+        opened = oprf.open(b, part)
+        own = oprf.part_ids(b)
+        outputs = oprf.outputs(opened, own)
+        fill = oprf.sizes.host_cap - len(own.rows)
+        drawn = np.frombuffer(oprf.secrets.bytes(TAG_BYTES * fill, "tags", b), np.uint32)
+        tags = np.concatenate([outputs[:, :TAG_WORDS], drawn.reshape(-1, TAG_WORDS)])
+        order = _ascending(tags)
+        proofs = outputs[:, TAG_WORDS : TAG_WORDS + PROOF_WORDS]
+        self._sent[b] = _SentTags(
+            np.concatenate([own.rows, np.full(fill, FILLER)])[order],
+            np.concatenate([proofs, np.zeros((fill, PROOF_WORDS), np.uint32)])[order],
+        )
+        return tags[order].tobytes()
+
+    def read_named(self, data: bytes) -> NDArray[np.int64]:
+        """The host's rows with common ids, int64 (n,), in the order of the guest's.
+
+        A PeerError where the guest names what it does not hold, or in other bytes than it should.
+        """
+        sizes = self.oprf.sizes
+        if len(self._sent) != sizes.bins:
+            raise ProtocolError(f"{len(self._sent)} of {sizes.bins} parts have been answered")
+        if len(data) != sizes.named_tags_bytes:
+            raise PeerError(f"marks have {len(data)} bytes instead of {sizes.named_tags_bytes}")
+        rows, proofs = [], []
+        for b in range(sizes.bins):
+            marks = np.frombuffer(data, np.uint8, sizes.marks_bytes, b * sizes.marks_bytes)
+            bits = np.unpackbits(marks).astype(np.bool_)
+            if bits[sizes.host_cap :].any():
+                raise PeerError("marks are set behind the last tag of a part")
+            sent, marked = self._sent[b], bits[: sizes.host_cap]
+            rows.append(sent.rows[marked])
+            proofs.append(hashlib.sha256(sent.proofs[marked].tobytes()).digest())
+        common = np.concatenate(rows)
+        is_held = hmac.compare_digest(_digest_of(self.oprf.name, proofs), data[-32:])
+        if (common == FILLER).any() or not is_held:
+            raise PeerError("the guest names ids that it has not shown to hold")
+        return common.astype(np.int64)
+
+
+def _digest_of(name: bytes, proofs: list[bytes]) -> bytes:
+    """The digest of all parts' proofs, from that of each."""
+    return hashlib.sha256(b"proof" + name + b"".join(proofs)).digest()
+
+
+def _low(tags: NDArray[np.uint32]) -> Words:
+    """The first 8 of each tag's 12 bytes."""
+    return np.ascontiguousarray(tags[:, :2]).view(np.uint64)[:, 0]
+
+
+def _ascending(tags: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """The order that sorts tags by their first 8 bytes and then by their last 4, as numbers."""
+    low = _low(tags)
+    order = np.argsort(low)
+    if (low[order[1:]] == low[order[:-1]]).any():
+        order = np.lexsort((tags[:, 2], low))
+    return order
+
+
+@kernel
+def _match(
+    own: Words,
+    own_high: NDArray[np.uint32],
+    tags: Words,
+    tags_high: NDArray[np.uint32],
+    found: NDArray[np.int64],
+) -> None:
+    """Writes the place among the own tags of each of the host's, −1 where it is none of them."""
+    bits = 4
+    while (1 << bits) < 2 * len(own):
+        bits += 1
+    mask = (1 << bits) - 1
+    table = np.full(1 << bits, -1, np.int32)
+    for i in range(len(own)):
+        at = np.int64(own[i] & np.uint64(mask))
+        while table[at] >= 0:
+            at = (at + 1) & mask
+        table[at] = i
+    for j in range(len(tags)):
+        at = np.int64(tags[j] & np.uint64(mask))
+        found[j] = -1
+        while table[at] >= 0:
+            i = table[at]
+            if own[i] == tags[j] and own_high[i] == tags_high[j]:
+                found[j] = i
+                break
+            at = (at + 1) & mask

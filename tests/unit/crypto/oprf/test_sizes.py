@@ -1,0 +1,59 @@
+"""Sizes: those of the specification, and parts that hold what falls into them."""
+
+import pytest
+from scipy import stats
+
+from fedboost.crypto.oprf.sizes import FAILURE_BITS, OprfSizes, most_of, sample_cap
+from fedboost.crypto.set_sizes import SET_IDS_MAX
+
+
+def test_the_sizes_of_a_million_ids():
+    sizes = OprfSizes(1_000_000, 1_000_000)
+    assert sizes.bins == 15
+    assert sizes.guest_cap == sizes.host_cap == 68_702
+    assert (sizes.segment, sizes.first_check_row, sizes.rows) == (29_779, 89_408, 89_536)
+    assert sizes.part_bytes == 59 * 89_536 + 80 * 128
+    assert sizes.tags_bytes == 12 * 68_702
+    assert sizes.named_tags_bytes == 15 * 8588 + 32
+    up = 32 + 15 * sizes.part_bytes + sizes.named_tags_bytes
+    down = 64 * 472 + 15 * sizes.tags_bytes
+    assert (up + down) / 1_000_000 < 100
+
+
+@pytest.mark.parametrize("ids", [0, 1, 19_999, 20_000, 98_303])
+def test_a_small_set_is_one_part_that_holds_it_all(ids):
+    sizes = OprfSizes(ids, 7)
+    assert sizes.bins == 1
+    assert (sizes.guest_cap, sizes.host_cap) == (ids, 7)
+
+
+def test_one_id_more_makes_two_parts():
+    assert OprfSizes(98_304, 98_304).bins == 2
+
+
+@pytest.mark.parametrize("ids", [-1, SET_IDS_MAX + 1])
+def test_sets_that_no_party_may_have_are_refused(ids):
+    for sizes in ((ids, 5), (5, ids)):
+        with pytest.raises(ValueError, match="a set has 0 to"):
+            OprfSizes(*sizes)
+
+
+@pytest.mark.parametrize("ids", [98_305, 300_000, 1_000_000, 10_000_000, SET_IDS_MAX])
+@pytest.mark.parametrize("host_ids", [1, 1000, 1_000_000, SET_IDS_MAX])
+def test_a_set_of_random_digests_overflows_a_part_with_a_chance_of_2_to_the_minus_40(ids, host_ids):
+    sizes = OprfSizes(ids, host_ids)
+    for count, cap in ((ids, sizes.guest_cap), (host_ids, sizes.host_cap)):
+        chance = sizes.bins * stats.binom.sf(cap, count, 1 / sizes.bins)
+        assert chance <= 2.0**-FAILURE_BITS
+
+
+@pytest.mark.parametrize("share", [1e-4, 4096 / 1_000_000, 0.5, 1.0])
+def test_a_sample_outgrows_its_padding_with_the_same_chance(share):
+    cap = sample_cap(1_000_000, share)
+    assert cap <= 1_000_000
+    assert stats.binom.sf(cap, 1_000_000, share) <= 2.0**-FAILURE_BITS
+
+
+def test_the_most_of_a_count_grows_with_its_mean():
+    counts = [most_of(mean, 40) for mean in range(1000)]
+    assert counts == sorted(counts)
