@@ -26,16 +26,16 @@ from benchmarks import (
     federboost_room,
     federboost_tables,
     federboost_times,
-    federboost_wan,
     harness,
+    links,
     parts,
     tables,
 )
 from benchmarks.federboost_jobs import DATA, UTILITY, Around, Compared, Params, Plan, Train
 from benchmarks.federboost_tables import DAEMONS, ONE_PROCESS, WAN
 from benchmarks.federboost_times import facts
-from benchmarks.federboost_wan import Wan
 from benchmarks.harness import Report, say
+from benchmarks.links import Link
 from benchmarks.plus_tables import Row
 from benchmarks.tables import Table
 
@@ -88,7 +88,7 @@ def measure_parties(name: str, plan: Plan) -> list[Row]:
         if parties <= len(table.columns):
             spent = walk(table, parties, given, plan.repeats)
             rows.append({"network": ONE_PROCESS, "parties": parties, **spent})
-    networks: dict[str, Around] = {DAEMONS: nullcontext, WAN: federboost_wan.shaped}
+    networks: dict[str, Around] = {DAEMONS: nullcontext, WAN: links.shaped}
     for network, around in networks.items() if name == federboost_tables.FAR else ():
         for parties in plan.daemons:
             say.print(f"[bold]{name}[/]: {parties} parties, {network}")
@@ -170,7 +170,7 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
         "trees": trees,
         "test rows": "a third by id, seeds 0 …",
         "eval_metric where timed": federboost_jobs.timed(TIMED)["eval_metric"],
-        "WAN": [f"{key} {value:g}" for key, value in asdict(Wan()).items()],
+        "WAN": [f"{key} {value:g}" for key, value in asdict(Link()).items()],
         **{name: value for name, value in asdict(plan).items() if name != "compared"},
         **federboost_horizontal.settings(federboost_horizontal_jobs.Plan.of(quick=quick)),
         "quick": quick,

@@ -17,8 +17,8 @@ from benchmarks import (
     federboost_jobs,
     federboost_room,
     federboost_times,
-    federboost_wan,
     harness,
+    links,
     tables,
 )
 from benchmarks.federboost_horizontal_jobs import BUCKETS, EXACT, PARTIES, Plan, Shares
@@ -111,7 +111,7 @@ def measure_wan(name: str, plan: Plan) -> list[Row]:
     table = plan.table(name)
     shares = federboost_horizontal_jobs.dealt(table, PARTIES)
     rows = []
-    with federboost_horizontal_jobs.daemons(shares, around=federboost_wan.shaped) as run:
+    with federboost_horizontal_jobs.daemons(shares, around=links.shaped) as run:
         for dropout in plan.dropouts:
             shape = {"dropout": dropout, "colluders": 0 if dropout == "continue" else 1}
             for trees in plan.wan_trees:

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import federboost_wan, gbun_data, harness, tables
+from benchmarks import gbun_data, harness, links, tables
 from benchmarks.federboost_jobs import Around, Params, Train
-from benchmarks.federboost_wan import Wan
 from benchmarks.gbun_accuracy import gbun_params
 from benchmarks.gbun_data import SEED, party_names
 from benchmarks.gbun_plan import SPARSE, Plan, Point
 from benchmarks.harness import StepTotal, say
+from benchmarks.links import Link
 from benchmarks.plus_tables import Row
 from benchmarks.tables import Table
 from fedboost.core import gbun, local
@@ -187,7 +187,7 @@ def measure_bandwidth(name: str, plan: Plan) -> list[Row]:
     jobs["FederBoost, 64 leaves"] = (TREES, trees_of(2, min(plan.limited.values())))
     rows = []
     for rate in plan.rates:
-        with daemons(table, 2, partial(federboost_wan.shaped, wan=Wan(rate, 0.0))) as run:
+        with daemons(table, 2, partial(links.shaped, link=Link(rate, 0.0))) as run:
             for system, (protocol, params) in jobs.items():
                 say.print(f"[bold]{system}[/]: {rate / 1e6:g} Mbit/s")
                 found = run({"protocol": protocol, **params})

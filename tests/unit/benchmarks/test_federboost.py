@@ -20,12 +20,12 @@ from benchmarks import (
     federboost_room,
     federboost_tables,
     federboost_times,
-    federboost_wan,
+    links,
     tables,
 )
 from benchmarks.federboost_jobs import Plan
-from benchmarks.federboost_wan import Line, Lines, Wan
 from benchmarks.harness import JobRun, StepTotal
+from benchmarks.links import Line, Lines, Link
 from fedboost.core import local, metrics
 from fedboost.core.params import TreeParams
 from fedboost.job import JobSpec
@@ -134,7 +134,7 @@ def test_a_line_sends_one_thing_after_the_other():
 
 
 def test_a_daemon_has_one_line_up_and_one_down_whoever_is_at_the_other_end():
-    lines = Lines(Wan())
+    lines = Lines(Link())
     up, down = lines.of("guest", "host1")
     assert lines.of("guest", "host2")[0] is up
     assert lines.of("host2", "host1")[1] is down
@@ -158,7 +158,7 @@ async def _through_a_line(folder):
     raw = {"name": "guest", "coordinator": {"address": address}, "peers": {"host": address}}
     config = folder / "guest.yaml"
     config.write_text(json.dumps(raw))
-    proxies = federboost_wan._Proxies(Lines(Wan(bits_per_s=1e12, latency_s=0.0)))
+    proxies = links._Proxies(Lines(Link(bits_per_s=1e12, latency_s=0.0)))
     await proxies.between("guest", config)
     led = yaml.safe_load(config.read_text())
     new = led["peers"]["host"]
@@ -306,7 +306,7 @@ def test_a_wan_is_put_before_the_daemons_and_taken_away_after(tmp_path):
     for name, raw in configs.items():
         (tmp_path / name).write_text(json.dumps(raw))
     cluster: Any = SimpleNamespace(names=("guest",), config=lambda name: tmp_path / name)
-    with federboost_wan.shaped(cluster):
+    with links.shaped(cluster):
         led = yaml.safe_load((tmp_path / "coordinator").read_text())
         host, port = led["parties"]["guest"].split(":")
         assert port != "9"

@@ -1,5 +1,7 @@
 """Lines of a wide area between the daemons of a cluster: so many bits a second, so late.
 
+A benchmark has the option `--link 20mbit,50ms` by ``type=Link.parse`` and enters `shaped`.
+
 A proxy for each pair stands between whoever dials and whoever listens. Every daemon sends through
 one line and receives through another, whoever is at the other end, as behind one connection to the
 internet. What TCP itself does on a long line (its slow start, lost packets) is not imitated.
@@ -8,6 +10,7 @@ internet. What TCP itself does on a long line (its slow start, lost packets) is 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Coroutine, Iterator
@@ -30,11 +33,23 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Wan:
-    """What a daemon's connection is worth; the paper's (section 6.2)."""
+class Link:
+    """What a daemon's connection is worth; that of FederBoost's paper (section 6.2) by itself."""
 
     bits_per_s: float = 20e6  # each way
     latency_s: float = 0.1  # from any daemon to any other, one way
+
+    @classmethod
+    def parse(cls, text: str) -> Link:
+        """What ``20mbit,50ms`` says; a ValueError for anything else."""
+        found = re.fullmatch(r"([0-9.]+)mbit,([0-9.]+)ms", text)
+        if found is None:
+            raise ValueError(f"a link is {text!r}, expected for example 20mbit,50ms")
+        return cls(1e6 * float(found[1]), 1e-3 * float(found[2]))
+
+    def __str__(self) -> str:
+        """As `parse` reads it."""
+        return f"{self.bits_per_s / 1e6:g}mbit,{1e3 * self.latency_s:g}ms"
 
 
 @dataclass
@@ -54,19 +69,19 @@ class Line:
 class Lines:
     """Everybody's lines, both ways."""
 
-    wan: Wan
+    link: Link
     up: dict[str, Line] = field(default_factory=dict)
     down: dict[str, Line] = field(default_factory=dict)
 
     def of(self, sender: str, receiver: str) -> tuple[Line, Line]:
         """The two that a byte from one to the other goes through."""
-        rate = self.wan.bits_per_s
+        rate = self.link.bits_per_s
         up = self.up.setdefault(sender, Line(rate))
         return up, self.down.setdefault(receiver, Line(rate))
 
 
 @contextmanager
-def shaped(cluster: ClusterProcesses, wan: Wan | None = None) -> Iterator[None]:
+def shaped(cluster: ClusterProcesses, link: Link | None = None) -> Iterator[None]:
     """Puts the lines between the daemons of a cluster that is not running yet."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="wan", daemon=True)
@@ -75,7 +90,7 @@ def shaped(cluster: ClusterProcesses, wan: Wan | None = None) -> Iterator[None]:
     def there(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
-    proxies = _Proxies(Lines(wan or Wan()))
+    proxies = _Proxies(Lines(link or Link()))
     try:
         for name in (COORDINATOR, *cluster.names):
             there(proxies.between(name, cluster.config(name)))
@@ -148,9 +163,9 @@ class _Proxies:
         try:
             while data := await near.read(READ_BYTES):
                 left = up.leaves(len(data), _now())
-                under_way.put_nowait((left + self.lines.wan.latency_s, data))
+                under_way.put_nowait((left + self.lines.link.latency_s, data))
                 await _until(left)
-            under_way.put_nowait((_now() + self.lines.wan.latency_s, b""))
+            under_way.put_nowait((_now() + self.lines.link.latency_s, b""))
             await arrive
         except OSError:  # either side has gone: so does the connection
             far.close()
