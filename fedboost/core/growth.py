@@ -22,6 +22,7 @@ from fedboost.core.groups import Minimum, MinimumState, Numbers, Segments
 from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, layers_of, left_child, right_child
+from fedboost.core.sampling import TreeColumns
 from fedboost.core.tree import Node, Split, Tree, grown
 from fedboost.state import restore_into, state
 
@@ -69,23 +70,22 @@ class GrowingTree(GrowingState):
         bins: Bins,
         gh: Sums,
         rows: Rows,
-        columns: Rows,
-        layers: Sequence[Rows] | None = None,
+        columns: TreeColumns,
+        depth: int | None = None,
     ) -> None:
         """bins (n, columns), dense or sparse; gh int64 (n, 2·outputs) in units of rules.fixed;
-        rows int32 ascending, the own ones the tree learns from; columns int32 ascending, at least
-        one: those it may use; `layers` the ones among them for each layer from the root down, all
-        of them if absent.
+        rows int32 ascending, the own ones the tree learns from; `columns`, at least one, that it
+        may use; `depth` its most layers, max_depth if absent.
         """
-        assert len(columns) > 0
+        assert len(columns.all) > 0
         self.rows, self.partition = rows, Partition.at_root(rows)
-        self._rules, self._bins, self._gh, self._columns = rules, bins, gh, columns
-        self._layers = list(layers or [columns] * rules.params.max_depth)
+        self._rules, self._bins, self._gh, self._drawn = rules, bins, gh, columns
+        self._columns, self._depth = columns.all, depth or rules.params.max_depth
         self.depth, self.asked, self.divided = 0, [ROOT], []
         self.cells = np.empty(0, np.int64)
         self.totals = {ROOT: np.zeros(gh.shape[1], np.int64)}
         self.splits = {}
-        self.minimum: Minimum | None = Minimum.of(rules.binning, bins, columns, rules.least)
+        self.minimum: Minimum | None = Minimum.of(rules.binning, bins, columns.all, rules.least)
         self._views = self._views_of_parties()
 
     @property
@@ -128,13 +128,8 @@ class GrowingTree(GrowingState):
         assert not self.is_over
         assert sums.shape == self.shape
         nodes, cells = self._layer(sums)
-        usable = self._layers[self.depth]
-        seen, released = cells, self._released(nodes)
-        if len(usable) < len(self._columns):
-            indices = np.searchsorted(self._columns, usable)
-            seen = cells[:, indices]
-            released = None if released is None else released[:, indices]
-        won = choose(self._rules, seen, self._seen_totals(nodes, seen), usable, released)
+        totals, released = self._seen_totals(nodes, cells), self._released(nodes)
+        won = choose(self._rules, cells, totals, self._columns, released)
         kept = [place for place, found in enumerate(won) if found is not None]
         self.depth += 1
         self.divided = [nodes[place] for place in kept]
@@ -144,7 +139,7 @@ class GrowingTree(GrowingState):
                     column = np.searchsorted(self._columns, found[0].column)
                     self.totals[node] = own[column].sum(axis=0)
                 self._divide(node, *found)
-        if self.depth == len(self._layers):
+        if self.depth == self._depth:
             self.close()
             return
         for view in self._views:
@@ -217,10 +212,11 @@ class GrowingTree(GrowingState):
 
     def _released(self, nodes: Sequence[int]) -> Numbers | None:
         """The groups of the open nodes, where columns have to keep to any."""
-        if self.minimum is None:
-            return None
-        self.minimum.open(nodes, self.partition)
-        return self.minimum.stacked(nodes)
+        held = None
+        if self.minimum is not None:
+            self.minimum.open(nodes, self.partition)
+            held = self.minimum.stacked(nodes)
+        return usable_groups(self._rules, self._drawn, nodes, held)
 
     def _divide(self, node: int, won: Split, left: Sums) -> None:
         """Moves the own rows of a node into its children."""
@@ -247,6 +243,16 @@ class GrowingTree(GrowingState):
         sides = np.array([[self.totals[child] for child in pair] for pair in pairs])
         weight = split.cover(sides[..., 1::2], self._rules.fixed)
         return [pair[int(right < left)] for pair, (left, right) in zip(pairs, weight, strict=True)]
+
+
+def usable_groups(
+    rules: Rules, columns: TreeColumns, nodes: Sequence[int], held: Numbers | None = None
+) -> Numbers | None:
+    """The groups of nodes between which a tree's columns may divide them, as `choose` takes them:
+    those that are `held`, and one for a column that a node has not drawn.
+    """
+    binning, usable = rules.binning, columns.usable(nodes)
+    return groups.of_usable(held, usable, binning.n_bins[columns.all], binning.n_cells)
 
 
 def choose(

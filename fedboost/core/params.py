@@ -207,6 +207,8 @@ class TreeParams(BoostingParams):
     subsample: float = Field(1.0, gt=0.0, le=1.0)  # chance of a row to be used in a round
     goss: Goss | None = None  # absent: no sampling by gradients
     colsample_bytree: float = Field(1.0, gt=0.0, le=1.0)  # share of columns used by a tree
+    colsample_bylevel: float = Field(1.0, gt=0.0, le=1.0)  # share of these used by a layer
+    colsample_bynode: float = Field(1.0, gt=0.0, le=1.0)  # share of those used by a node
     forest: Forest | None = None  # absent: one tree a round (and class)
     precision_bits: int | None = Field(None, ge=8, le=53)  # of one gradient; None: most that fit
 
@@ -259,6 +261,11 @@ class TreeParams(BoostingParams):
     def column_rate(self) -> float:
         """Share of columns used by a tree."""
         return self.colsample_bytree if self.forest is None else self.forest.colsample_bytree
+
+    @property
+    def draws_within_trees(self) -> bool:
+        """Return whether layers or nodes use some of their tree's columns alone."""
+        return self.colsample_bylevel < 1.0 or self.colsample_bynode < 1.0
 
     @property
     def trees_per_round(self) -> int:

@@ -36,10 +36,15 @@ def sibling(node: int) -> int:
     return node + 1 if node % 2 else node - 1
 
 
+def layer_of(node: int) -> int:
+    """The layer of a heap id, the root's being 0."""
+    return (node + 1).bit_length() - 1
+
+
 def layers_of(nodes: Iterable[int]) -> list[list[int]]:
     """Heap ids layer by layer from the root down, ascending."""
     ranked = sorted(nodes)
-    return [list(layer) for _, layer in groupby(ranked, lambda node: (node + 1).bit_length())]
+    return [list(layer) for _, layer in groupby(ranked, layer_of)]
 
 
 @state

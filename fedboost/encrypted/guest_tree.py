@@ -9,11 +9,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import histogram, objectives, sampling, split
+from fedboost.core import histogram, objectives, split
 from fedboost.core.bins import Bins, of_rows
-from fedboost.core.growth import Rules, choose
+from fedboost.core.growth import Rules, choose, usable_groups
 from fedboost.core.metrics import ranks_alone
 from fedboost.core.partition import ROOT, left_child, parent, right_child
+from fedboost.core.sampling import TreeColumns
 from fedboost.encrypted.candidates import Shape
 from fedboost.encrypted.ciphers import Expected
 from fedboost.encrypted.growth import Growth
@@ -68,17 +69,18 @@ class GuestTree(GuestTreeState):
         bins: Bins,
         gh: Sums,
         growth: Growth,
-        columns: NDArray[np.int32],
+        columns: TreeColumns,
     ) -> None:
         """bins (n, own columns), gh int64 (n, 2·outputs), `growth` where rows begin and which of
-        them the tree learns from; columns int32: the own ones it may use.
+        them the tree learns from; `columns`: the own ones it may use.
         """
         self.growth = growth
         self.gh = gh
         self.opened, self.chosen, self.won = [], [], {}
         start = growth.training.leaves()
         self.totals = {node: gh[growth.training.rows(node)].sum(axis=0) for node in start}
-        self._rules, self._bins, self._columns = rules, bins, columns
+        self._rules, self._bins = rules, bins
+        self._drawn, self._columns = columns, columns.all
         self._cells: dict[int, Sums] = {}  # own histograms of the nodes that divided last
 
     def host_gives_away(self, label: NDArray[np.float64]) -> int:
@@ -100,6 +102,11 @@ class GuestTree(GuestTreeState):
     def layers(self) -> int:
         """Return how many have grown so far."""
         return self.growth.layers
+
+    @property
+    def draws_within(self) -> bool:
+        """Return whether each layer, or node, has columns of its own."""
+        return self._rules.params.draws_within_trees
 
     def open_layer(self) -> list[int]:
         """The nodes that may divide: two children of min_child_weight must fit into one.
@@ -141,7 +148,8 @@ class GuestTree(GuestTreeState):
             return best
         totals = np.array([self.totals[node] for node in self.opened])
         stacked = np.array([cells[node] for node in self.opened])
-        found = choose(self._rules, stacked, totals, self._columns)
+        released = usable_groups(self._rules, self._drawn, self.opened)
+        found = choose(self._rules, stacked, totals, self._columns, released)
         for node, one in zip(self.opened, found, strict=True):
             if one is not None:
                 own, left = one
@@ -262,9 +270,7 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
         """
         params, trees = rules.params, []
         for number, own in enumerate(rows, start=first):
-            columns = sampling.own_columns(
-                params.seed, number, 0, bins.shape[1], params.column_rate
-            )
+            columns = TreeColumns.drawn(params, number, (bins.shape[1],))
             sampled = np.zeros(len(gh), np.bool_)
             sampled[own] = True
             trees.append(GuestTree(rules, bins, gh, Growth.begun(sampled), columns))

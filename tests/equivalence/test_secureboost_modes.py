@@ -94,6 +94,7 @@ MORE: dict[str, dict[str, Any]] = {
     "vectors": VECTORS,
     "goss": SAMPLES["goss"],
     "samples": SAMPLES["both"],
+    "columns of nodes": SAMPLES["nodes"],
     "classes with goss": {**CLASSES, **SAMPLES["goss"]},
     "medians": {"objective": "reg:absoluteerror"},
 }

@@ -18,6 +18,8 @@ from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT
+from fedboost.core.sampling import TreeColumns
+from tests.support.columns import chosen
 from tests.unit.core.test_local import labels_for, naive_tree, params_for, sample
 
 N = 240
@@ -41,7 +43,9 @@ class Job:
         values = csc_array(self.values[home]) if self.sparse else self.values[home]
         bins: Bins = self.rules.binning.transform(values)
         rows = np.flatnonzero(np.isin(home, self.rows)).astype(np.int32)
-        return GrowingTree(self.rules, bins, self.gh[home], rows, self.columns, self.layers)
+        columns = chosen(self.columns, self.layers or ())
+        depth = len(self.layers) if self.layers else None
+        return GrowingTree(self.rules, bins, self.gh[home], rows, columns, depth)
 
 
 def job(seed, outputs=1, categorical=(), zeros=False, rate=1.0, **params):
@@ -58,7 +62,7 @@ def job(seed, outputs=1, categorical=(), zeros=False, rate=1.0, **params):
     settings = TreeParams(**{"max_bin": 8, "max_depth": 4, "min_child_weight": 2.0, **params})
     rules = Rules(settings, binning.fit(values, 8, categorical), fixed)
     rows = sampling.rows(seed, 0, N, rate)
-    columns = sampling.columns(seed, 0, (4,), rate)
+    columns = TreeColumns.drawn(TreeParams(seed=seed, colsample_bytree=rate), 0, (4,)).all
     return Job(rules, values, fixed.encode(g, h), rows, columns, zeros)
 
 
@@ -171,7 +175,7 @@ def test_the_lighter_child_is_asked_for_and_the_left_one_if_equal():
     rows, columns = np.arange(8, dtype=np.int32), np.arange(2, dtype=np.int32)
     for weights, lighter in (((2, 2), 1), ((3, 2), 2), ((2, 3), 1)):
         gh = np.column_stack([gradient, np.repeat(weights, 4)]).astype(np.int64) << 18
-        growing = GrowingTree(rules, bins, gh, rows, columns)
+        growing = GrowingTree(rules, bins, gh, rows, chosen(columns))
         assert growing.shape == (1, 2, 5, 2)
         growing.take(growing.sums())
         own = growing.partition.rows(lighter)
