@@ -21,9 +21,9 @@ from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum, MinimumState, Numbers, Segments
 from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
-from fedboost.core.partition import ROOT, Partition, layers_of, left_child, right_child
+from fedboost.core.partition import ROOT, Partition, layers_of, left_child, parent, right_child
 from fedboost.core.sampling import TreeColumns
-from fedboost.core.tree import Node, Split, Tree, grown
+from fedboost.core.tree import Node, Split, Tree, grown, made, made_above
 from fedboost.state import restore_into, state
 
 Rows = NDArray[np.int32]
@@ -130,11 +130,13 @@ class GrowingTree(GrowingState):
         nodes, cells = self._layer(sums)
         totals, released = self._seen_totals(nodes, cells), self._released(nodes)
         won = choose(self._rules, cells, totals, self._columns, released)
-        kept = [place for place, found in enumerate(won) if found is not None]
+        gains = self._gains()
+        gains |= {n: found[0].gain for n, found in zip(nodes, won, strict=True) if found}
+        leaves = self._rules.params.max_leaves
+        divides = made(gains, leaves)
         self.depth += 1
-        self.divided = [nodes[place] for place in kept]
         for node, own, found in zip(nodes, cells, won, strict=True):
-            if found is not None:
+            if found is not None and node in divides:
                 if self._rules.own_rows_min:  # the children are of what the column has seen
                     column = np.searchsorted(self._columns, found[0].column)
                     self.totals[node] = own[column].sum(axis=0)
@@ -143,7 +145,10 @@ class GrowingTree(GrowingState):
             self.close()
             return
         for view in self._views:
-            view.divide({node: self.splits[node] for node in self.divided})
+            view.divide({node: self.splits[node] for node in nodes if node in self.splits})
+        above = made_above(gains, leaves)
+        kept = [place for place, node in enumerate(nodes) if node in above]
+        self.divided = [nodes[place] for place in kept]
         self.cells = cells if len(kept) == len(nodes) else cells[kept]
         self.asked = self._lighter_children()
 
@@ -167,13 +172,15 @@ class GrowingTree(GrowingState):
         rules, nodes = self._rules, list(self.totals)
         for node in sorted(self.splits, reverse=True):  # as its leaves have it, whatever it saw
             self.totals[node] = self.totals[left_child(node)] + self.totals[right_child(node)]
+        divided = made(self._gains(), rules.params.max_leaves)
+        nodes = [node for node in nodes if node == ROOT or parent(node) in divided]
         totals = np.array([self.totals[node] for node in nodes])
         G, H = totals[:, 0::2], totals[:, 1::2]
         values = split.leaf_value(G, H, rules.params, rules.fixed)
         covers = split.cover(H, rules.fixed).tolist()
         return grown(
             {
-                node: Node(value, cover, self.splits.get(node))
+                node: Node(value, cover, self.splits[node] if node in divided else None)
                 for node, value, cover in zip(nodes, values, covers, strict=True)
             }
         )
@@ -190,6 +197,9 @@ class GrowingTree(GrowingState):
         cells[came] = sums
         cells[~came] = self.cells - sums
         return nodes, cells
+
+    def _gains(self) -> dict[int, float]:
+        return {node: own.gain for node, own in self.splits.items()}
 
     def _views_of_parties(self) -> list[OwnRows]:
         """Return how the columns see the rows of each party; none where no party asks for it."""

@@ -69,6 +69,11 @@ class HybridParams(TreeParams):
                 "colsample_bynode draws by the number of a node, which is another at each host of "
                 "hybridtree: use colsample_bylevel"
             )
+        if self.max_leaves:
+            raise ValueError(
+                "max_leaves compares the gains of all layers, and hosts of hybridtree grow below "
+                "a tree that is whole: leave max_leaves out"
+            )
         if self.forest is not None:
             raise ValueError("hybridtree grows one tree a round for each class: leave forest out")
         return self

@@ -197,6 +197,8 @@ class TreeParams(BoostingParams):
 
     multi_output: bool = False  # one tree a round with vector leaves, not one tree per class
     max_depth: int = Field(6, ge=1, le=MAX_DEPTH)  # layers below the root
+    max_leaves: int = Field(0, ge=0, le=1 << MAX_DEPTH)  # of a tree; 0: any number
+    grow_policy: Literal["depthwise", "lossguide"] = "depthwise"  # whose splits max_leaves keeps
     reg_alpha: float = Field(0.0, ge=0.0)  # taken from |gradient sum| of a leaf, not below 0
     max_delta_step: float | None = Field(
         None, ge=0.0
@@ -235,6 +237,17 @@ class TreeParams(BoostingParams):
             for name in ("subsample", "colsample_bytree", "goss"):
                 if name in self.model_fields_set:
                     raise ValueError(f"a forest has samples of its own: leave {name} out")
+        return self
+
+    @model_validator(mode="after")
+    def _leaves_have_an_order(self) -> Self:
+        if self.max_leaves and self.grow_policy != "lossguide":
+            raise ValueError(
+                "max_leaves keeps the splits of greatest gain, layers or not: set grow_policy: "
+                "lossguide with it"
+            )
+        if self.max_leaves == 1:
+            raise ValueError("max_leaves is 1, a tree without a split: give 2 or more, 0 for any")
         return self
 
     @model_validator(mode="after")

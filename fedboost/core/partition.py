@@ -70,6 +70,18 @@ class Partition:
         """The rows of a current leaf; int32, ascending. A KeyError for any other node."""
         return self.by_leaf[node]
 
+    def below(self, node: int) -> Rows:
+        """The rows of a node, whether it has been divided or not; int32, ascending."""
+        layer, held = layer_of(node), self.by_leaf.get(node)
+        if held is not None:
+            return held
+        parts = [
+            rows
+            for leaf, rows in self.by_leaf.items()
+            if leaf > node and (leaf + 1) >> (layer_of(leaf) - layer) == node + 1
+        ]
+        return np.sort(np.concatenate(parts))
+
     def leaves(self) -> list[int]:
         """Heap ids of the current leaves, ascending; some may hold no rows."""
         return sorted(self.by_leaf)

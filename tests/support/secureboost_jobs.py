@@ -38,6 +38,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "columns": {"colsample_bytree": 0.5},
     "both": {"subsample": 0.7, "colsample_bytree": 0.6, "seed": 5},
     "layers": {"colsample_bylevel": 0.5, "max_depth": 4},
+    "leaves": {"max_leaves": 5, "grow_policy": "lossguide", "max_depth": 4},
     "nodes": {"colsample_bytree": 0.8, "colsample_bylevel": 0.7, "colsample_bynode": 0.5},
 }
 

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from fedboost.core import binning, fixed_point, growth, histogram, local, objectives, sampling
+from fedboost.core import (
+    binning,
+    fixed_point,
+    growth,
+    histogram,
+    local,
+    objectives,
+    sampling,
+    split,
+)
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
 from fedboost.core.growing_trees import GrowingTrees, planted
@@ -159,6 +168,61 @@ def test_missing_rows_that_add_up_to_nothing_count_as_none():
             found = int(tree.feature[i]), int(tree.bin[i]), bool(tree.missing_left[i])
             assert found == naive[int(tree.node[i])]
             assert not found[2]
+
+
+# Few leaves
+
+
+def naive_leaves(tree, most):
+    """The nodes that a whole tree divides first, by gain: one look at all of them for each."""
+    gain = dict(zip(tree.node.tolist(), tree.gain.tolist(), strict=True))
+    inner, divided, open_nodes = set(tree.node[~tree.is_leaf].tolist()), list[int](), [ROOT]
+    while len(divided) < most - 1:
+        ready = [node for node in open_nodes if node in inner]
+        if not ready:
+            break
+        best = max(ready, key=lambda node: gain[node])
+        open_nodes.remove(best)
+        open_nodes += [2 * best + 1, 2 * best + 2]
+        divided.append(best)
+    return set(divided)
+
+
+@pytest.mark.parametrize("leaves", [2, 3, 5, 8, 100])
+@pytest.mark.parametrize("seed", range(4))
+def test_few_leaves_are_those_that_the_greatest_gains_of_the_whole_tree_make(seed, leaves):
+    said = {"max_depth": 5, "max_leaves": leaves, "grow_policy": "lossguide"}
+    own, whole = job(seed, **said), local.grow(job(seed, max_depth=5).growing())
+    tree = local.grow(own.growing())
+    divided = naive_leaves(whole, leaves)
+    assert set(tree.node[~tree.is_leaf].tolist()) == divided
+    assert tree.is_leaf.sum() == min(leaves, whole.is_leaf.sum())
+    place = {node: i for i, node in enumerate(whole.node.tolist())}
+    for i, node in enumerate(tree.node.tolist()):
+        j = place[node]
+        assert tree.cover[i] == whole.cover[j]
+        if node in divided:
+            assert (tree.feature[i], tree.bin[i]) == (whole.feature[j], whole.bin[j])
+    bins = own.rules.binning.transform(own.values)
+    leaf = tree.leaf_of_bins(bins, own.rules.binning.missing)[own.rows]
+    for i in np.flatnonzero(tree.is_leaf).tolist():
+        G, H = own.gh[own.rows[leaf == i]].sum(axis=0).reshape(-1, 2).T
+        expected = split.leaf_value(G[None], H[None], own.rules.params, own.rules.fixed)
+        assert np.array_equal(tree.value[i], expected[0])
+    parties = [own.growing(home) for home in homes(seed, 3)]
+    grow_together(parties)
+    assert_same(parties[0].tree(), tree)
+
+
+def test_no_node_is_asked_for_that_few_leaves_cannot_hold():
+    own = job(3, max_depth=4, max_leaves=2, grow_policy="lossguide").growing()
+    own.take(own.sums())
+    assert own.is_over
+    assert set(own.splits) == {ROOT}
+    more = job(3, max_depth=4, max_leaves=3, grow_policy="lossguide").growing()
+    while not more.is_over:
+        more.take(more.sums())
+    assert len(more.splits) <= 3
 
 
 # What is asked for
