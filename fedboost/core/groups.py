@@ -112,7 +112,8 @@ class Minimum(MinimumState):
             beside = self.nodes.get(pair[-1])
             sides = [(counts[one], self._possible(above, one)) for one in pair]
             if beside is None:
-                before = above[parent(node)].groups if len(pair) > 1 else self._finest()
+                whole = finest(self._n_bins, self._n_cells)
+                before = above[parent(node)].groups if len(pair) > 1 else whole
                 groups = coarsened(before, sides, self._n_bins, self._least)
             else:
                 groups = beside.groups
@@ -167,11 +168,25 @@ class Minimum(MinimumState):
         possible[place] &= on_left if node == left_child(parent(node)) else ~on_left
         return possible
 
-    def _finest(self) -> Numbers:
-        """A group for each cell."""
-        cells = np.minimum(np.arange(self._n_cells), self._n_bins[:, None])
-        cells[:, -1] = self._n_bins
-        return cells.astype(np.uint8)
+
+def finest(n_bins: NDArray[np.integer], n_cells: int) -> Numbers:
+    """Return a group for each cell, uint8 (columns, n_cells); n_bins (columns,)."""
+    cells = np.minimum(np.arange(n_cells), n_bins[:, None])
+    cells[:, -1] = n_bins
+    return cells.astype(np.uint8)
+
+
+def of_usable(
+    groups: Numbers | None, usable: Bits | None, n_bins: NDArray[np.integer], n_cells: int
+) -> Numbers | None:
+    """Return the groups of some nodes, (nodes, columns, n_cells), None for a group of each cell.
+
+    A column that a node may not use, by `usable` bool (nodes, columns), is a single group.
+    """
+    if usable is None:
+        return groups
+    own = finest(n_bins, n_cells)[None] if groups is None else groups
+    return np.where(usable[..., None], own, np.uint8(0))
 
 
 def coarsened(

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedboost.core import forest, sampling
+from fedboost.core import forest
 from fedboost.core.bins import Bins
 from fedboost.core.growth import GrowingTree, Rules, Sums
 from fedboost.core.objectives import Gradients
-from fedboost.core.sampling import Sample
+from fedboost.core.sampling import Sample, TreeColumns
 
 
 class GrowingTrees:
@@ -70,6 +70,6 @@ def planted(
     for own in np.split(gh, params.trees_per_round, axis=1):
         mine = np.ascontiguousarray(own)
         for inside in sample.trees:
-            columns = sampling.columns(params.seed, tree, groups, params.column_rate)
+            columns = TreeColumns.drawn(params, tree, groups)
             yield GrowingTree(rules, bins, mine, inside, columns)
             tree += 1

@@ -21,8 +21,9 @@ from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum, MinimumState, Numbers, Segments
 from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
-from fedboost.core.partition import ROOT, Partition, layers_of, left_child, right_child
-from fedboost.core.tree import Node, Split, Tree, grown
+from fedboost.core.partition import ROOT, Partition, layers_of, left_child, parent, right_child
+from fedboost.core.sampling import TreeColumns
+from fedboost.core.tree import Node, Split, Tree, grown, made, made_above
 from fedboost.state import restore_into, state
 
 Rows = NDArray[np.int32]
@@ -69,23 +70,22 @@ class GrowingTree(GrowingState):
         bins: Bins,
         gh: Sums,
         rows: Rows,
-        columns: Rows,
-        layers: Sequence[Rows] | None = None,
+        columns: TreeColumns,
+        depth: int | None = None,
     ) -> None:
         """bins (n, columns), dense or sparse; gh int64 (n, 2·outputs) in units of rules.fixed;
-        rows int32 ascending, the own ones the tree learns from; columns int32 ascending, at least
-        one: those it may use; `layers` the ones among them for each layer from the root down, all
-        of them if absent.
+        rows int32 ascending, the own ones the tree learns from; `columns`, at least one, that it
+        may use; `depth` its most layers, max_depth if absent.
         """
-        assert len(columns) > 0
+        assert len(columns.all) > 0
         self.rows, self.partition = rows, Partition.at_root(rows)
-        self._rules, self._bins, self._gh, self._columns = rules, bins, gh, columns
-        self._layers = list(layers or [columns] * rules.params.max_depth)
+        self._rules, self._bins, self._gh, self._drawn = rules, bins, gh, columns
+        self._columns, self._depth = columns.all, depth or rules.params.max_depth
         self.depth, self.asked, self.divided = 0, [ROOT], []
         self.cells = np.empty(0, np.int64)
         self.totals = {ROOT: np.zeros(gh.shape[1], np.int64)}
         self.splits = {}
-        self.minimum: Minimum | None = Minimum.of(rules.binning, bins, columns, rules.least)
+        self.minimum: Minimum | None = Minimum.of(rules.binning, bins, columns.all, rules.least)
         self._views = self._views_of_parties()
 
     @property
@@ -128,27 +128,27 @@ class GrowingTree(GrowingState):
         assert not self.is_over
         assert sums.shape == self.shape
         nodes, cells = self._layer(sums)
-        usable = self._layers[self.depth]
-        seen, released = cells, self._released(nodes)
-        if len(usable) < len(self._columns):
-            indices = np.searchsorted(self._columns, usable)
-            seen = cells[:, indices]
-            released = None if released is None else released[:, indices]
-        won = choose(self._rules, seen, self._seen_totals(nodes, seen), usable, released)
-        kept = [place for place, found in enumerate(won) if found is not None]
+        totals, released = self._seen_totals(nodes, cells), self._released(nodes)
+        won = choose(self._rules, cells, totals, self._columns, released)
+        gains = self._gains()
+        gains |= {n: found[0].gain for n, found in zip(nodes, won, strict=True) if found}
+        leaves = self._rules.params.max_leaves
+        divides = made(gains, leaves)
         self.depth += 1
-        self.divided = [nodes[place] for place in kept]
         for node, own, found in zip(nodes, cells, won, strict=True):
-            if found is not None:
+            if found is not None and node in divides:
                 if self._rules.own_rows_min:  # the children are of what the column has seen
                     column = np.searchsorted(self._columns, found[0].column)
                     self.totals[node] = own[column].sum(axis=0)
                 self._divide(node, *found)
-        if self.depth == len(self._layers):
+        if self.depth == self._depth:
             self.close()
             return
         for view in self._views:
-            view.divide({node: self.splits[node] for node in self.divided})
+            view.divide({node: self.splits[node] for node in nodes if node in self.splits})
+        above = made_above(gains, leaves)
+        kept = [place for place, node in enumerate(nodes) if node in above]
+        self.divided = [nodes[place] for place in kept]
         self.cells = cells if len(kept) == len(nodes) else cells[kept]
         self.asked = self._lighter_children()
 
@@ -172,13 +172,15 @@ class GrowingTree(GrowingState):
         rules, nodes = self._rules, list(self.totals)
         for node in sorted(self.splits, reverse=True):  # as its leaves have it, whatever it saw
             self.totals[node] = self.totals[left_child(node)] + self.totals[right_child(node)]
+        divided = made(self._gains(), rules.params.max_leaves)
+        nodes = [node for node in nodes if node == ROOT or parent(node) in divided]
         totals = np.array([self.totals[node] for node in nodes])
         G, H = totals[:, 0::2], totals[:, 1::2]
         values = split.leaf_value(G, H, rules.params, rules.fixed)
         covers = split.cover(H, rules.fixed).tolist()
         return grown(
             {
-                node: Node(value, cover, self.splits.get(node))
+                node: Node(value, cover, self.splits[node] if node in divided else None)
                 for node, value, cover in zip(nodes, values, covers, strict=True)
             }
         )
@@ -195,6 +197,9 @@ class GrowingTree(GrowingState):
         cells[came] = sums
         cells[~came] = self.cells - sums
         return nodes, cells
+
+    def _gains(self) -> dict[int, float]:
+        return {node: own.gain for node, own in self.splits.items()}
 
     def _views_of_parties(self) -> list[OwnRows]:
         """Return how the columns see the rows of each party; none where no party asks for it."""
@@ -217,10 +222,11 @@ class GrowingTree(GrowingState):
 
     def _released(self, nodes: Sequence[int]) -> Numbers | None:
         """The groups of the open nodes, where columns have to keep to any."""
-        if self.minimum is None:
-            return None
-        self.minimum.open(nodes, self.partition)
-        return self.minimum.stacked(nodes)
+        held = None
+        if self.minimum is not None:
+            self.minimum.open(nodes, self.partition)
+            held = self.minimum.stacked(nodes)
+        return usable_groups(self._rules, self._drawn, nodes, held)
 
     def _divide(self, node: int, won: Split, left: Sums) -> None:
         """Moves the own rows of a node into its children."""
@@ -247,6 +253,16 @@ class GrowingTree(GrowingState):
         sides = np.array([[self.totals[child] for child in pair] for pair in pairs])
         weight = split.cover(sides[..., 1::2], self._rules.fixed)
         return [pair[int(right < left)] for pair, (left, right) in zip(pairs, weight, strict=True)]
+
+
+def usable_groups(
+    rules: Rules, columns: TreeColumns, nodes: Sequence[int], held: Numbers | None = None
+) -> Numbers | None:
+    """The groups of nodes between which a tree's columns may divide them, as `choose` takes them:
+    those that are `held`, and one for a column that a node has not drawn.
+    """
+    binning, usable = rules.binning, columns.usable(nodes)
+    return groups.of_usable(held, usable, binning.n_bins[columns.all], binning.n_cells)
 
 
 def choose(

@@ -29,11 +29,12 @@ from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum
-from fedboost.core.growth import GrowingTree, Rules, choose
+from fedboost.core.growth import GrowingTree, Rules, choose, usable_groups
 from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import MAX_DEPTH, TreeParams
 from fedboost.core.partition import ROOT, Partition, left_child, right_child
+from fedboost.core.sampling import TreeColumns
 from fedboost.core.tree import Node, Split, Tree, grown
 
 Rows = NDArray[np.int32]
@@ -63,6 +64,16 @@ class HybridParams(TreeParams):
                 f"max_depth is {self.max_depth}, guest_depth and host_depth make {depth}: "
                 "leave max_depth out"
             )
+        if self.colsample_bynode < 1.0:
+            raise ValueError(
+                "colsample_bynode draws by the number of a node, which is another at each host of "
+                "hybridtree: use colsample_bylevel"
+            )
+        if self.max_leaves:
+            raise ValueError(
+                "max_leaves compares the gains of all layers, and hosts of hybridtree grow below "
+                "a tree that is whole: leave max_leaves out"
+            )
         if self.forest is not None:
             raise ValueError("hybridtree grows one tree a round for each class: leave forest out")
         return self
@@ -76,16 +87,13 @@ def encoding(params: HybridParams, objective: Objective, summary: Summary) -> Fi
     return fixed_point.for_rows(summary.rows, params.precision_bits, bound, factor * h_bound)
 
 
-def top(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: Rows, depth: int) -> Tree:
+def top(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: TreeColumns, depth: int) -> Tree:
     """The guest's part of a tree: at most `depth` layers on its own columns, perhaps none.
 
     As `growth.GrowingTree`; the leaves' values are w_b without learning_rate, cut at VALUE_MAX.
     """
-    if len(columns):
-        growing = GrowingTree(rules, bins, gh, rows, columns, [columns] * depth)
-        while not growing.is_over:
-            growing.take(growing.sums())
-        tree = growing.tree()
+    if len(columns.all):
+        tree = local.grow(GrowingTree(rules, bins, gh, rows, columns, depth))
     else:
         total = gh[rows].sum(axis=0)
         value = split.leaf_value(total[0::2], total[1::2], rules.params, rules.fixed)
@@ -228,7 +236,7 @@ def train(
         trees: list[HybridTree] = []
         for own in np.split(gh, params.trees_per_round, axis=1):
             columns = [
-                sampling.own_columns(params.seed, number, k, one.shape[1], params.column_rate)
+                TreeColumns.drawn(params, number, (one.shape[1],), first=k)
                 for k, one in enumerate(bins)
             ]
             grower = _Grower(rules, bins, np.ascontiguousarray(own), sample.rows, columns)
@@ -263,7 +271,7 @@ class _Grower:
     bins: Sequence[Bins]
     gh: Sums
     rows: Rows  # the training rows that the tree learns from
-    columns: Sequence[Rows]
+    columns: Sequence[TreeColumns]
 
     def tree(self, held: Sequence[Rows]) -> HybridTree:
         """The tree; `held` are the rows of each host."""
@@ -289,16 +297,20 @@ class _Grower:
         open_nodes = np.unique(at[rows]).tolist()
         standing = Partition.of_nodes(rows.astype(np.int32), at[rows], open_nodes)
         splits: dict[int, Split] = {}
-        minimum = Minimum.of(rules.binning, self.bins[k], self.columns[k], rules.least)
-        for _ in range(params.host_depth):
+        columns = self.columns[k].all
+        minimum = Minimum.of(rules.binning, self.bins[k], columns, rules.least)
+        for layer in range(params.guest_depth, params.guest_depth + params.host_depth):
             own = [standing.rows(node) for node in open_nodes]
-            cells = histogram.build(self.bins[k], own, gh, rules.binning.n_cells, self.columns[k])
+            cells = histogram.build(self.bins[k], own, gh, rules.binning.n_cells, columns)
             totals = np.array([gh[some].sum(axis=0) for some in own])
             released = None
             if minimum is not None and own:
                 minimum.open(open_nodes, standing)
                 released = minimum.stacked(open_nodes)
-            won = choose(rules, cells, totals, self.columns[k], released) if own else []
+            # The host's own numbers of nodes begin below all of the guest's layers.
+            drawn = [(1 << layer) - 1] * len(own)
+            released = usable_groups(rules, self.columns[k], drawn, released)
+            won = choose(rules, cells, totals, columns, released) if own else []
             divided = []
             for node, some, found in zip(open_nodes, own, won, strict=True):
                 if found is None:

@@ -14,20 +14,18 @@ CALLED: Mapping[str, tuple[str, ...]] = {  # a parameter's other names
     "gamma": ("min_split_loss", "min_split_gain", "min_gain_to_split"),
     "min_child_weight": ("min_sum_hessian_in_leaf", "min_sum_hessian"),
     "max_depth": ("depth",),
+    "max_leaves": ("num_leaves", "max_leaf_nodes"),
     "max_bin": ("max_bins",),
     "subsample": ("bagging_fraction", "row_subsample"),
-    "colsample_bytree": ("feature_fraction", "max_features"),
+    "colsample_bytree": ("feature_fraction",),
+    "colsample_bynode": ("feature_fraction_bynode", "max_features"),
     "early_stopping_rounds": ("early_stopping_round", "n_iter_no_change"),
     "eval_metric": ("metric",),
     "seed": ("random_state", "random_seed"),
 }  # fmt: skip
 REASONS: Mapping[tuple[str, ...], str] = {
-    ("num_leaves", "max_leaves", "max_leaf_nodes", "grow_policy"): "trees grow layer by layer: "
-    "set max_depth",
     ("min_child_samples", "min_data_in_leaf", "min_samples_leaf"): "leaves have a least hessian "
     "sum, not a number of rows: set min_child_weight",
-    ("colsample_bylevel", "colsample_bynode"): "columns are drawn once a tree: set "
-    "colsample_bytree",
     ("n_jobs", "nthread", "num_threads", "device"): "leave it out: each daemon's own file says "
     "how many processes it has",
     ("tree_method", "booster", "boosting_type", "verbosity", "verbose"): "leave it out: here there "

@@ -197,6 +197,8 @@ class TreeParams(BoostingParams):
 
     multi_output: bool = False  # one tree a round with vector leaves, not one tree per class
     max_depth: int = Field(6, ge=1, le=MAX_DEPTH)  # layers below the root
+    max_leaves: int = Field(0, ge=0, le=1 << MAX_DEPTH)  # of a tree; 0: any number
+    grow_policy: Literal["depthwise", "lossguide"] = "depthwise"  # whose splits max_leaves keeps
     reg_alpha: float = Field(0.0, ge=0.0)  # taken from |gradient sum| of a leaf, not below 0
     max_delta_step: float | None = Field(
         None, ge=0.0
@@ -207,6 +209,8 @@ class TreeParams(BoostingParams):
     subsample: float = Field(1.0, gt=0.0, le=1.0)  # chance of a row to be used in a round
     goss: Goss | None = None  # absent: no sampling by gradients
     colsample_bytree: float = Field(1.0, gt=0.0, le=1.0)  # share of columns used by a tree
+    colsample_bylevel: float = Field(1.0, gt=0.0, le=1.0)  # share of these used by a layer
+    colsample_bynode: float = Field(1.0, gt=0.0, le=1.0)  # share of those used by a node
     forest: Forest | None = None  # absent: one tree a round (and class)
     precision_bits: int | None = Field(None, ge=8, le=53)  # of one gradient; None: most that fit
 
@@ -236,6 +240,17 @@ class TreeParams(BoostingParams):
         return self
 
     @model_validator(mode="after")
+    def _leaves_have_an_order(self) -> Self:
+        if self.max_leaves and self.grow_policy != "lossguide":
+            raise ValueError(
+                "max_leaves keeps the splits of greatest gain, layers or not: set grow_policy: "
+                "lossguide with it"
+            )
+        if self.max_leaves == 1:
+            raise ValueError("max_leaves is 1, a tree without a split: give 2 or more, 0 for any")
+        return self
+
+    @model_validator(mode="after")
     def _steps_have_a_limit(self) -> Self:
         step = self.max_delta_step
         if step and self.objective == "reg:absoluteerror":
@@ -259,6 +274,11 @@ class TreeParams(BoostingParams):
     def column_rate(self) -> float:
         """Share of columns used by a tree."""
         return self.colsample_bytree if self.forest is None else self.forest.colsample_bytree
+
+    @property
+    def draws_within_trees(self) -> bool:
+        """Return whether layers or nodes use some of their tree's columns alone."""
+        return self.colsample_bylevel < 1.0 or self.colsample_bynode < 1.0
 
     @property
     def trees_per_round(self) -> int:

@@ -36,10 +36,15 @@ def sibling(node: int) -> int:
     return node + 1 if node % 2 else node - 1
 
 
+def layer_of(node: int) -> int:
+    """The layer of a heap id, the root's being 0."""
+    return (node + 1).bit_length() - 1
+
+
 def layers_of(nodes: Iterable[int]) -> list[list[int]]:
     """Heap ids layer by layer from the root down, ascending."""
     ranked = sorted(nodes)
-    return [list(layer) for _, layer in groupby(ranked, lambda node: (node + 1).bit_length())]
+    return [list(layer) for _, layer in groupby(ranked, layer_of)]
 
 
 @state
@@ -64,6 +69,18 @@ class Partition:
     def rows(self, node: int) -> Rows:
         """The rows of a current leaf; int32, ascending. A KeyError for any other node."""
         return self.by_leaf[node]
+
+    def below(self, node: int) -> Rows:
+        """The rows of a node, whether it has been divided or not; int32, ascending."""
+        layer, held = layer_of(node), self.by_leaf.get(node)
+        if held is not None:
+            return held
+        parts = [
+            rows
+            for leaf, rows in self.by_leaf.items()
+            if leaf > node and (leaf + 1) >> (layer_of(leaf) - layer) == node + 1
+        ]
+        return np.sort(np.concatenate(parts))
 
     def leaves(self) -> list[int]:
         """Heap ids of the current leaves, ascending; some may hold no rows."""

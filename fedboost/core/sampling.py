@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
+from fedboost.core.partition import layer_of
 
 Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -25,6 +28,8 @@ class Purpose(IntEnum):
     FOREST = 4
     NETWORK = 5
     ROUNDING = 6
+    LAYER_COLUMNS = 7
+    NODE_COLUMNS = 8
 
 
 def draws(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint64]:
@@ -72,26 +77,61 @@ def _with_chance(rate: float, n_rows: int, seed: int, purpose: Purpose, *numbers
     return (chosen if len(chosen) else np.array([np.argmin(words)])).astype(np.int32)
 
 
-def columns(seed: int, tree: int, groups: tuple[int, ...], rate: float) -> Rows:
-    """Columns of tree number `tree` over all rounds (`colsample_bytree`); int32, ascending.
+@dataclass(frozen=True)
+class TreeColumns:
+    """The columns that a tree may use (`colsample_bytree`), and of them those of its nodes.
 
-    `groups` holds the column count of each party in canonical order: each draws max(1, ⌊rate·c⌋)
-    of its own, so that no party needs to know another's count.
+    Each party draws max(1, ⌊rate·c⌋) of its own for the tree, of these for a layer, of those for a
+    node, so that no party needs to know another's columns.
     """
-    chosen, start = [], 0
-    for group, count in enumerate(groups):
-        chosen.append(start + own_columns(seed, tree, group, count, rate))
-        start += count
-    return np.concatenate(chosen).astype(np.int32)
+
+    params: TreeParams
+    tree: int  # its number over all rounds
+    parts: Mapping[int, Rows]  # by party number the places of its columns, int32 ascending
+
+    @classmethod
+    def drawn(cls, params: TreeParams, tree: int, counts: Sequence[int], first: int = 0) -> Self:
+        """Draw the tree's columns; `counts` by party in canonical order, from number `first` on."""
+        starts = np.cumsum([0, *counts]).tolist()
+        parts = {}
+        for party, (start, count) in enumerate(zip(starts, counts, strict=False), first):
+            numbers = (params.seed, Purpose.COLUMNS, tree, party)
+            places = np.arange(start, start + count, dtype=np.int32)
+            parts[party] = _some(places, params.column_rate, *numbers)
+        return cls(params, tree, parts)
+
+    @cached_property
+    def all(self) -> Rows:
+        """Every party's, int32 ascending."""
+        return np.concatenate([np.empty(0, np.int32), *self.parts.values()])
+
+    def usable(self, nodes: Sequence[int]) -> NDArray[np.bool_] | None:
+        """bool (nodes, columns): which of `all` each node may use, None where each may use all.
+
+        Layers and nodes are known by heap ids.
+        """
+        if not self.params.draws_within_trees:
+            return None
+        found = [np.isin(self.all, self._of_node(node)) for node in nodes]
+        return np.array(found, np.bool_).reshape(len(nodes), len(self.all))
+
+    def _of_node(self, node: int) -> Rows:
+        params, chosen = self.params, [np.empty(0, np.int32)]
+        for party, own in self.parts.items():
+            layer = (params.seed, Purpose.LAYER_COLUMNS, self.tree, party, layer_of(node))
+            below = (params.seed, Purpose.NODE_COLUMNS, self.tree, party, node)
+            of_layer = _some(own, params.colsample_bylevel, *layer)
+            chosen.append(_some(of_layer, params.colsample_bynode, *below))
+        return np.concatenate(chosen)
 
 
-def own_columns(seed: int, tree: int, group: int, count: int, rate: float) -> Rows:
-    """Return what `columns` draws for party number `group` with its `count` columns; int32,
-    ascending.
-    """
-    words = draws(seed, Purpose.COLUMNS, tree, group, n=count)
-    keep = count if rate >= 1.0 else min(count, max(1, int(rate * count)))
-    return np.sort(np.argsort(words, kind="stable")[:keep]).astype(np.int32)
+def _some(columns: Rows, rate: float, seed: int, purpose: Purpose, *numbers: int) -> Rows:
+    """The share `rate` of some columns, one at least where there are any; ascending."""
+    if rate >= 1.0:
+        return columns
+    words = draws(seed, purpose, *numbers, n=len(columns))
+    keep = max(1, int(rate * len(columns)))
+    return columns[np.sort(np.argsort(words, kind="stable")[:keep])]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, SET_BYTES, Sets, as_sets, holds
 from fedboost.core.params import MAX_DEPTH
-from fedboost.core.partition import ROOT, left_child
+from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.split import goes_right
 from fedboost.errors import DataError
 from fedboost.kernels import kernel
@@ -46,6 +47,30 @@ class Node:
     value: NDArray[np.float64]  # (outputs,), with learning_rate
     cover: float  # hessian sum of its training rows
     split: Split | None = None
+
+
+def made(gains: Mapping[int, float], max_leaves: int) -> set[int]:
+    """The nodes, by heap ids, that a tree of so many leaves divides, of those that may divide with
+    these gains: always the greatest one that it has come to, of equal ones the first. 0: all.
+
+    XGBoost's `lossguide`. More gains, of nodes further down, add no node that was left out.
+    """
+    if not max_leaves:
+        return set(gains)
+    divided: set[int] = set()
+    queue = [(-gains[ROOT], 0, ROOT)] if ROOT in gains else []
+    while queue and len(divided) < max_leaves - 1:
+        _, _, node = heappop(queue)
+        divided.add(node)
+        for number, child in enumerate((left_child(node), right_child(node)), 2 * len(divided)):
+            if child in gains:
+                heappush(queue, (-gains[child], number, child))
+    return divided
+
+
+def made_above(gains: Mapping[int, float], max_leaves: int) -> set[int]:
+    """The nodes of `made` whose children such a tree can divide, whatever gains these have."""
+    return made(gains, max_leaves - 1) if max_leaves else set(gains)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
-from fedboost.core.groups import Minimum
+from fedboost.core.groups import Minimum, Numbers, of_usable
+from fedboost.core.sampling import TreeColumns
 
 Rows = NDArray[np.int32]
 Indices = NDArray[np.int64]
@@ -40,7 +41,8 @@ class Additions:
 class Cells(ABC):
     """The cells of the columns that a tree may use."""
 
-    def __init__(self, binning: Binning, columns: Rows, bins: Bins) -> None:
+    def __init__(self, binning: Binning, drawn: TreeColumns, bins: Bins) -> None:
+        self.drawn, columns = drawn, drawn.all
         self.columns = columns  # their numbers in the table
         self._binning, self._table = binning, bins
         self.by_category = binning.is_categorical[columns]
@@ -57,6 +59,15 @@ class Cells(ABC):
         each = np.full(self._binning.n_columns, least, np.int32)
         return Minimum.of(self._binning, self._table, self.columns, each)
 
+    def groups(self, node: int, minimum: Minimum | None) -> Numbers | None:
+        """Return the groups of a node's cells, uint8 (columns, n_cells): at least those of the
+        minimum, and a single one of a column that it has not drawn; None for a group of each cell.
+        """
+        held = None if minimum is None else minimum.stacked([node])
+        usable = self.drawn.usable([node])
+        found = of_usable(held, usable, self.n_bins, self._binning.n_cells)
+        return None if found is None else found[0]
+
     @abstractmethod
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
         """Return what to add for nodes with these rows, int32 each."""
@@ -66,7 +77,7 @@ class Cells(ABC):
         """bool (columns,): where some of a node's rows lack a value."""
 
 
-def of_columns(binning: Binning, bins: Bins, columns: Rows, *, leave_out: bool) -> Cells:
+def of_columns(binning: Binning, bins: Bins, columns: TreeColumns, *, leave_out: bool) -> Cells:
     """The cells of some columns; `leave_out` says whether frequent bins may be left out.
 
     A sparse table's zeros are always left out.
@@ -79,9 +90,11 @@ def of_columns(binning: Binning, bins: Bins, columns: Rows, *, leave_out: bool) 
 class DenseCells(Cells):
     """A byte for every row and column."""
 
-    def __init__(self, binning: Binning, columns: Rows, bins: Dense, *, leave_out: bool) -> None:
+    def __init__(
+        self, binning: Binning, columns: TreeColumns, bins: Dense, *, leave_out: bool
+    ) -> None:
         super().__init__(binning, columns, bins)
-        self._bins = np.minimum(bins[:, columns], self.n_bins.astype(np.uint8))
+        self._bins = np.minimum(bins[:, columns.all], self.n_bins.astype(np.uint8))
         self._leave_out = leave_out
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
@@ -116,9 +129,9 @@ class DenseCells(Cells):
 class SparseCells(Cells):
     """The entries of a sparse table, and nothing for its zeros."""
 
-    def __init__(self, binning: Binning, columns: Rows, bins: SparseBins) -> None:
+    def __init__(self, binning: Binning, columns: TreeColumns, bins: SparseBins) -> None:
         super().__init__(binning, columns, bins)
-        self._bins = bins.take(columns)
+        self._bins = bins.take(columns.all)
         self._columns = self._bins.columns
         most = self.n_bins[self._columns]
         self._in_column = np.minimum(self._bins.bins, most)

@@ -9,11 +9,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import histogram, objectives, sampling, split
+from fedboost.core import histogram, objectives, split
 from fedboost.core.bins import Bins, of_rows
-from fedboost.core.growth import Rules, choose
+from fedboost.core.growth import Rules, choose, usable_groups
 from fedboost.core.metrics import ranks_alone
 from fedboost.core.partition import ROOT, left_child, parent, right_child
+from fedboost.core.sampling import TreeColumns
+from fedboost.core.tree import made, made_above
 from fedboost.encrypted.candidates import Shape
 from fedboost.encrypted.ciphers import Expected
 from fedboost.encrypted.growth import Growth
@@ -68,17 +70,18 @@ class GuestTree(GuestTreeState):
         bins: Bins,
         gh: Sums,
         growth: Growth,
-        columns: NDArray[np.int32],
+        columns: TreeColumns,
     ) -> None:
         """bins (n, own columns), gh int64 (n, 2·outputs), `growth` where rows begin and which of
-        them the tree learns from; columns int32: the own ones it may use.
+        them the tree learns from; `columns`: the own ones it may use.
         """
         self.growth = growth
         self.gh = gh
         self.opened, self.chosen, self.won = [], [], {}
         start = growth.training.leaves()
         self.totals = {node: gh[growth.training.rows(node)].sum(axis=0) for node in start}
-        self._rules, self._bins, self._columns = rules, bins, columns
+        self._rules, self._bins = rules, bins
+        self._drawn, self._columns = columns, columns.all
         self._cells: dict[int, Sums] = {}  # own histograms of the nodes that divided last
 
     def host_gives_away(self, label: NDArray[np.float64]) -> int:
@@ -101,12 +104,20 @@ class GuestTree(GuestTreeState):
         """Return how many have grown so far."""
         return self.growth.layers
 
+    @property
+    def draws_within(self) -> bool:
+        """Return whether each layer, or node, has columns of its own."""
+        return self._rules.params.draws_within_trees
+
     def open_layer(self) -> list[int]:
         """The nodes that may divide: two children of min_child_weight must fit into one.
 
         A tree that begins at its root opens it whatever it weighs.
         """
-        found = [child for node in self.chosen for child in (left_child(node), right_child(node))]
+        gains = {node: won.gain for node, won in self.won.items()}
+        above = made_above(gains, self._rules.params.max_leaves)
+        chosen = [node for node in self.chosen if node in above]
+        found = [child for node in chosen for child in (left_child(node), right_child(node))]
         if not self.layers:
             found = list(self.totals)
             if found == [ROOT]:
@@ -141,7 +152,8 @@ class GuestTree(GuestTreeState):
             return best
         totals = np.array([self.totals[node] for node in self.opened])
         stacked = np.array([cells[node] for node in self.opened])
-        found = choose(self._rules, stacked, totals, self._columns)
+        released = usable_groups(self._rules, self._drawn, self.opened)
+        found = choose(self._rules, stacked, totals, self._columns, released)
         for node, one in zip(self.opened, found, strict=True):
             if one is not None:
                 own, left = one
@@ -158,10 +170,13 @@ class GuestTree(GuestTreeState):
         return best_of(self._rules, self.totals[node], sums, shape)
 
     def choose(self, won: Mapping[int, Won]) -> None:
-        """Takes the winners of this layer; the other open nodes stay leaves."""
-        self.won.update(won)
-        self.chosen = list(won)
-        self._cells = {node: self._cells[node] for node in won if node in self._cells}
+        """Takes the winners of this layer; the other open nodes stay leaves, and so do those that
+        a tree of max_leaves will not divide, whatever comes below.
+        """
+        divides = self._made({**self.won, **won})
+        self.chosen = [node for node in won if node in divides]
+        self.won.update({node: won[node] for node in self.chosen})
+        self._cells = {node: self._cells[node] for node in self.chosen if node in self._cells}
 
     def expected(self) -> list[Expected]:
         """Return what is known of the open nodes' sums."""
@@ -202,8 +217,8 @@ class GuestTree(GuestTreeState):
     def finished(self, number: int, values: Mapping[int, NDArray[np.float64]]) -> list[GuestNode]:
         """Return all nodes as tree `number` of a model; `values` (outputs,) of the leaves."""
         nodes = []
-        for node, total in sorted(self.totals.items()):
-            won = self.won.get(node)
+        for node, won in self._nodes().items():
+            total = self.totals[node]
             cover = float(split.cover(total[1::2], self._rules.fixed))
             if won is None:
                 nodes.append(GuestNode(number, node, vertical.LEAF, values[node], 0.0, cover))
@@ -214,12 +229,11 @@ class GuestTree(GuestTreeState):
 
     def leaves(self) -> dict[int, NDArray[np.float64]]:
         """The leaves' values, −G/(H + λ) times learning_rate; (outputs,) each."""
-        rules = self._rules
-        return {
-            node: split.leaf_value(total[0::2], total[1::2], rules.params, rules.fixed)
-            for node, total in self.totals.items()
-            if node not in self.won
-        }
+        rules, found = self._rules, {}
+        for node in self._leaf_nodes():
+            G, H = self.totals[node][0::2], self.totals[node][1::2]
+            found[node] = split.leaf_value(G, H, rules.params, rules.fixed)
+        return found
 
     def medians(
         self, residual: NDArray[np.float64], weight: NDArray[np.float64]
@@ -229,11 +243,31 @@ class GuestTree(GuestTreeState):
         residual and weight float64 (n,), of all rows.
         """
         rate, training = self._rules.params.learning_rate, self.growth.training
-        rows = {node: training.rows(node) for node in self.totals if node not in self.won}
+        rows = {node: training.below(node) for node in self._leaf_nodes()}
         return {
             node: rate * np.array([objectives.median(residual[own], weight[own])])
             for node, own in rows.items()
         }
+
+    def _made(self, won: Mapping[int, Won]) -> set[int]:
+        """The nodes among these that the tree divides, as far as it has grown."""
+        return made({node: one.gain for node, one in won.items()}, self._rules.params.max_leaves)
+
+    def _nodes(self) -> dict[int, Won | None]:
+        """The nodes of the finished tree, ascending, each with its split; None for leaves.
+
+        Rows of a leaf may stand below it, divided by a split that a later, greater one displaced.
+        """
+        divided = self._made(self.won)
+        displaced = self.won.keys() - divided
+        return {
+            node: self.won[node] if node in divided else None
+            for node in sorted(self.totals)
+            if parent(node) not in displaced
+        }
+
+    def _leaf_nodes(self) -> list[int]:
+        return [node for node, won in self._nodes().items() if won is None]
 
     def _histograms(self) -> dict[int, Sums]:
         """The guest's own histogram of every open node, by subtraction where the parent has one."""
@@ -262,9 +296,7 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
         """
         params, trees = rules.params, []
         for number, own in enumerate(rows, start=first):
-            columns = sampling.own_columns(
-                params.seed, number, 0, bins.shape[1], params.column_rate
-            )
+            columns = TreeColumns.drawn(params, number, (bins.shape[1],))
             sampled = np.zeros(len(gh), np.bool_)
             sampled[own] = True
             trees.append(GuestTree(rules, bins, gh, Growth.begun(sampled), columns))

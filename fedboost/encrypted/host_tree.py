@@ -109,7 +109,7 @@ class HostTree(HostTreeState, Generic[H]):
         offered = [self._offered(node, secrets, number) for node in nodes]
         sums = self._prefix_sums(adds, cells, len(nodes))
         first_group = len(sums)
-        if self._by_category.any():
+        if any(own.categorical for own in offered):
             sums = sums.joined([self._group_sums(adds, cells, offered)])
         width, per_node = int(self._ordered.sum()), int(self._starts[-1])
         first_bin = np.cumsum(self._ordered) - self._ordered
@@ -128,7 +128,7 @@ class HostTree(HostTreeState, Generic[H]):
 
     def note_released(self, node: int) -> None:
         """Remembers over which groups of cells the sums of an open node have left."""
-        self.released[node] = None if self.minimum is None else self.minimum.groups(node)
+        self.released[node] = self._cells_of.groups(node, self.minimum)
 
     def _prefix_sums(self, adds: Adder[H], cells: H, nodes: int) -> H:
         """Return the sums up to each bin of each column that thresholds divide, node after node.
@@ -142,20 +142,22 @@ class HostTree(HostTreeState, Generic[H]):
         return adds.prefix_sums(cells[present], np.concatenate(([0], np.cumsum(lengths))))
 
     def _offered(self, node: int, secrets: Secrets, number: int) -> NodeCandidates:
-        """A node's candidates: between cells or, where there is a minimum, between groups."""
+        """A node's candidates: between cells or, where these are grouped, between groups."""
         missing = self._cells_of.missing(self.growth.training.rows(node))
         ordered = np.flatnonzero(~self._by_category).astype(np.int32)
         listed = split.candidates(self._n_bins.astype(np.int32), missing, ordered)
         chosen: slice | Bits = slice(None)
-        if self.minimum is not None:
-            (chosen,) = groups.released(self.minimum.stacked([node]), listed, self._n_bins)
+        own, usable = self._cells_of.groups(node, self.minimum), self._cells_of.drawn.usable([node])
+        by_category = self._by_category if usable is None else self._by_category & usable[0]
+        if own is not None:
+            (chosen,) = groups.released(own[None], listed, self._n_bins)
         column = self._columns[listed.column[chosen]]
         listed = Candidates(column, listed.bin[chosen], listed.missing_left[chosen])
         categorical = []
-        for c in np.flatnonzero(self._by_category):
+        for c in np.flatnonzero(by_category):
             segments = Segments.finest(int(self._n_bins[c]))
-            if self.minimum is not None:
-                segments = Segments.of(self.minimum.groups(node)[c], int(self._n_bins[c]))
+            if own is not None:
+                segments = Segments.of(own[c], int(self._n_bins[c]))
             lacks = bool(missing[c]) and segments.apart
             categorical.append(CategoricalColumn(int(self._columns[c]), segments, lacks))
         return NodeCandidates.shuffled(listed, categorical, secrets, (number, node))
@@ -163,9 +165,9 @@ class HostTree(HostTreeState, Generic[H]):
     def _group_sums(self, adds: Adder[H], cells: H, offered: Sequence[NodeCandidates]) -> H:
         """The sums of the groups of categorical columns, node after node."""
         indices, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        by_category = np.flatnonzero(self._by_category)
         for i, candidates in enumerate(offered):
-            for c, column in zip(by_category, candidates.categorical, strict=True):
+            for column in candidates.categorical:
+                c = np.searchsorted(self._columns, column.column)
                 own = np.append(column.groups.lengths, np.ones(int(column.missing), np.int64))
                 indices.append(i * self._starts[-1] + self._starts[c] + np.arange(own.sum()))
                 lengths.append(own)

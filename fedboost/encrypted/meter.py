@@ -23,9 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import sampling
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, parent, sibling
+from fedboost.core.sampling import TreeColumns
 from fedboost.data.frame import Frame
 from fedboost.encrypted.candidates import Named, NodeCandidates
 from fedboost.encrypted.tree_batch import STRIDE
@@ -34,7 +34,7 @@ from fedboost.flow import Charge, Releases, Spent, StageContext
 Columns = NDArray[np.int32]
 Counts = NDArray[np.int64]
 
-DRAWN_TREES_MAX = 2000  # whose columns are drawn to be counted; of more trees all columns count
+DRAWN_MAX = 2000  # trees or nodes whose columns are drawn to be counted; of more all columns count
 
 
 class Meter:
@@ -130,20 +130,37 @@ def expected(params: TreeParams, trees: Trees, group: int, columns: int | None) 
     early stopping: an honest job tells a little less. Of the nodes the most used of `columns`
     divides as many as it does where it is used twice as often as the others and one of the guest's;
     None, for columns that are not known: all of them, the most that there can be. Which columns a
-    tree may use is public (`sampling.own_columns`, of party number `group`), so that sampling is
-    counted as it is drawn.
+    tree and its nodes may use is public (`TreeColumns`, of party number `group`), so that sampling
+    is counted as it is drawn.
     """
     nodes = trees.roots * ((1 << trees.layers) - 1)
-    sums = trees.roots * (1 << (trees.layers - 1)) * _values(params)
-    used = sum(len(own) for own in trees.rounds)
+    sums = trees.roots * (1 << (trees.layers - 1))
+    numbers = [number for own in trees.rounds for number in own]
     share = min(1.0, 2.0 / (1 + columns)) if columns else 1.0
-    if columns and params.column_rate < 1.0 and used <= DRAWN_TREES_MAX:
-        times = np.zeros(columns, np.int64)
-        for number in (number for own in trees.rounds for number in own):
-            drawn = (params.seed, number, group, columns, params.column_rate)
-            times[sampling.own_columns(*drawn)] += 1
-        used = int(times.max())
-    return Releases(sums * used + math.ceil(nodes * used * share))
+    within = params.draws_within_trees
+    told, used = sums * len(numbers), len(numbers)
+    drawn = len(numbers) * (nodes if within else 1)
+    if columns and (within or params.column_rate < 1.0) and drawn <= DRAWN_MAX:
+        times, of_bins = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
+        for number in numbers:
+            own = TreeColumns.drawn(params, number, (columns,), first=group)
+            times[own.all] += 1
+            of_bins[own.all] += _told(own, trees) if within else sums
+        told, used = int(of_bins.max()), int(times.max())
+    elif within:  # at most: where every other layer tells a column, all of its sums count
+        told = math.ceil(4 / 3 * told)
+    return Releases(_values(params) * told + math.ceil(nodes * used * share))
+
+
+def _told(columns: TreeColumns, trees: Trees) -> Counts:
+    """Return the sums about a bin of each of a tree's columns, as `Meter.charge` counts them."""
+    first = trees.roots - 1
+    told = columns.usable(range(first, (trees.roots << trees.layers) - 1))
+    assert told is not None
+    parents = told[: len(told) - (trees.roots << (trees.layers - 1))]
+    pairs = told[trees.roots :].reshape(len(parents), 2, -1).all(axis=1)
+    counts: Counts = told.sum(axis=0) - (pairs & parents).sum(axis=0)
+    return counts
 
 
 def _values(params: TreeParams) -> int:

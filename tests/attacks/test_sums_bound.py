@@ -13,6 +13,7 @@ from fedboost.aggregation.tag import Tagging
 from fedboost.core.growth import GrowingTree
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import HISTORY, LOOP
+from tests.support.columns import chosen
 from tests.support.federated import Room, frame_of, now, room_for, with_seed
 
 STAGE = "federboost-horizontal"
@@ -156,7 +157,8 @@ class Steering:
         if self.tree is None:
             empty = np.asfortranarray(np.zeros((0, COLUMNS), np.uint8))
             rows, usable = np.empty(0, np.int32), np.arange(COLUMNS, dtype=np.int32)
-            self.tree = GrowingTree(self.rules, empty, np.zeros((0, 2), np.int64), rows, usable)
+            gh = np.zeros((0, 2), np.int64)
+            self.tree = GrowingTree(self.rules, empty, gh, rows, chosen(usable))
         tree = self.tree
         if tree.is_over or len(whole) - CHECK_WORDS != int(np.prod(tree.shape)):
             return whole

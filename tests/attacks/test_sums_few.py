@@ -14,6 +14,7 @@ from fedboost.core.params import TreeParams
 from fedboost.errors import PolicyError
 from fedboost.runtime.config.policy import Policy
 from tests.attacks.test_sums_bound import ADDER, COLUMNS, PARTIES, STAGE, VALUES
+from tests.support.columns import chosen
 from tests.support.federated import frame_of, now, room_for
 
 ROWS = 700
@@ -122,7 +123,8 @@ def one_row_apart(seeds=range(8)):
         cuts, own = binning.fit(values, VALUES, ()), Policy().own_rows_min
         rules = Rules(params, cuts, fixed, None, (own,) * 3, (LARGER,) * 3)
         rows, columns = (np.arange(n, dtype=np.int32) for n in (len(label), WIDE))
-        tree = GrowingTree(rules, cuts.transform(values), fixed.encode(g, h), rows, columns)
+        bins = cuts.transform(values)
+        tree = GrowingTree(rules, bins, fixed.encode(g, h), rows, chosen(columns))
         tree.take(tree.sums())
         while not tree.is_over:
             for node in tree.asked:

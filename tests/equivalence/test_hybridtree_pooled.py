@@ -49,6 +49,8 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "rows": (SAMPLES["rows"], {}),
     "columns": (SAMPLES["columns"], {"widths": (4, 5, 3)}),
     "rows and columns": ({**SAMPLES["both"], **CLASSES}, {"widths": (4, 5, 3)}),
+    "columns of layers": ({"colsample_bylevel": 0.5}, {"widths": (4, 5, 3), "categories": 4}),
+    "groups of columns": ({"colsample_bylevel": 0.4}, {"widths": (4, 5, 3), "least": 9}),
     "regularised": ({"reg_alpha": 0.5, "gamma": 0.2, "reg_lambda": 0.1}, {}),
     "capped steps": ({"max_delta_step": 0.2}, {}),
     "capped steps of vectors": ({"max_delta_step": 0.2, "reg_alpha": 0.5, **VECTORS}, {}),

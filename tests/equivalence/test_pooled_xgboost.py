@@ -23,6 +23,7 @@ XGB_PARAMS = {
     "reg_lambda": 1.0,
     "nthread": 1,
 }
+FEW_LEAVES = {"max_leaves": 7, "grow_policy": "lossguide"}
 AUC_GAP_MAX = 0.005  # docs: every lossless protocol stays this near
 
 
@@ -64,6 +65,9 @@ def few_values(seed, n=3000):
         ("binary:logistic", 0.4, {"scale_pos_weight": 2.0}),
         ("binary:logistic", 0.4, {"reg_alpha": 2.0, "gamma": 3.0, "min_child_weight": 20.0}),
         ("reg:squarederror", 0.5, {"reg_lambda": 10.0}),
+        ("reg:squarederror", 0.5, {**FEW_LEAVES, "gamma": 3.0}),
+        ("binary:logistic", 0.4, {**FEW_LEAVES, "min_child_weight": 20.0}),
+        ("multi:softprob", 0.5, {"num_class": 3, **FEW_LEAVES}),
         ("multi:softprob", 0.5, {"num_class": 3}),
         ("reg:tweedie", 1.2, {}),
         ("count:poisson", 2.0, {}),
@@ -93,6 +97,26 @@ def test_where_cuts_coincide_the_margins_are_xgboosts(objective, base, more):
     # XGBoost adds up in float32; a tie that falls the other way moves few rows.
     close = np.isclose(ours.margins(values), margins, atol=2e-3).all(axis=1)
     assert close.mean() > 0.99
+
+
+@pytest.mark.parametrize("leaves", [2, 3, 6, 11, 40])
+def test_lossguide_makes_xgboosts_splits_in_trees_of_as_many_leaves(leaves):
+    values, y = few_values(leaves)
+    shared = {"max_depth": 5, "learning_rate": 0.3, "base_score": 0.5, "max_leaves": leaves}
+    shared["grow_policy"] = "lossguide"
+    params = TreeParams(objective="reg:squarederror", n_estimators=3, **shared)
+    ours = local.train(TrainingTable(values, y), params)
+    theirs = xgb.train({**shared, "tree_method": "hist", "nthread": 1}, xgb.DMatrix(values, y), 3)
+    their_leaves = theirs.predict(xgb.DMatrix(values), pred_leaf=True)
+    nodes = theirs.trees_to_dataframe()
+    for number, (tree,) in enumerate(ours.rounds):
+        own = nodes[nodes.Tree == number]
+        inner, split = own[own.Feature != "Leaf"], ~tree.is_leaf
+        assert tree.is_leaf.sum() == len(inner) + 1 <= leaves
+        assert sorted(tree.feature[split]) == sorted(inner.Feature.str[1:].astype(int))
+        assert np.allclose(sorted(tree.gain[split]), sorted(inner.Gain), rtol=1e-3)
+        both = {*zip(tree.leaf_of_values(values), their_leaves[:, number], strict=True)}
+        assert len(both) == tree.is_leaf.sum()  # the same rows share a leaf
 
 
 def test_skewed_counts_stay_near_the_counts_as_xgboosts_do():

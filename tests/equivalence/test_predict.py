@@ -118,6 +118,19 @@ def trained(breast, tmp_path_factory):
     return Trained(tmp_path_factory.mktemp("trained"), breast, n_estimators=6)
 
 
+@pytest.fixture(scope="module")
+def of_few_leaves(breast, tmp_path_factory):
+    few = {"max_leaves": 4, "grow_policy": "lossguide", "max_depth": 5}
+    return Trained(tmp_path_factory.mktemp("few"), breast, n_estimators=6, **few)
+
+
+def test_splits_that_max_leaves_displaced_lie_with_their_hosts_and_turn_no_row(of_few_leaves):
+    kept = of_few_leaves.shards[NAMES[0]].arrays["owner"] > vertical.GUEST
+    held = sum(len(of_few_leaves.shards[host].arrays["tree"]) for host in NAMES[1:])
+    assert kept.sum() < held
+    test_predictions_are_the_margins_of_the_training_to_the_bit(of_few_leaves)
+
+
 def test_predictions_are_the_margins_of_the_training_to_the_bit(trained):
     found = score(trained.folder, trained.tables, trained.model)
     at = {row: k for k, row in enumerate(encode_ids([found["id"]], ["id"]))}

@@ -3,13 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedboost.core import local
 from fedboost.model import vertical
-from tests.support.federated import (
-    GUEST,
-)
+from tests.support.federated import GUEST, now
 from tests.support.secureboost_jobs import (
     CLASSES,
     SAMPLES,
@@ -88,12 +87,16 @@ def test_early_stopping_counts_rounds_and_keeps_whole_ones():
 # Modes mix and layered
 
 
+FEW_LEAVES = {"max_leaves": 5, "grow_policy": "lossguide"}
 MORE: dict[str, dict[str, Any]] = {
     "binary": {},
     "classes": CLASSES,
     "vectors": VECTORS,
     "goss": SAMPLES["goss"],
     "samples": SAMPLES["both"],
+    "columns of nodes": SAMPLES["nodes"],
+    "few leaves": FEW_LEAVES,
+    "few medians": {"objective": "reg:absoluteerror", **FEW_LEAVES},
     "classes with goss": {**CLASSES, **SAMPLES["goss"]},
     "medians": {"objective": "reg:absoluteerror"},
 }
@@ -172,3 +175,16 @@ def test_a_root_that_does_not_divide_is_a_leaf_in_every_mode(mode):
     for more in ({"gamma": 1e9}, {"min_child_weight": 1e6}):
         done = assert_naive(replace(job, params={**job.params, **more}))
         assert all(tree.n_nodes == 1 for trees in done.twin.rounds for tree in trees)
+
+
+def test_hosts_hear_of_few_splits_beyond_max_leaves():
+    few = {"max_leaves": 4, "grow_policy": "lossguide", "max_depth": 5, "n_estimators": 8}
+    job = made(few, (2, 4, 4), 300, held=None)
+    done = assert_pooled(job)
+    guest, hosts = done.shards[GUEST].arrays, [p for p in job.widths if p != GUEST]
+    assert np.bincount(guest["tree"][guest["owner"] == vertical.LEAF]).max() == 4
+    held = sum(len(done.shards[host].arrays["tree"]) for host in hosts)
+    kept = int((guest["owner"] > vertical.GUEST).sum())
+    every = now(replace(job, params={**job.params, "max_leaves": 0}).room().walk())
+    assert kept < held  # later, greater ones displaced some
+    assert held < sum(len(every[host].arrays["tree"]) for host in hosts) / 3

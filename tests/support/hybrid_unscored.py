@@ -18,6 +18,7 @@ from fedboost.core.categories import NO_THRESHOLD, members
 from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.partition import left_child, right_child
+from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.secrets import Secrets
 from fedboost.data.holdout import validation_rows_by_id
 from fedboost.encoded_ids import EncodedIds
@@ -294,9 +295,7 @@ class Naive:
         for place, gh in enumerate(np.split(whole, params.trees_per_round, axis=1)):
             index = number * params.trees_per_round + place
             own = slice(place * each, (place + 1) * each)
-            usable = sampling.own_columns(
-                *(params.seed, index, 0, self.bins.shape[1], params.column_rate)
-            )
+            usable = TreeColumns.drawn(params, index, (self.bins.shape[1],))
             packed = np.ascontiguousarray(gh)
             top = hybrid.top(self.rules, self.bins, packed, taking, usable, params.guest_depth)
             yield self._tree(index, top, taking, floats[0][:, own], floats[1][:, own])

@@ -12,11 +12,13 @@ from fedboost.core import binning, local, objectives, sampling
 from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
+from fedboost.core.sampling import TreeColumns
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.encoded_ids import EncodedIds
 from fedboost.runtime.config.policy import Policy
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
+from tests.support.columns import LayeredColumns
 from tests.support.federated import (
     GUEST,
     HOSTS,
@@ -36,6 +38,9 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "rows": {"subsample": 0.6},
     "columns": {"colsample_bytree": 0.5},
     "both": {"subsample": 0.7, "colsample_bytree": 0.6, "seed": 5},
+    "layers": {"colsample_bylevel": 0.5, "max_depth": 4},
+    "leaves": {"max_leaves": 5, "grow_policy": "lossguide", "max_depth": 4},
+    "nodes": {"colsample_bytree": 0.8, "colsample_bylevel": 0.7, "colsample_bynode": 0.5},
 }
 
 
@@ -183,26 +188,19 @@ def owners(rounds, widths):
     return {list(widths)[int(np.searchsorted(ends, f, side="right"))] for f in used}
 
 
-def spans(widths):
-    """The columns of each party in the pooled table."""
-    ends = np.cumsum(list(widths.values()))
-    return {p: np.arange(e - widths[p], e) for p, e in zip(widths, ends, strict=True)}
-
-
 def usable(job, number, columns):
-    """The columns a tree of round `number` may use, and those of its layers: the naive way."""
-    own, said = spans(job.widths), job.params
-    mode = said.get("mode", "default")
-    if mode == "default":
-        return columns, None
+    """The columns a tree of round `number` may use: the naive way."""
+    said, parts = job.params, dict(zip(job.widths, columns.parts.items(), strict=True))
+    mode, layers = said.get("mode", "default"), []
     if mode == "mix":
         turns = [party for party in job.widths for _ in range(said.get("trees_per_party", 1))]
         party = next(itertools.islice(itertools.cycle(turns), number, None))
-        return np.intersect1d(columns, own[party]).astype(np.int32), None
-    mine = np.intersect1d(columns, own[GUEST]).astype(np.int32)
-    theirs = np.setdiff1d(columns, own[GUEST]).astype(np.int32)
-    layers = [theirs] * said.get("host_depth", 3) + [mine] * said.get("guest_depth", 2)
-    return columns, layers
+        parts = {party: parts[party]}
+    if mode == "layered":
+        mine = parts[GUEST][1]
+        theirs = np.setdiff1d(columns.all, mine)
+        layers = [theirs] * said.get("host_depth", 3) + [mine] * said.get("guest_depth", 2)
+    return LayeredColumns(columns.params, columns.tree, dict(parts.values()), layers)
 
 
 def grown_naively(job):
@@ -231,11 +229,10 @@ def grown_naively(job):
             own = np.ascontiguousarray(mine)
             for inside in sample.trees:
                 index = sum(map(len, rounds)) + len(trees)
-                drawn = sampling.columns(
-                    params.seed, index, tuple(job.widths.values()), params.column_rate
-                )
-                columns, layers = usable(job, number, drawn)
-                tree = local.grow(GrowingTree(rules, seen.bins, own, inside, columns, layers))
+                drawn = TreeColumns.drawn(params, index, tuple(job.widths.values()))
+                columns = usable(job, number, drawn)
+                depth = len(columns.layers) or None
+                tree = local.grow(GrowingTree(rules, seen.bins, own, inside, columns, depth))
                 renews = objective.renews_leaves
                 tree = local.renewed(tree, rules, seen, inside) if renews else tree
                 trees.append(replace(tree, value=tree.value / len(sample.trees)))

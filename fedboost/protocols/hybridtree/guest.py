@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import binning, hybrid, objectives, sampling
+from fedboost.core import binning, hybrid, objectives
 from fedboost.core.bins import Bins
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.objectives import Objective, Summary
+from fedboost.core.sampling import TreeColumns
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.schemes import SCHEMES
@@ -186,7 +187,7 @@ def grow_top(guest: Guest) -> Out:
     """The upper layers on the own columns; what they leave of the gradients goes to the hosts."""
     params, number = guest.params, guest.trees_closed
     gh, taking_part = guest.gh_of(number), guest.taking_part
-    usable = sampling.own_columns(params.seed, number, 0, guest.bins.shape[1], params.column_rate)
+    usable = TreeColumns.drawn(params, number, (guest.bins.shape[1],))
     rows = np.flatnonzero(taking_part).astype(np.int32)
     top = hybrid.top(guest.rules, guest.bins, gh, rows, usable, params.guest_depth)
     leaves = top.leaf_of_bins(guest.bins, guest.rules.binning.missing)

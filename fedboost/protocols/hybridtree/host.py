@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import binning, sampling
+from fedboost.core import binning
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import left_child, right_child
+from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted import answers, cells, keys, leaf_values
 from fedboost.encrypted.answer_steps import (
@@ -196,7 +197,8 @@ def answer_rows(host: Host) -> Out:
     params, [tree], n_rows = host.context.params, host.tree_batch.trees, host.n_rows
     secrets = host.context.job_secrets.child("cuts", host.tree_batch.first)
     least = host.context.limits.group_rows_min
-    cutter = Cutter(host.binning, host.bins, _usable(host, host.tree_batch.first), secrets, least)
+    usable = _usable(host, host.tree_batch.first).all
+    cutter = Cutter(host.binning, host.bins, usable, secrets, least)
     won = cutter.grow(tree, params.host_depth)
     host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
     learns = tree.growth.training.node_of_rows(n_rows) >= 0
@@ -357,10 +359,10 @@ def _order(host: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
     return ordered(host.context.data, won, host.binning.n_bins.tolist(), sizes)
 
 
-def _usable(host: Host, number: int) -> Rows:
+def _usable(host: Host, number: int) -> TreeColumns:
     """The columns that a tree may use."""
-    group, params = host.context.table.hosts.index(host.context.party) + 1, host.context.params
-    return sampling.own_columns(params.seed, number, group, host.bins.shape[1], params.column_rate)
+    group = host.context.table.hosts.index(host.context.party) + 1
+    return TreeColumns.drawn(host.context.params, number, (host.bins.shape[1],), first=group)
 
 
 def _arrays(host: Host) -> vertical.Arrays:

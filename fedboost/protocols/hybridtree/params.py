@@ -22,6 +22,7 @@ _SCORED_ONLY = {
     "reg_alpha": "a sum under encryption cannot be shrunk",
     "min_child_weight": "group_rows_min of each host's policy bounds its nodes",
     "host_noise": "hosts release no sums of candidates",
+    "colsample_bylevel": "a host draws a column for each random cut: use colsample_bytree",
     "label_protection": "each row's value comes from where it stands, in every bottom node",
 }
 

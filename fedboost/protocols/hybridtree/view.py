@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.bins import Dense
 from fedboost.core.purity import PurityLimit
-from fedboost.core.sampling import Sample
+from fedboost.core.sampling import Sample, TreeColumns
 from fedboost.core.tree import Tree
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.growth import Growth
@@ -67,7 +67,7 @@ class HostView:
         """
         none: Dense = np.empty((len(self.rows), 0), np.uint8, order="F")
         growth, learned = Growth.begun(self.learns, self.at), self.learned
-        tree = GuestTree(rules, none, self.gh, growth, np.empty(0, np.int32))
+        tree = GuestTree(rules, none, self.gh, growth, TreeColumns(rules.params, 0, {}))
         tree.opened = [node for node in tree.open_layer() if node in learned]
         if purity is not None:
             rows = self.rows.astype(np.int32)

@@ -192,7 +192,9 @@ def choose_splits(guest: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -
         if winner:
             tied[winner][node] = choices
     tree_batch.choose({node: won[node] for node in tree_batch.opened if node in won})
-    return Out(send={host: write_choices(ties) for host, ties in tied.items()})
+    chosen = {*tree_batch.chosen}  # within max_leaves
+    told = {h: {n: own for n, own in ties.items() if n in chosen} for h, ties in tied.items()}
+    return Out(send={host: write_choices(ties) for host, ties in told.items()})
 
 
 def grow_nodes(guest: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
@@ -228,7 +230,7 @@ def close_trees(guest: Guest) -> Out:
         guest.nodes += tree.finished(guest.trees_closed, values)
         _note_tree(guest, slot, tree)
         for node, value in values.items():
-            guest.margin[tree.growth.everyone.rows(node), outputs] += value
+            guest.margin[tree.growth.everyone.below(node), outputs] += value
         guest.trees_closed += 1
     del guest.growing
     if guest.trees_closed < sum(guest.forest) * guest.params.trees_per_round:

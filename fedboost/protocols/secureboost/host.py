@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core import binning, forest, sampling
+from fedboost.core import binning, forest
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import ROOT, left_child, right_child
+from fedboost.core.sampling import TreeColumns
 from fedboost.encrypted import answers, cells, keys
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.candidates import choices_bytes_max, read_choices
@@ -236,9 +237,7 @@ def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBat
     group = host.context.table.hosts.index(host.context.party) + 1
     trees: list[HostTree[Any]] = []
     for slot, inside in enumerate(sampled):
-        columns = sampling.own_columns(
-            *(params.seed, number + slot, group, host.bins.shape[1], params.column_rate)
-        )
+        columns = TreeColumns.drawn(params, number + slot, (host.bins.shape[1],), first=group)
         own = cells.of_columns(host.binning, host.bins, columns, leave_out=params.sparse_histograms)
         tree: HostTree[Any] = HostTree(
             *(own, Growth.begun(inside), place),

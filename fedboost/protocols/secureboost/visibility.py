@@ -1,7 +1,8 @@
 """What of the trees under way the guest shows each host: no more than it can still use.
 
 A host none of whose candidates divides a node has none below it either (all rows that count are on
-one side of each, and stay there), so it need not know how the node's rows divide. With label
+one side of each, and stay there), so it need not know how the node's rows divide; unless nodes draw
+their columns, when others of its own may divide them further down. With label
 protection, neither side of a division is open where one of them would tell too much, or to a host
 that does not own the division.
 """
@@ -81,7 +82,7 @@ class Visibility(VisibilityState):
         for number, sums in zip(self.open[host], offers, strict=True):
             tree, node = self._tree_batch.at(number)
             divides = (sums != 0).any(axis=1) & (sums != tree.totals[node]).any(axis=1)
-            if divides.any():
+            if divides.any() or tree.draws_within:
                 found.add(number)
         self.offered[host] = found
 

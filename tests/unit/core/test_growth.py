@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from fedboost.core import binning, fixed_point, growth, histogram, local, objectives, sampling
+from fedboost.core import (
+    binning,
+    fixed_point,
+    growth,
+    histogram,
+    local,
+    objectives,
+    sampling,
+    split,
+)
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
 from fedboost.core.growing_trees import GrowingTrees, planted
@@ -18,6 +27,8 @@ from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT
+from fedboost.core.sampling import TreeColumns
+from tests.support.columns import chosen
 from tests.unit.core.test_local import labels_for, naive_tree, params_for, sample
 
 N = 240
@@ -41,7 +52,9 @@ class Job:
         values = csc_array(self.values[home]) if self.sparse else self.values[home]
         bins: Bins = self.rules.binning.transform(values)
         rows = np.flatnonzero(np.isin(home, self.rows)).astype(np.int32)
-        return GrowingTree(self.rules, bins, self.gh[home], rows, self.columns, self.layers)
+        columns = chosen(self.columns, self.layers or ())
+        depth = len(self.layers) if self.layers else None
+        return GrowingTree(self.rules, bins, self.gh[home], rows, columns, depth)
 
 
 def job(seed, outputs=1, categorical=(), zeros=False, rate=1.0, **params):
@@ -58,7 +71,7 @@ def job(seed, outputs=1, categorical=(), zeros=False, rate=1.0, **params):
     settings = TreeParams(**{"max_bin": 8, "max_depth": 4, "min_child_weight": 2.0, **params})
     rules = Rules(settings, binning.fit(values, 8, categorical), fixed)
     rows = sampling.rows(seed, 0, N, rate)
-    columns = sampling.columns(seed, 0, (4,), rate)
+    columns = TreeColumns.drawn(TreeParams(seed=seed, colsample_bytree=rate), 0, (4,)).all
     return Job(rules, values, fixed.encode(g, h), rows, columns, zeros)
 
 
@@ -157,6 +170,61 @@ def test_missing_rows_that_add_up_to_nothing_count_as_none():
             assert not found[2]
 
 
+# Few leaves
+
+
+def naive_leaves(tree, most):
+    """The nodes that a whole tree divides first, by gain: one look at all of them for each."""
+    gain = dict(zip(tree.node.tolist(), tree.gain.tolist(), strict=True))
+    inner, divided, open_nodes = set(tree.node[~tree.is_leaf].tolist()), list[int](), [ROOT]
+    while len(divided) < most - 1:
+        ready = [node for node in open_nodes if node in inner]
+        if not ready:
+            break
+        best = max(ready, key=lambda node: gain[node])
+        open_nodes.remove(best)
+        open_nodes += [2 * best + 1, 2 * best + 2]
+        divided.append(best)
+    return set(divided)
+
+
+@pytest.mark.parametrize("leaves", [2, 3, 5, 8, 100])
+@pytest.mark.parametrize("seed", range(4))
+def test_few_leaves_are_those_that_the_greatest_gains_of_the_whole_tree_make(seed, leaves):
+    said = {"max_depth": 5, "max_leaves": leaves, "grow_policy": "lossguide"}
+    own, whole = job(seed, **said), local.grow(job(seed, max_depth=5).growing())
+    tree = local.grow(own.growing())
+    divided = naive_leaves(whole, leaves)
+    assert set(tree.node[~tree.is_leaf].tolist()) == divided
+    assert tree.is_leaf.sum() == min(leaves, whole.is_leaf.sum())
+    place = {node: i for i, node in enumerate(whole.node.tolist())}
+    for i, node in enumerate(tree.node.tolist()):
+        j = place[node]
+        assert tree.cover[i] == whole.cover[j]
+        if node in divided:
+            assert (tree.feature[i], tree.bin[i]) == (whole.feature[j], whole.bin[j])
+    bins = own.rules.binning.transform(own.values)
+    leaf = tree.leaf_of_bins(bins, own.rules.binning.missing)[own.rows]
+    for i in np.flatnonzero(tree.is_leaf).tolist():
+        G, H = own.gh[own.rows[leaf == i]].sum(axis=0).reshape(-1, 2).T
+        expected = split.leaf_value(G[None], H[None], own.rules.params, own.rules.fixed)
+        assert np.array_equal(tree.value[i], expected[0])
+    parties = [own.growing(home) for home in homes(seed, 3)]
+    grow_together(parties)
+    assert_same(parties[0].tree(), tree)
+
+
+def test_no_node_is_asked_for_that_few_leaves_cannot_hold():
+    own = job(3, max_depth=4, max_leaves=2, grow_policy="lossguide").growing()
+    own.take(own.sums())
+    assert own.is_over
+    assert set(own.splits) == {ROOT}
+    more = job(3, max_depth=4, max_leaves=3, grow_policy="lossguide").growing()
+    while not more.is_over:
+        more.take(more.sums())
+    assert len(more.splits) <= 3
+
+
 # What is asked for
 
 
@@ -171,7 +239,7 @@ def test_the_lighter_child_is_asked_for_and_the_left_one_if_equal():
     rows, columns = np.arange(8, dtype=np.int32), np.arange(2, dtype=np.int32)
     for weights, lighter in (((2, 2), 1), ((3, 2), 2), ((2, 3), 1)):
         gh = np.column_stack([gradient, np.repeat(weights, 4)]).astype(np.int64) << 18
-        growing = GrowingTree(rules, bins, gh, rows, columns)
+        growing = GrowingTree(rules, bins, gh, rows, chosen(columns))
         assert growing.shape == (1, 2, 5, 2)
         growing.take(growing.sums())
         own = growing.partition.rows(lighter)

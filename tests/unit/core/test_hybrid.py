@@ -15,6 +15,7 @@ from fedboost.core.objectives import Summary
 from fedboost.core.params import Goss, TreeParams
 from fedboost.errors import ConfigError
 from fedboost.settings import parse
+from tests.support.columns import chosen
 
 GAP_MAX = 1e-9  # of the naive trees, whose sums are floats
 
@@ -278,10 +279,10 @@ def test_a_bottom_node_whose_hessians_are_almost_0_is_cut():
     h = np.array([[1e-9], [1e-9], [0.25], [0.25]])
     rows, columns = np.arange(4, dtype=np.int32), np.arange(1, dtype=np.int32)
     gh = fixed.encode(g, h)
-    tree = hybrid.top(rules, bins, gh, rows, columns, 1)
+    tree = hybrid.top(rules, bins, gh, rows, chosen(columns), 1)
     most = hybrid.value_max(fixed)
     assert tree.value[1:, 0].tolist() == [-most, pytest.approx(4e-3)]
-    lone = hybrid.top(rules, bins, gh[:2], rows[:2], columns[:0], 1)
+    lone = hybrid.top(rules, bins, gh[:2], rows[:2], chosen(columns[:0]), 1)
     assert lone.value.tolist() == [[-most]]
     assert most > 16.0
 
@@ -299,6 +300,8 @@ def test_a_bottom_node_whose_hessians_are_almost_0_is_cut():
         ({"guest_depth": 3, "host_depth": 2, "max_depth": 6}, "max_depth is 6"),
         ({"max_depth": 6}, "guest_depth and host_depth make 7"),
         ({"forest": {}}, "leave forest out"),
+        ({"colsample_bynode": 0.5}, "use colsample_bylevel"),
+        ({"max_leaves": 5, "grow_policy": "lossguide"}, "leave max_leaves out"),
         ({"split": "by chance"}, "split"),
     ],
 )

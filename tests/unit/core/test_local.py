@@ -11,6 +11,7 @@ from fedboost.core.categories import members
 from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.local import TrainingTable
 from fedboost.core.params import OBJECTIVES, TreeParams
+from fedboost.core.sampling import TreeColumns
 from fedboost.errors import ConfigError, DataError
 
 
@@ -124,9 +125,10 @@ def test_a_tree_is_the_one_grown_row_by_row(seed, outputs, categorical):
     rules = Rules(params, binning.fit(values, 8, categorical), fixed)
     bins, gh = rules.binning.transform(values), fixed.encode(g, h)
     rows = sampling.rows(seed, 0, 150, 0.9)
-    columns = sampling.columns(seed, 0, (4,), 0.8)
+    drawn = params.model_copy(update={"colsample_bytree": 0.8, "seed": seed})
+    columns = TreeColumns.drawn(drawn, 0, (4,))
     tree = local.grow(GrowingTree(rules, bins, gh, rows, columns))
-    naive = naive_tree(rules, bins, gh, rows, columns)
+    naive = naive_tree(rules, bins, gh, rows, columns.all)
     assert tree.node.tolist() == sorted(naive)
     assert tree.n_nodes > 3
     if len(categorical) == 4:

@@ -36,7 +36,7 @@ def test_a_name_of_what_a_protocol_does_not_have_is_not_promised():
     ("name", "todo"),
     [
         ("eta", "write 'learning_rate', which is what eta is called here"),
-        ("num_leaves", "trees grow layer by layer: set max_depth"),
+        ("num_leaves", "write 'max_leaves', which is what num_leaves is called here"),
         ("learning_rat", "did you mean 'learning_rate'?"),
     ],
 )

@@ -57,6 +57,9 @@ def test_every_objective_has_metrics_that_exist():
         ({"max_delta_step": -0.1}, "max_delta_step"),
         ({"objective": "reg:absoluteerror", "max_delta_step": 1.0}, "medians as leaf values"),
         ({"objective": "count:poisson", "max_delta_step": 101.0}, "100 is the most"),
+        ({"max_leaves": 8}, "set grow_policy: lossguide"),
+        ({"max_leaves": 1, "grow_policy": "lossguide"}, "give 2 or more"),
+        ({"colsample_bylevel": 0.0}, "colsample_bylevel"),
         ({"max_dept": 3}, "unknown key 'max_dept'"),
     ],
 )

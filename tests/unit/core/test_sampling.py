@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedboost.core import sampling
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.params import Goss, TreeParams
+from fedboost.core.sampling import TreeColumns
 
 
 def test_draws_never_change_between_releases():
@@ -34,15 +37,61 @@ def test_rows_are_drawn_at_the_rate_and_ascend():
     assert len(sampling.rows(5, 2, 3, 1e-9)) == 1
 
 
+def columns(rate, counts):
+    return TreeColumns.drawn(TreeParams(seed=1, colsample_bytree=rate), 0, counts).all
+
+
 def test_each_party_draws_its_own_columns():
-    both = sampling.columns(1, 0, (10, 20), 0.5)
+    both = columns(0.5, (10, 20))
     assert len(both) == 15
-    assert np.array_equal(both[both < 10], sampling.columns(1, 0, (10,), 0.5))
+    assert np.array_equal(both[both < 10], columns(0.5, (10,)))
     # The guest's draw does not depend on what the host has.
-    assert np.array_equal(both[both < 10], sampling.columns(1, 0, (10, 7), 0.5)[:5])
+    assert np.array_equal(both[both < 10], columns(0.5, (10, 7))[:5])
     assert np.all(np.diff(both) > 0)
-    assert len(sampling.columns(1, 0, (3, 0, 2), 0.01)) == 2
-    assert np.array_equal(sampling.columns(1, 0, (2, 3), 1.0), np.arange(5))
+    assert len(columns(0.01, (3, 0, 2))) == 2
+    assert np.array_equal(columns(1.0, (2, 3)), np.arange(5))
+
+
+RATES = st.sampled_from([0.1, 0.3, 0.5, 0.8, 1.0])
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=4), RATES, RATES, RATES, st.integers(0, 9))
+def test_nodes_draw_of_their_layers_columns_and_these_of_their_trees(
+    counts, bytree, bylevel, bynode, tree
+):
+    shares = {"colsample_bytree": bytree, "colsample_bylevel": bylevel, "colsample_bynode": bynode}
+    params = TreeParams(seed=tree, **shares)
+    drawn = TreeColumns.drawn(params, tree, counts)
+    of_layers = TreeColumns.drawn(params.model_copy(update={"colsample_bynode": 1.0}), tree, counts)
+    usable, above = drawn.usable(range(31)), of_layers.usable(range(31))
+    if usable is None:
+        assert bylevel == bynode == 1.0
+        return
+    above = np.ones_like(usable) if above is None else above
+    assert not (usable & ~above).any()
+    starts = np.cumsum([0, *counts])
+    for layer in range(5):
+        assert (above[2**layer - 1 : 2 ** (layer + 1) - 1] == above[2**layer - 1]).all()
+    for party, count in enumerate(counts):  # each draws as it would by itself
+        own = TreeColumns.drawn(params, tree, (count,), first=party).usable(range(31))
+        assert own is not None
+        inside = (drawn.all >= starts[party]) & (drawn.all < starts[party + 1])
+        assert np.array_equal(own, usable[:, inside])
+        expected = count
+        for rate in (bytree, bylevel, bynode):
+            expected = min(expected, max(1, int(rate * expected)))
+        assert (usable[:, inside].sum(axis=1) == expected).all()
+
+
+def test_nodes_and_layers_draw_apart():
+    params = TreeParams(colsample_bylevel=0.5, colsample_bynode=0.5, seed=3)
+    drawn = TreeColumns.drawn(params, 0, (40,)).usable(range(127))
+    assert drawn is not None
+    assert len(np.unique(drawn, axis=0)) == 127
+    assert abs(drawn.mean() - 0.25) < 0.01
+    other = TreeColumns.drawn(params, 1, (40,)).usable(range(127))
+    assert other is not None
+    assert not np.array_equal(drawn, other)
 
 
 def test_goss_keeps_the_largest_and_amplifies_a_sample_of_the_others():

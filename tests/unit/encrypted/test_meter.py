@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedboost.core.groups import Segments
 from fedboost.core.split import Candidates
 from fedboost.encrypted.candidates import CategoricalColumn, NodeCandidates
-from fedboost.encrypted.meter import DRAWN_TREES_MAX, Meter
+from fedboost.encrypted.meter import DRAWN_MAX, Meter
 from fedboost.encrypted.tree_batch import STRIDE
 from fedboost.flow import Charge, Releases, Spent, Table
 from fedboost.protocols.hybridtree import host as hybrid_host
@@ -36,6 +36,9 @@ SHAPES = {
     "layered": {**AMOUNTS, "mode": "layered", "host_depth": 3, "guest_depth": 1},
     "mix": {**AMOUNTS, "mode": "mix", "n_estimators": 5},
     "columns": {**AMOUNTS, "colsample_bytree": 0.5, "n_estimators": 4},
+    "layers": {**AMOUNTS, "colsample_bylevel": 0.5, "max_depth": 4, "n_estimators": 4},
+    "nodes": {**AMOUNTS, "colsample_bynode": 0.4, "max_depth": 4},
+    "layered nodes": {**AMOUNTS, "mode": "layered", "colsample_bynode": 0.4},
     "rows": {**AMOUNTS, "subsample": 0.6},
     "goss": {**AMOUNTS, "goss": {"top_rate": 0.2, "other_rate": 0.3}},
     "forest": {**AMOUNTS, "forest": {"n_trees": 3, "subsample": 0.7}, "n_estimators": 2},
@@ -289,9 +292,24 @@ def test_sampled_columns_are_counted_as_they_will_be_drawn():
     assert 2 * 40 * 2 / 8 <= some.whole < whole
     unknown = planned(params, None)
     assert planned({**params, "colsample_bytree": 0.25}, None) == unknown
-    many = {"n_estimators": DRAWN_TREES_MAX + 1, "max_depth": 1, "colsample_bytree": 0.25}
+    many = {"n_estimators": DRAWN_MAX + 1, "max_depth": 1, "colsample_bytree": 0.25}
     each = {**many, "colsample_bytree": 1.0}
     assert planned(many, 8) == planned(each, 8)
+
+
+def test_columns_of_nodes_are_counted_as_they_will_be_drawn_or_as_the_most_that_there_can_be():
+    params = {"n_estimators": 10, "max_depth": 4}
+    divided, sums = math.ceil(10 * 15 * 2 / 9), 10 * 8 * 2
+    assert planned(params, 8).whole == divided + sums
+    drawn = planned({**params, "colsample_bynode": 0.25}, 8).whole - divided
+    assert sums / 8 < drawn < sums * 0.6
+    unknown = (
+        planned({**params, "colsample_bylevel": 0.5}, None).whole - planned(params, None).whole
+    )
+    assert sums / 3 <= unknown <= sums / 3 + 2
+    many = {"n_estimators": DRAWN_MAX // 15 + 1, "max_depth": 4}
+    most = planned(many, 8).whole + 8 * 2 * many["n_estimators"] / 3
+    assert most <= planned({**many, "colsample_bynode": 0.25}, 8).whole <= most + 2
 
 
 @settings(max_examples=tiers.examples(40), deadline=None)
