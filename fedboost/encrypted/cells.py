@@ -77,11 +77,11 @@ def of_columns(binning: Binning, bins: Bins, columns: Rows, *, leave_out: bool) 
 
 
 class DenseCells(Cells):
-    """A byte for every row and column."""
+    """A number for every row and column."""
 
     def __init__(self, binning: Binning, columns: Rows, bins: Dense, *, leave_out: bool) -> None:
         super().__init__(binning, columns, bins)
-        self._bins = np.minimum(bins[:, columns], self.n_bins.astype(np.uint8))
+        self._bins = np.minimum(bins[:, columns], self.n_bins.astype(bins.dtype))
         self._leave_out = leave_out
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
