@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.bins import Dense
+
 Bits = NDArray[np.bool_]
-Cells = NDArray[np.uint8]
+Cells = Dense
 Nodes = NDArray[np.int32]
 Counts = NDArray[np.int64]
 
@@ -74,7 +76,7 @@ class KnownReleases:
 def counts(tree: ReleasedTree, own: Cells, n_cells: int) -> Counts:
     """Return how many rows of each opened node lie in each cell, int64 (opened, cells).
 
-    own uint8 (rows,): the rows' cells in one column.
+    own (rows,): the rows' cells in one column.
     """
     (rows,) = np.nonzero(tree.at >= 0)
     found = np.zeros(len(tree.nodes) * n_cells, np.int64)
@@ -91,7 +93,7 @@ def counts(tree: ReleasedTree, own: Cells, n_cells: int) -> Counts:
 def known_nodes(groups: Cells, held: Counts, target: Bits) -> Bits:
     """bool (opened,): the nodes whose released sums give the sum of the target's rows alone.
 
-    groups uint8 and held int64 (opened, cells), target bool (cells,): a union of groups that holds
+    groups and held int64 (opened, cells), target bool (cells,): a union of groups that holds
     the target's cells and no other cell in which the node has rows.
     """
     touched = np.zeros(groups.shape, np.bool_)

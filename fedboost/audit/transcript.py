@@ -81,10 +81,10 @@ def releases(kept: Artefact) -> KnownReleases:
                 at.astype(np.int16),
                 nodes.astype(np.int32),
                 used.astype(np.int32),
-                groups.astype(np.uint8),
+                groups.astype(np.uint16),
             )
         )
-    cells = kept.arrays[record.CELLS].astype(np.uint8)
+    cells = kept.arrays[record.CELLS].astype(np.uint16)
     return KnownReleases(cells, int(kept.facts["values"]), found, float(kept.facts["noise"]))
 
 

@@ -9,7 +9,7 @@ import click
 
 from fedboost.cli.connect import JSON, own_daemon, run
 from fedboost.cli.groups import model_group
-from fedboost.cli.shelves import meant
+from fedboost.model import shards
 from fedboost.model.shards import Packed
 from fedboost.runtime.client.owner import Owner
 from fedboost.runtime.config.daemons import PartyConfig
@@ -41,7 +41,7 @@ def fetch(model: str, config: Path, tls: Path | None, out: Path, as_json: bool) 
     async def work() -> tuple[str, Packed]:
         async with Owner(client) as owner:
             held = (await owner.models()).models
-            id_ = meant(model, {one.id: (one.name, one.created) for one in held})
+            id_ = shards.meant(model, {one.id: (one.name, one.created) for one in held})
             return id_, await owner.fetch_model(id_)
 
     id_, packed = run(work())

@@ -24,41 +24,6 @@ from fedboost.settings import load
 
 Command = Callable[..., Any]
 
-LATEST = "latest"  # stands for the newest model
-LISTED = 10  # models that an error names
-
-
-Known = Mapping[str, tuple[str, str]]  # by a model's id: its job's name, and when it was made
-
-
-def meant(text: str, known: Known) -> str:
-    """The id of the model that is meant: an id, `latest`, or a job's name, whose newest it is.
-
-    A ConfigError lists the `known` models where `text` means none of them, or several.
-    """
-    found = _matching(text, known)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        what, listed = f"{text} can mean {len(found)} models of the same second", found
-    else:
-        what, listed = f"there is no model {text} here", sorted(known)
-    ids = ", ".join(listed[:LISTED]) + (", …" if len(listed) > LISTED else "")
-    raise ConfigError(
-        what,
-        todo=f"write an id: {ids}; or {LATEST}, or a job's name, for its newest model"
-        if listed
-        else "no models lie here: train one, or name its store with --config or --cluster",
-    )
-
-
-def _matching(text: str, known: Known) -> list[str]:
-    """The newest models with that id or job's name; several where they are of one second."""
-    if text in known:
-        return [text]
-    found = {model: created for model, (name, created) in known.items() if text in (LATEST, name)}
-    return [model for model, created in found.items() if created == max(found.values())]
-
 
 @dataclass(frozen=True)
 class Shelves:
@@ -74,14 +39,14 @@ class Shelves:
         return sorted({name for names in found for name in names})
 
     def named(self, text: str) -> str:
-        """See `meant`, of the models here."""
-        return text if text in self.models() else meant(text, self._known())
+        """See `shards.meant`, of the models here."""
+        return text if text in self.models() else shards.meant(text, self._known())
 
     def has(self, text: str) -> bool:
         """Return whether a model that `text` can mean is here."""
-        return bool(_matching(text, self._known()))
+        return bool(shards.matching(text, self._known()))
 
-    def _known(self) -> Known:
+    def _known(self) -> shards.Known:
         facts = {model: self.facts(model) for model in self.models()}
         return {model: (str(own["name"]), str(own["created"])) for model, own in facts.items()}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.bins import Bins, Dense, SparseBins
+from fedboost.core.bins import Bins, Dense, SparseBins, cell_type
 from fedboost.errors import DataError
 from fedboost.kernels import kernel
 
@@ -79,27 +79,28 @@ class Binning:
     def transform(self, values: Values) -> Bins: ...
 
     def transform(self, values: Values) -> Bins:
-        """float32 (n, columns), NaN where missing, as bins: uint8 (n, columns), Fortran order.
+        """float32 (n, columns), NaN where missing, as bins (n, columns), Fortran order.
 
         A sparse table's bins are sparse.
         """
         assert values.shape[1] == self.n_columns
         if not isinstance(values, np.ndarray):
             return self._transform_sparse(values)
-        bins = np.empty(values.shape, dtype=np.uint8, order="F")
+        bins = np.empty(values.shape, cell_type(self.n_cells), order="F")
         for column, cuts in enumerate(self.cuts):
             own = np.ascontiguousarray(values[:, column])
             if column in self.categories:
                 bins[:, column] = _look_up(own, self.categories[column], self.missing)
             else:
-                bins[:, column] = _place(own, cuts, np.uint8(self.missing))
+                bins[:, column] = _place(own, cuts, bins.dtype.type(self.missing))
         return bins
 
     def _transform_sparse(self, values: csc_array) -> SparseBins:
         """Entries that fall into the bin of zeros are left out, too."""
-        missing = np.uint8(self.missing)
-        found = np.empty(values.nnz, np.uint8)
-        zero = np.empty(self.n_columns, np.uint8)
+        number = cell_type(self.n_cells)
+        missing = number(self.missing)
+        found = np.empty(values.nnz, number)
+        zero = np.empty(self.n_columns, number)
         for column, cuts in enumerate(self.cuts):
             own = slice(values.indptr[column], values.indptr[column + 1])
             found[own] = _place(values.data[own], cuts, missing)
@@ -204,13 +205,15 @@ def between(low: Cuts, high: Cuts) -> Cuts:
     return np.where((low < middle) & (middle <= high), middle, high).astype(np.float32)
 
 
-def _look_up(column: Cuts, codes: Codes, missing: int) -> Dense:
+def _look_up(column: Cuts, codes: Codes, missing: int) -> Codes:
     """The bin of each code, `missing` for NaN and for codes that have none."""
     table = np.full(
-        2 + int(max(codes.max(initial=-1), np.fmax.reduce(column, initial=-1.0))), missing
+        2 + int(max(codes.max(initial=-1), np.fmax.reduce(column, initial=-1.0))),
+        missing,
+        np.int32,
     )
     table[codes] = np.arange(len(codes))
-    return table[np.where(np.isnan(column), -1, column).astype(np.int64)].astype(np.uint8)
+    return table[np.where(np.isnan(column), -1, column).astype(np.int64)]
 
 
 @kernel
@@ -246,13 +249,12 @@ def _equal_frequency(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int6
 
 
 @kernel
-def _place(column: Cuts, cuts: Cuts, missing: np.uint8) -> Dense:
+def _place(column: Cuts, cuts: Cuts, missing: np.unsignedinteger[Any]) -> Dense:
     """For each value the number of cuts at or below it; `missing` for NaN."""
-    bins = np.empty(len(column), dtype=np.uint8)
+    bins = np.full(len(column), missing)
     for i in range(len(column)):
         x = column[i]
         if np.isnan(x):
-            bins[i] = missing
             continue
         low, high = 0, len(cuts)
         while low < high:

@@ -1,17 +1,22 @@
-"""The bins of a table: one byte a cell, or, of a sparse table, of the cells unlike a zero's."""
+"""The bins of a table: a number for each cell, or, of a sparse table, for those unlike a zero's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Dense = NDArray[np.uint8]
+Dense = NDArray[np.unsignedinteger[Any]]  # of the `cell_type`
 Rows = NDArray[np.int32]
 Indices = NDArray[np.int64]
+
+
+def cell_type(n_cells: int) -> type[np.uint8 | np.uint16]:
+    """Return what holds a cell's number: one byte, or two where a column has 256 bins."""
+    return np.uint8 if n_cells <= 256 else np.uint16
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +52,13 @@ class SparseBins:
             n_rows=self.n_rows,
             starts=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
             rows=np.concatenate([np.empty(0, np.int32), *(rows for rows, _ in parts)]),
-            bins=np.concatenate([np.empty(0, np.uint8), *(bins for _, bins in parts)]),
+            bins=np.concatenate([self.bins[:0], *(bins for _, bins in parts)]),
             zero=self.zero[columns],
         )
 
     def dense(self) -> Dense:
-        """The same as one byte a cell, uint8 (n, columns), Fortran order."""
-        whole = np.empty(self.shape, np.uint8, order="F")
+        """The same for every cell, (n, columns), Fortran order."""
+        whole = np.empty(self.shape, self.bins.dtype, order="F")
         whole[:] = self.zero
         whole[self.rows, self.columns] = self.bins
         return whole
@@ -63,11 +68,11 @@ Bins: TypeAlias = Dense | SparseBins
 
 
 def of_rows(bins: Bins, column: int, rows: Rows) -> Dense:
-    """The bins uint8 (m,) of some rows, int32 (m,), in one column."""
+    """The bins (m,) of some rows, int32 (m,), in one column."""
     if not isinstance(bins, SparseBins):
         return bins[rows, column]
     stored, own = bins.column(column)
-    found = np.full(len(rows), bins.zero[column], np.uint8)
+    found = np.full(len(rows), bins.zero[column], bins.zero.dtype)
     if len(stored):
         place = np.minimum(np.searchsorted(stored, rows), len(stored) - 1)
         there = stored[place] == rows

@@ -21,7 +21,7 @@ Sums = NDArray[np.int64]
 Indices = NDArray[np.int64]
 Sets = NDArray[np.uint8]
 
-SET_BYTES = (MAX_BIN + 8) // 8  # a bit for each bin that a column can have
+SET_BYTES = (MAX_BIN + 7) // 8  # a bit for each bin that a column can have
 # What stands for the last bin and the threshold of a split whose left side is a set of bins.
 BY_CATEGORY, NO_THRESHOLD = -2, np.float32(-np.inf)
 

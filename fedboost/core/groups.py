@@ -26,7 +26,7 @@ from fedboost.kernels import kernel
 from fedboost.state import state
 
 Rows = NDArray[np.int32]
-Numbers = NDArray[np.uint8]  # (columns, n_cells) the group of each cell, rising with the bins
+Numbers = NDArray[np.uint16]  # (columns, n_cells) the group of each cell, rising with the bins
 Counts = NDArray[np.int64]  # (columns, n_cells)
 Bits = NDArray[np.bool_]
 
@@ -48,8 +48,8 @@ class Segments:
     apart: bool  # whether the cell of missing rows is a group of its own, not part of the last
 
     @classmethod
-    def of(cls, groups: NDArray[np.uint8], n_bins: int) -> Self:
-        """Return the segments of groups uint8 (n_cells,)."""
+    def of(cls, groups: Numbers, n_bins: int) -> Self:
+        """Return the segments of groups (n_cells,)."""
         own = groups[:n_bins].astype(np.int64)
         bounds = np.concatenate(([0], np.flatnonzero(np.diff(own)) + 1, [n_bins]))
         return cls(bounds, bool(groups[-1] != own[-1]))
@@ -124,7 +124,7 @@ class Minimum(MinimumState):
         self, node: int, column: int, bin_number: int, missing_left: bool, left_bins: bytes
     ) -> None:
         """Notes a split of one of the columns, as in `split.goes_right`."""
-        cells = np.arange(self._n_cells, dtype=np.uint8)
+        cells = np.arange(self._n_cells).astype(np.uint16)
         right = split.goes_right(cells, bin_number, missing_left, self._n_cells - 1, left_bins)
         self.divided[node] = int(np.searchsorted(self._columns, column)), ~right
 
@@ -147,7 +147,7 @@ class Minimum(MinimumState):
         return self.nodes[node].smallest
 
     def stacked(self, nodes: Sequence[int]) -> Numbers:
-        """Return the groups of several nodes, uint8 (nodes, columns, n_cells)."""
+        """Return the groups of several nodes, (nodes, columns, n_cells)."""
         return np.array([self.nodes[node].groups for node in nodes])
 
     def _counts(self, training: Partition, nodes: Sequence[int]) -> NDArray[np.int64]:
@@ -170,10 +170,10 @@ class Minimum(MinimumState):
 
 
 def finest(n_bins: NDArray[np.integer], n_cells: int) -> Numbers:
-    """Return a group for each cell, uint8 (columns, n_cells); n_bins (columns,)."""
+    """Return a group for each cell, uint16 (columns, n_cells); n_bins (columns,)."""
     cells = np.minimum(np.arange(n_cells), n_bins[:, None])
     cells[:, -1] = n_bins
-    return cells.astype(np.uint8)
+    return cells.astype(np.uint16)
 
 
 def of_usable(
@@ -186,7 +186,7 @@ def of_usable(
     if usable is None:
         return groups
     own = finest(n_bins, n_cells)[None] if groups is None else groups
-    return np.where(usable[..., None], own, np.uint8(0))
+    return np.where(usable[..., None], own, own.dtype.type(0))
 
 
 def coarsened(
@@ -198,7 +198,7 @@ def coarsened(
     """Groups, unions of those `before`, that hold enough rows on each of the `sides`, or none
     that is possible there.
 
-    uint8 (columns, n_cells). `sides` are a node and its sibling, or the root alone: rows int64
+    (columns, n_cells). `sides` are a node and its sibling, or the root alone: rows int64
     (columns, n_cells) of each cell, and which cells are possible.
     """
     rows = np.stack([side[0] for side in sides])
@@ -209,7 +209,7 @@ def coarsened(
 def released(groups: Numbers, listed: Candidates, n_bins: NDArray[np.integer]) -> Bits:
     """bool (nodes, candidates): whether a candidate divides groups and no cells of one.
 
-    groups uint8 (nodes, columns, n_cells); the candidates' columns are counted as in `groups`,
+    groups (nodes, columns, n_cells); the candidates' columns are counted as in `groups`,
     n_bins (columns,).
     """
     column, cell = listed.column, listed.bin.astype(np.int64)

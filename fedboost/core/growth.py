@@ -272,7 +272,7 @@ def choose(
 
     cells int64 (nodes, columns, n_cells, 2·outputs) of `columns`, int32 ascending, which may divide
     the nodes; totals int64 (nodes, 2·outputs), or (nodes, columns, 2·outputs) where columns differ
-    (own_rows); `released` uint8 (nodes, columns, n_cells) are the groups between which they may,
+    (own_rows); `released` uint16 (nodes, columns, n_cells) are the groups between which they may,
     all cells if absent. Of equal gains the first in canonical order wins.
     """
     by_category = rules.binning.is_categorical[columns]
@@ -338,7 +338,7 @@ def _by_categories(
     rules: Rules, cells: Sums, total: Sums, column: int, released: Numbers | None
 ) -> Won | None:
     """The best division of a node by the categories of a column; cells int64 (n_cells, 2·outputs),
-    `released` uint8 (n_cells,) their groups, None where each is one.
+    `released` uint16 (n_cells,) their groups, None where each is one.
 
     Whether rows miss it is told by their cell, as at thresholds.
     """

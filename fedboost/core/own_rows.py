@@ -47,7 +47,7 @@ class Layer:
     nodes: tuple[int, ...]
     values: Dense  # (columns that divide, rows) their true bins
     by: Rows  # (nodes,) which of these columns divides each node
-    right: Bits  # (nodes, 256) whether a bin of that column goes right
+    right: Bits  # (nodes, cells) whether a bin of that column goes right
 
     @property
     def true_sides(self) -> TrueSides:
@@ -58,7 +58,7 @@ class Layer:
     def of(cls, splits: Mapping[int, Split], bins: Bins, rows: Rows, missing: int) -> Self:
         """Return the views of some nodes."""
         columns, by = np.unique([one.column for one in splits.values()], return_inverse=True)
-        cells = np.arange(256, dtype=np.uint8)
+        cells = np.arange(missing + 1, dtype=np.uint16)
         right = [
             split.goes_right(cells, one.bin, one.missing_left, missing, one.left_bins)
             for one in splits.values()
@@ -160,13 +160,13 @@ def _indices(nodes: Sequence[int]) -> Rows:
 def _joined(
     bins: Dense, rows: Rows, columns: Rows, ordered: Bits, least: int, n_cells: int
 ) -> Dense:
-    """The rows' apparent bins in some columns, uint8 (columns, rows).
+    """The rows' apparent bins in some columns, (columns, rows).
 
     Bins of an ordered column are joined with the next ones that have rows, a short rest with the
     ones before; the bin of a group with most rows stands for it. What is small then, a category or
     the missing rows, joins the cell with most rows; of equal ones the first.
     """
-    joined = np.empty((len(columns), len(rows)), np.uint8)
+    joined = np.empty((len(columns), len(rows)), bins.dtype)
     for j in range(len(columns)):
         column = bins[:, columns[j]]
         held = np.zeros(n_cells, np.int64)

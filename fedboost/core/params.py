@@ -8,7 +8,6 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from fedboost.core import other_names
 from fedboost.core.metrics import METRICS, MetricName, Predicts
-from fedboost.errors import ConfigError
 from fedboost.settings import Settings
 
 ObjectiveName = Literal[
@@ -35,7 +34,7 @@ COUNTING = ("count:poisson", "reg:tweedie")  # predict the exponential of a marg
 CLASSIFYING = tuple(name for name, (what, _) in _PREDICTS.items() if what != "number")
 
 MAX_DEPTH = 14  # a layer has at most 2**14 nodes, the limit of every message that lists nodes
-MAX_BIN = 255  # with the index of missing values a bin fits into one byte
+MAX_BIN = 256  # XGBoost's default
 NUM_CLASS_MAX = 1000  # a row costs two sums per class; beyond this no exchange would end
 ROUNDS_MAX = 10_000  # bounds a job's length and the model's size
 POISSON_STEP = 0.7  # XGBoost's max_delta_step where count:poisson has no other
@@ -213,19 +212,6 @@ class TreeParams(BoostingParams):
     colsample_bynode: float = Field(1.0, gt=0.0, le=1.0)  # share of those used by a node
     forest: Forest | None = None  # absent: one tree a round (and class)
     precision_bits: int | None = Field(None, ge=8, le=53)  # of one gradient; None: most that fit
-
-    @field_validator("max_bin", mode="before")
-    @classmethod
-    def _bins_fit_a_byte(cls, said: object) -> object:
-        if isinstance(said, int) and said > MAX_BIN:
-            raise ConfigError(
-                f"max_bin is {said}, and a bin is one byte, of which one value stands for a "
-                "missing cell",
-                todo=f"write max_bin: {MAX_BIN}, which has one cut a column less than XGBoost's "
-                "256",
-                key="max_bin",
-            )
-        return said
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import categories
+from fedboost.core.bins import Dense
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.params import TreeParams
+from fedboost.core.params import MAX_BIN, TreeParams
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
@@ -133,22 +134,22 @@ def cover(H: Sums, fixed: FixedPoint) -> Floats:
 
 
 def goes_right(
-    column_bins: NDArray[np.uint8],
+    column_bins: Dense,
     bin_number: int,
     missing_left: bool,
     missing: int,
     left_bins: bytes = b"",
 ) -> NDArray[np.bool_]:
-    """bool (n,): which rows, given by their bins uint8 (n,) in the split's column, go right.
+    """bool (n,): which rows, given by their bins (n,) in the split's column, go right.
 
     Bins up to `bin_number` go left, or those of the set `left_bins` (categories.as_set) where the
     column is categorical; rows without a value as told.
     """
     if left_bins:
-        right = np.ones(256, np.bool_)
+        right = np.ones(MAX_BIN + 1, np.bool_)
         right[categories.members(left_bins)] = False
     else:
-        right = np.arange(256) > bin_number
+        right = np.arange(MAX_BIN + 1) > bin_number
     right[missing] = not missing_left
     return right[column_bins]
 

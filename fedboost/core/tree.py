@@ -115,7 +115,7 @@ class Tree:
             return self._leaf_of_sparse(bins, missing)
         by_category = (self.bin == BY_CATEGORY)[:, None]
         sets = np.where(by_category, self.left_bins, UP_TO[np.maximum(self.bin, 0)])
-        return _walk_bins(bins, np.uint8(missing), self.left, self.feature, self.missing_left, sets)
+        return _walk_bins(bins, missing, self.left, self.feature, self.missing_left, sets)
 
     def _leaf_of_sparse(self, bins: SparseBins, missing: int) -> Positions:
         """The same, node by node: a column's entries lie together, a row's do not."""
@@ -258,7 +258,7 @@ def _walk_values(
 @kernel
 def _walk_bins(
     bins: Dense,
-    missing: np.uint8,
+    missing: int,
     left: Positions,
     feature: NDArray[np.int32],
     missing_left: NDArray[np.bool_],

@@ -88,13 +88,13 @@ def of_columns(binning: Binning, bins: Bins, columns: TreeColumns, *, leave_out:
 
 
 class DenseCells(Cells):
-    """A byte for every row and column."""
+    """A number for every row and column."""
 
     def __init__(
         self, binning: Binning, columns: TreeColumns, bins: Dense, *, leave_out: bool
     ) -> None:
         super().__init__(binning, columns, bins)
-        self._bins = np.minimum(bins[:, columns.all], self.n_bins.astype(np.uint8))
+        self._bins = np.minimum(bins[:, columns.all], self.n_bins.astype(bins.dtype))
         self._leave_out = leave_out
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:

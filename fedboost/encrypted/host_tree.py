@@ -35,9 +35,9 @@ class HostTreeState:
 
     growth: Growth
     opened: list[int]
-    # Of each node whose sums have left, the group of every cell, uint8 (columns, n_cells), of which
+    # Of each node whose sums have left, the group of every cell, (columns, n_cells), of which
     # there is a sum; None: one of each cell.
-    released: dict[int, NDArray[np.uint8] | None]
+    released: dict[int, NDArray[np.uint16] | None]
     minimum: MinimumState | None
 
 

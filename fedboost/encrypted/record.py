@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.binning import Binning
-from fedboost.core.bins import Bins, Dense, SparseBins
+from fedboost.core.bins import Bins, Dense, SparseBins, cell_type
 from fedboost.core.partition import ROOT
 from fedboost.encrypted.guest_tree import GuestTree
 from fedboost.encrypted.host_tree import HostTree, HostTreeBatch
@@ -27,7 +27,7 @@ COLUMNS_KEPT_MAX = 32  # of a host's table, evenly spread: an audit draws from t
 # Facts
 HOST, GUEST = "host", "guest"  # what `kind` says
 # Arrays; those of a tree stand behind its number.
-CELLS = "cells"  # uint8 (training rows, columns kept)
+CELLS = "cells"  # (training rows, columns kept)
 AT, NODES, USED, GROUPS = "at", "nodes", "used", "groups"
 Y, MARGIN, TRAINING, ROWS = "y", "margin", "training", "rows"
 
@@ -90,7 +90,7 @@ class HostRecord(Record):
     def _add(self, number: int, tree: HostTree[Any]) -> None:
         used = np.isin(self._columns, tree.columns)
         indices = np.searchsorted(tree.columns, self._columns[used])
-        finest = np.tile(np.arange(self._n_cells, dtype=np.uint8), (len(indices), 1))
+        finest = np.tile(np.arange(self._n_cells), (len(indices), 1))
         opened = sorted(tree.released)
         groups = [finest if (own := tree.released[n]) is None else own[indices] for n in opened]
         at = tree.growth.training.node_of_rows(self._n_rows)[self._training]
@@ -98,7 +98,9 @@ class HostRecord(Record):
             AT: at.astype(np.int16),  # MAX_DEPTH bounds heap ids
             NODES: np.array(opened, np.int32),
             USED: np.flatnonzero(used).astype(np.int32),
-            GROUPS: np.array(groups, np.uint8).reshape(len(opened), len(indices), self._n_cells),
+            GROUPS: np.array(groups, cell_type(self._n_cells)).reshape(
+                len(opened), len(indices), self._n_cells
+            ),
         }
         self.arrays |= {of_tree(number, name): array for name, array in found.items()}
 
@@ -143,5 +145,5 @@ def seen(tree: GuestTree, n_rows: int, told: Collection[int], host: int) -> Node
 
 
 def _dense(bins: Bins, columns: Nodes) -> Dense:
-    """Some columns, a byte for each row."""
+    """Some columns, a number for each row."""
     return bins.take(columns).dense() if isinstance(bins, SparseBins) else bins[:, columns]

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,11 @@ from fedboost.model.arrays import read as read_arrays
 FORMAT = 4  # since 4 hosts of federboost-vertical keep how they told their columns
 FACTS, ARRAYS = "model.json", "arrays.npz"
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # as jobs are called; leads nowhere else on disk
+
+
+LATEST = "latest"  # stands for the newest model
+LISTED = 10  # models that an error names
+Known = Mapping[str, tuple[str, str]]  # by a model's id: its job's name, and when it was made
 
 
 def folder_of(models: Path, model: str) -> Path:
@@ -179,3 +185,32 @@ def delete(folder: Path) -> None:
 def digest(facts: dict[str, Any]) -> str:
     """The hash of what JSON keeps of the facts, in their order."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def meant(text: str, known: Known) -> str:
+    """The id of the model that is meant: an id, `latest`, or a job's name, whose newest it is.
+
+    A ConfigError lists the `known` models where `text` means none of them, or several.
+    """
+    found = matching(text, known)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        what, listed = f"{text} can mean {len(found)} models of the same second", found
+    else:
+        what, listed = f"there is no model {text} here", sorted(known)
+    ids = ", ".join(listed[:LISTED]) + (", …" if len(listed) > LISTED else "")
+    raise ConfigError(
+        what,
+        todo=f"write an id: {ids}; or {LATEST}, or a job's name, for its newest model"
+        if listed
+        else "no models lie here: train one, or name its store with --config or --cluster",
+    )
+
+
+def matching(text: str, known: Known) -> list[str]:
+    """Return the newest models with that id or job's name; several where they are of one second."""
+    if text in known:
+        return [text]
+    found = {model: created for model, (name, created) in known.items() if text in (LATEST, name)}
+    return [model for model, created in found.items() if created == max(found.values())]

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.core import metrics, objectives
+from fedboost.core.metrics import GIVES_AWAY
 from fedboost.core.params import TreeParams
 from fedboost.core.tree import Tree
 from fedboost.flow import StageContext
-from fedboost.messages.job_pb2 import Curve, Importance, Metric
+from fedboost.messages.job_pb2 import Curve, Importance, Metric, Warned
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode
 
@@ -41,6 +42,15 @@ def measured(
         }
         for part, rows in parts.items()
     }
+
+
+def gives_away(host: str) -> Warned:
+    """Return the guest's warning that a host's column may hold the label."""
+    text = (
+        f"{host}: one split of its column alone ranks the labels almost perfectly (AUC beyond "
+        f"{0.5 + GIVES_AWAY:g}); ask its owner whether the column is known when the model predicts"
+    )
+    return Warned(party=host, warning=text)
 
 
 def importance(context: StageContext, nodes: Iterable[GuestNode]) -> list[Importance]:

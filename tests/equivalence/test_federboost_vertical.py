@@ -112,7 +112,7 @@ def test_sparse_tables_come_to_the_same_model(parties, zero):
 # Bins that are not everybody's
 
 
-@pytest.mark.parametrize(("max_bin", "buckets"), [(4, 16), (16, 4), (255, 2), (2, 254)])
+@pytest.mark.parametrize(("max_bin", "buckets"), [(4, 16), (16, 4), (255, 2), (256, 2), (2, 254)])
 def test_the_guests_own_columns_have_bins_of_their_own(max_bin, buckets):
     said = {"max_bin": max_bin, "buckets": buckets, "n_estimators": 4}
     job = open_job(said, rows=400, missing=0.15, categories=6)

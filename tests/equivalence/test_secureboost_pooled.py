@@ -167,6 +167,15 @@ def test_every_setting_means_what_it_means_on_one_table(params):
     assert_equivalent(pooled((2, 2, 2), 110, seed=5, held=0.2, missing=0.1), params)
 
 
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_xgboosts_256_bins_are_256(missing):
+    table = pooled((2, 2), 700, seed=5, held=0.2, missing=missing)
+    for values in table.columns.values():
+        values[:] += np.linspace(0, 0.01, len(values), dtype=np.float32)[:, None]  # hardly a tie
+    trained = assert_equivalent(table, {"max_bin": 256, "n_estimators": 2})
+    assert set(trained.binning.n_bins.tolist()) == {256}
+
+
 @pytest.mark.parametrize("params", [{"min_child_weight": 1e6}, {"gamma": 1e9}], ids=repr)
 @pytest.mark.parametrize("objective", ["binary:logistic", "reg:squarederror"])
 def test_a_root_that_does_not_divide_is_a_leaf(params, objective):

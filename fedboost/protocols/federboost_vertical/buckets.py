@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.core.params import MAX_BIN
 from fedboost.errors import PeerError
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds
+from fedboost.protocols.federboost_vertical.params import BUCKETS_MAX
 
 Ids = NDArray[np.uint8]
 Bits = NDArray[np.bool_]
@@ -58,7 +58,7 @@ def read(got: BucketIds, rows: int, host: str) -> Buckets:
         got.missing, len(count), f"the columns of {host} with missing values"
     )
     categorical = wire.unpack_bits(got.categorical, len(count), f"{host}'s categorical columns")
-    if len(count) > COLUMNS_MAX or ((count < 1 + missing) | (count - missing > MAX_BIN - 1)).any():
+    if len(count) > COLUMNS_MAX or ((count < 1 + missing) | (count - missing > BUCKETS_MAX)).any():
         raise PeerError(f"{host} sent more columns or buckets than there can be")
     widths = [width(n) for n in count.tolist()]
     bits = wire.unpack_bits(got.ids, rows * sum(widths), f"the bucket ids of {host}")

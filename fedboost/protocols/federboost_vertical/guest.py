@@ -16,6 +16,7 @@ from fedboost.core.categories import SET_BYTES
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.growth import Rules
 from fedboost.core.local import Training, TrainingState, Watched
+from fedboost.core.metrics import ranks_alone
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Tree
 from fedboost.crypto import noise
@@ -97,7 +98,18 @@ def receive_buckets(guest: Guest, got: Mapping[str, BucketIds]) -> Out:
     rows = len(guest.weight)
     guest.told = {host: buckets.read(got[host], rows, host) for host in guest.context.table.hosts}
     _plant(guest)
-    return Out()
+    given_away = [words.gives_away(host) for host in guest.told if _gives_away(guest, host)]
+    return Out(told=StatusReport(warnings=given_away))
+
+
+def _gives_away(guest: Guest, host: str) -> bool:
+    """Return whether one column of a host ranks a binary label almost perfectly by its buckets."""
+    told, rows = guest.told[host], guest.context.parts["train"]
+    label = guest.context.label[rows]
+    if len(np.unique(label)) != 2:
+        return False
+    ids = np.where(told.missing & (told.ids == told.count - 1), np.nan, told.ids)[rows]
+    return any(ranks_alone(label, ids[:, c]) for c in np.flatnonzero(~told.categorical).tolist())
 
 
 def grow_trees(guest: Guest) -> Out:

@@ -10,7 +10,7 @@ from itertools import accumulate
 import numpy as np
 
 from fedboost.core.binning import Binning
-from fedboost.core.bins import Dense, SparseBins
+from fedboost.core.bins import Dense, SparseBins, cell_type
 from fedboost.data.frame import Values
 from fedboost.protocols.federboost_vertical.buckets import Buckets
 
@@ -40,14 +40,16 @@ class Joined:
         return Binning(most, tuple(cuts), codes)
 
     def bins(self, values: Values) -> Dense:
-        """Everybody's bins, uint8 (n, columns), Fortran order; `values` are the guest's own."""
+        """Everybody's bins, (n, columns), Fortran order; `values` are the guest's own."""
         own = self.own.transform(values)
         own = own.dense() if isinstance(own, SparseBins) else own
-        blocks: list[Dense] = [np.where(own == self.own.missing, self.cuts.missing, own)]
+        number = cell_type(self.cuts.n_cells)
+        missing = number(self.cuts.missing)
+        blocks: list[Dense] = [np.where(own == self.own.missing, missing, own)]
         for told in self.told:
             lacks = told.missing & (told.ids == told.count - 1)
-            blocks.append(np.where(lacks, self.cuts.missing, told.ids))
-        return np.asfortranarray(np.concatenate(blocks, axis=1), dtype=np.uint8)
+            blocks.append(np.where(lacks, missing, told.ids))
+        return np.asfortranarray(np.concatenate(blocks, axis=1), number)
 
     def owner(self, column: int) -> tuple[int, int]:
         """Return whose a column is (0 the guest, k the k-th host), and its number there."""

@@ -8,14 +8,14 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from fedboost.core.params import MAX_BIN, TreeParams
+from fedboost.core.params import TreeParams
 from fedboost.data.frame import Frame
 from fedboost.flow import GUEST, Asks, Role
 from fedboost.model import labels
 
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
 SETTLED = ("buckets", "epsilon", "public_cuts")  # by a disclosure, for jobs that use it again
-BUCKETS_MAX = MAX_BIN - 1  # with that of missing values a bucket fits into one byte
+BUCKETS_MAX = 254  # with that of missing values a bucket fits into one byte
 
 Cuts = Annotated[tuple[float, ...], Field(min_length=1, max_length=BUCKETS_MAX - 1, strict=False)]
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
-from fedboost.core.metrics import GIVES_AWAY
 from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, schemes
 from fedboost.encrypted.candidates import Shape
@@ -225,7 +224,7 @@ def close_trees(guest: Guest) -> Out:
     tree_batch = guest.growing.tree_batch
     outputs = guest.outputs_of(guest.trees_closed)
     found = [_leaves(guest, tree) for tree in tree_batch.trees]  # before any margin moves
-    told = StatusReport(warnings=_label_given_away(guest, tree_batch.trees[0]))
+    told = StatusReport(warnings=_label_given_away(guest, tree_batch.trees))
     for slot, (tree, values) in enumerate(zip(tree_batch.trees, found, strict=True)):
         guest.nodes += tree.finished(guest.trees_closed, values)
         _note_tree(guest, slot, tree)
@@ -323,23 +322,17 @@ def _plant(guest: Guest) -> None:
     guest.growing = OpenTrees(tree_batch, shown)
 
 
-def _label_given_away(guest: Guest, tree: GuestTree) -> list[Warned]:
-    """Return the warning that a host's column may hold the label, seen at the very first split.
+def _label_given_away(guest: Guest, trees: Sequence[GuestTree]) -> list[Warned]:
+    """Return warnings that hosts' columns may hold the label, seen at the first round's first
+    splits.
 
     None with label_protection: a host that reads it would know what its own split says of labels.
     """
     is_protected = guest.params.label_protection is not None
     if guest.trees_closed or is_protected or len(np.unique(guest.y)) != 2:
         return []
-    number = tree.host_gives_away(guest.y)
-    if not number:
-        return []
-    host = guest.context.table.hosts[number - 1]
-    text = (
-        f"{host}: one split of its column alone ranks the labels almost perfectly (AUC beyond "
-        f"{0.5 + GIVES_AWAY:g}); ask its owner whether the column is known when the model predicts"
-    )
-    return [Warned(party=host, warning=text)]
+    numbers = {tree.host_gives_away(guest.y) for tree in trees} - {0}
+    return [words.gives_away(guest.context.table.hosts[number - 1]) for number in sorted(numbers)]
 
 
 def _note_tree(guest: Guest, slot: int, tree: GuestTree) -> None:

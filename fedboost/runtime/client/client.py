@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
@@ -11,12 +12,14 @@ from typing import Any, Protocol, Self
 
 import grpc
 
-from fedboost import wire
+from fedboost import protocols, wire
 from fedboost.errors import FedboostError
 from fedboost.messages import job_pb2, job_pb2_grpc
 from fedboost.messages.job_pb2 import Event, JobId, Waiting
+from fedboost.model import shards
 from fedboost.printable import printable_message
 from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.channel import Dialer
@@ -122,14 +125,34 @@ class CoordinatorClient(Caller):
     """One user at one coordinator; an asynchronous context manager."""
 
     async def submit(self, spec: bytes) -> str:
-        """Hands in a job (JSON), once, also where an answer is lost; gives its id."""
+        """Hands in a job (JSON), once, also where an answer is lost; gives its id.
+
+        A model that it names by `latest` or a job's name is that job's newest at this coordinator.
+        """
         from fedboost.runtime.jobs.submitted import KEY_BYTES, submission_request
         from fedboost.runtime.transport.tls import load_identity
 
         identity = None if self._tls is None else await asyncio.to_thread(load_identity, self._tls)
+        spec = await self._with_model(spec)
         request = submission_request(spec, secrets.token_hex(KEY_BYTES), self.name, identity)
         reply: job_pb2.SubmitReply = await self._lead("Submit", request, AGAIN_S)
         return reply.id
+
+    async def _with_model(self, spec: bytes) -> bytes:
+        """Return a job with the id of the model that it means; others as they are."""
+        said = json.loads(spec)
+        text = said["params"].get("model")
+        if text is None:
+            return spec
+        known = {
+            one.id: (one.name, str(one.created))
+            for one in await self.jobs()
+            if one.state == JobState.FINISHED and protocols.named(one.protocol).leaves == "model"
+        }
+        if text in known or not shards.matching(text, known):
+            return spec  # parties know models that this coordinator does not
+        said["params"]["model"] = shards.meant(text, known)
+        return json.dumps(said).encode()
 
     async def jobs(self) -> list[job_pb2.JobStatus]:
         """Return all jobs of the coordinator."""

@@ -1,5 +1,6 @@
 """A model is named by its id, by a job's name, or as the latest one."""
 
+import asyncio
 import json
 
 import pytest
@@ -9,7 +10,10 @@ from fedboost.cli.groups import model_group
 from fedboost.cli.shelves import Shelves
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
+from fedboost.messages.job_pb2 import JobStatus
 from fedboost.model import shards
+from fedboost.runtime.client.client import CoordinatorClient
+from fedboost.runtime.store.store import JobState
 from tests.support.models import MODEL, PARTIES, random_model
 
 NEWER, FRAUD, TWIN = "credit-11111111", "fraud-22222222", "credit-33333333"
@@ -80,3 +84,38 @@ def test_every_command_that_asks_for_a_model_takes_latest(shelves, args, tmp_pat
     said = CliRunner().invoke(model_group, words, catch_exceptions=False)
     assert said.exit_code == 0, said.stderr
     assert json.loads(said.stdout)["model"] == NEWER
+
+
+class Lists(CoordinatorClient):
+    """A client whose coordinator has some jobs."""
+
+    def __init__(self):
+        pass
+
+    async def jobs(self):
+        """Two models of one name, a later prediction with one of them, and a failed job."""
+        rows = [
+            ("credit-1", "credit", "secureboost", JobState.FINISHED),
+            ("credit-2", "credit", "federboost-vertical", JobState.FINISHED),
+            ("scores-1", "scores", "predict", JobState.FINISHED),
+            ("credit-3", "credit", "secureboost", JobState.FAILED),
+        ]
+        return [
+            JobStatus(id=id_, name=name, protocol=protocol, state=state, created=1e9 + number)
+            for number, (id_, name, protocol, state) in enumerate(rows)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        ("latest", "credit-2"),
+        ("credit", "credit-2"),
+        ("credit-1", "credit-1"),
+        ("elsewhere", "elsewhere"),
+    ],
+)
+def test_a_job_file_names_its_model_as_a_command_does(text, model):
+    spec = {"name": "scores", "params": {"model": text, "batch_rows": 5}}
+    handed_in = json.loads(asyncio.run(Lists()._with_model(json.dumps(spec).encode())))
+    assert handed_in == {"name": "scores", "params": {"model": model, "batch_rows": 5}}

@@ -172,7 +172,7 @@ allowed = st.lists(st.booleans(), min_size=MISSING + 1, max_size=MISSING + 1)
     least=st.integers(2, 30),
 )
 def test_the_kernel_groups_as_its_naive_twin(counts, allowed, steps, bins, least):
-    before = np.cumsum([0, *steps[1:]]).astype(np.uint8)
+    before = np.cumsum([0, *steps[1:]]).astype(np.uint16)
     before[bins:] = before[bins - 1] + steps[0]
     rows = np.array(counts, np.int64)
     may = np.array(allowed[: len(rows)])
@@ -201,7 +201,7 @@ def test_a_column_that_asks_for_one_row_keeps_every_cell():
 
 
 def test_candidates_lie_between_groups_only():
-    own = np.array([[[0, 0, 1, 1, 2], [0, 1, 1, 1, 1]]], np.uint8)
+    own = np.array([[[0, 0, 1, 1, 2], [0, 1, 1, 1, 1]]], np.uint16)
     listed = split.candidates(np.array([4, 4], np.int32), np.array([True, True]))
     found = released(own, listed, np.array([4, 4]))[0]
     kept = zip(listed.column[found], listed.bin[found], listed.missing_left[found], strict=True)

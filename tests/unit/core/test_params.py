@@ -19,14 +19,6 @@ def test_lists_and_single_names_of_metrics_are_taken_as_yaml_gives_them():
     assert parse(TreeParams, {"eval_metric": "auc"}).metrics == ("auc",)
 
 
-def test_xgboosts_256_bins_are_refused_with_what_to_write():
-    with pytest.raises(ConfigError, match="max_bin is 256, and a bin is one byte") as refused:
-        parse(TreeParams, {"max_bin": 256}, file="job.yaml")
-    assert refused.value.todo.startswith("write max_bin: 255,")
-    assert refused.value.where == {"key": "max_bin", "file": "job.yaml"}
-    assert parse(TreeParams, {"max_bin": 255}).max_bin == 255
-
-
 def test_classes_decide_the_trees_of_a_round():
     raw = {"objective": "multi:softprob", "num_class": 4}
     assert parse(TreeParams, raw).trees_per_round == 4
@@ -43,7 +35,7 @@ def test_every_objective_has_metrics_that_exist():
     ("raw", "text"),
     [
         ({"max_depth": 15}, "max_depth"),
-        ({"max_bin": 256}, "max_bin"),
+        ({"max_bin": 257}, "max_bin"),
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"max_depth": "5"}, "max_depth"),
         ({"objective": "multi:softprob"}, "num_class is missing"),

@@ -52,9 +52,17 @@ def test_a_column_of_the_guest_that_ranks_the_labels_alone_is_a_warning(tmp_path
     assert warning in caplog.text
 
 
-def test_a_column_of_a_host_that_ranks_the_labels_alone_is_a_warning(tmp_path):
+@pytest.mark.parametrize("trees", ["one", "forest", "buckets"])
+def test_a_column_of_a_host_that_ranks_the_labels_alone_is_a_warning(tmp_path, trees):
     given = tables(np.random.default_rng(2), host=["paid"])
-    (warning,) = run(tmp_path, given).result["warnings"]
+    if trees == "buckets":
+        params = {"n_estimators": 2, "max_depth": 2, "epsilon": None}
+        spec = job_spec("federboost-vertical", ("bank", "telco"), params=params)
+        done = run_job(tmp_path, given, spec)
+    else:
+        forest = {"forest": {"n_trees": 3, "colsample_bytree": 0.5}} if trees == "forest" else {}
+        done = run(tmp_path, given, **forest)
+    (warning,) = done.result["warnings"]
     assert warning.startswith("telco: one split of its column alone ranks the labels almost")
     assert "paid" not in warning  # the guest does not know its name
 
