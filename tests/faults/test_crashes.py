@@ -152,8 +152,7 @@ MORE += [("an event", times) for times in (2, 8, 12, 20)]
 CUTS = [*SMOKE, *(pytest.param(*cut, marks=pytest.mark.long) for cut in MORE)]
 
 
-@pytest.mark.some(3)
-@pytest.mark.once
+@pytest.mark.some(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("what", "times"), CUTS)
 def test_all_processes_die_at_once_and_the_model_is_the_same(

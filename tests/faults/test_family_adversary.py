@@ -318,13 +318,13 @@ def shows(off, shown, carried_out, patched, folder):
         all(tried)
 
 
-@pytest.mark.some(2, of="what a schedule shows")
+@pytest.mark.some(1, of="what a schedule shows")
 @pytest.mark.parametrize("defence", OFF)
 def test_with_a_defence_off_a_schedule_shows_it(defence, monkeypatch, tmp_path):
     shows(*OFF[defence], adversary.carried_out, monkeypatch, tmp_path)
 
 
-@pytest.mark.some(2, of="what a schedule shows")
+@pytest.mark.some(1, of="what a schedule shows")
 @pytest.mark.parametrize("defence", LABELS_OFF)
 def test_with_a_defence_of_labels_off_a_schedule_shows_it(defence, monkeypatch, tmp_path):
     shows(*LABELS_OFF[defence], labels_adversary.carried_out, monkeypatch, tmp_path)

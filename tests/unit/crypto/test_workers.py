@@ -71,6 +71,7 @@ def test_workers_count_their_processor_time_and_memory(workers):
     assert 5_000_000 < workers.peak_rss_bytes() < 2_000_000_000
 
 
+@pytest.mark.some(3, of="processes of their own")
 def test_a_workers_memory_is_its_own_and_not_that_of_a_large_parent():
     held = np.ones(1 << 27)  # 1 GiB
     with ProcessWorkers(1) as pool:
