@@ -22,7 +22,7 @@ from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator.job_states import CoordinatorJobStates
 from fedboost.runtime.coordinator.journals import Journals
 from fedboost.runtime.party.files import JobFiles
-from fedboost.runtime.party.finishing import Finishing
+from fedboost.runtime.party.halting import Finishing
 from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.store.transcripts import Transcripts

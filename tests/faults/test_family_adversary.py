@@ -27,7 +27,7 @@ from fedboost.protocols.predict import guest as predict_guest
 from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.ledger.recalled import Recalled
+from fedboost.runtime.ledger.signed_heads import Recalled
 from fedboost.runtime.party.files import JobFiles
 from fedboost.runtime.party.job_states import PartyJobEvent, PartyJobStates
 from fedboost.runtime.party.node import PartyNode

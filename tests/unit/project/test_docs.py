@@ -140,7 +140,7 @@ def jobs_can_be_read(document):
 
     from fedboost.data.sources import SourceSpec
     from fedboost.job import Parties
-    from fedboost.runtime.cluster.supplied import complete
+    from fedboost.runtime.cluster.local import complete
 
     for block in blocks(document.read_text()):
         raw = yaml.safe_load(block.text) if block.language == "yaml" else None
@@ -315,7 +315,7 @@ def test_the_readme_shows_how_columns_of_text_are_named():
     import yaml
 
     from fedboost.data.sources import SourceSpec
-    from fedboost.runtime.cluster.supplied import complete
+    from fedboost.runtime.cluster.local import complete
 
     readme = (ROOT / "README.md").read_text()
     (shown,) = re.findall(r"`(data: \{telco: .+?\}\})`", readme)
