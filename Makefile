@@ -31,7 +31,7 @@ install: $(READY)  ## everything into .venv
 demo: $(READY)  ## trains on real data with daemons on this machine, in about a minute
 	$(BIN)/fedboost demo
 
-test: $(READY)  ## every behaviour once, on all cores; PROCESSES=1 on one
+test: $(READY)  ## what a change has to pass, on all cores; PROCESSES=1 on one
 	$(PYTEST)
 
 test-all: $(READY)  ## every product of parameters, in random order

@@ -28,7 +28,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET, cluster
-from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy.spending import Spending
 from fedboost.settings import parse
 

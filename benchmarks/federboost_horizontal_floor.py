@@ -19,7 +19,7 @@ from benchmarks.federboost_jobs import Params
 from benchmarks.plus_tables import Row
 from benchmarks.tables import Table
 from fedboost.aggregation.contributor import CHECK_WORDS
-from fedboost.aggregation.counts import Counts
+from fedboost.aggregation.measures import Counts
 from fedboost.core import binning, local, objectives
 from fedboost.core.growth import Rules
 from fedboost.core.local import Watched

@@ -29,7 +29,7 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
 from fedboost.model import kinds
 from fedboost.runtime.config.policy import Policy, PredictPolicy
-from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.party.outbox import Terms
 from fedboost.runtime.party.session import Session
 from fedboost.settings import parse

@@ -21,9 +21,8 @@ from fedboost.core.binning import Binning
 from fedboost.core.local import Trained
 from fedboost.core.params import TreeParams
 from fedboost.core.tree import Tree
-from fedboost.model import meta_rules
-from fedboost.model.conditions import in_words
-from fedboost.model.meta_rules import Rule, RuleMatch
+from fedboost.model import conditions
+from fedboost.model.conditions import Rule, RuleMatch, in_words
 
 DATA = ("a9a", "adult", "covtype", "default_credit", "give_credit")
 FILES = {"a9a": "a9a_train", "adult": "adult_train"}
@@ -76,15 +75,15 @@ def measured(name: str, params: TreeParams, rows: int) -> Row:
     trained = local.train(data.table, params)
     trees = [tree for one in trained.rounds for tree in one]
     told, limit = gains_of(trained, trees, data.table), rule_shares.chance(trained.binning)
-    leaves = meta_rules.found(trees)
+    leaves = conditions.found(trees)
     ended = rule_shares.determined([one.rule for one in leaves], trees)
     coarse = binning.fit(data.table.values, COARSE, data.table.categorical)
     readings = {
         "leaf": leaves,
-        "coarse": meta_rules.found(trees, coarse),
+        "coarse": conditions.found(trees, coarse),
         "determined": [RuleMatch(one.rule, own) for one, own in zip(leaves, ended, strict=True)],
         "held": [
-            one for one in meta_rules.found(trees, inner=True) if _held(told.get(one.rule), limit)
+            one for one in conditions.found(trees, inner=True) if _held(told.get(one.rule), limit)
         ],
     }
 
@@ -136,7 +135,7 @@ def gains_of(trained: Trained, trees: Sequence[Tree], table: local.TrainingTable
     bins = cuts.transform(table.values)
     gains: Gains = {}
     for tree in trees:
-        rules = meta_rules.node_rules(tree)
+        rules = conditions.node_rules(tree)
         leaves = tree.leaf_of_bins(bins, cuts.missing)
         for nodes in _layers(tree, leaves):
             found = rule_shares.further_gains(nodes, bins, table.y, cuts)

@@ -1,6 +1,6 @@
 """What figure 3a of HybridTree may count of rules that trees share, and what rows say of a rule.
 
-Beside `fedboost.model.meta_rules`, where the paper leaves it open:
+Beside `fedboost.model.conditions`, where the paper leaves it open:
 
 - It does not say whether a tree counts in which other conditions stand on the path, although
   the rule alone decides; `determined` counts those too: every tree in which rows that satisfy the
@@ -24,8 +24,7 @@ from fedboost.core.bins import Bins
 from fedboost.core.growth import Rules
 from fedboost.core.params import TreeParams
 from fedboost.core.tree import LEAF, Positions, Tree
-from fedboost.model.conditions import Known, Question, ways
-from fedboost.model.meta_rules import Rule, RuleMatch, asked_by
+from fedboost.model.conditions import Known, Question, Rule, RuleMatch, asked_by, ways
 
 Floats = NDArray[np.float64]
 

@@ -26,7 +26,7 @@ from rich.table import Table
 from benchmarks.harness import arguments
 from fedboost.data.sources import SourceSpec
 from fedboost.runtime.cluster.cluster import ClusterProcesses
-from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.cluster.local import complete
 
 ROWS, COLUMNS = 1000, 4
 PARTIES = ("bank", "telco")
@@ -37,7 +37,7 @@ from pathlib import Path
 from numba.core import event
 from fedboost.data.sources import SourceSpec
 from fedboost.runtime.cluster import local
-from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.cluster.local import complete
 from fedboost.runtime.process.workers import ProcessWorkers
 
 class Listener(event.Listener):

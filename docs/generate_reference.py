@@ -25,7 +25,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.daemons import families
+from fedboost.runtime.daemons import metrics
 from fedboost.settings import Settings
 
 FOLDER = Path(__file__).resolve().parent / "reference"
@@ -226,10 +226,10 @@ def _metrics() -> Iterator[str]:
     yield from ("How to switch them on: [monitor](../how-to/monitor.md).", "")
     yield "Histograms have `_bucket`, `_sum` and `_count`, with buckets from 5 ms to 10 minutes."
     yield from ("Counters begin at 0 with each start of a daemon.", "")
-    for place in get_args(families.At):
+    for place in get_args(metrics.At):
         yield from (f"## {place.capitalize()}", "")
         yield from ("| name | kind | labels | meaning |", "| --- | --- | --- | --- |")
-        for family in dict.fromkeys([*families.of("coordinator"), *families.of("party")]):
+        for family in dict.fromkeys([*metrics.of("coordinator"), *metrics.of("party")]):
             if family.at == place:
                 labels = ", ".join(f"`{label}`" for label in family.labels) or "none"
                 yield f"| `{family.name}` | {family.kind} | {labels} | {family.says} |"

@@ -28,7 +28,7 @@ HEAD = (
     "| --- | --- | --- | --- | --- | --- |\n"
 )
 OPTIONS = {Tier.CHANGE: [], Tier.ALL: ["--all"], Tier.LONG: ["--long"]}
-# How far a count may be from the table's: pairs need a case more or less from commit to commit.
+# How far a count may be from the table's: `once` needs a case more or less from commit to commit.
 SLACK_CASES, SLACK_SHARE = 3, 0.03
 
 UNIT, FAULTS = "tests/unit/", "tests/faults/test_"

@@ -1,8 +1,8 @@
 """Three tiers of tests, one meaning each, and what chooses the cases of the shortest.
 
-`CHANGE` is what a change has to pass: every behaviour once. `ALL` (`--all`) is every product of
-parameters, in random order with `make test-all`. `LONG` (`--long`) adds what takes minutes or
-hours; `make faults` runs its families. Each tier holds the ones before it.
+`CHANGE` is what a change has to pass: a sample of what is slow, and all else. `ALL` (`--all`) is
+every product of parameters, in random order with `make test-all`. `LONG` (`--long`) adds what takes
+minutes or hours; `make faults` runs its families. Each tier holds the ones before it.
 
 What is chosen is chosen by a hash of the commit, so that successive changes try the whole;
 FEDBOOST_TEST_SEED chooses as an earlier run did. A mark says which cases of a test a change runs:
@@ -11,9 +11,8 @@ FEDBOOST_TEST_SEED chooses as an earlier run did. A mark says which cases of a t
     long      none, nor does --all
     some(n)   n of them; with `of`, n of all tests that name the same
     once      so many that every value of every parameter is met
-    pairs     so many that every two values of two parameters meet
 
-Where nothing is said a change runs all cases, of a test of `tests/equivalence` two.
+Where nothing is said a change runs all cases, of a test of `tests/equivalence` one.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ import pytest
 
 SEED = "FEDBOOST_TEST_SEED"
 EXAMPLES, EXAMPLES_MIN = 100, 5  # of a property
-TWO = "tests/equivalence/"  # whole jobs beside their twins, each case of many behaviours at once
+ONE = "tests/equivalence/"  # whole jobs beside their twins, each case of many behaviours at once
 
 T = TypeVar("T")
 
@@ -149,10 +148,9 @@ def _few(cases: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
     """Those cases of a test that its mark leaves to each change."""
     if some := cases[0].get_closest_marker("some"):
         return _drawn(cases, some.args[0])
-    strength = 2 if cases[0].get_closest_marker("pairs") else 1
-    if strength == 1 and not cases[0].get_closest_marker("once"):
-        return _drawn(cases, 2) if cases[0].nodeid.startswith(TWO) else cases
-    shown = [set(combinations(_values(item), strength)) for item in cases]
+    if not cases[0].get_closest_marker("once"):
+        return _drawn(cases, 1) if cases[0].nodeid.startswith(ONE) else cases
+    shown = [set(_values(item)) for item in cases]
     return [cases[place] for place in _covering(shown, [rank(item.nodeid) for item in cases])]
 
 

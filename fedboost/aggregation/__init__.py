@@ -27,12 +27,10 @@ Protocols add the steps that give a vector and take its total.
 Modules:
     aggregator   the aggregator's steps: adds masked vectors, returns the sum
     contributor  a party's side: keys, masked vectors, checks of totals
-    counts       sums that come before trees: rows, sizes, labels
-    measures     metrics by round over all parties' rows, and early stopping
+    measures     sums before trees; metrics by round over all parties' rows
     party        steps that every party of a sum takes, for role modules to import
     recovery     sums that go on without a lost party
-    standing     finds the place where all contributors' records of sums agree
+    standing     where all contributors' records of sums agree; one-time tags
     statistic    describes what a masked vector is about
     sums         the steps of a sum, and how a walk calls them
-    tag          one-time tags that show a false total
 """

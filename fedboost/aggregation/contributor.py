@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.aggregation import standing
 from fedboost.aggregation.recovery import Epoch, keys_of, pair_of, sign_of, threshold
+from fedboost.aggregation.standing import TAG_WORDS, Tagging
 from fedboost.aggregation.statistic import Statistic
-from fedboost.aggregation.tag import TAG_WORDS, Tagging
 from fedboost.crypto.gaussian import discrete_gaussian
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.crypto.shamir import HOLDERS_MAX

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedboost import wire
 from fedboost.aggregation.contributor import Contributor, Vector
-from fedboost.aggregation.counts import Floats
+from fedboost.aggregation.measures import Floats
 from fedboost.aggregation.statistic import Statistic
 from fedboost.core import objectives
 from fedboost.flow import Charge, DisclosureInfo, Out, Spent, StageContext

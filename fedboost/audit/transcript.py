@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.audit import attacks, membership
-from fedboost.audit.attacks import AttackPlan, GuestView
-from fedboost.audit.clustering import Groupings
+from fedboost.audit import attacks
+from fedboost.audit.attacks import AttackPlan, Groupings, GuestView
 from fedboost.audit.findings import Finding
 from fedboost.audit.releases import KnownReleases, ReleasedTree
 from fedboost.core import objectives
@@ -119,4 +118,4 @@ def _losses(kept: Artefact) -> Floats:
     objective = kept.facts["objective"]
     y, margin = (np.asarray(kept.arrays[name], np.float64) for name in (record.Y, record.MARGIN))
     prediction = objectives.transform(objective, margin)
-    return membership.losses(y, prediction, classes=objective in CLASSIFYING)
+    return attacks.losses(y, prediction, classes=objective in CLASSIFYING)

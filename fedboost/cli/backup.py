@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from fedboost.cli.connect import DAEMON
-from fedboost.cli.doctor import daemon_config
+from fedboost.cli.daemons import daemon_config
 from fedboost.cli.groups import cli, party_group
 from fedboost.runtime.store.backups import Backup, move_store, restore_backup, write_backup
 

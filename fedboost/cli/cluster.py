@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import os
 import shlex
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,24 +19,92 @@ import click
 from rich.console import Console
 
 from fedboost import protocols
-from fedboost.cli import again, guests
-from fedboost.cli.again import AGAIN
+from fedboost.cli import outcome
 from fedboost.cli.connect import JSON, run
 from fedboost.cli.groups import cli, cluster_group
+from fedboost.cli.outcome import follow
 from fedboost.data.sources import SourceSpec, source_at
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
-from fedboost.messages.job_pb2 import JobJournal
+from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.model import kinds, shards
 from fedboost.pages import token
 from fedboost.report.progress import Progress
 from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.cluster.cluster import ClusterProcesses, TrialProcesses
-from fedboost.runtime.cluster.local import COORDINATOR
-from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.cluster.local import COORDINATOR, complete
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.process import logs
+from fedboost.runtime.store.store import JobState
 from fedboost.settings import load, parse, read_yaml
+
+AGAIN = click.option(
+    "--resume/--fresh",
+    "resume",
+    default=None,
+    help="Go on with what an interrupted run of the same job has left, or begin anew; without "
+    "either a terminal asks, and elsewhere the job begins anew.",
+)
+GO_ON = "to go on with it: the same command with --resume"
+
+
+async def followed(
+    client: CoordinatorClient, spec: JobSpec, resume: bool | None, *, keeps: bool
+) -> JobJournal:
+    """Run a job, or go on with one that was interrupted, until it rests.
+
+    Ctrl-C pauses a job that a later command `keeps` for going on, and cancels another.
+    """
+    job, after = await _begun(client, spec, resume)
+    try:
+        await follow(client, job, after=after)
+    except BaseException as error:
+        keeps = keeps and isinstance(error, asyncio.CancelledError)
+        if not keeps:
+            await client.cancel(job)
+        state = "paused" if keeps else "cancelled"
+        click.echo(f"{job} is {state}: its daemons stop with this command", err=True)
+        if keeps:
+            click.echo(GO_ON, err=True)
+        raise
+    journal = await client.journal(job)
+    if keeps and journal.status.state == JobState.PAUSED:
+        journal.status.reason.todo = GO_ON.removeprefix("to ")
+    return journal
+
+
+async def _begun(client: CoordinatorClient, spec: JobSpec, resume: bool | None) -> tuple[str, int]:
+    """Return the id of a job that is under way, and the last event that it had before."""
+    left = None if resume is False else await _unfinished(client, spec)
+    if left is not None and _wanted(left, resume):
+        events = (await client.journal(left.id)).events
+        await client.resume(left.id)
+        return left.id, max((event.number for event in events), default=0)
+    if left is None and resume:
+        click.echo("no earlier run of this job is unfinished: it begins anew", err=True)
+    return await client.submit(spec.model_dump_json().encode()), 0
+
+
+async def _unfinished(client: CoordinatorClient, spec: JobSpec) -> JobStatus | None:
+    """Return the last paused job whose content is that of the file."""
+    own = json.loads(spec.model_dump_json())
+    paused = [one for one in await client.jobs() if one.state == JobState.PAUSED]
+    for status in sorted(paused, key=lambda one: one.created, reverse=True):
+        if json.loads((await client.journal(status.id)).spec) == own:
+            return status
+    return None
+
+
+def _wanted(left: JobStatus, resume: bool | None) -> bool:
+    """Say that a job was interrupted, and return whether to go on with it."""
+    done = f" after {left.progress.round} {left.progress.done} of {left.progress.of}"
+    found = f"an earlier run, {left.id}, was interrupted{done if left.progress.of else ''}"
+    if resume is None and sys.stdin.isatty() and sys.stderr.isatty():
+        return click.confirm(f"{found}; go on with it?", default=True, err=True)
+    what = "it goes on" if resume else "this one begins anew; --resume goes on with the earlier one"
+    click.echo(f"{found}: {what}", err=True)
+    return bool(resume)
+
 
 FOLDER = Path("fedboost-cluster")  # where a local cluster keeps certificates, stores and models
 
@@ -95,7 +166,7 @@ def run_cluster(
     """
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
-    turns = guests.Turns(spec, as_json)
+    turns = outcome.Turns(spec, as_json)
     with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
         run(turns.run(lambda one: _on(cluster, one, resume)))
     code = turns.conclude()
@@ -126,7 +197,7 @@ def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bo
     spec = complete(read_yaml(file), sources, file=str(file))
     if folder is None:
         _check_alone(spec, file=str(file))
-    turns = guests.Turns(spec, as_json)
+    turns = outcome.Turns(spec, as_json)
     with tempfile.TemporaryDirectory() as scratch, _progress_for_log():
         run(_simulated(turns, sources, folder, Path(scratch)))
         return turns.conclude()
@@ -144,7 +215,7 @@ def _progress_for_log() -> Iterator[None]:
         log.setLevel(before)
 
 
-def _tell_predict(turns: guests.Turns, sources: Mapping[str, SourceSpec], folder: Path) -> None:
+def _tell_predict(turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path) -> None:
     """Print the command that scores rows with the models that have been trained."""
     models = {guest: one["model"] for guest, one in turns.said.items() if one.get("model")}
     if not models:
@@ -174,7 +245,7 @@ def _check_alone(spec: JobSpec, **where: str) -> None:
 
 
 async def _simulated(
-    turns: guests.Turns, sources: Mapping[str, SourceSpec], folder: Path | None, scratch: Path
+    turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path | None, scratch: Path
 ) -> None:
     """Runs the jobs in `folder`, or in `scratch`, where they leave nothing that can be named."""
     from fedboost.cli.outcome import write_report
@@ -230,7 +301,7 @@ async def _on(
     from fedboost.cli.outcome import write_report
 
     async with CoordinatorClient(cluster.client, retry_s=10.0) as client:
-        journal = await again.followed(client, spec, resume, keeps=keeps)
+        journal = await followed(client, spec, resume, keeps=keeps)
     result = result_of(journal)
     if result:
         guest = cluster.store(spec.parties.table().guest)

@@ -1,22 +1,33 @@
-"""`fedboost party serve` and `fedboost coordinator serve`: the daemons."""
+"""`fedboost party` and `fedboost coordinator`: `serve` and `page`; `fedboost doctor`."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Coroutine
+import sys
+from collections.abc import Coroutine, Sequence
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import click
+from rich.console import Console
+from rich.table import Table
 
-from fedboost.cli.connect import DAEMON
-from fedboost.cli.groups import coordinator_group, party_group
+from fedboost.cli.connect import DAEMON, JSON, run
+from fedboost.cli.groups import cli, coordinator_group, party_group
+from fedboost.errors import ConfigError, FedboostError
 from fedboost.messages.job_pb2 import JobJournal
+from fedboost.pages import token
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
-from fedboost.runtime.process import absent, deadline, logs
+from fedboost.runtime.daemons import doctor as links
+from fedboost.runtime.process import deadline, logs
+from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import Role
-from fedboost.settings import load
+from fedboost.runtime.transport.tls import load_identity
+from fedboost.settings import load, read_yaml
 
 # What Arrow and numba load wherever it is installed, for 0.3 s; a daemon has no use for it.
 UNUSED = ("pandas", "coverage")
@@ -47,7 +58,7 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
         from fedboost.pages.serving import beside_party
 
         how["beside"] = beside_party(ours, config)
-    absent.leave_out(*UNUSED)
+    leave_out(*UNUSED)
     _serve(daemon.serve_party(ours, write_report=_write_report, **how))
 
 
@@ -88,3 +99,123 @@ def _write_report(journal: JobJournal, path: str) -> None:
     from fedboost.cli.outcome import write_report
 
     write_report(journal, path)
+
+
+def leave_out(*packages: str) -> None:
+    """From now on this process finds no such package, unless it has it already."""
+    sys.meta_path.insert(0, _Absent(packages))
+
+
+class _Absent(MetaPathFinder):
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self._packages = packages
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
+        if fullname in self._packages:
+            raise ModuleNotFoundError(f"{fullname} is left out here", name=fullname)
+
+
+def _command(kind: type[DaemonConfig], whose: str) -> click.Command:
+    @click.command("page")
+    @click.option(
+        "--config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        required=True,
+        help="The daemon's settings file.",
+    )
+    @click.option("--new", is_flag=True, help="Draw another token; whoever has signed in is out.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+    def page(config: Path, new: bool, as_json: bool) -> None:
+        ours = load(kind, config)
+        token.page_of(ours)  # refuses settings without a page
+        own = token.renew(ours.store) if new else token.token(ours.store)
+        url = token.sign_in_url(ours, own)
+        click.echo(json.dumps({"url": url}) if as_json else url)
+
+    page.help = f"""Print the link that signs you in to {whose} page, token included.
+
+    \b
+      fedboost {_EXAMPLES[kind]}
+
+    Whoever has the link can do there what `page.user` of the settings may do. The token lies in
+    the store, in a file that only the daemon's user can read.
+    """
+    return page
+
+
+_EXAMPLES: dict[type[DaemonConfig], str] = {
+    CoordinatorConfig: "coordinator page --config configs/coordinator.yaml",
+    PartyConfig: "party page --config configs/party-bank.yaml",
+}
+
+party_group.add_command(_command(PartyConfig, "the party's"))
+coordinator_group.add_command(_command(CoordinatorConfig, "the coordinator's"))
+
+
+@cli.command("doctor")
+@DAEMON
+@JSON
+def doctor(config: Path, as_json: bool) -> int:
+    """Check certificates, ports, clocks, versions, and every link both ways; names what fails.
+
+    \b
+      fedboost doctor --config configs/party-bank.yaml
+      fedboost doctor --config configs/coordinator.yaml --json
+    """
+    ours, role = daemon_config(config)
+    findings = [_certificate(ours, role)]
+    findings += run(_examine(ours, role))
+    failed = [finding for finding in findings if finding.error is not None]
+    if as_json:
+        click.echo(json.dumps({"findings": [_finding(f) for f in findings], "failed": len(failed)}))
+    else:
+        table = Table("looked at", "", "")
+        for finding in findings:
+            good = finding.error is None
+            said = finding.note if finding.error is None else "\n".join(finding.error.lines())
+            table.add_row(finding.what, "[green]ok[/]" if good else "[red]failed[/]", said)
+        Console().print(table)
+    return failed[0].error.exit_code if failed and failed[0].error else 0
+
+
+def daemon_config(path: Path) -> tuple[DaemonConfig, Role]:
+    """Return the settings of a party's or a coordinator's daemon, and which of the two it is."""
+    raw = read_yaml(path)
+    if isinstance(raw, dict) and "parties" in raw:
+        return load(CoordinatorConfig, path), "coordinator"
+    return load(PartyConfig, path), "party"
+
+
+def _certificate(config: DaemonConfig, role: Role) -> links.LinkCheck:
+    what = f"certificate of {role} {config.name}"
+    if config.tls is None:
+        return links.LinkCheck(what, note="none: insecure_loopback")
+    try:
+        identity = load_identity(config.tls, role=role, name=config.name)
+        config.tls.check_key_mode()
+    except ConfigError as error:
+        return links.LinkCheck(what, error)
+    return links.LinkCheck(what, note=f"valid until {identity.not_after:%Y-%m-%d}")
+
+
+async def _examine(config: DaemonConfig, role: Role) -> list[links.LinkCheck]:
+    try:
+        dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
+        try:
+            return await links.examine(config, dialer, role)
+        finally:
+            await dialer.close()
+    except FedboostError as error:
+        return [links.LinkCheck("links", error)]
+
+
+def _finding(finding: links.LinkCheck) -> dict[str, Any]:
+    error = finding.error
+    return {
+        "what": finding.what,
+        "ok": error is None,
+        "note": finding.note,
+        "error": None if error is None else error.lines(),
+    }

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from fedboost.cli.groups import data_group
 from fedboost.data.columns import kind_of
-from fedboost.data.places import placed
-from fedboost.data.reading import read_table
+from fedboost.data.reading import placed, read_table
 from fedboost.data.sources import SourceSpec, source_at
 from fedboost.data.split import SplitPlan, split_table, write_tables
 from fedboost.data.survey import ColumnSurvey, TableSurvey, survey

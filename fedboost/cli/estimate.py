@@ -1,8 +1,9 @@
-"""`fedboost estimate`: what a job takes in time, memory and bytes, before anything runs."""
+"""`fedboost estimate`: what a job takes, before anything runs; `fedboost warm`: compiles for it."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -19,8 +20,7 @@ from fedboost.cli.groups import cli
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.report import units
-from fedboost.runtime.cluster.local import DATASET
-from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.cluster.local import DATASET, complete
 from fedboost.runtime.estimate.estimate import Estimate, Placement, estimate
 from fedboost.runtime.estimate.prices import Prices, cache_file
 from fedboost.runtime.estimate.scenes import Said, Setting, from_tables, from_words
@@ -199,3 +199,39 @@ def _print_phases(console: Console, found: Estimate) -> None:
     if rest:
         table.add_row("everything else", units.in_seconds(rest), units.share(rest, total))
     console.print(table)
+
+
+@cli.command("warm")
+@JSON
+def warm(as_json: bool) -> None:
+    """Compile what jobs compute with, once for this machine, so that no job has to.
+
+    \b
+      fedboost warm
+      NUMBA_CACHE_DIR=/srv/fedboost/kernels fedboost warm
+
+    It runs a small job of each kind and keeps the machine code with the installation, where every
+    user of it reads it, or else in the user's own cache. Needed again after an update or on another
+    kind of processor; what is there already is not compiled again.
+    """
+    from fedboost import kernel_files
+    from fedboost.runtime.cluster import warming
+
+    logging.disable(logging.WARNING)  # what parties of made-up tables warn of
+    folder = kernel_files.writable()
+    if folder is None:
+        tried = ", ".join(str(place) for place in kernel_files.folders())
+        raise ConfigError(
+            "no folder may hold compiled kernels, or others could write it",
+            todo=f"name a folder of your own: {kernel_files.VARIABLE}=DIR fedboost warm",
+            tried=tried,
+        )
+    console = Console(stderr=True)
+    with console.status("compiling") as status:
+        done = warming.warm(lambda job: status.update(f"a job of {job}"))
+    if as_json:
+        said = {"compiled": len(done.compiled), "read": done.read, "seconds": done.seconds}
+        click.echo(json.dumps({**said, "folder": str(folder), "cold": done.cold}))
+        return
+    click.echo(f"compiled {len(done.compiled)} kernels, {done.read} were there already")
+    click.echo(f"they lie in {folder}; it took {done.seconds:.0f} s")

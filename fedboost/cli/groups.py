@@ -106,15 +106,15 @@ class LazyGroup(click.Group):
                        "ids."),
         "demo": ("demo", "Train on scikit-learn's breast cancer table, split over three daemons, "
                  "beside XGBoost."),
-        "doctor": ("doctor", "Check certificates, ports, clocks, versions, and every link both "
+        "doctor": ("daemons", "Check certificates, ports, clocks, versions, and every link both "
                    "ways; names what fails."),
         "estimate": ("estimate", "Say what the job in FILE will take, from what this machine takes "
                      "for each primitive."),
         "restore": ("backup", "Put the store of a backup into the empty folder that the settings "
                     "name, every file checked."),
         "simulate": ("cluster", "Run the job in FILE with all parties in this process."),
-        "warm": ("warm", "Compile what jobs compute with, once for this machine, so that no job "
-                 "has to."),
+        "warm": ("estimate", "Compile what jobs compute with, once for this machine, so that no "
+                 "job has to."),
     },
 )  # fmt: skip
 @click.version_option(__version__, prog_name="fedboost")
@@ -161,7 +161,8 @@ def cluster_group() -> None:
 
 
 @cli.group("coordinator", cls=LazyGroup, table={
-    "page": ("page", "Print the link that signs you in to the coordinator's page, token included."),
+    "page": ("daemons", "Print the link that signs you in to the coordinator's page, token "
+             "included."),
     "serve": ("daemons", "Run the coordinator's daemon until it is told to stop."),
 })  # fmt: skip
 def coordinator_group() -> None:
@@ -223,9 +224,9 @@ def ledger_group() -> None:
     "explain": ("explaining", "Say what each column adds to each row's margin (TreeSHAP, computed "
                 "by XGBoost)."),
     "export": ("exporting", "Write a model to a file."),
-    "fetch": ("fetching", "Take the party's own shard of a model along, from its running daemon."),
+    "fetch": ("exporting", "Take the party's own shard of a model along, from its running daemon."),
     "list": ("model", "Every model of which a shard lies here."),
-    "picture": ("picturing", "Draw one tree of a model, as one party knows it."),
+    "picture": ("explaining", "Draw one tree of a model, as one party knows it."),
     "predict": ("model", "Score rows with a model: the guest's table decides which, the hosts add "
                 "what they know."),
     "release": ("exporting", "Consent to a merged model: write this party's splits, signed, for "
@@ -238,7 +239,7 @@ def model_group() -> None:
 
 
 @cli.group("party", cls=LazyGroup, table={
-    "account": ("account", "Show what jobs have released of each data set, by job and guest; the "
+    "account": ("owner", "Show what jobs have released of each data set, by job and guest; the "
                 "daemon may run."),
     "approve": ("owner", "Let a job run that waits for a person's approval; shows what it wants, "
                 "and asks."),
@@ -247,7 +248,7 @@ def model_group() -> None:
     "jobs": ("owner", "Every job that this party has seen, and which of them wait for approval."),
     "move": ("backup", "Write a stopped daemon's store for another machine, and close the store "
              "here."),
-    "page": ("page", "Print the link that signs you in to the party's page, token included."),
+    "page": ("daemons", "Print the link that signs you in to the party's page, token included."),
     "serve": ("daemons", "Run the party's daemon until it is told to stop."),
 })  # fmt: skip
 def party_group() -> None:

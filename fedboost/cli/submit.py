@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fedboost.cli import guests
+from fedboost.cli import outcome
 from fedboost.cli.complete import jobs_there
 from fedboost.cli.connect import JSON, connection, run, settings
 from fedboost.cli.groups import job_group
@@ -48,7 +48,7 @@ def submit(
     if not watch:
         _print_handed_in(spec, run(_handed_in(spec, config)), as_json=as_json)
         return 0
-    turns = guests.Turns(spec, as_json)
+    turns = outcome.Turns(spec, as_json)
 
     async def work() -> None:
         """Submit all jobs of the file, one after the other."""
@@ -87,7 +87,7 @@ def _print_handed_in(spec: JobSpec, jobs: dict[str, JobStatus], *, as_json: bool
         click.echo(json.dumps({"job": job.id}) if as_json else job.id)
     elif as_json:
         said = {g: {"job": j.id, "name": j.name, "state": j.state} for g, j in jobs.items()}
-        click.echo(json.dumps(guests.together(spec, said)))
+        click.echo(json.dumps(outcome.together(spec, said)))
     else:
         for guest, job in jobs.items():
             click.echo(f"{guest}: {job.id}")

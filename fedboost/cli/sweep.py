@@ -25,7 +25,7 @@ from fedboost.job import JobSpec
 from fedboost.report import units
 from fedboost.report.page import of_sweep
 from fedboost.runtime.cluster.cluster import ClusterProcesses
-from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.cluster.local import complete
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.submitted import check
 from fedboost.settings import parse, read_yaml

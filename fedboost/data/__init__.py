@@ -9,18 +9,15 @@ Modules:
     holdout      chooses validation rows by id
     id_differences  why ids did not match
     ids          one byte string per row as its id
-    label_values  numbers labels of any names
+    label_values  numbers labels of any names; columns that look like one
     loading      loads a table and checks it before anything is sent
     outline      names, types and size of a data set
-    places       adds party and file to an error
     predictions  writes predictions beside their ids
-    reading      reads csv, parquet, svmlight and SQLite
-    roles        which columns look like a label
+    reading      reads csv, parquet, svmlight and SQLite; adds places to errors
     selection    which columns a job uses
     sheet        a table as its source holds it
     sources      where a party's table lies
     split        splits a pooled table into parties' tables
-    sqlite       reads the answer to an SQLite query
     survey       describes a table column by column
     svmlight     reads svmlight files
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +14,36 @@ from numpy.typing import NDArray
 from fedboost.data.categories import canonical, written
 from fedboost.data.columns import READABLE, kind_of
 from fedboost.errors import ConfigError, DataError
+
+LABEL_NAMES = ("y", "label", "target", "class")
+
+
+def likely_label(names: Iterable[str]) -> str | None:
+    """Return the column with a usual name for a label, whatever it holds; None without one."""
+    by_name = {name.casefold(): name for name in reversed(list(names))}
+    return next((by_name[usual] for usual in LABEL_NAMES if usual in by_name), None)
+
+
+def refuse_labels(features: Sequence[str], party: str, label: str) -> None:
+    """Refuse with a DataError a feature that is called like the guest's `label`, or like a label
+    in general.
+
+    `features` are columns that a party without a label would use only because they are there.
+    """
+    folded = {name.casefold(): name for name in reversed(features)}
+    same = folded.get(label.casefold())
+    name = same or likely_label(features)
+    if name is None:
+        return
+    like = "the guest's label" if same else "a label"
+    raise DataError(
+        f"the column {name!r} is called like {like}, and the job does not say whether it is a "
+        "feature",
+        column=name,
+        todo=f"name it in 'ignore' of data: {party}:, or in 'columns' if it is a feature",
+        kind=f"a column is called like {like}, and the job does not say whether it is a feature",
+    )
+
 
 LabelValue: TypeAlias = bool | int | float | str
 CLASSES_SHOWN = 10  # more are no classes

@@ -19,10 +19,8 @@ from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers, without
 from fedboost.data.features import feature_matrix, sparse_matrix
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, shared_ids
-from fedboost.data.label_values import LabelValue, classes_in, numbered, remedy
-from fedboost.data.places import placed
-from fedboost.data.reading import read_sheet
-from fedboost.data.roles import refuse_labels
+from fedboost.data.label_values import LabelValue, classes_in, numbered, refuse_labels, remedy
+from fedboost.data.reading import placed, read_sheet
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import IdFormat, SourceSpec

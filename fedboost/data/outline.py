@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedboost.data.columns import kind_of, narrow
-from fedboost.data.places import placed
-from fedboost.data.reading import read_sheet
+from fedboost.data.reading import placed, read_sheet
 from fedboost.data.sources import FORMATS, SourceSpec
 from fedboost.errors import DataError
 

@@ -8,21 +8,100 @@ from __future__ import annotations
 
 import csv
 import mmap
+import sqlite3
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Self, get_args
+from typing import Any, Self, get_args
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 from pydantic import PrivateAttr
 
+from fedboost.data import svmlight
 from fedboost.data.columns import MISSING_WORDS
 from fedboost.data.conversions import as_declared_cells
-from fedboost.data.places import placed
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import FORMATS, Format, SourceSpec
 from fedboost.errors import ConfigError, DataError
+
+
+@contextmanager
+def placed(**where: str) -> Iterator[None]:
+    """Within it, a ConfigError or DataError is raised with `where` before its own places."""
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        outer = {key: place for key, place in where.items() if place}
+        error.where = outer | error.where
+        raise
+
+
+PREFIX = "sqlite:///"
+SAYABLE = ("no such table", "no such column", "ambiguous column name", "file is not a database")
+
+# A query may read; it may neither write, attach files nor change settings.
+_ALLOWED = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
+
+
+def read_query(url: str, query: str) -> pa.Table:
+    """The rows that `query` selects, one Arrow column per selected expression.
+
+    A column of whole numbers is int64, of numbers float64, of anything with text string.
+    ConfigError where `url` is no SQLite URL or the query is no SELECT that SQLite accepts;
+    OSError where the file is absent.
+    """
+    if not url.startswith(PREFIX):
+        scheme = url.split(":", 1)[0]
+        raise ConfigError(
+            f"cannot read tables from {scheme!r} URLs",
+            todo=f"use {PREFIX}FILE.db, or export the query's answer to parquet",
+        )
+    path = Path(url.removeprefix(PREFIX))
+    path.open("rb").close()
+    address = f"file:{quote(str(path))}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            connection.set_authorizer(_authorize)
+            cursor = connection.execute(query)
+            names = [column[0] for column in cursor.description or ()]
+            rows = cursor.fetchall()
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        said = next((words for words in SAYABLE if words in str(error)), "SQLite refuses it")
+        raise ConfigError(
+            f"the query cannot be run: {said}",
+            todo="try it with the sqlite3 shell; it must be one SELECT",
+            private=str(error),
+        ) from None
+    if not names:
+        raise ConfigError("the query selects no columns", todo="it must be one SELECT")
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in names]
+    return pa.table(list(map(_column, columns)), names=names)
+
+
+def _authorize(action: int, *_: Any) -> int:
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+
+
+def _column(cells: Sequence[Any]) -> pa.Array:
+    """SQLite types cells, not columns: the widest type that some cell of the column has."""
+    kinds = {type(cell) for cell in cells} - {type(None)}
+    if bytes in kinds:
+        if kinds != {bytes}:
+            raise DataError(
+                "a column mixes binary and other cells", todo="leave it out of the query"
+            )
+        return pa.array(cells, type=pa.binary())
+    if str in kinds:
+        return pa.array([cell if cell is None else str(cell) for cell in cells], type=pa.string())
+    if float in kinds:
+        return pa.array([cell if cell is None else float(cell) for cell in cells], pa.float64())
+    return pa.array(cells, type=pa.int64()) if kinds else pa.nulls(len(cells))
 
 
 class TableInMemory(SourceSpec):
@@ -72,12 +151,11 @@ def read_table(source: SourceSpec, **where: str) -> pa.Table:
 
 
 def _read(source: SourceSpec) -> Sheet:
-    from fedboost.data import sqlite, svmlight
 
     if isinstance(source, TableInMemory):
         return source.sheet
     if source.sql is not None:
-        return Sheet(sqlite.read_query(source.sql.url, source.sql.query))
+        return Sheet(read_query(source.sql.url, source.sql.query))
     path = Path(source.path or "")
     chosen = source.format or FORMATS.get(path.suffix.lower())
     if chosen is None:

@@ -24,9 +24,8 @@ from fedboost.data.features import (
     sparse_numbers,
 )
 from fedboost.data.ids import encode_ids, shared_ids
-from fedboost.data.label_values import classes_in, remedy
+from fedboost.data.label_values import classes_in, likely_label, remedy
 from fedboost.data.reading import read_sheet
-from fedboost.data.roles import likely_label
 from fedboost.data.sheet import Sheet, SparseColumns
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError

@@ -6,13 +6,12 @@ Modules:
     batches        scores rows in batches
     branches       one tree as far as a party knows it
     columns        names and categories of a party's columns
-    conditions     combines the splits of a path, and says them in words
+    conditions     combines splits of a path, says them in words; shared rules
     contributions  SHAP values of columns
     export         one shard as a JSON file, and releases read back
     hybrid         trees with a guest's and hosts' parts
     kinds          kinds of models, each behind one interface
     labels         what boosting needs of a label column
-    meta_rules     rules that several trees share
     networks       models of networks
     rounds         which trees each round has
     shards         reads and writes a party's share of a model

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.binning import Binning
 from fedboost.core.categories import NO_THRESHOLD, SET_BYTES, members
+from fedboost.core.tree import LEAF, Tree
 from fedboost.model.export import short
 
 # A bit for each category that a split can send left, and a last one for all others.
@@ -122,3 +124,74 @@ def _of_categories(column: str, bits: int, known: Sequence[str]) -> str | None:
     indices = members(listed.to_bytes(SET_BYTES + 1, "little"))
     texts = ", ".join(repr(known[k]) if k < len(known) else f"number {k}" for k in indices)
     return f"{column} {'in' if inside else 'not in'} {{{texts}}}"
+
+
+Rule = tuple[tuple[int, Condition], ...]  # by rising column, each column once
+
+
+@dataclass(frozen=True)
+class RuleMatch:
+    """A rule and the numbers of the trees, from 0, of which it is a leaf."""
+
+    rule: Rule
+    trees: tuple[int, ...]
+
+    def asks(self, columns: Container[int]) -> bool:
+        """Return whether it has a condition on one of the columns, as of a host's."""
+        return any(column in columns for column, _ in self.rule)
+
+
+def node_rules(tree: Tree, cuts: Binning | None = None) -> dict[int, Rule]:
+    """Return what the path to each node asks, leaves and others, by the node's position in the
+    arrays.
+
+    Without nodes that no row can reach; the root's rule asks nothing. With `cuts`, thresholds
+    between the same two cut points of their column are one.
+    """
+    asked, left, feature = asked_by(tree, cuts), tree.left.tolist(), tree.feature.tolist()
+    reached: dict[int, Known] = {0: {}}
+    for node, below in enumerate(left):  # children come after their parents
+        if below == LEAF or node not in reached:
+            continue
+        for child, more in enumerate(ways(reached[node], feature[node], asked[node]), start=below):
+            if more is not None:
+                reached[child] = more
+    return {node: tuple(sorted(known.items(), key=_column)) for node, known in reached.items()}
+
+
+def found(
+    trees: Sequence[Tree], cuts: Binning | None = None, inner: bool = False
+) -> list[RuleMatch]:
+    """Return all rules of the trees, those of most trees first, then those with fewest conditions.
+
+    `cuts` as `node_rules`. With `inner` a tree counts, too, where the rule leads to a node that is
+    divided further.
+    """
+    holders: dict[Rule, list[int]] = {}
+    for number, tree in enumerate(trees):
+        of_nodes = node_rules(tree, cuts).items()
+        own = (rule for node, rule in of_nodes if inner or tree.is_leaf[node])
+        for rule in dict.fromkeys(own):
+            if rule:
+                holders.setdefault(rule, []).append(number)
+    listed = [RuleMatch(rule, tuple(numbers)) for rule, numbers in holders.items()]
+    return sorted(listed, key=lambda one: (-len(one.trees), len(one.rule)))
+
+
+def asked_by(tree: Tree, cuts: Binning | None) -> list[Question]:
+    """Return what the nodes ask; with `cuts` each threshold moved up to the next of its
+    column's.
+    """
+    arrays = tree.to_arrays()
+    if cuts is not None:
+        moved = tree.threshold.copy()
+        for node in np.flatnonzero(~tree.is_leaf & (tree.threshold != NO_THRESHOLD)):
+            own = cuts.cuts[tree.feature[node]]
+            place = int(np.searchsorted(own, moved[node]))
+            moved[node] = own[place] if place < len(own) else np.float32(np.inf)
+        arrays = {**arrays, "threshold": moved}
+    return questions(arrays)
+
+
+def _column(asked: tuple[int, Condition]) -> int:
+    return asked[0]

@@ -19,8 +19,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster import cluster as daemons
-from fedboost.runtime.cluster.local import COORDINATOR, USER
-from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.cluster.local import COORDINATOR, USER, complete
 from fedboost.sdk.client import Client, JobLike, path_of
 from fedboost.sdk.party import PartyClient
 from fedboost.sdk.tables import TableLike, rows_of

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from fedboost.messages import party_pb2
-from fedboost.runtime.client.owner import Owner
+from fedboost.runtime.client.client import Owner
 from fedboost.runtime.party import model_store
 from fedboost.sdk.background import Connected
 from fedboost.sdk.jobs import Metrics, metrics_of, moment

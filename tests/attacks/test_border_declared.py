@@ -105,6 +105,7 @@ def test_a_job_uses_of_a_table_only_what_its_owner_has_declared(tmp_path, wish):
     assert error.where["key"] == f"datasets.data.{key}"
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("wish", WISHES)
 def test_a_job_uses_of_a_table_whatever_it_names_where_nobody_judges(tmp_path, wish, monkeypatch):
     monkeypatch.setattr(declared, "judge", lambda *_: None)

@@ -13,7 +13,7 @@ from fedboost.errors import PolicyError
 from fedboost.flow import DisclosureInfo
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy.account import Account
 from fedboost.runtime.policy.spending import Spending
 from fedboost.runtime.store.store import Store

@@ -7,8 +7,8 @@ import pytest
 
 from fedboost.errors import PeerError, UnreachableError
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.runtime.party import admission, session
-from fedboost.runtime.party.admission import BYTES_AT_ONCE_MAX, MESSAGES_AT_ONCE_MAX, Admission
+from fedboost.runtime.party import node, session
+from fedboost.runtime.party.node import BYTES_AT_ONCE_MAX, MESSAGES_AT_ONCE_MAX, Admission
 from fedboost.runtime.party.session import PARTS_HELD_MAX
 from tests.support.federated import now
 from tests.unit.runtime.party.test_session import CALL, HOST, echo, numbers, sealed
@@ -77,8 +77,8 @@ def test_a_peer_sends_a_few_messages_at_once_and_no_more():
 
 
 def test_a_peer_sends_as_much_at_once_as_it_wants_where_nobody_counts(monkeypatch):
-    monkeypatch.setattr(admission, "MESSAGES_AT_ONCE_MAX", 1000)
-    monkeypatch.setattr(admission, "BYTES_AT_ONCE_MAX", float("inf"))
+    monkeypatch.setattr(node, "MESSAGES_AT_ONCE_MAX", 1000)
+    monkeypatch.setattr(node, "BYTES_AT_ONCE_MAX", float("inf"))
     assert sending(Admission(), 1000, BYTES_AT_ONCE_MAX) == 1000
 
 

@@ -12,7 +12,7 @@ from fedboost.cli.groups import ledger_group
 from fedboost.crypto.workers import Serial
 from fedboost.errors import PolicyError
 from fedboost.runtime.cluster.local import cluster
-from fedboost.runtime.ledger.recalled import Recalled
+from fedboost.runtime.ledger.signed_heads import Recalled
 from tests.support import small_jobs
 from tests.support.federated import _left
 

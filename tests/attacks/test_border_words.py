@@ -11,8 +11,8 @@ from fedboost import printable
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import OwnedJob, OwnedJobs
 from fedboost.report import html
+from fedboost.runtime.client.client import Owner
 from fedboost.runtime.client.config import ClientConfig
-from fedboost.runtime.client.owner import Owner
 from fedboost.runtime.process import logs
 from fedboost.settings import parse
 from tests.support.federated import now

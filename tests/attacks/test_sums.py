@@ -6,7 +6,7 @@ import pytest
 from fedboost import wire
 from fedboost.aggregation.contributor import CHECK_WORDS, Contributor
 from fedboost.aggregation.recovery import self_stream, share_of, sign_of
-from fedboost.aggregation.tag import Tagging
+from fedboost.aggregation.standing import Tagging
 from fedboost.crypto import shamir
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.errors import PeerError, PolicyError, ProtocolError

@@ -9,7 +9,7 @@ import pytest
 
 from fedboost.aggregation import aggregator, standing
 from fedboost.aggregation.contributor import CHECK_WORDS, Contributor
-from fedboost.aggregation.tag import Tagging
+from fedboost.aggregation.standing import Tagging
 from fedboost.core.growth import GrowingTree
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import HISTORY, LOOP

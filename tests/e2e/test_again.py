@@ -64,6 +64,7 @@ def ran(command, folder, **how):
     )  # fmt: skip
 
 
+@world.JOBS
 def test_an_interrupted_run_is_offered_again_and_goes_on_where_it_was(command, tmp_path):
     said = interrupted(command, tmp_path)
     (job,) = re.findall(r"^(\S+) is paused: its daemons stop with this command$", said, re.M)
@@ -86,6 +87,7 @@ def test_an_interrupted_run_is_offered_again_and_goes_on_where_it_was(command, t
     assert "no earlier run of this job is unfinished: it begins anew" in nothing.stdout
 
 
+@world.JOBS
 def test_a_terminal_is_asked_and_another_job_is_not(command, tmp_path):
     interrupted(command, tmp_path)
     (tmp_path / "other.yaml").write_text(

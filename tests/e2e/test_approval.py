@@ -21,6 +21,7 @@ def seen_by_manual(town, id_, user=OWNER):
     return next(job for job in jobs if job["id"] == id_)
 
 
+@world.JOBS
 def test_a_job_waits_for_a_person_and_runs_once_that_person_agrees(town):
     id_ = waiting(town)
     said = world.ask(town, "job", "status", id_)
@@ -40,6 +41,7 @@ def test_a_job_waits_for_a_person_and_runs_once_that_person_agrees(town):
     assert seen_by_manual(town, id_)["state"] == "finished"
 
 
+@world.JOBS
 def test_a_denied_job_fails_as_refused_by_that_party_everywhere(town):
     id_ = waiting(town)
     assert world.owner(town, "manual", "deny", id_, user=OWNER).code == 0
@@ -56,6 +58,7 @@ def test_a_denied_job_fails_as_refused_by_that_party_everywhere(town):
     assert again.code == 4, again.err
 
 
+@world.JOBS
 def test_only_an_approver_of_that_party_may_look_approve_and_deny(town):
     id_ = waiting(town)
     for command in (("jobs",), ("approve", id_, "--yes"), ("deny", id_)):

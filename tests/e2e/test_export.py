@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from fedboost.cli.groups import model_group
 from fedboost.errors import ConfigError
+from tests.e2e import world
 from tests.e2e.world import WarmCluster, ask, fedboost, job, job_file, spec
 from tests.e2e.world import shares as dealt
 
@@ -15,6 +16,7 @@ PARTIES = ["bank", "telco", "shop"]
 pytestmark = pytest.mark.e2e
 
 
+@world.JOBS
 def test_a_guest_predicts_alone_once_every_host_has_consented(data_file, tmp_path):
     xgb = pytest.importorskip("xgboost")
     sources = dealt(data_file("breast.parquet"), tmp_path, PARTIES)

@@ -44,6 +44,7 @@ def trained(tmp_path_factory, data_file):
         assert world.tracebacks(cluster) == []
 
 
+@world.JOBS
 def test_daemons_train_on_noisy_buckets_and_say_what_they_are_worth(trained):
     cluster, _, first, _ = trained
     assert first["trees"] == 6
@@ -58,6 +59,7 @@ def test_daemons_train_on_noisy_buckets_and_say_what_they_are_worth(trained):
     assert "Local differential privacy" in report
 
 
+@world.JOBS
 def test_training_again_asks_nothing_of_hosts(trained):
     cluster, _, first, second = trained
     assert second["trees"] == 9
@@ -75,6 +77,7 @@ def test_training_again_asks_nothing_of_hosts(trained):
             np.testing.assert_array_equal(array, other[name], strict=True)
 
 
+@world.JOBS
 def test_a_job_that_wants_to_know_too_much_is_refused_by_the_host(trained):
     cluster, folder, _, _ = trained
     said = world.ask(
@@ -86,6 +89,7 @@ def test_a_job_that_wants_to_know_too_much_is_refused_by_the_host(trained):
     assert error["where"]["party"] == "telco"
 
 
+@world.JOBS
 def test_the_model_predicts_on_the_daemons(trained):
     cluster, folder, _, second = trained
     out = folder / "scores.parquet"
@@ -99,6 +103,7 @@ def test_the_model_predicts_on_the_daemons(trained):
     assert ((scores["prediction"].to_numpy() > 0.5) == y["y"].to_numpy()).mean() > 0.9
 
 
+@world.JOBS
 def test_one_command_needs_no_policy_file_and_simulate_wants_the_folder(trained):
     _, folder, _, _ = trained
     data = [w for p in PARTIES for w in ("--data", f"{p}={folder / p}.parquet")]

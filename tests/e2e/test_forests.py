@@ -46,6 +46,7 @@ def trained(tmp_path_factory, data_file):
         assert world.tracebacks(cluster) == []
 
 
+@world.JOBS
 def test_daemons_grow_the_forests_of_the_schedule(trained):
     cluster, said = trained
     result = said.last
@@ -58,6 +59,7 @@ def test_daemons_grow_the_forests_of_the_schedule(trained):
     assert set(arrays["tree"].tolist()) == set(range(sum(SIZES)))
 
 
+@world.JOBS
 def test_terminal_and_report_count_rounds_and_trees(trained):
     cluster, said = trained
     assert f"round {ROUNDS} of {ROUNDS}" in said.err

@@ -30,6 +30,7 @@ def job(aggregator, **params):
     }
 
 
+@world.JOBS
 @pytest.mark.parametrize(("aggregator", "mode"), [(SUM, "wait"), (FOUR[0], "continue")])
 def test_daemons_come_to_the_networks_of_one_process(tmp_path, data_file, aggregator, mode):
     sources = dealt(data_file("breast.parquet"), tmp_path, FOUR)

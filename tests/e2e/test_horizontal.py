@@ -103,7 +103,7 @@ def simulated(folder, raw, sources):
 # Whole jobs
 
 
-@pytest.mark.some(1)
+@world.JOBS
 @pytest.mark.parametrize(
     ("parties", "aggregator", "mode"),
     [(FOUR[:3], SUM, "wait"), (FOUR[:3], "bank", "continue"), (EIGHT, SUM, "wait")],
@@ -213,6 +213,7 @@ def test_a_killed_party_is_waited_for_and_the_model_is_the_same(cluster, undistu
     assert_equal(assert_one_model(cluster.folder, FOUR, id_), undisturbed)
 
 
+@world.JOBS
 @together
 def test_an_aggregator_without_tables_passes_the_doctor(cluster, undisturbed):
     said = world.fedboost("doctor", "--config", cluster.config(SUM), "--json")

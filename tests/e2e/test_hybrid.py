@@ -56,6 +56,7 @@ def words(sources):
     return [word for p in PARTIES for word in ("--data", f"{p}={sources[p].path}")]
 
 
+@world.JOBS
 def test_a_cluster_trains_and_another_one_scores(tmp_path, data_file):
     sources = shares(data_file("breast.parquet"), tmp_path)
     raw = job("unscored", encryption={"scheme": "okamoto-uchiyama"})

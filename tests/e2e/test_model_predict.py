@@ -5,6 +5,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
+from tests.e2e import world
 from tests.e2e.world import WarmCluster, ask, fedboost, job, job_file, shares, spec
 
 PARTIES = ["bank", "telco", "shop"]
@@ -13,6 +14,7 @@ ABSENT = 169  # rows that one host lacks
 pytestmark = pytest.mark.e2e
 
 
+@world.JOBS
 def test_a_user_trains_and_predicts_on_running_daemons_and_then_on_files(data_file, tmp_path):
     sources = shares(data_file("breast.parquet"), tmp_path, PARTIES)
     raw = job()

@@ -168,6 +168,7 @@ def test_what_is_wrong_with_the_command_is_said_before_anything_starts(place, tm
     assert list(tmp_path.iterdir()) == []
 
 
+@world.JOBS
 def test_a_run_ends_with_the_command_that_scores_rows_by_its_own_model(tmp_path):
     raw = world.job(protocol="secureboost", name="twice")
     del raw["data"]
@@ -194,6 +195,7 @@ def test_a_run_ends_with_the_command_that_scores_rows_by_its_own_model(tmp_path)
         assert scored.last["model"] == models[1], scored.err
 
 
+@world.JOBS
 def test_two_guests_train_in_turn_and_their_models_score_together(tmp_path):
     raw = world.job(protocol="hybridtree", name="two")
     raw["parties"] = {"guests": ["bank", "fund"], "hosts": ["telco"]}

@@ -24,7 +24,9 @@ from tests.support import browser as browsers
 from tests.support import small_jobs
 from tests.support.browser import Browser, faults
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("pages")]
+# What pages say, their unit tests show; each change clicks through some of it in a browser.
+SOME = pytest.mark.some(6, of="pages of real daemons")
+pytestmark = [SOME, pytest.mark.e2e, pytest.mark.xdist_group("pages")]
 PICTURES = ROOT / "docs" / "pictures"
 AUDIT_MS = 150_000  # it gives way to everything else on the machine
 JOB = """\
@@ -345,7 +347,6 @@ def test_a_dead_party_is_shown_and_the_job_is_cancelled_by_two_clicks(town, boar
     shows(board, "cancelled by user", "[role=alert]")
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("name", [COORDINATOR, "telco"])
 def test_every_page_is_readable_on_a_phone_and_by_whoever_sees_little(town, name, dark, trained):

@@ -112,6 +112,7 @@ def test_errors_are_objects_where_logs_are_json():
         assert found.last["error"]["what"] == "no coordinator is given"
 
 
+@world.JOBS
 def test_a_cluster_trains_from_nothing(tmp_path):
     """As installed, with imports of its own in every daemon and worker."""
     raw = world.job(hosts=("telco",))

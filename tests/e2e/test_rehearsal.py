@@ -79,6 +79,7 @@ def said(journal: JobJournal) -> tuple[bool, str | None]:
     return False, f"{error.where.get('party')}: {error.where['key'].removeprefix('policy.')}"
 
 
+@world.JOBS
 @pytest.mark.parametrize(("tables", "rows", "jobs"), [
     pytest.param("secureboost", 300, SAME, id="same"),
     pytest.param("hybridtree", 800, SOME, id="some", marks=pytest.mark.full),

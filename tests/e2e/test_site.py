@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
+from tests.support import documents
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
 FETCHED = re.compile(
@@ -41,6 +42,7 @@ def test_files_that_documents_link_to_are_pages_too(site):
     assert "coordinator" in (site / link).read_text()
 
 
+@documents.READ_SOME
 def test_drawings_are_a_part_of_their_page(site):
     text = (site / "explanation" / "concepts.html").read_text()
     assert text.count('<figure class="drawing">') == 4

@@ -70,6 +70,7 @@ def assert_stops(cluster):
     assert world.tracebacks(cluster) == []
 
 
+@world.KILLS
 def test_a_cancelled_job_ends_on_every_party_and_nothing_works_on(cluster):
     id_ = in_the_second_tree(cluster)
     began = time.monotonic()
@@ -100,7 +101,7 @@ def test_a_cancelled_job_ends_on_every_party_and_nothing_works_on(cluster):
     assert_stops(cluster)
 
 
-@pytest.mark.some(1)
+@world.KILLS
 @pytest.mark.parametrize("name", ["telco", "bank", COORDINATOR])
 def test_a_daemon_asked_to_stop_in_mid_work_ends_well_and_its_job_can_go_on(cluster, name):
     id_ = in_the_second_tree(cluster)
@@ -126,11 +127,13 @@ def test_a_daemon_asked_to_stop_in_mid_work_ends_well_and_its_job_can_go_on(clus
     assert_stops(cluster)
 
 
+@world.KILLS
 def test_a_whole_cluster_stops_in_mid_work(cluster):
     in_the_second_tree(cluster)
     assert_stops(cluster)
 
 
+@world.KILLS
 def test_daemons_whose_starter_is_killed_end_with_their_workers(folder):
     command = [sys.executable, "-c", STARTER, str(folder)]
     env = {**os.environ, "PYTHONPATH": str(world.ROOT)}

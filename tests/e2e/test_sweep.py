@@ -32,6 +32,7 @@ def ran(place):
     return world.fedboost(*command, "--fit-best", "--json", cwd=folder)
 
 
+@world.JOBS
 def test_a_sweep_on_daemons_finds_the_best_settings_and_trains_with_them(place, ran):
     folder, _ = place
     assert ran.code == 0, ran.err
@@ -45,6 +46,7 @@ def test_a_sweep_on_daemons_finds_the_best_settings_and_trains_with_them(place, 
     assert "2 trials on 2 folds: 4 jobs" in ran.err
 
 
+@world.JOBS
 def test_ids_travel_in_the_first_job_alone(place, ran):
     folder, _ = place
     store = folder / "fedboost-cluster" / "var" / "telco" / "store.sqlite"
@@ -55,6 +57,7 @@ def test_ids_travel_in_the_first_job_alone(place, ran):
     assert aligned == [ran.last["alignment"]]
 
 
+@world.JOBS
 def test_a_sweep_goes_on_where_jobs_are_missing(place, ran):
     folder, command = place
     again = world.fedboost(*command, "--json", cwd=folder)
@@ -71,6 +74,7 @@ def test_a_sweep_goes_on_where_jobs_are_missing(place, ran):
     assert "[3/4]" not in on.err
 
 
+@world.JOBS
 def test_what_a_policy_refuses_is_reported_and_the_other_trials_stand(tmp_path):
     sources = small_jobs.written(tmp_path / "data", small_jobs.tables("secureboost"))
     raw = small_jobs.raw("secureboost", n_estimators=2)

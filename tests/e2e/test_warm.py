@@ -45,6 +45,7 @@ def ran(python, program, folder):
     return done.returncode, done.stdout, done.stderr.splitlines()[-1:]
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_ends_and_says_what_it_does_in_a_python_of_its_own(tmp_path, name):
     own = ran(warm.PYTHON, PROGRAMS[name], tmp_path)
@@ -59,6 +60,7 @@ def gone(pid):
     return False
 
 
+@pytest.mark.some(1, of="forks")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_signals_reach_the_fork(number):
     command = [stand_in(), "-c", SLEEPS]
@@ -70,6 +72,7 @@ def test_signals_reach_the_fork(number):
     world.wait_for(lambda: gone(pid), ENDS_S, "the fork is gone")
 
 
+@pytest.mark.some(1, of="forks")
 def test_a_server_that_closes_leaves_no_fork(tmp_path):
     said = tmp_path / "pid"
     with open(os.devnull) as nothing, said.open("w") as out, warm.Server() as server:
@@ -89,6 +92,7 @@ def test_what_a_fork_cannot_be_is_a_python_of_its_own():
     assert done.stdout == "1\n"
 
 
+@pytest.mark.some(1, of="forks")
 def test_many_callers_are_served_at_a_time():
     began = time.monotonic()
     command = [stand_in(), "-c", "import time; time.sleep(2)"]

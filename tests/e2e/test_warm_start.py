@@ -46,6 +46,7 @@ def trained(place):
         assert world.tracebacks(cluster) == []
 
 
+@world.JOBS
 def test_daemons_continue_a_model_as_if_it_had_never_ended(trained):
     cluster, first, result, whole = trained
     assert result["trees"] == FIRST + MORE
@@ -61,6 +62,7 @@ def test_daemons_continue_a_model_as_if_it_had_never_ended(trained):
             np.testing.assert_array_equal(arrays[name], array, strict=True)
 
 
+@world.JOBS
 def test_the_ledgers_and_the_report_tell_of_the_scores(trained):
     cluster, _, result, _ = trained
     config = cluster.config("telco")
@@ -87,6 +89,7 @@ def test_a_party_that_dies_between_the_old_trees_and_the_new_loses_neither(train
     world.assert_same_model(cluster, id_, result["model"])
 
 
+@world.JOBS
 def test_one_command_continues_a_model_in_the_folder_that_holds_it(place):
     folder, sources = place
     data = [text for p in PARTIES for text in ("--data", f"{p}={sources[p].path}")]

@@ -36,6 +36,8 @@ from tests import warm
 ROOT = Path(__file__).resolve().parents[2]
 # A death is survived by what all protocols share; the simulator kills at every write of each.
 KILLS = pytest.mark.some(3, of="deaths of real daemons")
+# What a job comes to, equivalence shows without daemons; each change sees some of it with them.
+JOBS = pytest.mark.some(10, of="jobs on real daemons")
 TIMERS = Timers(peer_lost_s=4.0, call_s=5.0, retry_first_s=0.1, retry_max_s=1.0)
 LOST_S = TIMERS.peer_lost_s  # a dead party is noticed in this time
 SHOWN_S = LOST_S + 5.0  # and everybody knows in this time

@@ -23,8 +23,6 @@ from tests.support.horizontal_jobs import (
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
-pytestmark = pytest.mark.once
-
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "binary": {},
     "imbalance": {"scale_pos_weight": 2.5},
@@ -49,7 +47,7 @@ def test_every_objective_grows_the_pooled_trees(objective, weighted):
     assert sum(tree.n_nodes for trees in done.trained.rounds for tree in trees) > 20
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("depth", range(1, 7))
 def test_every_depth_grows_the_pooled_trees(depth, mode):
@@ -68,7 +66,7 @@ PRUNED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("params", PRUNED.values(), ids=PRUNED)
 def test_trees_that_end_early_are_the_pooled_ones(params, mode):
@@ -87,7 +85,7 @@ def test_samples_are_those_of_the_parties_own_rows(sample, objective):
     assert values[0] != values[1]
 
 
-@pytest.mark.pairs
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("objective", [{}, CLASSES, VECTORS], ids=["binary", "classes", "vectors"])
 @pytest.mark.parametrize("kind", FORESTS.values(), ids=FORESTS)
@@ -203,6 +201,7 @@ def test_the_same_rows_dealt_otherwise_come_to_the_same_model():
     assert_same_shards(shards)
 
 
+@pytest.mark.some(1, of="models of many")
 def test_thirty_two_parties_come_to_the_pooled_model():
     assert_pooled(made({"n_estimators": 2, **SAMPLES["rows"]}, (6,) * 32, categories=3))
 
@@ -277,7 +276,7 @@ def test_of_binary_labels_the_sums_say_as_much_as_the_rows(objective, sizes):
     assert_same_trees(shards[GUEST], alone.rounds)
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("least", [5, 12])
 @pytest.mark.parametrize(
     ("params", "how"),

@@ -27,7 +27,7 @@ def load(path):
     return np.asfortranarray(np.column_stack(columns)), table["y"].to_numpy().astype(np.float64)
 
 
-@pytest.mark.some(1)
+@pytest.mark.some(1, of="models of real tables")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
 def test_auc_is_within_half_a_percent_of_xgboosts(data_file, name):

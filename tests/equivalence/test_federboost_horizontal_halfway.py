@@ -11,8 +11,6 @@ from tests.support.halfway import assert_same, calls, carried_on, keeping
 from tests.support.horizontal_jobs import made
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
-pytestmark = pytest.mark.once
-
 MODES = {"wait": {}, "continue": {"dropout": "continue"}}
 JOBS: dict[str, dict[str, Any]] = {
     "binary": {"max_depth": 3},
@@ -27,7 +25,7 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("least", [1, 5], ids=["", "own rows"])
 @pytest.mark.parametrize("params", JOBS.values(), ids=JOBS)

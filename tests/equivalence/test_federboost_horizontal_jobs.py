@@ -41,8 +41,6 @@ from tests.support.horizontal_jobs import (
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES
 
-pytestmark = pytest.mark.once
-
 TELCO, SHOP = HOSTS[:2]
 OWN = ("party", "role", "created", "sha256")  # of a shard's facts: what parties do not share
 

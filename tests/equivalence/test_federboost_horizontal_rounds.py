@@ -20,8 +20,6 @@ from tests.support.horizontal_jobs import (
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
-pytestmark = pytest.mark.once
-
 TELCO = HOSTS[0]
 # With `dropout: continue` sums may not repeat, as those of hessians over all rows would.
 NUMBERS: dict[str, Any] = {"objective": "reg:squarederror", "subsample": 0.8}
@@ -137,7 +135,7 @@ def carried_on(job, rounds, layers):
     return now(work())
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
 def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, mode):

@@ -30,8 +30,6 @@ from tests.support.federboost_jobs import (
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS, owners
 
-pytestmark = pytest.mark.once
-
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "binary": {},
     "classes": CLASSES,

@@ -283,7 +283,6 @@ def test_what_the_earlier_job_settled_cannot_be_said_again(said):
 # Breaks
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("step", ["receive_buckets", "grow_trees", "close_model"])
 def test_a_break_loses_nothing_and_hosts_tell_the_same_again(tmp_path, monkeypatch, step):
     monkeypatch.setattr(training, "STEP_CELLS", 1)

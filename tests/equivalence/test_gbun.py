@@ -12,8 +12,6 @@ from tests.support.gbun_jobs import assert_pooled, made, uplink, with_params
 from tests.support.horizontal_jobs import AGGREGATOR, assert_same_shards
 from tests.support.secureboost_jobs import CLASSES
 
-pytestmark = pytest.mark.once
-
 TELCO = HOSTS[0]
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "binary": {},
@@ -38,7 +36,7 @@ SIZES: dict[str, tuple[int, ...]] = {
 # Whatever the job asks for
 
 
-@pytest.mark.pairs
+@pytest.mark.some(2)
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
 @pytest.mark.parametrize("rows", [{}, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
@@ -46,7 +44,7 @@ def test_every_objective_learns_the_pooled_model(objective, rows, weighted):
     assert_pooled(made(objective, weighted=weighted, **rows))
 
 
-@pytest.mark.pairs
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("reg_lambda", [0.1, 10.0])
 @pytest.mark.parametrize("outputs", [2, 32])
@@ -55,6 +53,7 @@ def test_every_size_and_lambda_learns_the_pooled_model(outputs, reg_lambda, mode
     assert_pooled(made({**said, **mode}, weighted=True))
 
 
+@pytest.mark.some(1, of="models of many")
 def test_a_hundred_rounds_stay_together():
     assert_pooled(made({"n_estimators": 100, "reg_lambda": 0.1, "outputs": 16}))
 
@@ -125,7 +124,7 @@ def test_sparse_columns_need_not_be_as_many_with_everybody():
 # Wherever the rows lie
 
 
-@pytest.mark.once
+@pytest.mark.some(2)
 @pytest.mark.parametrize("rows", [{}, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize("objective", [{}, CLASSES], ids=["binary", "classes"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
@@ -140,7 +139,7 @@ def test_parties_with_one_class_only_learn_the_pooled_model(objective):
     assert_pooled(job)
 
 
-@pytest.mark.pairs
+@pytest.mark.some(2)
 @pytest.mark.parametrize("rows", [{}, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize(("held", "counts"), [(0.3, [1, 0]), (0.6, [0, 1])])

@@ -14,8 +14,6 @@ from tests.support.gbun_jobs import CarriedOn, assert_pooled, made
 from tests.support.horizontal_jobs import assert_same_shards
 from tests.support.secureboost_jobs import CLASSES
 
-pytestmark = pytest.mark.once
-
 TELCO = HOSTS[0]
 STOPS: dict[str, Any] = {"n_estimators": 40, "early_stopping_rounds": 2, "learning_rate": 1.0}
 RESUMED: dict[str, dict[str, Any]] = {
@@ -60,7 +58,7 @@ def carried_on(job, rounds):
     return now(work())
 
 
-@pytest.mark.once
+@pytest.mark.some(2)
 @pytest.mark.parametrize("rows", [{}, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)

@@ -21,8 +21,6 @@ from tests.support.federated import GUEST, HOSTS, Room, changing, now, run_job
 from tests.support.noisy_jobs import Watched
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
 
-pytestmark = pytest.mark.once
-
 SIGMA = 0.5
 LATTICE = {"encryption": {"scheme": "lattice"}}
 BARE = dict.fromkeys(secureboost_jobs.SWITCHES, False)
@@ -63,7 +61,7 @@ def assert_true_totals(guest):
         assert node.cover >= 0.0
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("params", "how"), VARIANTS.values(), ids=VARIANTS)
 def test_a_job_with_noise_ends_and_its_noise_is_what_it_should_be(params, how, monkeypatch):
     room = noisy(params, how).room()
@@ -171,7 +169,7 @@ def tree_before_division(sigma):
     return tree, divisions, sums, NoiseScale.of(room.params, guest.rules.fixed.bits).most
 
 
-@pytest.mark.pairs
+@pytest.mark.some(2)
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("sigma", [0.0, SIGMA])
 @pytest.mark.parametrize("column", [0, 1])

@@ -18,8 +18,6 @@ from tests.support.hybrid_jobs import (
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
-pytestmark = pytest.mark.once
-
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "binary": {},
     "classes": CLASSES,

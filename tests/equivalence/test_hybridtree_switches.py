@@ -56,7 +56,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2, of="trees under real keys")
 @pytest.mark.parametrize(
     ("scheme", "switches", "more"),
     [
@@ -131,6 +131,7 @@ def small_jobs(draw):
     return job
 
 
+@pytest.mark.some(1, of="any small job")
 @settings(max_examples=tiers.examples(100), deadline=None)
 @given(small_jobs())
 def test_any_small_job_grows_the_pooled_trees(job):

@@ -9,8 +9,6 @@ import pytest
 from tests.support.federated import GUEST, HOSTS
 from tests.support.hybrid_unscored import assert_naive, cuts, made, reseeded, trained
 
-pytestmark = pytest.mark.once
-
 CLASSES = {"objective": "multi:softprob", "num_class": 3}
 GAP_MAX = 1e-4  # what the fixed point may cost a margin of these small jobs
 
@@ -66,6 +64,7 @@ def test_whatever_the_tables_are_unscored_trees_are_the_naive_ones(widths, how):
     assert cut == (how.get("least") != 60)
 
 
+@pytest.mark.some(2, of="trees under real keys")
 @pytest.mark.parametrize("scheme", ["paillier", "okamoto-uchiyama"])
 @pytest.mark.parametrize("classes", [{}, {**CLASSES, "multi_output": True}], ids=["one", "vector"])
 def test_under_real_keys_unscored_trees_are_the_naive_ones(scheme, classes):

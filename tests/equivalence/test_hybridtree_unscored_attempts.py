@@ -22,8 +22,6 @@ from tests.support.federated import GUEST, HOSTS, now, run_job
 from tests.support.hybrid_tables import spec, tables
 from tests.support.hybrid_unscored import broken_off, later, made, trained
 
-pytestmark = pytest.mark.once
-
 PAILLIER = {"encryption": {"scheme": "paillier"}}
 CLASSES = {"objective": "multi:softprob", "num_class": 3}
 
@@ -162,7 +160,7 @@ def test_a_job_too_large_for_its_sums_is_refused_and_told_what_would_fit():
     assert "fewer rounds" in caught.value.todo
 
 
-@pytest.mark.pairs
+@pytest.mark.some(2)
 @pytest.mark.parametrize("rounds", [1, 100, 10_000])
 @pytest.mark.parametrize("hosts", [1, 2, 7])
 @pytest.mark.parametrize("rows", [10, 10**4, 10**6])

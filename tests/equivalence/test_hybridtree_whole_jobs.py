@@ -32,8 +32,6 @@ from tests.support.hybrid_jobs import (
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, SEED, VECTORS
 
-pytestmark = pytest.mark.once
-
 # Interrupted and carried on
 
 
@@ -82,7 +80,7 @@ async def carried_on(job, kept, rounds, seed=b""):
     return {name: await session.close() for name, session in room.sessions.items()}, guest
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds):

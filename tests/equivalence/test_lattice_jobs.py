@@ -36,8 +36,6 @@ from tests.support.lattice_jobs import (
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 
-pytestmark = pytest.mark.once
-
 # Broken off and carried on
 
 

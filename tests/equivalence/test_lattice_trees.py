@@ -21,8 +21,6 @@ from tests.support.lattice_jobs import (
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS, Job, made
 
-pytestmark = pytest.mark.once
-
 MANY = {"objective": "multi:softprob", "num_class": 6}
 
 
@@ -86,7 +84,7 @@ SAMPLED = {
 }
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("params", SAMPLED.values(), ids=SAMPLED)
 def test_samples_and_forests_grow_the_plain_trees(params):
     assert_as_plain(made({"n_estimators": 3, **params}, rows=200))
@@ -100,7 +98,7 @@ def test_more_outputs_than_share_a_vector_grow_the_plain_trees(trees, scheme):
     assert done.room.state(GUEST).outputs_of_tree == (6 if trees else 1)
 
 
-@pytest.mark.pairs
+@pytest.mark.some(2)
 @pytest.mark.parametrize("scheme", [LATTICE, LATTICE_4096])
 @pytest.mark.parametrize("missing", [0.0, 0.3], ids=["whole", "missing"])
 @pytest.mark.parametrize("categories", [0, 6], ids=["numbers", "categories"])
@@ -204,7 +202,7 @@ def counted(monkeypatch):
     return together
 
 
-@pytest.mark.pairs
+@pytest.mark.some(2)
 @pytest.mark.parametrize("kept", [0, 1 << 20, 1 << 29], ids=["nothing kept", "some", "all"])
 @pytest.mark.parametrize("params", [{"max_depth": 4}, {"forest": {"n_trees": 3}}], ids=str)
 @pytest.mark.parametrize("scheme", ["plain", LATTICE])
@@ -307,7 +305,7 @@ HYBRID = {
 }
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("params", HYBRID.values(), ids=HYBRID)
 def test_hybridtree_grows_the_plain_trees(params):
     done = assert_as_plain(hybrid_jobs.made(params, weighted=True))

@@ -171,6 +171,7 @@ def test_xgboost_predicts_the_same_from_the_exported_model(trained):
     _check_export(trained, trained.tables)
 
 
+@pytest.mark.some(1, of="models of real tables")
 def test_xgboost_predicts_the_same_on_give_credit(data_file, tmp_path):
     table = pq.read_table(data_file("give_credit.parquet")).slice(0, 6000)
     assert any(table[name].null_count for name in table.column_names)

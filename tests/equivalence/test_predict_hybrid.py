@@ -25,8 +25,6 @@ from tests.support.hybrid_unscored import (
     trained,
 )
 
-pytestmark = pytest.mark.once
-
 SPLITS = ("scored", "unscored")
 CLASSES = {"objective": "multi:softprob", "num_class": 3}
 GAP_MAX = 1e-12  # of unscored margins, which add up other floats in another order
@@ -236,7 +234,7 @@ def test_categories_are_read_by_their_names_and_new_ones_as_missing(split):
 # Under real keys, and in two attempts
 
 
-@pytest.mark.some(1)
+@pytest.mark.some(2, of="trees under real keys")
 @pytest.mark.parametrize(
     ("scheme", "params"),
     [

@@ -13,8 +13,6 @@ from fedboost.runtime.cluster.local import DATASET
 from tests.support.federated import GUEST, HOSTS, PLAIN, job_spec, now, run_jobs
 from tests.support.hybrid_tables import PARTIES, spec, tables
 
-pytestmark = pytest.mark.once
-
 SPLITS = ("scored", "unscored")
 
 

@@ -94,7 +94,7 @@ def simulated(folder, protocol, files, params):
     return {p: shards.load(stores / p / "models" / result["model"]) for p in files}, result
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("kind", "tables", "params"),
     JOBS,

@@ -23,8 +23,6 @@ from tests.support.secureboost_jobs import (
     owners,
 )
 
-pytestmark = pytest.mark.once
-
 AUC_GAP_MAX = 0.005
 
 
@@ -92,6 +90,7 @@ def test_a_category_that_training_never_saw_counts_as_missing():
     assert_pooled(job)
 
 
+@pytest.mark.some(1, of="models of real tables")
 def test_adult_scores_as_xgboost_with_its_own_categories(data_file):
     xgb = pytest.importorskip("xgboost")
     paths = {part: data_file(f"adult_{part}.parquet") for part in ("train", "test")}

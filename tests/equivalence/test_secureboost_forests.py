@@ -27,7 +27,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.once
+@pytest.mark.some(2)
 @pytest.mark.parametrize("widths", [(2, 3), (2, 3, 2)], ids=str)
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -41,7 +41,7 @@ def test_forests_grow_the_pooled_trees(kind, objective, widths):
     assert facts["trees"] == sum(sizes) * job.own.trees_per_round == rounds.ends(facts)[-1]
 
 
-@pytest.mark.once
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", ["mix", "layered"])
 @pytest.mark.parametrize("objective", [{}, CLASSES], ids=["binary", "classes"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -97,7 +97,6 @@ def test_a_host_draws_columns_of_its_own_for_every_tree():
     assert len(drawn) > 1
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("objective", [{}, CLASSES, VECTORS], ids=["binary", "classes", "vectors"])
 def test_predictions_average_within_a_round(objective):
     job = made({**objective, **MOVING, "n_estimators": 4}, (2, 3, 2), rows=200)
@@ -110,7 +109,6 @@ def test_predictions_average_within_a_round(objective):
     assert done[GUEST].arrays["prediction"].tobytes() == room.state(GUEST).margin.tobytes()
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("objective", [{}, CLASSES, VECTORS], ids=["binary", "classes", "vectors"])
 def test_xgboost_reads_a_forest_round_by_round(objective):
     xgb = pytest.importorskip("xgboost")

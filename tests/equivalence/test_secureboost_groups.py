@@ -14,8 +14,6 @@ from tests.support.secureboost_jobs import (
     made,
 )
 
-pytestmark = pytest.mark.once
-
 TABLES = {
     "numbers": {"missing": 0.0},
     "missing": {"missing": 0.3},

@@ -34,7 +34,7 @@ def inside(kept, number):
     return [place for place in kept if place[0] == number]
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("params", JOBS.values(), ids=JOBS)
 def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(params):
     said = {"n_estimators": 2, "max_depth": 3, **params}

@@ -19,8 +19,6 @@ from tests.support.secureboost_jobs import (
     owners,
 )
 
-pytestmark = pytest.mark.once
-
 # Objectives, samples, weights: mode default
 
 

@@ -16,8 +16,6 @@ from fedboost.encoded_ids import EncodedIds
 from tests import tiers
 from tests.support.federated import GUEST, HOSTS, PLAIN, frame_of, job_spec, now, room_for, run_job
 
-pytestmark = pytest.mark.once
-
 OWN = ("encryption", "histogram_subtraction", "cipher_compressing", "mode")
 
 
@@ -348,7 +346,6 @@ def in_canonical_order(table):
     return Pooled(columns, table.y[order], [ids[i] for i in order], table.held)
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("widths", "rows", "params"),
     [

@@ -52,7 +52,7 @@ def assert_same(job, parties):
     return found
 
 
-@pytest.mark.pairs
+@pytest.mark.some(2)
 @pytest.mark.parametrize("parties", [HOSTS[:1], (GUEST,), (GUEST, *HOSTS[:2])], ids=str)
 @pytest.mark.parametrize("missing", [0.0, 0.1], ids=["", "missing"])
 @pytest.mark.parametrize("zero", [0.5, 0.95])

@@ -69,7 +69,7 @@ SCHEMES = {
 ALL, NONE = (True,) * 4, (False,) * 4
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2, of="trees under real keys")
 @pytest.mark.parametrize(
     ("scheme", "switches", "more"),
     [
@@ -150,6 +150,7 @@ SIMPLE = ("binary:logistic", "reg:absoluteerror", "count:poisson", "reg:tweedie"
 MEASURED = {"binary:logistic": "rmse", "multi:softprob": "merror"}  # of rows of one class, too
 
 
+@pytest.mark.some(1, of="any small job")
 @settings(max_examples=tiers.examples(60), deadline=None)
 @given(small_jobs())
 def test_any_small_job_grows_the_naive_trees(job):

@@ -105,7 +105,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("params", KINDS.values(), ids=KINDS)
 def test_four_rounds_and_six_more_are_ten(params):
     params = dict(params)

@@ -45,8 +45,6 @@ from tests.support.secureboost_jobs import (
     made,
 )
 
-pytestmark = pytest.mark.once
-
 MARGIN_GAP_MAX = 1e-5  # XGBoost's leaves and sums are 32-bit floats
 
 
@@ -103,7 +101,7 @@ def assert_same_shards(found, expected):
         assert repr(found[party].facts) == repr(shard.facts)
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("rounds", [2])
 def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds):

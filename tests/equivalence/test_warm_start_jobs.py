@@ -69,7 +69,6 @@ def assert_same_model(found, expected):
             assert found[party].arrays[name].tobytes() == array.tobytes(), (party, name)
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("params", [SAMPLES["both"], CLASSES], ids=["samples", "classes"])
 def test_a_continued_model_is_whole_and_predicts_and_exports_as_one(tmp_path, params):
     job = job_of(**params)
@@ -215,7 +214,6 @@ BREAKS = {
 }
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize(("module", "step", "times"), BREAKS.values(), ids=BREAKS)
 def test_a_break_loses_nothing_and_counts_the_rows_once(place, monkeypatch, module, step, times):
     wanted = place.continued()

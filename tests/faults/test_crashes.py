@@ -22,7 +22,7 @@ from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator.job_states import CoordinatorJobStates
 from fedboost.runtime.coordinator.journals import Journals
 from fedboost.runtime.party.files import JobFiles
-from fedboost.runtime.party.finishing import Finishing
+from fedboost.runtime.party.halting import Finishing
 from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.store.transcripts import Transcripts
@@ -152,8 +152,7 @@ MORE += [("an event", times) for times in (2, 8, 12, 20)]
 CUTS = [*SMOKE, *(pytest.param(*cut, marks=pytest.mark.long) for cut in MORE)]
 
 
-@pytest.mark.some(3)
-@pytest.mark.once
+@pytest.mark.some(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("what", "times"), CUTS)
 def test_all_processes_die_at_once_and_the_model_is_the_same(

@@ -28,7 +28,7 @@ from fedboost.protocols.predict import guest as predict_guest
 from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.ledger.recalled import Recalled
+from fedboost.runtime.ledger.signed_heads import Recalled
 from fedboost.runtime.party.files import JobFiles
 from fedboost.runtime.party.job_states import PartyJobEvent, PartyJobStates
 from fedboost.runtime.party.node import PartyNode
@@ -319,13 +319,13 @@ def shows(off, shown, carried_out, patched, folder):
         all(tried)
 
 
-@pytest.mark.some(2, of="what a schedule shows")
+@pytest.mark.some(1, of="what a schedule shows")
 @pytest.mark.parametrize("defence", OFF)
 def test_with_a_defence_off_a_schedule_shows_it(defence, monkeypatch, tmp_path):
     shows(*OFF[defence], adversary.carried_out, monkeypatch, tmp_path)
 
 
-@pytest.mark.some(2, of="what a schedule shows")
+@pytest.mark.some(1, of="what a schedule shows")
 @pytest.mark.parametrize("defence", LABELS_OFF)
 def test_with_a_defence_of_labels_off_a_schedule_shows_it(defence, monkeypatch, tmp_path):
     shows(*LABELS_OFF[defence], labels_adversary.carried_out, monkeypatch, tmp_path)

@@ -117,7 +117,7 @@ CASES = [
 ]
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("name", "scheme", "kind", "number", "place"), CASES)
 def test_a_number_that_is_no_ciphertext_is_refused_by_whoever_takes_it(
     name, scheme, kind, number, place

@@ -103,6 +103,7 @@ def assert_pooled_or_refused(module, job):
         assert is_refused(job)
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(
     ("protocol", "numbers"), tried([(p, n) for p in JOBS for n in NUMBERS if (p, n) != EMPTY])
 )
@@ -309,7 +310,7 @@ def plain_folder(tmp_path_factory):
     return tmp_path_factory.mktemp("plain")
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("protocol", "how"), tried([(p, h) for p in small_jobs.TOYS for h in SAME])
 )
@@ -327,12 +328,13 @@ def change_of_labels(how):
     return lambda table: SAME[how]({GUEST: table})[GUEST]
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize(("protocol", "how"), tried(BAD_OF))
 def test_a_table_that_no_job_can_use_is_refused_before_anything_leaves(protocol, how, tmp_path):
     assert_refused(outcome(protocol, BAD[how], tmp_path))
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("protocol", "how"), tried([(p, h) for p in small_jobs.TOYS for h in NAMES])
 )

@@ -53,6 +53,7 @@ def near(*samples: bytes) -> st.SearchStrategy[bytes]:
     return st.one_of(*map(edits, samples), st.binary(max_size=BYTES_MAX))
 
 
+@pytest.mark.some(19)
 @pytest.mark.parametrize("kind", EVERY_TYPE, ids=lambda kind: kind.DESCRIPTOR.full_name)
 @AT_EACH
 @given(draw=st.data())
@@ -81,6 +82,7 @@ def test_every_sample_is_read(made, name):
         decoder.read(sample)
 
 
+@pytest.mark.some(13)
 @pytest.mark.parametrize("name", DECODERS)
 @AT_EACH
 @given(draw=st.data())

@@ -152,7 +152,7 @@ def middle(toy: str, process: str, what: str) -> int:
     return (times + 1) // 2
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("toy", "kills"), [pytest.param(*run, id=f"{run[0]}-{n}") for n, run in enumerate(several())]
 )
@@ -206,6 +206,7 @@ def test_daemons_that_are_killed_all_at_once_lose_nothing(toy, share):
     check(own.toy, left, own.whole)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_list_of_writes_is_what_happens(toy, request):
     listed(WRITES, toy, writes(toy), rewrite=request.config.getoption("--rewrite"))

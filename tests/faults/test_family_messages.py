@@ -58,7 +58,7 @@ def cases() -> Iterator[tuple[str, str, str]]:
         seen.add(what)
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("toy", "fault"), walks())
 def test_whatever_befalls_all_messages_the_job_is_the_undisturbed_one(toy, fault):
     own = ground(toy)
@@ -96,6 +96,7 @@ def test_a_job_is_handed_in_once_whatever_befalls_its_submission(fault):
     check(own.toy, left, own.whole)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_list_of_messages_is_what_happens(toy, request):
     listed(MESSAGES, toy, calls(toy), rewrite=request.config.getoption("--rewrite"))

@@ -324,7 +324,7 @@ def step_call(room):
     return StepCall(turns=[Turn(step=room.protocol.flow[0].name, number=1 << 20)])
 
 
-@pytest.mark.some(14)
+@pytest.mark.some(7)
 @pytest.mark.parametrize(("name", "kind"), list(told_of()))
 def test_a_lie_ends_the_stage_with_a_typed_refusal_and_the_next_one_ends_well(name, kind):
     one = next(one for one in shown(name) if one.envelope.kind == kind)

@@ -69,7 +69,7 @@ def cases() -> Iterator[Any]:
         yield pytest.param(seed, drawn(seed)[1], id=f"seed-{seed}")
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("seed", "toy"), list(cases()))
 def test_whatever_the_schedule_the_job_is_the_undisturbed_one(seed, toy):
     draw, own = drawn(seed)[0], ground(toy)

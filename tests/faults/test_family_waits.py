@@ -42,8 +42,7 @@ class Killing:
             self.cluster.kill(self.party)
 
 
-@pytest.mark.some(2)
-@pytest.mark.once
+@pytest.mark.some(1)
 @pytest.mark.parametrize("party", [COORDINATOR, PARTIES[0], PARTIES[2]])
 @pytest.mark.parametrize("toy", list(STEPS))
 def test_a_job_left_alone_with_a_dead_peer_goes_on_after_an_hour(toy, party, record_property):

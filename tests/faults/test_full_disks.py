@@ -129,6 +129,7 @@ def test_a_ledger_that_takes_no_row_pauses_the_job_until_there_is_space(
     now(run())
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("times", range(0, 96, 8))  # of a job's 100
 def test_a_file_that_cannot_be_written_pauses_the_job(tmp_path, monkeypatch, undisturbed, times):
     """Whichever file it is: rows in common, checkpoints, the model. A checkpoint costs one tree."""

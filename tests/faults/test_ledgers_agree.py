@@ -26,7 +26,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_ledgers_of_all_parties_agree_entry_for_entry(toy):
     own = ground(toy)
@@ -40,7 +40,7 @@ def test_the_ledgers_of_all_parties_agree_entry_for_entry(toy):
             assert set(here) == set(there)
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("toy", TOYS)
 def test_every_row_says_how_many_people_it_is_about_where_its_sender_knows(toy):
     own = ground(toy).whole

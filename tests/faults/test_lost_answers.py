@@ -77,7 +77,7 @@ def assert_as_if_nothing_had_happened(done, undisturbed):
             np.testing.assert_array_equal(done.shards[party].arrays[name], array, strict=True)
 
 
-@pytest.mark.once
+@pytest.mark.some(3)
 @pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_whose_answer_was_lost_is_answered_again(

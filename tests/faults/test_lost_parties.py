@@ -27,9 +27,10 @@ from fedboost.runtime.cluster import local
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
 from tests import tiers
-from tests.support.fates import LOST, Fate, bind
+from tests.support.fates import LOST, SOME, Fate, bind
 from tests.support.federated import now
 
+pytestmark = SOME
 PARTIES = ("bank", "telco", "shop", "mill")
 AGGREGATOR = "sum"
 TREES, DEPTH, ROWS = 3, 2, 200
@@ -217,7 +218,6 @@ FATES += [(call, "asked", 1) for call in ("commit", "close_model", "close_stage"
 CHOSEN = tiers.of_each(FATES, lambda fate: fate[0])
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("fate", CHOSEN, ids=lambda fate: "-".join(map(str, fate)))
 def test_a_job_goes_on_without_a_host_that_is_lost(tables, tmp_path, monkeypatch, whole_run, fate):
     lost = Fate(fate[0], fate[1], fate[2])
@@ -258,7 +258,6 @@ def test_who_is_lost_stays_away_when_the_job_is_resumed(tables, tmp_path, monkey
     assert whose(tables, ended.shards["bank"], left) == ["all", "all", "left"]
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("step", ["hold_shares", "sum_histograms", "sign_survivors", "measure"])
 def test_where_too_few_are_left_the_job_waits_for_the_lost_and_takes_it_back(
     tables, tmp_path, monkeypatch, whole_run, step
@@ -287,7 +286,6 @@ def assert_paused(ended, party):
     assert [waiting.party for waiting in ended.journals[0].status.waiting] == [party]
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("fate", IN_WAIT, ids="-".join)
 def test_a_job_waits_for_a_lost_party_and_ends_as_if_nothing_had_happened(
     tables, tmp_path, monkeypatch, whole_run, fate
@@ -300,7 +298,6 @@ def test_a_job_waits_for_a_lost_party_and_ends_as_if_nothing_had_happened(
         assert_same(ended.shards[party], whole_run["wait"].shards["bank"])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("party", ["bank", AGGREGATOR])
 @pytest.mark.parametrize("mode", ["wait", "continue"])
 def test_nobody_goes_on_without_the_guest_or_the_aggregator(
@@ -323,7 +320,6 @@ def test_nobody_goes_on_without_a_host_that_adds_up(tables, tmp_path, monkeypatc
     assert_same(ended.shards["telco"], whole_run["continue"].shards["bank"])
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("step", "when"), [("offer_keys", "told"), ("count_rows", "sends"), ("count_below", "sent")]
 )
@@ -363,7 +359,6 @@ def test_a_tree_that_a_host_has_left_half_way_is_kept_before_the_others_go_on(
     assert_ends_early(tables, ended)
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("step", ["deal_shares", "sum_histograms"])
 def test_a_tree_that_was_begun_with_a_host_waits_for_it_where_nothing_of_it_was_kept(
     tables, tmp_path, monkeypatch, whole_run, step

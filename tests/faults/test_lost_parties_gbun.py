@@ -25,8 +25,9 @@ from tests.faults.test_lost_parties import (
     assert_same,
     run,
 )
-from tests.support.fates import LOST, Fate
+from tests.support.fates import LOST, SOME, Fate
 
+pytestmark = SOME
 ROUNDS = 4
 PARAMS: dict[str, Any] = {
     "n_estimators": ROUNDS,
@@ -122,7 +123,6 @@ FATES += [(call, "asked", 1) for call in ("close_model", "close_stage", "finish"
 CHOSEN = tiers.of_each(FATES, lambda fate: fate[0])
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("fate", CHOSEN, ids=lambda fate: "-".join(map(str, fate)))
 def test_a_job_goes_on_without_a_host_that_is_lost(tables, tmp_path, monkeypatch, fate):
     lost = Fate(*fate)
@@ -144,7 +144,6 @@ def test_a_job_goes_on_without_a_host_that_is_lost(tables, tmp_path, monkeypatch
     assert len(set(range(numbers[-1] + 1)) - set(numbers)) <= 1
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("when", ["asked", "sends"])
 def test_a_round_that_a_party_left_half_way_begins_anew_with_another_network(
     tables, tmp_path, monkeypatch, when
@@ -160,7 +159,6 @@ def test_a_round_that_a_party_left_half_way_begins_anew_with_another_network(
     assert f"Lost {LOST}, went on without it" in page
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("step", ["deal_shares", "sum_outputs"])
 def test_a_round_that_was_begun_with_a_host_is_given_up_once_that_is_lost(
     tables, tmp_path, monkeypatch, step
@@ -178,7 +176,6 @@ def test_a_round_that_was_begun_with_a_host_is_given_up_once_that_is_lost(
     assert whose(tables, model, left) == ["all", "left", "left", "left"]
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("step", ["sum_outputs", "sum_system", "measure"])
 def test_what_was_settled_without_a_host_in_the_first_round_is_carried_on(
     tables, tmp_path, monkeypatch, step
@@ -208,7 +205,6 @@ IN_WAIT += [("sum_columns", "sent"), ("show_reach", "sends"), ("sum_outputs", "s
 IN_WAIT += [("sum_system", "sends"), ("measure", "sent"), ("close_stage", "asked")]
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("fate", IN_WAIT, ids="-".join)
 def test_a_job_waits_for_a_lost_party_and_ends_as_if_nothing_had_happened(
     tables, tmp_path, monkeypatch, whole_run, fate
@@ -221,7 +217,6 @@ def test_a_job_waits_for_a_lost_party_and_ends_as_if_nothing_had_happened(
         assert_same(ended.shards[party], whole_run["wait"].shards["bank"])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("party", ["bank", AGGREGATOR])
 @pytest.mark.parametrize("mode", ["wait", "continue"])
 def test_nobody_goes_on_without_the_guest_or_the_aggregator(
@@ -235,7 +230,6 @@ def test_nobody_goes_on_without_the_guest_or_the_aggregator(
     assert_same(ended.shards["telco"], whole_run[mode].shards["bank"])
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("step", ["count_rows", "sum_columns", "show_reach"])
 def test_before_there_are_rounds_a_job_waits_for_everybody(
     tables, tmp_path, monkeypatch, whole_run, step

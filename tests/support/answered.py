@@ -16,7 +16,6 @@ from fedboost.messages.job_pb2 import Event, WatchRequest
 from fedboost.messages.party_pb2 import ModelId
 from fedboost.model.shards import Packed
 from fedboost.runtime.client import client as calls
-from fedboost.runtime.client import owner
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.local import COORDINATOR, USER, LocalCluster
 from fedboost.runtime.party import model_store
@@ -56,7 +55,7 @@ class Town:
                 async for event in self.node.watch(self.cluster.user, wanted):
                     yield event
 
-        class Owned(_Answered, owner.Owner):
+        class Owned(_Answered, calls.Owner):
             cluster = own
 
             @property

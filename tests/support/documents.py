@@ -41,7 +41,7 @@ from tests.support.shown_commands import SHELLS, Block, Command, blocks, typed
 
 FIRST = re.compile(r"^<!-- read first: (\S+) -->$", re.MULTILINE)
 # A change reads some of all documents and notebooks.
-READ_SOME = pytest.mark.some(4, of="documents")
+READ_SOME = pytest.mark.some(2, of="documents")
 COMMAND_S_MAX = 240.0  # on a busy machine; what a document shows takes seconds
 LISTENS_S_MAX = 60.0
 ENDS_S_MAX = 20.0

@@ -3,9 +3,13 @@
 import asyncio
 from dataclasses import dataclass, field
 
+import pytest
+
 from fedboost.errors import FedboostError, UnreachableError
 from fedboost.runtime.cluster import local
 
+# Drawn from on each change: what jobs do whose hosts are lost, at this step or at that.
+SOME = pytest.mark.some(12, of="lost hosts")
 LOST = "shop"  # who is lost, if nobody else is named
 CALLS = ("propose", "begin", "open_stage", "run_step", "commit", "close_stage", "finish", "stop")
 

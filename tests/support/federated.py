@@ -43,8 +43,7 @@ from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.model import shards
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.ledger.messages import Noted
-from fedboost.runtime.ledger.rows import Row
+from fedboost.runtime.ledger.rows import Noted, Row
 from fedboost.runtime.party.outbox import Record, Terms
 from fedboost.runtime.party.session import Session
 from fedboost.runtime.policy.reading import let_out

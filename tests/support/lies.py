@@ -43,7 +43,7 @@ from fedboost.messages.party_pb2 import (
 from fedboost.runtime.cluster import local
 from fedboost.runtime.coordinator import walker
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.ledger.recalled import Recalled
+from fedboost.runtime.ledger.signed_heads import Recalled
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.identity import Peer

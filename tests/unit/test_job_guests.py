@@ -10,7 +10,7 @@ from fedboost.errors import ConfigError
 from fedboost.job import JobSpec, Parties
 from fedboost.protocols import known
 from fedboost.runtime.cluster import local
-from fedboost.runtime.cluster.supplied import complete
+from fedboost.runtime.cluster.local import complete
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.jobs.submitted import check, read_spec

@@ -83,6 +83,7 @@ def compiled_by(one):
     return len(found)
 
 
+@pytest.mark.some(3, of="processes of their own")
 def test_after_warming_no_job_compiles_and_no_kernel_is_cold():
     """Types are counted, not compilations: what the machine has compiled before does not matter."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -94,6 +95,7 @@ def test_after_warming_no_job_compiles_and_no_kernel_is_cold():
     assert said == {"states": ["finished", "finished"], "cold": [], "new": []}
 
 
+@pytest.mark.some(3, of="processes of their own")
 def test_kernels_do_without_linear_algebra_and_others_have_it():
     code = """
 import sys

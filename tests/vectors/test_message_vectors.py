@@ -216,7 +216,7 @@ def lies(name, kind):
     )
 
 
-@pytest.mark.some(20)
+@pytest.mark.some(8)
 @pytest.mark.parametrize(("name", "kind"), TAKEN)
 def test_a_message_that_says_what_cannot_be_is_refused_where_it_is_taken(name, kind):
     size = len(shown(name)[kind][1])
@@ -253,6 +253,7 @@ def bits(kind, place):
     return spoil
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("kind", KINDS)
 def test_whichever_bit_flips_the_end_is_a_result_or_a_typed_refusal(kind):
     """Never another exception, never a wait: a flipped id or sum may still be a lawful one."""

@@ -13,7 +13,7 @@ from fedboost.core.tree import DTYPES, Tree
 from fedboost.data.frame import Values
 from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import branches, columns, conditions, export, meta_rules, rounds, vertical
+from fedboost.model import branches, columns, conditions, export, rounds, vertical
 from fedboost.model.batches import CELLS_MAX
 from fedboost.model.branches import Picture
 from fedboost.model.kinds.kind import (
@@ -108,7 +108,7 @@ class VerticalModel(ModelKind):
                 column=unknown[0],
             )
         trees, count = _trees(shard), len(known_columns)
-        found = meta_rules.found(trees)
+        found = conditions.found(trees)
         known = [one for one in found if all(column < count for column, _ in one.rule)]
         chosen = range(count) if names is None else {known_columns.index(name) for name in names}
         listed = [

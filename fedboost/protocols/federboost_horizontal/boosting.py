@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.aggregation.counts import Counts
-from fedboost.aggregation.measures import Measures, MeasuresState
+from fedboost.aggregation.measures import Counts, Measures, MeasuresState
 from fedboost.core import margins, sampling
 from fedboost.core.growing_trees import GrowingTrees, planted
 from fedboost.core.growth import GrowingState, Rules

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.aggregation.counts import Counts
-from fedboost.aggregation.measures import Measures, MeasuresState
+from fedboost.aggregation.measures import Counts, Measures, MeasuresState
 from fedboost.core import gbun
 from fedboost.core.fixed_point import SUM_BITS, power_of_two_above
 from fedboost.core.gbun import GbunParams, Normal, Round, Scale, TrainedNetworks

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.aggregation import counts as counting
+from fedboost.aggregation import measures as counting
 from fedboost.aggregation.contributor import Contributor
-from fedboost.aggregation.counts import Counts
+from fedboost.aggregation.measures import Counts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
     bytes_max,
     compare_standings,

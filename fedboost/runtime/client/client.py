@@ -8,14 +8,15 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import grpc
 
 from fedboost import protocols, wire
 from fedboost.errors import FedboostError
-from fedboost.messages import job_pb2, job_pb2_grpc
+from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2, party_pb2_grpc
 from fedboost.messages.job_pb2 import Event, JobId, Waiting
+from fedboost.messages.party_pb2 import DenyRequest, ModelId, OwnedJob, OwnedJobs, OwnedModels
 from fedboost.model import shards
 from fedboost.printable import printable_message
 from fedboost.runtime.client.config import ClientConfig
@@ -23,6 +24,10 @@ from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.channel import Dialer
+
+if TYPE_CHECKING:
+    from fedboost.model.shards import Packed
+
 
 WAITING_S = 2.0  # between two questions who is waited for
 AGAIN_S = 2.0  # in which a job is handed in again whose answer was lost
@@ -203,3 +208,49 @@ class CoordinatorClient(Caller):
     async def _lead(self, method: str, request: Any, retry_s: float = 0.0) -> Any:
         timeout_s = self._timers.call_s + self._timers.peer_lost_s
         return await self._ask(job_pb2_grpc.CoordinatorStub, method, request, timeout_s, retry_s)
+
+
+class Owner(Caller):
+    """A data owner at the own party's daemon, which the settings call `coordinator`."""
+
+    async def jobs(self) -> OwnedJobs:
+        """Every job that the party has seen."""
+        reply: OwnedJobs = await self.ask("Jobs", job_pb2.ListRequest())
+        return reply
+
+    async def approve(self, job: str) -> OwnedJob:
+        """Lets a job run that waits for approval."""
+        reply: OwnedJob = await self.ask("Approve", JobId(id=job))
+        return reply
+
+    async def deny(self, job: str, reason: str = "") -> OwnedJob:
+        """Refuses a job; everybody in it reads the reason."""
+        reply: OwnedJob = await self.ask("Deny", DenyRequest(id=job, reason=reason))
+        return reply
+
+    async def models(self) -> OwnedModels:
+        """Every model of which the party holds a shard."""
+        reply: OwnedModels = await self.ask("Models", job_pb2.ListRequest())
+        return reply
+
+    async def fetch_model(self, model: str) -> Packed:
+        """The party's shard of a model, checked; see `model_store.assembled`."""
+        from fedboost.runtime.party import model_store
+
+        stub = party_pb2_grpc.OwnerStub(self._dialer.channel(*self._target))
+        how: dict[str, Any] = {"timeout": self._timers.step_s, "metadata": self._dialer.metadata}
+        try:
+            found: AsyncIterator[party_pb2.ShardPiece] = stub.FetchModel(ModelId(id=model), **how)
+            return await model_store.assembled(found, self.name, model)
+        except grpc.aio.AioRpcError as error:
+            raise status.from_call(error, *self._target) from None
+
+    async def ask(self, method: str, request: Any) -> Any:
+        """One small question by its name."""
+        return await self._ask(party_pb2_grpc.OwnerStub, method, request, self._timers.call_s)
+
+
+async def ask_owner(config: ClientConfig, method: str, request: Any) -> Any:
+    """One question of a data owner to a party's daemon: Jobs, Approve, Deny or Forget."""
+    async with Owner(config) as owner:
+        return await owner.ask(method, request)

@@ -3,6 +3,5 @@
 Modules:
     cluster   daemons as processes on loopback
     local     all nodes in one process, without a network
-    supplied  fills in a job's tables where they are given
     warming   small jobs that compile every kernel
 """

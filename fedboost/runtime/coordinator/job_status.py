@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from fedboost.messages.job_pb2 import Event, JobJournal, JobStatus, Waiting
-from fedboost.runtime.coordinator.costs import condensed
+from fedboost.runtime.coordinator.journals import condensed
 from fedboost.runtime.coordinator.walker import JobWalk
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.store.store import JobState, StoredJob

@@ -1,4 +1,4 @@
-"""A finished job's result, from what its walk has noted and what parties have spent."""
+"""A finished job's result: what parties told and spent, losses that grew, earlier attempts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,129 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedboost.messages import party_pb2
-from fedboost.runtime.coordinator.telling import ids, privacy, released
 
 if TYPE_CHECKING:
     from fedboost.runtime.coordinator.walker import JobWalk
+
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Self
+
+from fedboost.messages.job_pb2 import Event, Metric, Released, StatusReport
+from fedboost.runtime.store.store import JobState
+
+# Losses that training lowers; errors count rows, and may rise while the loss falls.
+LOSSES = ("logloss", "mlogloss", "rmse", "mae")
+ROUNDS_GROWING = 3
+GROWTH_MIN = 1e-3  # over these rounds, as a share: less is sampling
+REMEDY = "lower learning_rate, or set max_delta_step"
+
+
+class Losses:
+    """The training losses of one stage, by metric and round."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[int, float]] = {}
+        self._warned: set[tuple[str, bool]] = set()
+
+    def hear(self, done: int, metrics: Iterable[Metric]) -> Iterator[str]:
+        """Add what was measured after round `done`, from 1; yields new warnings, one of a kind."""
+        for metric in metrics:
+            if metric.split != "train" or metric.name not in LOSSES:
+                continue
+            own = self._values.setdefault(metric.name, {})
+            own[done] = metric.value
+            last = [own.get(done - back, math.nan) for back in range(ROUNDS_GROWING, -1, -1)]
+            lost = not math.isfinite(metric.value)
+            if not lost and not _grows(last):
+                continue
+            if (metric.name, lost) not in self._warned:
+                self._warned.add((metric.name, lost))
+                words = (
+                    "is not a finite number" if lost else f"grew {ROUNDS_GROWING} rounds in a row"
+                )
+                yield f"the training {metric.name} {words}, up to round {done}: {REMEDY}"
+
+
+def _grows(values: list[float]) -> bool:
+    """Return whether each value is above the one before, and the last clearly above the first."""
+    rising = all(one < other for one, other in pairwise(values))
+    return rising and values[-1] - values[0] > GROWTH_MIN * abs(values[0])
+
+
+@dataclass
+class EarlierAttempts:
+    """Time and work of earlier attempts. Work that was cut off before it was noted is left out."""
+
+    seconds: float = 0.0  # of work
+    waited: float = 0.0  # seconds, for people's approval
+    exchanges: int = 0
+    stages: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds of work
+    cpu_seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by party
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Self:
+        """Return what a journal says; none of its events is condensed."""
+        found, state, since = cls(), "", 0.0
+        for event in events:
+            what = event.WhichOneof("what")
+            took, since = event.at - since, event.at
+            if what == "state":
+                found.waited += took * (state == JobState.WAITING)
+                state = event.state.state
+            elif state == JobState.RUNNING:
+                found.seconds += took
+                if what in ("step", "round", "stage"):
+                    found.stages[getattr(event, what).stage] += took
+            if what == "step":
+                found.exchanges += event.step.exchanges
+                for cost in event.step.costs:
+                    found.cpu_seconds[cost.party] += cost.cpu_seconds
+        return found
+
+
+def privacy(told: StatusReport) -> dict[str, dict[str, float | None]]:
+    """Return what each host has disclosed with noise; None stands for no bound at all."""
+    return {
+        one.party: {
+            "epsilon_element": one.epsilon_element if one.noise else None,
+            "epsilon_row": one.epsilon_row if one.noise else None,
+            "moved": one.moved,
+        }
+        for one in told.privacy
+    }
+
+
+def ids(told: StatusReport) -> dict[str, dict[str, int]]:
+    """Return how many ids each party brought, padding included, and how many of them matched."""
+    return {one.party: {"brought": one.brought, "matched": one.matched} for one in told.ids}
+
+
+def released(told: StatusReport) -> dict[str, dict[str, float | None]]:
+    """Return what each host's sums tell the guest; a limit of None is none."""
+    return {
+        one.party: {
+            "planned": one.planned,
+            "counted": one.counted,
+            "before": one.before,
+            "warn": one.warn if one.warn < math.inf else None,
+            "max": one.max if one.max < math.inf else None,
+        }
+        for one in told.released
+    }
+
+
+def counted(told: StatusReport, ended: Sequence[Released]) -> None:
+    """Put what sums have told in the end in place of what they could tell."""
+    parties = {one.party for one in ended}
+    others = [one for one in told.released if one.party not in parties]
+    told.ClearField("released")
+    told.released.extend([*others, *ended])
+
 
 NOT_ROWS = ("rounds", "trees", "earlier_rounds")  # counts that a guest tells beside those of rows
 

@@ -13,7 +13,7 @@ from fedboost.flow import LOOP, START, CheckpointPolicy, Place, Step
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, Progress, StatusReport, StepDone
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
-from fedboost.runtime.coordinator.costs import Costs
+from fedboost.runtime.coordinator.journals import Costs
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.clock import now
 

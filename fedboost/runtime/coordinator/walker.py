@@ -19,11 +19,8 @@ from fedboost.flow import START, Place
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, PartyLost, Progress, StatusReport, Waiting
 from fedboost.messages.party_pb2 import StepCall, StepReply
-from fedboost.runtime.coordinator.earlier import EarlierAttempts
-from fedboost.runtime.coordinator.losses import Losses
-from fedboost.runtime.coordinator.result import result_of
+from fedboost.runtime.coordinator.result import EarlierAttempts, Losses, counted, result_of
 from fedboost.runtime.coordinator.stage import StageWalk, hear
-from fedboost.runtime.coordinator.telling import counted
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport import faults

@@ -3,7 +3,6 @@
 Modules:
     daemon         a node served over gRPC until it is told to stop
     doctor         checks of a daemon's links
-    families       the table of all metrics
     metrics        a daemon's metrics for Prometheus
     party_metrics  metrics of a party
 """

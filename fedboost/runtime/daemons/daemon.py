@@ -37,17 +37,16 @@ from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority, faults
 from fedboost.runtime.transport.authority import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
-from fedboost.runtime.transport.health import Health
 from fedboost.runtime.transport.identity import Peer, Role
 from fedboost.runtime.transport.peers import PartyControl, PeerLinks
-from fedboost.runtime.transport.server import CallerGate, Servicer, bind
+from fedboost.runtime.transport.server import CallerGate, Health, Servicer, bind
 from fedboost.runtime.transport.tls import Revocations, ServerCertificates, TlsFiles
 
 if TYPE_CHECKING:
     from fedboost.runtime.coordinator.node import CoordinatorNode
     from fedboost.runtime.daemons.metrics import Metrics
     from fedboost.runtime.daemons.party_metrics import PartyMetrics
-    from fedboost.runtime.party.finishing import WriteReport
+    from fedboost.runtime.party.halting import WriteReport
     from fedboost.runtime.party.parts import PeerCalls
     from fedboost.runtime.process.workers import ProcessWorkers
 

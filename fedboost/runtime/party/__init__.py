@@ -1,21 +1,17 @@
 """A party's side of jobs: its node, a job's state and files, the session of a stage.
 
 Modules:
-    admission    limits what peers send at once
     alone        a model of one party's own rows and columns
-    answers      does what is asked once, and repeats the answer
-    asked        steps that are at work
+    answers      steps at work; does what is asked once, and repeats the answer
     files        a job's files
-    finishing    the share of the result, and the end of a job
-    halting      pauses, failures, cancellations and denials
+    halting      pauses, failures, cancellations, denials; the end of a job
     inbox        messages that have arrived and are not used yet
     job          one job: its attempt, session, table and files
     job_states   every move of a job, in one table
-    jobs         the jobs at work, and who may speak of them
     model_store  lists models and hands out shards
-    node         what coordinator, peers and owner may ask
+    node         what coordinator, peers and owner may ask, and how much at once
     outbox       sends messages and notes them in the ledger
-    parts        what all jobs of a party share
+    parts        what all jobs of a party share; the jobs at work
     rehearsing   what default limits would say of a trial
     releases     a host's consent to a merged model
     results      what a stage leaves

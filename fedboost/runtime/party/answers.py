@@ -9,12 +9,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from fedboost.errors import ProtocolError
+from fedboost.messages.party_pb2 import TurnReply
 from fedboost.runtime.process.bridge import hear_out
+
+
+@dataclass(frozen=True)
+class StepRequest:
+    """What the coordinator says of one step."""
+
+    number: int
+    among: tuple[str, ...] = ()  # the hosts that take part in it; empty: all
+    awaits: bool = False  # what it takes may be still on its way
+    spares: bool = False  # a peer that is gone gets nothing
+
+
+@dataclass(frozen=True)
+class Started:
+    """A step at work; what the coordinator says of it is known once it has asked."""
+
+    call: Future[StepRequest]
+    task: asyncio.Task[TurnReply]
+
 
 Reply = TypeVar("Reply", bound=Message)
 

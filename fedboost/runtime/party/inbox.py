@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
@@ -32,8 +33,12 @@ class Arrived:
         return self.number, self.part
 
 
+# Waits in a step's thread for what comes in the event loop's.
+Wait: TypeAlias = Callable[[Coroutine[Any, Any, Arrived]], Arrived]
+
+
 class Inbox:
-    """Messages by kind and sender. All methods belong to the event loop's thread."""
+    """Messages by kind and sender. All methods but two belong to the event loop's thread."""
 
     def __init__(self, wait_s: float, party: str) -> None:
         """The inbox of a `party`, where no wait is longer than `wait_s`."""
@@ -176,6 +181,32 @@ class Inbox:
             self._waits.remove(of)
         if self._stopped is not None:
             raise self._stopped
+
+    # For the thread that uses a stream, whose first part is there
+
+    def parts(self, kind: str, sender: str, first: Arrived, wait: Wait) -> Iterator[Message]:
+        """Yield the parts of a stream."""
+        arrived = first
+        yield arrived.message
+        while not arrived.last:
+            arrived = wait(self.next(kind, sender))
+            if arrived.number != first.number:
+                raise PeerError(f"{sender} sent parts of two steps as one {kind}")
+            yield arrived.message
+
+    def parts_of_all(
+        self, kind: str, firsts: Mapping[str, Arrived], wait: Wait
+    ) -> Iterator[dict[str, Message]]:
+        """Yield part after part of streams side by side, of those that have not ended."""
+        streams = {
+            sender: self.parts(kind, sender, first, wait) for sender, first in firsts.items()
+        }
+        while True:
+            parts = {sender: next(stream, None) for sender, stream in streams.items()}
+            going_on = {sender: part for sender, part in parts.items() if part is not None}
+            if not going_on:
+                return
+            yield going_on
 
 
 def _later(kind: str, sender: str) -> PeerError:

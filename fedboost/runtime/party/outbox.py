@@ -14,8 +14,7 @@ from fedboost import wire
 from fedboost.errors import FedboostError, ProtocolError, UnreachableError
 from fedboost.flow import DisclosureInfo, Out, Step
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.runtime.ledger.messages import Noted
-from fedboost.runtime.ledger.rows import SALT_BYTES
+from fedboost.runtime.ledger.rows import SALT_BYTES, Noted
 
 if TYPE_CHECKING:
     from fedboost.crypto.secrets import Secrets

@@ -9,20 +9,106 @@ from functools import partial
 from typing import Protocol
 
 from fedboost.crypto.workers import Workers
+from fedboost.errors import FedboostError, PeerError, PolicyError, UnreachableError
+from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.jobs import manifest
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.ledger.messages import Noted, disclosure
-from fedboost.runtime.ledger.recalled import Recalls
-from fedboost.runtime.ledger.signed_heads import SignedHeads
+from fedboost.runtime.ledger.rows import Noted, disclosure
+from fedboost.runtime.ledger.signed_heads import Recalls, SignedHeads
 from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.party.job_states import PartyJobStates
-from fedboost.runtime.party.jobs import PartyJobs
 from fedboost.runtime.party.outbox import Links
 from fedboost.runtime.party.rehearsing import Rehearsing
+from fedboost.runtime.party.session import Session
 from fedboost.runtime.policy.account import Account
 from fedboost.runtime.policy.judgement import Judge, Trust
 from fedboost.runtime.policy.spending import Spending
-from fedboost.runtime.store.store import Store
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.store.store import JobState, Store, StoredJob
+from fedboost.runtime.transport.identity import Peer
+
+
+class PartyJobs(dict[str, PartyJob]):
+    """The jobs of one party by their ids. All methods belong to the event loop's thread."""
+
+    def __init__(self, party: str, store: Store) -> None:
+        super().__init__()
+        self._party, self._store = party, store
+
+    def led(self, caller: Peer, id_: str) -> PartyJob:
+        """The job, if the caller leads it; a PolicyError, or that we were restarted meanwhile."""
+        check_leader(caller)
+        job = self.get(id_)
+        if job is None:
+            raise _restarted(self._party)
+        if caller.name != job.signed.manifest.coordinator:
+            raise PolicyError(
+                f"{caller} does not lead this job", todo="ask the coordinator that proposed it"
+            )
+        return job
+
+    def called(self, caller: Peer, id_: str) -> PartyJob:
+        """The same, whose coordinator has called just now."""
+        job = self.led(caller, id_)
+        job.heard = now()
+        return job
+
+    def at(self, caller: Peer, id_: str, attempt: int) -> PartyJob:
+        """The same, in this attempt."""
+        job = self.called(caller, id_)
+        job.check_attempt(attempt)
+        return job
+
+    def stored(self, caller: Peer, id_: str, attempt: int) -> StoredJob | None:
+        """Return what the store has of a job, if the caller leads it and speaks of its last attempt
+        or a later one.
+        """
+        check_leader(caller)
+        for job in self._store.jobs():
+            if job.id == id_:
+                leads = manifest.outline(job.manifest).coordinator == caller.name
+                return job if leads and attempt >= job.attempt else None
+        return None
+
+    def receiver(self, caller: Peer, envelope: Envelope, *, is_known: bool) -> Session:
+        """The open stage that a message is for; `is_known` says that the caller is a peer of ours.
+
+        A PeerError where it is for none, an UnreachableError where we were restarted meanwhile.
+        """
+        if caller.role != "party" or caller.name != envelope.sender:
+            raise PeerError(f"{caller} sent a message in the name of {envelope.sender[:64]!r}")
+        job = self.get(envelope.job)
+        if job is not None and caller.name in job.signed.peers:
+            if job.session is not None:
+                return job.session
+            if job.halted is not None:
+                raise job.halted
+        rests = self._store.jobs(JobState.AGREED, JobState.PAUSED) if is_known else []
+        if envelope.job in (job.id for job in rests):
+            raise UnreachableError(
+                f"{self._party} was restarted and has left the job",
+                party=self._party,
+                todo="",
+            )
+        raise PeerError(f"{caller} sent a message of a job that is not running here")
+
+
+def check_leader(caller: Peer) -> None:
+    """Refuses, by a PolicyError, whoever is no coordinator."""
+    if caller.role != "coordinator":
+        raise PolicyError(
+            f"{caller} does not lead jobs", todo="connect with a coordinator's certificate"
+        )
+
+
+def _restarted(party: str) -> FedboostError:
+    """Return what a party says of an attempt that its daemon did not outlive."""
+    return UnreachableError(
+        f"{party} knows nothing of this attempt, it was restarted",
+        party=party,
+        todo="",
+    )
 
 
 class PeerCalls(Links, Recalls, Protocol):

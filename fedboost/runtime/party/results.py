@@ -11,8 +11,7 @@ from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.model import shards
 from fedboost.runtime.party.table import JobTable
-from fedboost.runtime.store.disclosures import with_rows
-from fedboost.runtime.store.rows_in_common import described
+from fedboost.runtime.store.rows_in_common import described, with_rows
 from fedboost.runtime.store.transcripts import END, Transcripts
 
 

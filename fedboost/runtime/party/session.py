@@ -11,9 +11,10 @@ import hashlib
 import inspect
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import Message
@@ -24,9 +25,8 @@ from fedboost.flow import Artefact, DisclosureInfo, Out, StageContext, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import StatusReport, StepCost
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
-from fedboost.runtime.ledger.messages import Noted
-from fedboost.runtime.ledger.rows import SALT_BYTES
-from fedboost.runtime.party.asked import Started, StepRequest
+from fedboost.runtime.ledger.rows import SALT_BYTES, Noted
+from fedboost.runtime.party.answers import Started, StepRequest
 from fedboost.runtime.party.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
 from fedboost.runtime.party.outbox import Links, MessagePlace, Outbox, Record, Sent, Terms
 from fedboost.runtime.party.roles import Roles
@@ -52,9 +52,7 @@ class Session:
     wait_s: float
     # What the coordinator may hear of what a step told, charged; without an owner, all of it.
     let_out: Callable[[StatusReport], StatusReport] = lambda told: told
-    told: list[StatusReport] = field(
-        default_factory=list
-    )  # everything, also what policy keeps back
+    told: list[StatusReport] = field(default_factory=list)  # also what policy keeps back
     _numbers: tuple[int, ...] = ()  # of the steps that were asked for last
     _current: asyncio.Task[StepReply] | None = None
     _eager: dict[str, Started] = field(default_factory=dict)
@@ -99,8 +97,10 @@ class Session:
             part.state = await asyncio.to_thread(part.module.begin, part.context)
         if checkpoint is None:
             return StatusReport()
-        own = self._roles.main
-        restored: StatusReport = await asyncio.to_thread(own.module.restore, own.state, checkpoint)
+        main = self._roles.main
+        restored: StatusReport = await asyncio.to_thread(
+            main.module.restore, main.state, checkpoint
+        )
         return restored
 
     async def snapshot(self, place: flow.Place = ()) -> Artefact:
@@ -112,14 +112,14 @@ class Session:
             raise self._stopped
         if not self._is_idle or self._eager:
             raise ProtocolError("nothing is kept while a step is at work")
-        own = self._roles.main
-        taken: Artefact = await asyncio.to_thread(own.module.snapshot, own.state, place)
+        main = self._roles.main
+        taken: Artefact = await asyncio.to_thread(main.module.snapshot, main.state, place)
         return taken
 
     async def close(self) -> Artefact:
         """Return what the stage leaves behind."""
-        own = self._roles.main
-        left: Artefact = await asyncio.to_thread(own.module.finish, own.state)
+        main = self._roles.main
+        left: Artefact = await asyncio.to_thread(main.module.finish, main.state)
         return left
 
     async def stop(self, reason: FedboostError) -> None:
@@ -136,9 +136,7 @@ class Session:
         self._threads.shutdown(wait=False)
 
     def sign_of_life(self) -> StepReply:
-        """Return what a party says while it works: at which step it is, and who keeps
-        it waiting.
-        """
+        """Return at which step a party works, and who keeps it waiting."""
         return StepReply(working=True, step=self._at_step, waits_for=self._inbox.awaited)
 
     # What arrives
@@ -219,9 +217,7 @@ class Session:
         await self._inbox.put(envelope.kind, key, envelope.payload_sha256, arrived)
 
     def _starts_early(self, step: Step) -> bool:
-        """Return whether the first part of its message starts the step, before the coordinator
-        asks.
-        """
+        """Return whether a message's first part starts the step before the coordinator asks."""
         read_ahead = self._roles.takes_parts(step) and self._roles.one_gives(step)
         return self._is_idle and read_ahead and self._roles.takes_alone(step)
 
@@ -243,21 +239,20 @@ class Session:
         if not steps or rising != sorted(set(rising)) or not self._is_idle:
             names = ", ".join(step.name for step in steps)
             raise ProtocolError(f"step {names or 'without a name'} came out of turn")
-        self._numbers = numbers
-        among = tuple(call.among)
+        self._numbers, among = numbers, tuple(call.among)
         asked = [StepRequest(turn.number, among, call.awaits, call.spares) for turn in call.turns]
-        ahead = self._take_up(steps[0], asked[0])
-        self._current = asyncio.create_task(self._in_turn(ahead, steps[1:], asked[1:]))
+        [first, *later] = zip(steps, asked, strict=True)
+        self._current = asyncio.create_task(self._in_turn(self._take_up(*first), later))
         self._current.add_done_callback(hear_out)
         return await asyncio.shield(self._current)
 
     async def _in_turn(
-        self, ahead: Started, steps: list[Step], asked: list[StepRequest]
+        self, ahead: Started, later: Iterable[tuple[Step, StepRequest]]
     ) -> StepReply:
         """One step after the other; the first is under way."""
         reply = StepReply(turns=[await ahead.task])
-        for step, one in zip(steps, asked, strict=True):
-            reply.turns.append(await self._take_up(step, one).task)
+        for step, asked in later:
+            reply.turns.append(await self._take_up(step, asked).task)
         return reply
 
     def _take_up(self, step: Step, asked: StepRequest) -> Started:
@@ -315,23 +310,21 @@ class Session:
         return TurnReply(told=told, cost=cost)
 
     async def _collect(self, step: Step, asked: Future[StepRequest]) -> object:
-        """Return what the step takes: one message, one for each sender, or an iterator
-        over parts.
-        """
+        """Return one message, one for each sender, or an iterator over parts."""
         if step.takes is None:
             return None
         kind = step.takes.DESCRIPTOR.full_name
         alone, streams = self._roles.one_gives(step), self._roles.takes_parts(step)
-        loop = asyncio.get_running_loop()
+        wait = partial(self._bridge.fetch, asyncio.get_running_loop())
         if streams and alone:
             sender = self._roles.senders(step, ())[0]
-            return self._parts(kind, sender, await self._inbox.next(kind, sender), loop)
+            return self._inbox.parts(kind, sender, await self._inbox.next(kind, sender), wait)
         call = await _heard(asked)
         before = call.number
         expected = self._roles.senders(step, call.among)
         if streams and not step.tolerates:
             firsts = [await self._inbox.next(kind, sender) for sender in expected]
-            return self._parts_of_all(kind, dict(zip(expected, firsts, strict=True)), loop)
+            return self._inbox.parts_of_all(kind, dict(zip(expected, firsts, strict=True)), wait)
         if call.awaits and not step.tolerates:
             await self._inbox.arrival(kind, expected, before)
         arrived = self._inbox.senders(kind, before)
@@ -348,37 +341,6 @@ class Session:
             )
         got = {party: self._inbox.take(kind, party, before) for party in expected}
         return got[expected[0]] if alone else got
-
-    def _parts_of_all(
-        self, kind: str, firsts: Mapping[str, Arrived], loop: asyncio.AbstractEventLoop
-    ) -> Iterator[dict[str, Message]]:
-        """Part after part of streams that several parties send side by side.
-
-        Each time of those whose streams have not ended.
-        """
-        streams = {
-            sender: self._parts(kind, sender, first, loop) for sender, first in firsts.items()
-        }
-        while True:
-            parts = {sender: next(stream, None) for sender, stream in streams.items()}
-            going_on = {sender: part for sender, part in parts.items() if part is not None}
-            if not going_on:
-                return
-            yield going_on
-
-    def _parts(
-        self, kind: str, sender: str, first: Arrived, loop: asyncio.AbstractEventLoop
-    ) -> Iterator[Message]:
-        """The parts of a stream, for the thread that uses them; the first one is there."""
-        arrived = first
-        yield arrived.message
-        while not arrived.last:
-            following = self._inbox.next(kind, sender)
-            [arriving] = self._bridge.start(loop, following)
-            arrived = self._bridge.wait(arriving)
-            if arrived.number != first.number:
-                raise PeerError(f"{sender} sent parts of two steps as one {kind}")
-            yield arrived.message
 
     # What the step gives
 
@@ -419,9 +381,7 @@ class Session:
         return self.let_out(told), cpu
 
     def _asked(self, step: Step, call: Future[StepRequest]) -> StepRequest:
-        """Return what the coordinator says of a step; waits in its thread, and raises why none
-        comes.
-        """
+        """Wait, in the step's thread, for what the coordinator says of it."""
         try:
             return call.result()
         except CancelledError:  # of `call`: stopped before the coordinator asked for the step
@@ -432,9 +392,8 @@ class Session:
     ) -> list[Future[None]]:
         to_all = not isinstance(out.send, Mapping)
         receivers = self._roles.receivers(place.step, asked.among) if to_all else ()
-        return self._bridge.start(
-            loop, *self._outbox.send(place, receivers, out, spares=asked.spares)
-        )
+        sending = self._outbox.send(place, receivers, out, spares=asked.spares)
+        return self._bridge.start(loop, *sending)
 
 
 async def _heard(call: Future[StepRequest]) -> StepRequest:

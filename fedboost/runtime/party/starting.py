@@ -8,11 +8,10 @@ from fedboost.errors import PeerError, PolicyError, ProtocolError
 from fedboost.messages import party_pb2
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.ledger.recalled import Recalled
+from fedboost.runtime.ledger.signed_heads import Recalled
 from fedboost.runtime.party.answers import Answers
 from fedboost.runtime.party.job import PartyJob
-from fedboost.runtime.party.jobs import check_leader
-from fedboost.runtime.party.parts import PartyParts
+from fedboost.runtime.party.parts import PartyParts, check_leader
 from fedboost.runtime.policy.judgement import checker
 from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState

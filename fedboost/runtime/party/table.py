@@ -17,8 +17,7 @@ from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import StatusReport, Warned
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.files import JobFiles
-from fedboost.runtime.store.disclosures import Disclosures, rows_again
-from fedboost.runtime.store.rows_in_common import RowsInCommon, described
+from fedboost.runtime.store.rows_in_common import Disclosures, RowsInCommon, described, rows_again
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,7 +25,7 @@ from fedboost.messages.job_pb2 import Released, StatusReport
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.ledger.messages import Noted
+from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy.account import Account, AccountEntry, Owned
 from fedboost.runtime.policy.forecast import in_words, remedies

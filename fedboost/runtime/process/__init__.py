@@ -1,12 +1,10 @@
 """One process: clocks, logs, threads, worker processes and how it ends.
 
 Modules:
-    absent    hides packages that daemons do without
     bridge    lets threads wait for the event loop
     clock     the clock of all waits
     deadline  ends a process in time
     logs      log lines as text or JSON
-    memory    the peak of memory
     threads   threads for kernels
-    workers   worker processes for bulk arithmetic
+    workers   worker processes for bulk arithmetic, and the peak of memory
 """

@@ -52,6 +52,11 @@ class Bridge:
                 raise
             raise self._stopped from None
 
+    def fetch(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the loop comes to, for a thread that is not the loop's."""
+        [future] = self.start(loop, work)
+        return self.wait(future)
+
     def stop(self, reason: FedboostError) -> None:
         """Ends every wait with `reason`, now and from now on."""
         with self._lock:

@@ -3,10 +3,9 @@
 Modules:
     backups         a store in one file, and back
     checkpoints     checkpoints, checked by hash
-    disclosures     disclosures that later jobs use again
     forgetting      deletes jobs and models that are over
     lock            one daemon per store
-    rows_in_common  alignments that later jobs use again
+    rows_in_common  rows and disclosures that later jobs use again
     schema          tables of the database, by version
     sealing         sealed secrets of jobs
     store           jobs and journals in the database

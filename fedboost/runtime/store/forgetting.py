@@ -19,8 +19,7 @@ from typing import Any
 from fedboost.disk import on_disk, opened
 from fedboost.errors import ConfigError, JobError, PolicyError
 from fedboost.model import shards
-from fedboost.runtime.store.disclosures import Disclosures
-from fedboost.runtime.store.rows_in_common import RowsInCommon
+from fedboost.runtime.store.rows_in_common import Disclosures, RowsInCommon
 from fedboost.runtime.store.store import GOING, OVER, JobState, Store, StoredJob
 from fedboost.runtime.store.transcripts import Transcripts
 

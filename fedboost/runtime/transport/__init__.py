@@ -6,7 +6,6 @@ Modules:
     ca_rotation  replaces a CA by the next one
     channel      calls to other daemons, with retries
     faults       errors as messages
-    health       the gRPC health service
     identity     certificates, names, roles and signatures
     peers        calls to parties
     server       serves gRPC and checks who calls

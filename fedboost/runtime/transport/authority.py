@@ -10,9 +10,7 @@ Production brings its own CA; the daemons only need certificates of the form `id
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,6 +28,9 @@ from fedboost.runtime.transport.identity import (
     CertificateFaultError,
     Role,
     check_name,
+    further_names,
+    general_name,
+    own_names,
     owner,
     read_certificate,
     read_key,
@@ -41,8 +42,6 @@ CA_DAYS = 3650
 CA_NAME = "fedboost development CA"
 ROTATE = "fedboost certs rotate NAME makes another"
 SKEW = timedelta(minutes=5)  # clocks of two machines may differ by this much
-# With a dot: a host name without one could be the name of another party, which it must not be.
-HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)+")
 
 
 class Leaf(NamedTuple):
@@ -88,7 +87,7 @@ def create(folder: Path, leaves: Sequence[Leaf], term: Term) -> dict[str, bool]:
     two roles for one name, half a pair of files, and a folder that cannot be written.
     """
     _check_leaves(leaves)
-    hosts = [_general_name(host) for host in term.hosts]
+    hosts = [general_name(host) for host in term.hosts]
     made = {"ca": not _pair_exists(folder, "ca")}
     for leaf in leaves:
         made[leaf.name] = not _pair_exists(folder, leaf.name)
@@ -112,7 +111,7 @@ def rotate(folder: Path, names: Sequence[str], term: Term) -> None:
     found = [(name, read_leaf(folder, name)) for name in names]
     for name, old in found:
         leaf = Leaf(_role(folder, name, old), name)
-        hosts = _further_names(old, leaf) or [_general_name(host) for host in term.hosts]
+        hosts = further_names(old, *leaf) or [general_name(host) for host in term.hosts]
         _issue(folder, signer, leaf, term, hosts)
 
 
@@ -189,30 +188,6 @@ def _role(folder: Path, name: str, certificate: x509.Certificate) -> Role:
         raise _refused(f"the certificate {fault}", path, ROTATE) from None
 
 
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    if not HOST_PATTERN.fullmatch(host):
-        raise ConfigError(
-            f"{host!r} is neither an IP address nor a host name with a dot",
-            todo="leave it out: clients go by the party's name, whatever its address",
-        )
-    return x509.DNSName(host)
-
-
-def _further_names(certificate: x509.Certificate, leaf: Leaf) -> list[x509.GeneralName]:
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    own = set(_own_names(leaf))
-    return [name for name in names if name not in own]
-
-
-def _own_names(leaf: Leaf) -> list[x509.GeneralName]:
-    uri = x509.UniformResourceIdentifier(f"fedboost:{leaf.role}:{leaf.name}")
-    return [x509.DNSName(leaf.name), uri]
-
-
 def new_signer(common_name: str, now: datetime) -> CertificateAuthority:
     """A CA that nobody knows yet."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -251,7 +226,7 @@ def _issue(
     if leaf.role != "user":
         purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
-    alternative = x509.SubjectAlternativeName([*_own_names(leaf), *hosts])
+    alternative = x509.SubjectAlternativeName([*own_names(*leaf), *hosts])
     certificate = (
         _builder(subject, key.public_key(), term.now, term.days)
         .issuer_name(signer.certificate.subject)

@@ -6,6 +6,7 @@ A certificate names its owner in a URI of its subject alternative name: ``fedboo
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -362,3 +363,34 @@ def greeting(ours: Identity) -> HelloReply:
         clock=time.time(),
         certificate=ours.certificate_pem.decode(),
     )
+
+
+# With a dot: a host name without one could be the name of another party, which it must not be.
+HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)+")
+
+
+def general_name(host: str) -> x509.GeneralName:
+    """Return an IP address or host name as certificates hold it; others are a ConfigError."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    if not HOST_PATTERN.fullmatch(host):
+        raise ConfigError(
+            f"{host!r} is neither an IP address nor a host name with a dot",
+            todo="leave it out: clients go by the party's name, whatever its address",
+        )
+    return x509.DNSName(host)
+
+
+def further_names(certificate: x509.Certificate, role: Role, name: str) -> list[x509.GeneralName]:
+    """Return the names that a certificate has beside those of its owner."""
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    own = set(own_names(role, name))
+    return [further for further in names if further not in own]
+
+
+def own_names(role: Role, name: str) -> list[x509.GeneralName]:
+    """Return the names that every certificate of a party, coordinator or user has."""
+    uri = x509.UniformResourceIdentifier(f"fedboost:{role}:{name}")
+    return [x509.DNSName(name), uri]

@@ -6,7 +6,7 @@ import pytest
 from fedboost import wire
 from fedboost.aggregation import aggregator
 from fedboost.aggregation.contributor import Contributor
-from fedboost.aggregation.tag import Tagging
+from fedboost.aggregation.standing import Tagging
 from fedboost.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.messages.protocol.aggregation_pb2 import (
     Masked,

@@ -58,7 +58,7 @@ def cases(hosts):
         yield {f"p{place:02d}": phase for place, phase in zip(indices, case, strict=True)}
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("fresh", [True, False], ids=["fresh", "again"])
 @pytest.mark.parametrize(("hosts", "colluders"), [(2, 0), (2, 1), (3, 0), (3, 1), (4, 0), (4, 1)])
 def test_whoever_is_lost_whenever_the_sum_is_right_or_closed_or_the_job_pauses(

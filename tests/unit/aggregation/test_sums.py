@@ -43,6 +43,7 @@ def test_everybody_reads_the_exact_sum(mode, count):
     assert_sum(read, vectors)
 
 
+@pytest.mark.some(1, of="models of many")
 def test_sixty_four_and_sixty_five_parties_add_up():
     for count in (64, 65):
         vectors = draws(names(count), 2)
@@ -50,6 +51,7 @@ def test_sixty_four_and_sixty_five_parties_add_up():
         assert_sum(read, vectors)
 
 
+@pytest.mark.some(1, of="models of many")
 def test_sixty_four_parties_go_on_without_lost_ones():
     made = circle(64, dropout="continue").meet()
     vectors = draws(made.parties, 2)

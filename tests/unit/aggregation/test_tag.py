@@ -4,7 +4,7 @@ import gmpy2
 import numpy as np
 import pytest
 
-from fedboost.aggregation.tag import PRIME, TAG_WORDS, Tagging, inner
+from fedboost.aggregation.standing import PRIME, TAG_WORDS, Tagging, inner
 
 KEY = bytes(range(32))
 LARGEST, LEAST = 2**63 - 1, -(2**63)

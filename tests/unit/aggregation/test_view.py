@@ -71,6 +71,7 @@ def test_each_masked_vector_is_uniform_while_the_sum_is_exact(mode, small):
     assert p_of_bytes(seen["p00"] + seen["p01"]) > P_LEAST
 
 
+@pytest.mark.some(10, of="distributions")
 @MODES
 def test_first_and_last_words_are_uniform_over_many_sums(mode):
     """The first word of every stream, and the digit behind the vector that is always the same."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedboost.audit import attacks, clustering, membership
+from fedboost.audit import attacks
 from fedboost.audit.attacks import GuestView
 from fedboost.audit.findings import CLUSTERS, MEMBERS
 from fedboost.errors import DataError
@@ -25,36 +25,36 @@ def positive():
 
 
 def test_rows_that_share_nodes_by_label_are_ranked_by_it(positive):
-    aucs = clustering.label_aucs(groupings(positive, 20, 1.0), positive)
-    assert len(aucs) == clustering.DRAWS
+    aucs = attacks.label_aucs(groupings(positive, 20, 1.0), positive)
+    assert len(aucs) == attacks.DRAWS
     assert aucs.mean() > 0.85
 
 
 def test_rows_that_share_nodes_by_lot_are_not(positive):
-    aucs = clustering.label_aucs(groupings(positive, 20, 0.0), positive)
+    aucs = attacks.label_aucs(groupings(positive, 20, 0.0), positive)
     assert aucs.mean() == pytest.approx(0.5, abs=0.06)
 
 
 def test_trees_of_which_a_host_knows_no_rows_say_nothing(positive):
     seen = groupings(positive, 12, 1.0)
     hidden = np.where(np.arange(12) < 6, seen, -1).astype(np.int16)
-    kept = clustering.label_aucs(seen[:, :6], positive)
-    assert clustering.label_aucs(hidden, positive).mean() == pytest.approx(kept.mean(), abs=0.02)
+    kept = attacks.label_aucs(seen[:, :6], positive)
+    assert attacks.label_aucs(hidden, positive).mean() == pytest.approx(kept.mean(), abs=0.02)
 
 
 def test_too_few_labels_of_one_side_are_refused(positive):
     rare = np.arange(len(positive)) < 5
     with pytest.raises(DataError, match="5 have the label"):
-        clustering.label_aucs(groupings(positive, 3, 1.0), rare)
+        attacks.label_aucs(groupings(positive, 3, 1.0), rare)
 
 
 def test_losses_are_those_of_a_rows_own_class():
     y = np.array([1.0, 0.0])
-    binary = membership.losses(y, np.array([[0.8], [0.4]]), classes=True)
+    binary = attacks.losses(y, np.array([[0.8], [0.4]]), classes=True)
     np.testing.assert_allclose(binary, -np.log([0.8, 0.6]))
-    several = membership.losses(y, np.array([[0.1, 0.9], [0.7, 0.3]]), classes=True)
+    several = attacks.losses(y, np.array([[0.1, 0.9], [0.7, 0.3]]), classes=True)
     np.testing.assert_allclose(several, -np.log([0.9, 0.7]))
-    assert membership.losses(y, np.array([3.0, 1.0]), classes=False).tolist() == [2.0, 1.0]
+    assert attacks.losses(y, np.array([3.0, 1.0]), classes=False).tolist() == [2.0, 1.0]
 
 
 def test_an_overfitted_model_tells_who_was_learnt_from(positive):

@@ -74,6 +74,7 @@ def hasty(monkeypatch):
     monkeypatch.setattr(encryption_operations, "COPIES", 2)
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_every_scheme_is_measured_in_the_same_operations(hasty, monkeypatch):
     monkeypatch.delitem(SCHEMES, "paillier-3072")
     rows = encryption_operations.measure(TINY)
@@ -131,6 +132,7 @@ def test_the_predictions_of_many_classes_are_those_of_the_jobs_metric(monkeypatc
     assert encryption_jobs.auc(table.y, perfect[:, [1, 0, 2]]) < 0.7
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_lattice_models_are_trained_with_the_lattice(monkeypatch):
     asked = []
     kept = plus_counts.train_plain

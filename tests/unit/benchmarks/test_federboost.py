@@ -271,6 +271,7 @@ PARTS = ("utility", "time")
 VERTICAL = [f"--part={part}" for part in PARTS]
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_the_figures_are_the_interfaces(small, tmp_path):
     written = tmp_path / "f.json"
     named = ["--data", "susy_30k", "--data", "give_credit"]
@@ -286,6 +287,7 @@ def test_the_figures_are_the_interfaces(small, tmp_path):
     assert networks == alone | {("susy_30k", "daemons"), ("susy_30k", "WAN")}
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_runs_of_parts_are_shown_together(small, tmp_path):
     files = [tmp_path / f"{part}.json" for part in PARTS]
     for part, file in zip(PARTS, files, strict=True):

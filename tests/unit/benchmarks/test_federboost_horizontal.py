@@ -269,6 +269,7 @@ def run(data, file):
     return json.loads(file.read_text())
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_the_horizontal_figures_are_the_interfaces(small, tmp_path):
     found = run("susy_30k", tmp_path / "f.json")
     expected = {"auc_gap.horizontal.susy_30k", "horizontal_200_seconds"}
@@ -283,6 +284,7 @@ def test_the_horizontal_figures_are_the_interfaces(small, tmp_path):
     assert shown.figures == found["figures"]
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_only_the_papers_data_is_dealt_in_rows(small, tmp_path):
     found = run("default_credit", tmp_path / "f.json")
     assert set(found["figures"]) == {"auc_gap.horizontal.default_credit"}

@@ -222,6 +222,7 @@ def small(monkeypatch):
     monkeypatch.setattr(Plan, "accuracy_table", sampled)
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_the_figures_are_the_interfaces(small, tmp_path):
     pytest.importorskip("xgboost")
     written = tmp_path / "f.json"

@@ -192,6 +192,7 @@ def test_the_formula_is_the_issues():
     assert gbun_jobs.formula(8, 4) == 8 * (17 + 4 * 36 + 4 * 8)
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_a_round_is_within_a_tenth_of_the_formula_whatever_the_columns(tmp_path):
     found = []
     for columns in (30, 3000):

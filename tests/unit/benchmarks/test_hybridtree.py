@@ -217,6 +217,7 @@ def test_tree_level_training_begins_with_the_guest_and_adds_where_a_party_has_ro
     assert set(changed.tolist()) <= set(dealt.test.indices["host1"].tolist())
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_every_system_is_judged_by_all_test_rows(small):
     row = hybridtree_accuracy.measured(replace(SMALL, sampled=True))
     scores = row["scores"]
@@ -229,6 +230,7 @@ def test_every_system_is_judged_by_all_test_rows(small):
     assert sum(row["host_rows"].values()) == 400
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_models_of_several_label_holders_are_joined(small):
     several = Experiment(MAIN, "adult", SMALL.dealing, depth=4, trees=2, label_holders=2)
     scores = hybridtree_accuracy.measured(several)["scores"]

@@ -11,7 +11,7 @@ from benchmarks import meta_rules as measuring
 from benchmarks import tables
 from fedboost.core import binning, local
 from fedboost.core.params import TreeParams
-from fedboost.model import meta_rules
+from fedboost.model import conditions
 from fedboost.model.conditions import Condition
 
 SMALL = TreeParams(n_estimators=6, max_depth=2, learning_rate=0.1)
@@ -94,7 +94,7 @@ def test_rows_told_are_those_that_satisfy_the_rule():
     trained = local.train(table, SMALL)
     trees = [tree for (tree,) in trained.rounds]
     gains = measuring.gains_of(trained, trees, table)
-    assert set(gains) == {one.rule for one in meta_rules.found(trees, inner=True)}
+    assert set(gains) == {one.rule for one in conditions.found(trees, inner=True)}
     for rule, (rows, _) in gains.items():
         own = np.ones(500, np.bool_)
         for column, asked in rule:

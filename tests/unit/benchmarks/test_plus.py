@@ -283,6 +283,7 @@ def small(monkeypatch):
         monkeypatch.setattr(Plan, table, sampled)
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_the_figures_are_the_interfaces(small, tmp_path):
     written = tmp_path / "f.json"
     secureboost_plus.main(["--quick", "--data", "epsilon_5k", "--json", str(written)])
@@ -295,6 +296,7 @@ def test_the_figures_are_the_interfaces(small, tmp_path):
     assert found["figures"]["cut_all.epsilon_5k"] == pytest.approx(0.9)
 
 
+@pytest.mark.some(3, of="benchmarks that train")
 def test_runs_of_parts_and_data_sets_are_shown_together(small, tmp_path, monkeypatch):
     files = [tmp_path / f"{number}.json" for number in range(3)]
     one = ["--quick", "--data", "give_credit"]

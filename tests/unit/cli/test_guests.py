@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from fedboost.cli import submit as job_commands
 from fedboost.cli.groups import job_group
-from fedboost.cli.guests import Turns
+from fedboost.cli.outcome import Turns
 from fedboost.errors import ConfigError, FedboostError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, Finished, JobJournal, JobStatus

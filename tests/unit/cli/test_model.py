@@ -15,7 +15,7 @@ from fedboost.errors import ConfigError
 from fedboost.flow import Artefact, Table
 from fedboost.model import shards
 from fedboost.model.xgboost_json import xgboost_json
-from fedboost.runtime.store.disclosures import Disclosures
+from fedboost.runtime.store.rows_in_common import Disclosures
 from tests.support.models import (
     MODEL,
     PARTIES,

@@ -15,7 +15,7 @@ from scipy.sparse import csc_array
 from fedboost.cli.cluster import simulate
 from fedboost.cli.groups import model_group
 from fedboost.errors import ConfigError, DataError
-from fedboost.model import meta_rules, shards, whole
+from fedboost.model import conditions, shards, whole
 from fedboost.model.xgboost_json import xgboost_json
 from tests.support.models import own_shard
 from tests.support.whole_models import (
@@ -242,7 +242,7 @@ def test_rules_show_what_trees_share_at_any_party(folder, frame, found):
     assert raw["model"] == MODEL
     assert raw["unknown_leaves"] == 0
     trees = [tree for (tree,) in found.rounds]
-    expected = [list(one.trees) for one in meta_rules.found(trees)]
+    expected = [list(one.trees) for one in conditions.found(trees)]
     assert [one["trees"] for one in raw["rules"]] == expected
     first = raw["rules"][0]
     assert first["share"] == len(first["trees"]) / len(trees)

@@ -178,6 +178,7 @@ def test_fields_of_any_width_are_packed_and_read(width, count, seed):
 # Noise
 
 
+@pytest.mark.some(10, of="distributions")
 @pytest.mark.parametrize("own", [LATTICE, LATTICE_4096], ids=lambda own: own.name)
 def test_measured_sigma_is_within_three_percent_of_the_formula(own):
     of = grown(drawn_messages(4000, own), own)
@@ -191,6 +192,7 @@ def test_measured_sigma_is_within_three_percent_of_the_formula(own):
     assert abs(noise.mean()) < 4 * own.sigma(4000) / np.sqrt(noise.size)
 
 
+@pytest.mark.some(10, of="distributions")
 def test_measured_sigma_without_flood_and_rounding_is_within_three_percent_of_the_formula():
     """Which shows the part that the flood covers: e'·v and e1·s."""
     bare = unguarded(flood=0.0, drop_bits=0)

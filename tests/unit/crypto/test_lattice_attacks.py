@@ -129,6 +129,7 @@ def test_what_is_left_correlates_with_the_rows_errors_without_flood_and_rounding
     assert min(correlation(unguarded(drop_bits=0, flood=3.2), 300)) > 0.5
 
 
+@pytest.mark.some(10, of="distributions")
 def test_what_is_left_does_not_correlate_with_the_rows_errors():
     samples = 800
     assert max(map(abs, correlation(LATTICE, samples))) < 4 / np.sqrt(samples)

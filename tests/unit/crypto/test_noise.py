@@ -39,6 +39,7 @@ def transition_p_value(mechanism, values, epsilon, rows=60_000):
     return 3 * min(stats.binomtest(stayed, len(true), stay).pvalue, apart, whole)
 
 
+@pytest.mark.some(10, of="distributions")
 @pytest.mark.parametrize(("values", "epsilon"), SETTINGS)
 def test_values_stay_and_move_as_often_as_they_should(values, epsilon):
     assert transition_p_value(told, values, epsilon) > P_LEAST
@@ -61,6 +62,7 @@ def moves_to_neighbours(true, values, epsilon):
     return np.where(found == true, true, (true + step) % values).astype(np.uint8)
 
 
+@pytest.mark.some(10, of="distributions")
 @pytest.mark.parametrize("wrong", [stays_too_often, moves_to_itself, moves_to_neighbours])
 @pytest.mark.parametrize(("values", "epsilon"), [(16, 1.0), (16, 4.0), (64, 3.0)])
 def test_a_wrong_mechanism_is_found_out(wrong, values, epsilon):
@@ -125,6 +127,7 @@ def test_rows_move_independently_of_one_another(apart):
     assert dependence_p_value(own[:-apart], own[apart:]) > P_LEAST
 
 
+@pytest.mark.some(10, of="distributions")
 @pytest.mark.parametrize("other", [1, 2, 255])
 def test_columns_move_independently_of_one_another(other):
     assert dependence_p_value(moved(0), moved(other)) > P_LEAST
@@ -154,6 +157,7 @@ def test_the_same_secret_and_purpose_tell_the_same_and_others_do_not():
 ADVANTAGE_GAP = 0.02  # of 40,000 guesses each, four standard deviations
 
 
+@pytest.mark.some(10, of="distributions")
 @pytest.mark.parametrize(("values", "epsilon"), [(2, 0.5), (2, 1.0), (2, 4.0), (3, 1.0)])
 def test_the_best_guess_between_two_values_gains_no_more_than_epsilon_allows(values, epsilon):
     rows = 40_000
@@ -175,6 +179,7 @@ def test_a_mechanism_that_moves_too_little_is_caught_by_the_attack():
     assert found[0].mean() - found[1].mean() > claimed + ADVANTAGE_GAP
 
 
+@pytest.mark.some(10, of="distributions")
 @pytest.mark.parametrize("columns", [1, 3, 6])
 def test_several_columns_together_gain_no_more_than_their_epsilons_added_up(columns):
     """Each column holds 0 or 1 for the whole person; the guess is whichever more columns say."""

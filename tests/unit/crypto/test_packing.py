@@ -48,6 +48,7 @@ def test_without_packing_every_number_is_a_ciphertext_and_compresses_with_its_li
     assert [lane.capacity for lane in bare.lanes] == [1] * 4
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("pack", "compress"), SWITCHES)
 @given(data=st.data())
 def test_sums_come_back_from_their_packages_below_any_headroom(pack, compress, data):

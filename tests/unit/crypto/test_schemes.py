@@ -89,6 +89,7 @@ def test_layers_are_exact_whatever_the_gradients(scheme, switches, value_bits, s
     assert [each.tolist() for each in got] == [each.tolist() for each in expected]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_keys_of_the_default_length_do_as_short_ones(scheme):
     """A key as a job has it, made, sent, read and stored."""

@@ -203,6 +203,7 @@ def test_as_many_wrong_shares_as_findable_are_named(sizes, draw):
     assert combine(true, threshold) == SECRET
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("threshold", [33, 48, 61])
 def test_two_wrong_shares_of_the_most_holders_are_named(threshold):
     shares = split(SECRET, threshold, HOLDERS_MAX, SECRETS, "test")

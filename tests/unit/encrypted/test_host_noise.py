@@ -71,6 +71,7 @@ def cuts_and_missing():
     return chosen, known
 
 
+@pytest.mark.some(10, of="distributions")
 def test_a_cut_without_missing_rows_has_noise_of_sigma_and_of_nobody_else():
     noise = sampled(listed(False), count=4000)
     assert np.allclose(noise.std(axis=0), 1, atol=0.06)
@@ -78,6 +79,7 @@ def test_a_cut_without_missing_rows_has_noise_of_sigma_and_of_nobody_else():
     assert np.abs(apart).max() < 0.08
 
 
+@pytest.mark.some(10, of="distributions")
 def test_nobody_averages_a_cut_or_missing_rows_below_sigma():
     chosen, known = cuts_and_missing()
     noise = sampled(listed(True))[:, chosen]
@@ -93,6 +95,7 @@ def test_with_as_much_noise_for_each_sum_alone_missing_rows_would_be_averaged():
     assert least_errors(np.eye(len(known)), known)[-1] < 0.6
 
 
+@pytest.mark.some(10, of="distributions")
 @pytest.mark.parametrize("count", [2, 3, 9])
 def test_nobody_averages_a_category_below_sigma(count):
     own = candidates(np.array([], np.int32), np.array([], np.bool_))

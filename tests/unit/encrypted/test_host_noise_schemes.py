@@ -152,6 +152,7 @@ def drawn_under(scheme, count):
     return (private.decrypt(arrived(released), layout, [count]) - gh) / sigma
 
 
+@pytest.mark.some(10, of="distributions")
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_noise_under_a_key_has_its_sigma(scheme):
     found = drawn_under(scheme, SUMS // 2)
@@ -193,7 +194,7 @@ class Pair:
         return self.given.read(data, [len(sums)], [Expected(ROWS, most)])
 
 
-@pytest.mark.some(1)
+@pytest.mark.some(10, of="distributions")
 @pytest.mark.parametrize("scheme", LATTICES)
 def test_noise_under_a_lattice_has_its_sigma(scheme):
     pair = Pair(scheme)

@@ -8,9 +8,8 @@ from fedboost.core import binning, local
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, as_set
 from fedboost.core.params import TreeParams
 from fedboost.core.tree import Node, Split, grown
-from fedboost.model import meta_rules
-from fedboost.model.conditions import CATEGORIES, Condition
-from fedboost.model.meta_rules import RuleMatch
+from fedboost.model import conditions
+from fedboost.model.conditions import CATEGORIES, Condition, RuleMatch
 
 
 def asks(column, threshold, missing_left=False):
@@ -40,7 +39,7 @@ SECOND = grown({0: asks(1, 3), 2: leaf(4), 1: asks(0, 5), 3: leaf(5), 4: leaf(6)
 
 
 def rules_of(tree):
-    return {one.rule for one in meta_rules.found([tree])}
+    return {one.rule for one in conditions.found([tree])}
 
 
 def test_a_leafs_rule_is_all_that_its_path_asks_by_column():
@@ -52,7 +51,7 @@ def test_a_leafs_rule_is_all_that_its_path_asks_by_column():
 
 
 def test_the_rule_of_figure_2b_is_found_in_both_trees_whatever_the_order():
-    found = {one.rule: one.trees for one in meta_rules.found([FIRST, SECOND, FIRST])}
+    found = {one.rule: one.trees for one in conditions.found([FIRST, SECOND, FIRST])}
     assert found == {
         ((0, below(5)),): (0, 2),
         ((0, from_on(5)), (1, below(3))): (0, 1, 2),
@@ -63,7 +62,7 @@ def test_the_rule_of_figure_2b_is_found_in_both_trees_whatever_the_order():
 
 
 def test_rules_of_most_trees_come_first_and_of_those_the_shortest():
-    found = meta_rules.found([FIRST, SECOND, FIRST])
+    found = conditions.found([FIRST, SECOND, FIRST])
     assert [(len(one.trees), len(one.rule)) for one in found] == [
         (3, 2), (2, 1), (2, 2), (1, 1), (1, 2),
     ]  # fmt: skip
@@ -98,29 +97,29 @@ def test_rules_of_categories_are_their_sets():
 
 def test_a_leaf_that_no_row_reaches_has_no_rule():
     tree = grown({0: asks(0, 5), 2: leaf(), 1: asks(0, 7), 3: leaf(), 4: leaf()})
-    assert set(meta_rules.node_rules(tree)) == {0, 1, 2, 3}
+    assert set(conditions.node_rules(tree)) == {0, 1, 2, 3}
     assert len(rules_of(tree)) == 2
 
 
 def test_a_tree_of_one_leaf_has_no_rule_and_determines_nothing():
     one = grown({0: leaf()})
-    assert meta_rules.found([one, one]) == []
+    assert conditions.found([one, one]) == []
     assert rule_shares.determined([((0, below(5)),)], [one]) == [()]
 
 
 def test_thresholds_between_the_same_cut_points_are_one():
     cuts = binning.Binning(4, (np.array([1, 4], np.float32), np.array([3], np.float32)))
     trees = [grown({0: asks(0, t), 1: leaf(), 2: leaf()}) for t in (0.5, 1.0, 1.5, 4.0, 9.0, 11.0)]
-    assert len(meta_rules.found(trees)) == 12
-    found = meta_rules.found(trees, cuts)
+    assert len(conditions.found(trees)) == 12
+    found = conditions.found(trees, cuts)
     assert sorted({one.trees for one in found}) == [(0, 1), (2, 3), (4, 5)]
     assert rule_shares.determined([found[0].rule], trees, cuts)[0] >= found[0].trees
 
 
 def test_inner_nodes_have_rules_where_they_are_asked_for():
-    assert meta_rules.found([FIRST], inner=True)[0].rule in [((0, below(5)),), ((0, from_on(5)),)]
-    assert len(meta_rules.found([FIRST], inner=True)) == 4
-    assert len(meta_rules.found([FIRST])) == 3
+    assert conditions.found([FIRST], inner=True)[0].rule in [((0, below(5)),), ((0, from_on(5)),)]
+    assert len(conditions.found([FIRST], inner=True)) == 4
+    assert len(conditions.found([FIRST])) == 3
 
 
 def test_a_rule_asks_a_column_or_does_not():
@@ -142,7 +141,7 @@ def test_every_rule_determines_the_trees_whose_leaf_it_is():
     y = (values[:, 0] * values[:, 1] > 0).astype(np.float64)
     trained = local.train(local.TrainingTable(values, y), TreeParams(n_estimators=8, max_depth=3))
     trees = [tree for (tree,) in trained.rounds]
-    found = meta_rules.found(trees)
+    found = conditions.found(trees)
     assert len(found[0].trees) > 1
     ended = rule_shares.determined([one.rule for one in found], trees)
     assert all(set(one.trees) <= set(own) for one, own in zip(found, ended, strict=True))

@@ -18,6 +18,7 @@ from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse, read_yaml
 from tests.conftest import ROOT
 from tests.support import documents
+from tests.support.each import each
 from tests.support.shown_commands import FENCE, SHELLS, blocks, check, commands, typed
 
 DOCUMENTS = [
@@ -28,7 +29,6 @@ DOCUMENTS = [
     *sorted((ROOT / "tests").rglob("*.md")),
 ]
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
-names = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 
 
 def anchors(text: str) -> set[str]:
@@ -52,8 +52,11 @@ def test_a_command_has_the_lines_that_go_on_and_those_shown_below_it():
     assert (true.text, true.shown, true.line) == ("true # x", (), 8)
 
 
-@pytest.mark.parametrize("document", documents.everywhere(), ids=str)
-def test_every_block_can_be_run_or_says_that_it_cannot(document):
+def test_every_block_can_be_run_or_says_that_it_cannot():
+    each(documents.everywhere(), blocks_can_be_run)
+
+
+def blocks_can_be_run(document):
     text = document.read_text()
     assert not re.search(r"^[ \t]+```(console|bash|sh|python)", text, re.MULTILINE), "indented"
     for block in blocks(text):
@@ -90,24 +93,33 @@ def test_a_command_that_does_not_exist_is_found(wrong):
         check(args)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=names)
-def test_every_command_shown_exists_with_its_options(document):
+def test_every_command_shown_exists_with_its_options():
+    each(DOCUMENTS, commands_exist)
+
+
+def commands_exist(document):
     for args in commands(document.read_text(), "fedboost"):
         try:
             check(args)
         except (AssertionError, click.ClickException) as error:
-            pytest.fail(f"fedboost {shlex.join(args)}: {error}")
+            raise AssertionError(f"fedboost {shlex.join(args)}: {error}") from error
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=names)
-def test_every_make_target_shown_exists(document):
+def test_every_make_target_shown_exists():
+    each(DOCUMENTS, targets_exist)
+
+
+def targets_exist(document):
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     shown = [word for args in commands(document.read_text(), "make") for word in args]
     assert {word for word in shown if "=" not in word and not word.startswith("-")} <= targets
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=names)
-def test_every_link_leads_somewhere(document):
+def test_every_link_leads_somewhere():
+    each(DOCUMENTS, links_lead_somewhere)
+
+
+def links_lead_somewhere(document):
     for target in LINK.findall(FENCE.sub("", document.read_text())):
         if re.match(r"[a-z]+:", target):
             continue
@@ -119,13 +131,16 @@ def test_every_link_leads_somewhere(document):
             assert anchor in anchors(there.read_text()), f"{document.name} links to {target}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=names)
-def test_every_job_shown_can_be_read(document):
+def test_every_job_shown_can_be_read():
+    each(DOCUMENTS, jobs_can_be_read)
+
+
+def jobs_can_be_read(document):
     import yaml
 
     from fedboost.data.sources import SourceSpec
     from fedboost.job import Parties
-    from fedboost.runtime.cluster.supplied import complete
+    from fedboost.runtime.cluster.local import complete
 
     for block in blocks(document.read_text()):
         raw = yaml.safe_load(block.text) if block.language == "yaml" else None
@@ -300,7 +315,7 @@ def test_the_readme_shows_how_columns_of_text_are_named():
     import yaml
 
     from fedboost.data.sources import SourceSpec
-    from fedboost.runtime.cluster.supplied import complete
+    from fedboost.runtime.cluster.local import complete
 
     readme = (ROOT / "README.md").read_text()
     (shown,) = re.findall(r"`(data: \{telco: .+?\}\})`", readme)

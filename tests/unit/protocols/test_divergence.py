@@ -26,6 +26,7 @@ def skewed(name, most):
     return found
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", TREES)
 def test_no_leaf_of_counts_is_above_xgboosts_step(tmp_path, name):
     done = run_job(tmp_path, skewed(name, 10_000), small_jobs.spec(name, **COUNTS))
@@ -36,6 +37,7 @@ def test_no_leaf_of_counts_is_above_xgboosts_step(tmp_path, name):
                 assert np.abs(shard.arrays[key]).max(initial=0.0) <= POISSON_STEP
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", TREES)
 def test_margins_that_overflow_end_the_job_and_say_what_to_do(tmp_path, name):
     loose = {**UNCAPPED, "base_score": 1e-6, "reg_lambda": 0.0, "min_child_weight": 0.0}

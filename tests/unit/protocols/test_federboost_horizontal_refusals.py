@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from fedboost.aggregation import counts
+from fedboost.aggregation import measures
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.errors import ConfigError, DataError, JobError, PeerError
@@ -370,12 +370,12 @@ def test_the_summary_of_the_sums_is_within_a_unit_of_that_of_the_rows(params):
 
 
 def test_nobodys_largest_label_is_told_but_the_power_of_two_above_all_of_them():
-    ends, one = counts.EXPONENTS, np.arange(1, dtype=np.int32)
+    ends, one = measures.EXPONENTS, np.arange(1, dtype=np.int32)
     shares = [
-        counts.of_rows(np.zeros(1, np.int64), np.array(label), np.ones(1), {"train": one})
+        measures.of_rows(np.zeros(1, np.int64), np.array(label), np.ones(1), {"train": one})
         for label in ([3.0], [-5.0], [0.5])
     ]
-    found = counts.read(np.sum(shares, axis=0), 1)
+    found = measures.read(np.sum(shares, axis=0), 1)
     assert (found.label_bound, found.weight_bound) == (8.0, 1.0)
     assert all(len(share) == 2 + 1 + 2 * len(ends) for share in shares)
 

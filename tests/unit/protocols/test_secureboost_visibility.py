@@ -52,6 +52,7 @@ def pure(job, most=PURE):
 # Hosts with nothing to offer
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     "params",
     [{}, {"forest": {"n_trees": 3}}, CLASSES, VECTORS, {"goss": {}}, {"subsample": 0.6}],
@@ -122,7 +123,7 @@ ALL = {
 }
 
 
-@pytest.mark.some(10)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("params", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("protection", [BOUNDED, HIDDEN, BOTH], ids=str)
 def test_all_kinds_of_trees_grow_under_it(params, protection):
@@ -146,6 +147,7 @@ def too_pure(job, room, host):
     ]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("params", [{}, CLASSES, {"objective": "reg:squarederror"}], ids=str)
 def test_no_host_is_told_of_others_divisions_with_a_side_purer_than_it_may_be(params):
     plain, bound = (made({**params, **more, "max_depth": 5}, rows=300) for more in ({}, BOUNDED))

@@ -83,6 +83,7 @@ def test_rows_held_out_decide_when_to_stop():
 # What scikit-learn asks for
 
 
+@pytest.mark.some(3, of="processes of their own")
 def test_importing_the_estimators_imports_no_scikit_learn():
     code = "import sys, fedboost.sdk; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -171,6 +172,7 @@ def test_rows_of_another_width_and_estimators_that_never_learned_are_refused():
         model.predict(rows.values[:, :4])
 
 
+@pytest.mark.some(3, of="processes of their own")
 def test_the_package_has_what_the_sdk_has_and_loads_it_when_it_is_asked_for():
     code = (
         "import sys, fedboost, fedboost.errors\n"

@@ -52,6 +52,7 @@ def fitted():
 # What they learn
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_a_fit_is_a_job_whose_result_and_metrics_are_shown(fitted):
     assert fitted.result_["protocol"] == "secureboost"
     assert fitted.result_["rows"] == {"aligned": 160, "train": 160}
@@ -63,6 +64,7 @@ def test_a_fit_is_a_job_whose_result_and_metrics_are_shown(fitted):
     assert fitted.best_round_ == 2
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_classes_keep_their_names_and_the_splits_owners_share_the_importance(fitted):
     assert fitted.classes_.tolist() == ["no", "yes"]
     assert set(fitted.predict(TABLES)) == {"no", "yes"}
@@ -73,6 +75,7 @@ def test_classes_keep_their_names_and_the_splits_owners_share_the_importance(fit
     assert {0, 5} == set(np.argsort(shares)[-2:].tolist())
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_a_single_table_is_dealt_and_learns_what_its_parts_learn(fitted):
     alone = SecureBoostClassifier(**FEW).fit(X, Y)
     np.testing.assert_array_equal(alone.predict_proba(X), fitted.predict_proba(TABLES))
@@ -85,6 +88,7 @@ def test_a_single_table_is_dealt_and_learns_what_its_parts_learn(fitted):
     assert by_name.feature_names_in_.tolist() == named.column_names
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_the_guest_is_the_first_party_or_the_one_that_is_named(fitted):
     turned = {"telco": TABLES["telco"], "bank": TABLES["bank"]}
     model = SecureBoostClassifier(**FEW, guest="bank").fit(turned, Y)
@@ -92,6 +96,7 @@ def test_the_guest_is_the_first_party_or_the_one_that_is_named(fitted):
     np.testing.assert_array_equal(model.predict_proba(turned), fitted.predict_proba(TABLES))
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_ids_join_tables_whose_rows_are_others():
     order = np.random.default_rng(1).permutation(160)[:120]
     bank = pa.table({"id": np.arange(160), **{f"a{k}": X[:, k] for k in range(3)}, "y": Y})
@@ -108,6 +113,7 @@ def test_ids_join_tables_whose_rows_are_others():
     np.testing.assert_array_equal(turned, same.predict_proba(straight))
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_rows_of_eval_set_are_measured_and_decide_when_to_stop():
     noise = np.random.default_rng(3).integers(0, 2, 160)
     tables = {"bank": X[:100, :3], "telco": X[:100, 3:]}
@@ -125,6 +131,7 @@ def test_rows_of_eval_set_are_measured_and_decide_when_to_stop():
     np.testing.assert_allclose(model.predict_proba(held), alone.predict_proba(held))
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_a_fit_whose_loss_grows_warns_and_discloses_no_more():
     steep = {"scale_pos_weight": 100.0, "base_score": 0.5, "max_depth": 1, "learning_rate": 0.3}
     model = SecureBoostClassifier(**FEW).set_params(**steep, n_estimators=5, eval_metric="logloss")
@@ -133,6 +140,7 @@ def test_a_fit_whose_loss_grows_warns_and_discloses_no_more():
     assert not any("logloss" in warning for warning in model.disclosure_.warnings)
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_validation_holds_out_rows_as_a_job_does():
     model = SecureBoostClassifier(**FEW, validation={"fraction": 0.25}).fit(X, Y)
     assert model.result_["rows"]["validation"] == 40
@@ -141,6 +149,7 @@ def test_validation_holds_out_rows_as_a_job_does():
         model.fit(X, Y, eval_set=(X, Y))
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_weights_count_and_categories_are_columns_of_their_own_kind():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(X, columns=[f"c{k}" for k in range(6)])
@@ -152,6 +161,7 @@ def test_weights_count_and_categories_are_columns_of_their_own_kind():
     assert heavy.predict(X).mean() > 0.9
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_numbers_and_sparse_tables_are_learned():
     target = X[:, 0] * 2.0 + X[:, 5]
     model = SecureBoostRegressor(**{**FEW, "n_estimators": 8}, parties=3).fit(X, target)
@@ -164,6 +174,7 @@ def test_numbers_and_sparse_tables_are_learned():
 # Other layouts
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_horizontal_tables_have_labels_of_their_own_and_one_model():
     model = FederBoostClassifier(layout="horizontal", **SMALL).fit(ROWS, OF_ROWS)
     found = model.predict(ROWS)
@@ -174,6 +185,7 @@ def test_horizontal_tables_have_labels_of_their_own_and_one_model():
     assert set(model.disclosure_.bytes) > {"north->aggregator", "aggregator->south"}
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_horizontal_rows_to_validate_on_come_by_party_or_as_one_table():
     model = FederBoostClassifier(layout="horizontal", **SMALL)
     model.fit(ROWS, OF_ROWS, eval_set=(X[:33], Y[:33]))
@@ -185,6 +197,7 @@ def test_horizontal_rows_to_validate_on_come_by_party_or_as_one_table():
     assert whole.result_["rows"] == {"train": 160, "validation": 160}
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_networks_learn_from_tables_by_party_what_they_learn_from_one():
     fed = GBUNClassifier(outputs=8, n_estimators=4).fit(ROWS, OF_ROWS)
     alone = GBUNClassifier(outputs=8, n_estimators=4).fit(X, Y)
@@ -198,6 +211,7 @@ def test_vertical_federboost_says_which_epsilon_it_spent():
     assert "telco told values of ε 6 a row" in repr(model.disclosure_)
 
 
+@pytest.mark.some(12, of="fits in Python")
 @pytest.mark.parametrize("split", ["scored", "unscored"])
 def test_hybrid_hosts_have_columns_of_some_rows(split):
     scheme = {"scheme": "plain"} if split == "scored" else {"scheme": "okamoto-uchiyama"}
@@ -300,6 +314,7 @@ def test_other_columns_and_parties_than_those_of_the_training_are_refused(fitted
 # What they leave behind
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_a_fit_runs_where_a_loop_runs_already_and_in_several_threads(fitted):
     async def in_a_notebook():
         return SecureBoostClassifier(**FEW).fit(X, Y).predict_proba(X)
@@ -346,6 +361,7 @@ def test_nothing_is_left_of_a_fit_that_fails_or_is_stopped(tmp_path, monkeypatch
     assert threading.active_count() == before
 
 
+@pytest.mark.some(3, of="processes of their own")
 @pytest.mark.parametrize("scheme", ["paillier", "lattice"])
 def test_ctrl_c_ends_a_program_and_its_workers(tmp_path, scheme):
     code = (
@@ -391,6 +407,7 @@ def _of_session(leader):
     return left
 
 
+@pytest.mark.some(12, of="fits in Python")
 def test_declared_tables_train_and_predict_what_their_numbers_do():
     commas = pa.table({f"c{k}": [f"{x:.3f}".replace(".", ",") for x in X[:, k]] for k in range(3)})
     ids = [str(n) for n in range(len(X))]
@@ -467,6 +484,7 @@ REFUSED: dict[str, tuple[Any, tuple[Any, Any], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.some(12, of="fits in Python")
 @pytest.mark.parametrize("wrong", REFUSED)
 def test_what_cannot_be_fitted_is_one_error_with_what_to_do(wrong):
     params, given, more, text = REFUSED[wrong]

@@ -63,13 +63,13 @@ def expected(_):
     }
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(4)
 @checks.parametrize_with_checks(tiers.sampled(ALWAYS, 1), expected_failed_checks=expected)
 def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("estimator", IN_SHORT, ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("check", SHORT)
 def test_estimators_of_other_protocols_pass_some_of_them(estimator, check):

@@ -92,6 +92,7 @@ def test_what_is_no_table_is_refused_as_a_value_error(given, text):
     assert isinstance(refused.value, ValueError)
 
 
+@pytest.mark.some(3, of="processes of their own")
 def test_importing_the_package_imports_no_kind_of_data_frame():
     code = "import sys, fedboost.sdk; sys.exit(len({'pandas', 'polars'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,8 +5,7 @@ import itertools
 
 from fedboost.errors import PeerError, UnreachableError
 from fedboost.messages.job_pb2 import HelloReply
-from fedboost.runtime.coordinator.auto_resume import VAIN_MAX, AutoResume
-from fedboost.runtime.coordinator.liveness import first_gone
+from fedboost.runtime.coordinator.auto_resume import VAIN_MAX, AutoResume, first_gone
 from fedboost.runtime.coordinator.notifications import TELL_S, Notifications
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport.addresses import Timers

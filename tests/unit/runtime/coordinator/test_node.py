@@ -1,7 +1,7 @@
 """The coordinator's journal, without a network."""
 
 from fedboost.messages.job_pb2 import Event, LinkBytes, StateChanged, StepCost, StepDone
-from fedboost.runtime.coordinator.costs import condensed
+from fedboost.runtime.coordinator.journals import condensed
 
 
 def step(number, name, seconds, sent):

@@ -30,7 +30,7 @@ from fedboost.messages.job_pb2 import (
 )
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn, TurnReply
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
-from fedboost.runtime.daemons import families, metrics
+from fedboost.runtime.daemons import metrics
 from fedboost.runtime.daemons.metrics import CoordinatorMetrics
 from fedboost.runtime.daemons.party_metrics import PartyMetrics
 from fedboost.runtime.ledger.ledger import Ledger
@@ -302,7 +302,7 @@ def test_every_family_of_the_table_is_on_the_page_and_nothing_else(role, store, 
     found = asyncio.run(collected())
     shown = {family.name for family in found}
     shown |= {f"{family.name}_total" for family in found if family.type == "counter"}
-    wanted = {family.name for family in families.of(role)}
+    wanted = {family.name for family in metrics.of(role)}
     assert wanted <= shown
     ours = {name for name in shown if name.startswith("fedboost_")}
     assert ours <= wanted | {name.removesuffix("_total") for name in wanted}
@@ -348,9 +348,7 @@ def series(family):
     return [family.name]
 
 
-FAMILIES = {
-    family.name: family for role in ("coordinator", "party") for family in families.of(role)
-}
+FAMILIES = {family.name: family for role in ("coordinator", "party") for family in metrics.of(role)}
 # What the client library says of the process itself, on Linux.
 PROCESS = (
     "process_cpu_seconds_total", "process_resident_memory_bytes", "process_virtual_memory_bytes",

@@ -93,6 +93,7 @@ TREES = {"n_estimators": 5, "max_depth": 2, "max_bin": 16}
 LATTICE = {"encryption": {"scheme": "lattice"}}
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("name", "params"),
     [
@@ -237,6 +238,7 @@ def test_rows_in_common_are_those_of_the_tables(tmp_path):
     assert {frame.n_rows for frame in setting.sample.frames.values()} == {100}
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", TRAINING)
 def test_an_estimate_says_what_a_result_says(name):
     spec = job(name)

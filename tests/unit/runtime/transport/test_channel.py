@@ -12,7 +12,7 @@ from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.channel import Contact, Dialer, options
-from fedboost.runtime.transport.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING, Health
+from fedboost.runtime.transport.server import NOT_SERVING, SERVICE_UNKNOWN, SERVING, Health
 from tests.support.hurry import hurried
 
 TIMERS = Timers()
