@@ -95,6 +95,10 @@ class IdDigests:
             )
         return PartIds(rows, self.digests[rows])
 
+    def count(self, b: int) -> int:
+        """Return the number of ids in part `b`."""
+        return int(self._starts[b + 1] - self._starts[b])
+
     def sample(self, share: float) -> NDArray[np.int64]:
         """The rows of a sample of the ids, about a `share` of them, ascending, int64 (m,).
 
