@@ -23,7 +23,7 @@ from fedboost.crypto.oprf.sizes import CHECK_BYTES, OprfSizes
 from fedboost.crypto.oprf.tags import TagGuest, TagHost
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
-from tests.support.oprf_pairs import hints_exchanged, numbered, pair, session_of, several
+from tests.support.oprf_pairs import hints_of, numbered, pair, session_of, several
 
 HERE = Path(__file__).parent
 KEY = bytes(range(32))
@@ -32,9 +32,8 @@ IDS = [b"\0\0\0\x08user%04d" % k for k in range(2000)]
 
 @dataclass(frozen=True)
 class WrittenSession(OprfSession):
-    """A session whose names and key are those that the specification's vectors have."""
+    """A session whose names are those that the specification's vectors have."""
 
-    key = KEY
     transfers = bytes(32)
 
     def name(self, start, choice):
@@ -90,9 +89,8 @@ def exchange(guest, host):
     guest, host = TagGuest(guest), TagHost(host)
     part = guest.part(0)
     tags = host.answer(0, part)
-    guest.read_tags(0, tags)
-    named = guest.named()
-    assert len(host.read_named(named)) == len(guest.rows()) == 400
+    rows, named = guest.read_tags(0, tags)
+    assert len(host.read_named(0, named)) == len(rows) == 400
     messages = {
         "start": guest.oprf.start,
         "choice": host.oprf.choice,
@@ -107,7 +105,7 @@ def exchange(guest, host):
 
 def written():
     """The specification's exchange: 1200 ids each, 400 in common."""
-    session = WrittenSession(bytes(32), "", "", OprfSizes(1200, 1200), ())
+    session = WrittenSession(bytes(32), "", "", OprfSizes(1200, 1200), KEY)
     secrets = WrittenSecrets(bytes(32))
     ours = IdDigests(*id_buffers(IDS[:1200]), KEY, 1, Serial())
     theirs = IdDigests(*id_buffers(IDS[800:]), KEY, 1, Serial())
@@ -120,10 +118,9 @@ def written():
 def of_several():
     """What a guest and three hosts send after their base transfers."""
     run = several(IDS[:1200], [IDS[800:], IDS[600:1800], IDS[700:1900]])
-    hints_exchanged(run)
-    assert run.guest.rows().tolist() == list(range(800, 1200))
-    hints = [host.answer(0, run.guest.part(k, 0)) for k, host in enumerate(run.hosts)]
-    named = [run.guest.named(k) for k in range(3)]
+    hints = hints_of(run, 0)
+    rows, named = run.guest.read_hints(0, hints)
+    assert sorted(rows.tolist()) == list(range(800, 1200))
     return {"hints": [digest(one)[:32] for one in hints], "named": [digest(n)[:32] for n in named]}
 
 
