@@ -23,7 +23,7 @@ from fedboost.crypto.oprf.sizes import CHECK_BYTES, OprfSizes
 from fedboost.crypto.oprf.tags import TagGuest, TagHost
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
-from tests.support.oprf_pairs import hints_of, numbered, pair, session_of, several
+from tests.support.oprf_pairs import numbered, pair, session_of, several
 
 HERE = Path(__file__).parent
 KEY = bytes(range(32))
@@ -118,7 +118,7 @@ def written():
 def of_several():
     """What a guest and three hosts send after their base transfers."""
     run = several(IDS[:1200], [IDS[800:], IDS[600:1800], IDS[700:1900]])
-    hints = hints_of(run, 0)
+    hints = [host.answer(0, run.guest.part(k, 0)) for k, host in enumerate(run.hosts)]
     rows, named = run.guest.read_hints(0, hints)
     assert sorted(rows.tolist()) == list(range(800, 1200))
     return {"hints": [digest(one)[:32] for one in hints], "named": [digest(n)[:32] for n in named]}

@@ -90,8 +90,8 @@ class IdDigests:
         rows = self._order[self._starts[b] : self._starts[b + 1]]
         if len(rows) > cap:
             raise PeerError(
-                "more ids fall into a part than it holds under the keys of this attempt",
-                todo="resume the job: the next attempt draws other keys",
+                "more ids fall into a part than it holds under the keys of this job",
+                todo="submit the job again: another draws other keys",
             )
         return PartIds(rows, self.digests[rows])
 

@@ -106,8 +106,8 @@ def _number(value: Words) -> int:
 
 def _no_store() -> PeerError:
     return PeerError(
-        "the ids fit no store under the keys of this attempt",
-        todo="resume the job: the next attempt draws other keys",
+        "the ids fit no store under the keys of this job",
+        todo="submit the job again: another draws other keys",
     )
 
 
