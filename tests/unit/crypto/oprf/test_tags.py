@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -128,6 +129,18 @@ def test_messages_are_the_same_bytes_however_often_they_are_made():
         _, named = guest.read_tags(0, tags)
         runs.append((guest.oprf.start, host.oprf.choice, part, tags, named))
     assert runs[0] == runs[1]
+
+
+def test_parts_at_work_at_once_are_those_that_are_done_one_by_one():
+    ids, others = numbered(range(200_000)), numbered(range(100_000, 400_000))
+    one_by_one, at_once = fresh(ids, others), fresh(ids, others)
+    bins = one_by_one[0].oprf.sizes.bins
+    assert bins == 3
+    with ThreadPoolExecutor(bins) as pool:
+        parts = list(pool.map(at_once[0].part, range(bins)))
+        answers = list(pool.map(at_once[1].answer, range(bins), parts))
+    assert parts == [one_by_one[0].part(b) for b in range(bins)]
+    assert answers == [one_by_one[1].answer(b, parts[b]) for b in range(bins)]
 
 
 def test_tags_tell_nothing_of_how_many_the_ids_are():
