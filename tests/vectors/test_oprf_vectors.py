@@ -74,7 +74,7 @@ def of_an_id():
     digest_rows(rows, part.digests, state, output)
     return {
         "code_tables": digest(code_tables().tobytes()),
-        "word_of_1": code_tables()[1].tobytes().hex(),
+        "word_of_1": code_tables()[0, 1].tobytes().hex(),
         "digest": part.digests.tobytes().hex(),
         "part_of_15": (int(part.digests[0, 0]) * 15) >> 32,
         "places": keys.places[0].tolist(),

@@ -63,7 +63,8 @@ class HintGuest:
             if len(hint) != oprf.sizes.hint_bytes:
                 raise PeerError(f"a hint has {len(hint)} bytes instead of {oprf.sizes.hint_bytes}")
             keys = oprf.ids.part(b, oprf.sizes.guest_cap).keys(oprf.sizes.hint_segment)
-            read = decode(keys, np.frombuffer(hint, np.uint64).reshape(-1, 2)) ^ outputs[b][:, :2]
+            rows = np.frombuffer(bytearray(hint), np.uint64).reshape(-1, 2)
+            read = decode(keys, rows) ^ outputs[b][:, :2]
             sums = read if sums is None else sums ^ read
         assert sums is not None  # there are two hosts at least
         return sums
