@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -129,6 +130,28 @@ def kept_transfers() -> Iterator[None]:
         mock.patch.object(TransferSender, "keys", return_value=pairs),
     ):
         yield
+
+
+@cache
+def remember_transfers() -> None:
+    """Base transfers with the same secrets and messages are made once in this process."""
+    made: dict[tuple[object, ...], object] = {}
+    own_choose, own_keys = choose, TransferSender.keys
+
+    def choose_once(session: bytes, start: bytes, bits: Sequence[int], secrets: Secrets) -> Any:
+        key = (session, start, secrets.seal())
+        if key not in made:
+            made[key] = own_choose(session, start, bits, secrets)
+        return made[key]
+
+    def keys_once(sender: TransferSender, session: bytes, choice: bytes) -> Any:
+        key = (session, choice, sender.start)
+        if key not in made:
+            made[key] = own_keys(sender, session, choice)
+        return made[key]
+
+    mock.patch.object(host_module, "choose", choose_once).start()
+    mock.patch.object(TransferSender, "keys", keys_once).start()
 
 
 @cache

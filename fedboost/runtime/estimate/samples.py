@@ -19,7 +19,6 @@ from fedboost.job import JobSpec
 
 CELLS, ROWS, ROWS_LEAST = 1_000_000, 32_000, 1024  # of all tables together; of the guest's
 THINNED_LEAST = 64  # rows of a table that is thinned out
-IDS = 192  # of the largest set of ids that is aligned
 
 
 @dataclass(frozen=True)
@@ -139,10 +138,12 @@ def made(scene: Scene, params: BoostingParams, *, rows_apart: bool) -> TableSamp
     return TableSample(scene, {party: frames[party] for party in scene.parties}, share)
 
 
-def set_sizes(sample: TableSample, each: int) -> tuple[dict[str, Frame], float]:
-    """Sets of ids that are in common as those of the job, and the share of it that they are."""
+def set_sizes(sample: TableSample, most: int) -> tuple[dict[str, Frame], float]:
+    """Sets of at most so many ids that are in common as those of the job, and the share of it that
+    they are.
+    """
     scene = sample.scene
-    share = min(1.0, IDS / each / max(scene.rows.values()))
+    share = min(1.0, most / max(scene.rows.values()))
     frames = {}
     for number, party in enumerate(scene.parties):
         own = round(share * (scene.rows[party] if party == scene.guest else scene.met(party)))

@@ -15,18 +15,19 @@ from fedboost.core import forest
 from fedboost.core.params import TreeParams
 from fedboost.errors import ConfigError, ProtocolError
 from fedboost.flow import Artefact, Protocol, RowsUsed
-from fedboost.job import JobSpec
+from fedboost.job import Alignment, JobSpec
+from fedboost.oblivious.method import ECDH, method_for
 from fedboost.runtime.cluster.local import permissive
 from fedboost.runtime.estimate.phases import Phase, grown, line
 from fedboost.runtime.estimate.rehearsal import Cast, Rehearsal
 from fedboost.runtime.estimate.samples import TableSample, set_sizes
-from fedboost.settings import parse
 
 ROUNDS = 2  # the later rounds of a job grow like these
 COLUMNS = 500  # of all tables; with more, or a tree for each class, one round of a kind is enough
 TRACED, TIMED = (8, 2), (2, 1)  # one row of so many, in the rehearsals of memory and of time
 IN_FLIGHT = 5.0  # parts of a stream that are in memory as messages
 COPIES = 2.0  # of a message in memory: encoded, and as it is used
+IDS, OPRF_IDS = 192, 16_384  # of the largest set of ids that is aligned, by the method
 ID_COPIES = 4.5  # of ids and points: numbers and keys, and what worker processes are given
 
 
@@ -60,11 +61,13 @@ def rehearse(spec: JobSpec, params: Any, sample: TableSample) -> list[Stage]:
 
 def _aligned(spec: JobSpec, name: str, sample: TableSample) -> Stage:
     """An alignment of sets of ids that lie to one another as the tables' do."""
-    protocol = protocols.named(name)
-    params = parse(protocol.params, {}, section="params")
+    protocol, scene = protocols.named(name), sample.scene
+    settings = spec.alignment if isinstance(spec.alignment, Alignment) else Alignment()
+    params = Alignment(method=method_for(settings, scene.rows[scene.guest]))
+    most = IDS if params.method == ECDH else OPRF_IDS
 
     def cast(each: int) -> Cast:
-        frames, share = set_sizes(sample, each)
+        frames, share = set_sizes(sample, most // each)
         masks = {party: np.zeros(frame.n_rows, np.bool_) for party, frame in frames.items()}
         return Cast(protocol, params, spec.parties.table(), frames, masks, {}, _limits(spec), share)
 
