@@ -18,6 +18,7 @@ Modules:
     kernels       marks functions that numba compiles at their first call
     messages      generated messages, and what each reveals
     model         models on disk: inspection, prediction, export
+    oblivious     ids in common by an oblivious function, on which alignments build
     pages         pages in the browser for users and owners
     printable     makes text from elsewhere safe to print
     protocols     the protocols, a folder each

@@ -356,7 +356,7 @@ class Run(ABC):
     ) -> Iterator[int]:
         """Counts rounds of a loop: at most `most`, fewer when a party's answer ends it.
 
-        Progress hangs on the outermost loop of a walk, but for loops before it that keep nothing.
+        Progress hangs on the outermost loop of a walk that keeps something.
         A job goes on behind the last place that everybody has kept: the outermost loop keeps each
         of its rounds, the loops inside it none, unless `keeps` says otherwise. An attempt that
         goes on inside a round walks through it as any other does, but that its loops begin where

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     Field,
     SerializerFunctionWrapHandler,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -16,7 +18,7 @@ from pydantic import (
 from fedboost.data.selection import Selection
 from fedboost.errors import ConfigError
 from fedboost.flow import Table
-from fedboost.settings import Settings
+from fedboost.settings import Settings, parse
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,6 +130,14 @@ class Validation(Settings):
         return hold_out(ids, self.fraction, self.seed)
 
 
+class Alignment(Settings):
+    """How a job finds the rows in common."""
+
+    # oprf: fast for many ids; ecdh: for few. auto: oprf from 20,000 ids of the guest on, padding
+    # included
+    method: Literal["auto", "oprf", "ecdh"] = "auto"
+
+
 class JobSpec(Settings):
     """The job file."""
 
@@ -135,10 +145,22 @@ class JobSpec(Settings):
     protocol: str  # how it trains; parties' policies have to name it
     parties: Parties
     data: dict[str, Selection] = Field(default_factory=dict)
-    # The id of an earlier job of the same parties whose rows in common are used again.
-    alignment: str | None = Field(None, pattern=JOB_ID)
+    # The id of an earlier job of the same parties whose rows in common are used again; or how they
+    # are found.
+    alignment: str | Alignment | None = None
     validation: Validation | None = None
     params: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("alignment", mode="before")
+    @classmethod
+    def _alignment(cls, said: Any) -> Any:
+        """A job's id, or settings; a ValueError where it is neither."""
+        if isinstance(said, Mapping):
+            return parse(Alignment, said, section="alignment")
+        is_job = isinstance(said, str) and re.fullmatch(JOB_ID, said)
+        if not (is_job or said is None or isinstance(said, Alignment)):
+            raise ValueError(f"{str(said)[:80]!r} is neither a job's id nor a method")
+        return said
 
     @model_validator(mode="after")
     def _data_of_parties(self) -> JobSpec:
@@ -174,6 +196,11 @@ class JobSpec(Settings):
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without `alignment` where there is none: what was signed before it could be named."""
         return {k: value for k, value in write(self).items() if k != "alignment" or value}
+
+    @property
+    def aligned_by(self) -> str | None:
+        """Return the id of the job whose rows in common are used again, if any are."""
+        return self.alignment if isinstance(self.alignment, str) else None
 
     def one_each(self) -> tuple[JobSpec, ...]:
         """A job NAME-GUEST for each guest, with its data and the hosts'; with one guest itself."""

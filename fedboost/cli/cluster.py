@@ -235,7 +235,7 @@ def _check_alone(spec: JobSpec, **where: str) -> None:
     """Refuses a job that uses a model, or its disclosure, where no folder could hold one."""
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
-    earlier = protocol.used_model(params) or protocol.used_disclosure(params) or spec.alignment
+    earlier = protocol.used_model(params) or protocol.used_disclosure(params) or spec.aligned_by
     if earlier is not None:
         raise ConfigError(
             f"the job uses what the job {earlier} has left, and simulate begins with nothing",

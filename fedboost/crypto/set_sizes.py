@@ -26,17 +26,23 @@ def padded_points(
     """
     from fedboost.crypto.intersection import hash_to_points
 
-    nobody: list[bytes] = []
-    if size is not None:
-        if len(ids) > size:
-            raise PolicyError(
-                "the table has more ids than its set is to be padded to",
-                todo="raise ids_padded_to in the party's policy, or leave it out",
-                private=f"{len(ids)} ids",
-                key="policy.ids_padded_to",
-            )
-        nobody = [os.urandom(NOBODY_BYTES) for _ in range(size - len(ids))]
+    nobody = [os.urandom(NOBODY_BYTES) for _ in range(padded_size(len(ids), size) - len(ids))]
     return hash_to_points([*ids, *nobody], domain, workers)
+
+
+def padded_size(count: int, size: int | None) -> int:
+    """Return what peers see of the size of a set of `count` ids; `size` is what it is padded to.
+
+    A PolicyError where there are more ids than that.
+    """
+    if size is not None and count > size:
+        raise PolicyError(
+            "the table has more ids than its set is to be padded to",
+            todo="raise ids_padded_to in the party's policy, or leave it out",
+            private=f"{count} ids",
+            key="policy.ids_padded_to",
+        )
+    return count if size is None else size
 
 
 def check_common(common: int, least: int) -> None:

@@ -50,6 +50,14 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the guest, that both hold the same ids in the same order.",
         "a keyed digest over all of them.",
     ),
+    "fedboost.align.PairKey": (
+        "to the hosts, that it takes part.",
+        "public by its nature; signed with the host's certificate.",
+    ),
+    "fedboost.align.Hint": (
+        "to the guest, which of its own ids all hosts have, once it has the hints of all.",
+        "masked by a function that the guest can compute of its own ids only, and by secrets of each pair of hosts; of fewer than all hosts it is random.",
+    ),
     "fedboost.align_pairs.GuestSet": (
         "to the host, how many rows the guest has, as far as the guest's policy does not pad its set.",
         "blinded by a secret exponent of the guest (Diffie-Hellman on Curve25519).",
@@ -133,6 +141,34 @@ REVEALS: dict[str, tuple[str, str]] = {
     "fedboost.hybridtree.ChosenSplits": (
         "to the host, which of its candidates won; of a categorical column, which categories have the lower gradients; which of the nodes below may divide further.",
         "not at all.",
+    ),
+    "fedboost.oblivious.Greeting": (
+        "to the guest, how many rows the host has, as far as the host's policy does not pad its set; its policy's `intersection_min`.",
+        "not at all.",
+    ),
+    "fedboost.oblivious.Start": (
+        "to the host, how many rows the guest has, as far as the guest's policy does not pad its set.",
+        "a fresh point of Curve25519's prime-order group.",
+    ),
+    "fedboost.oblivious.Choice": (
+        "to the guest, that it takes part.",
+        "points of Curve25519's prime-order group, uniform whatever the host chooses (Masny and Rindal 2019).",
+    ),
+    "fedboost.oblivious.SampleCount": (
+        "to the hosts, how many ids of the sample are in common.",
+        "not at all.",
+    ),
+    "fedboost.oblivious.Part": (
+        "to the host, that the guest asks for ids; not for which.",
+        "masked by oblivious transfers; a part that asks for more than a set of the stated size is refused.",
+    ),
+    "fedboost.oblivious.Tags": (
+        "to the guest, which of its own ids this host has.",
+        "96 bits of a keyed hash, random to a guest that has not asked for the id.",
+    ),
+    "fedboost.oblivious.Named": (
+        "to the host, which of its own ids the guest has, or with several hosts all parties have.",
+        "a mark or 16 bytes of the function's value for each, which only who holds the id can name.",
     ),
     "fedboost.predict.Questions": (
         "to the host, which rows are scored and which of them stand at its own nodes.",

@@ -52,7 +52,7 @@ def known() -> dict[str, Protocol]:
 def stages(spec: JobSpec, params: Any) -> tuple[str, ...]:
     """The protocols of a job, in order; none that aligns where an earlier job's rows are used."""
     found = named(spec.protocol).stages(params)
-    if spec.alignment is None:
+    if spec.aligned_by is None:
         return found
     return tuple(name for name in found if named(name).leaves != "rows")
 

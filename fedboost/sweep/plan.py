@@ -191,7 +191,7 @@ class Sweep:
     @property
     def aligns(self) -> bool:
         """True if its jobs find rows in common, which later ones use again."""
-        return self.base.alignment is None and self._aligns(self.base) is not None
+        return self.base.aligned_by is None and self._aligns(self.base) is not None
 
     @property
     def digest(self) -> str:
@@ -214,7 +214,7 @@ class Sweep:
             settled = protocols.named(spec.protocol).settled
             own = {key: value for key, value in spec.params.items() if key not in settled}
             return spec.model_copy(update={"params": {**own, "reuse": earlier.reuse}})
-        if earlier.alignment is not None and spec.alignment is None:
+        if earlier.alignment is not None and spec.aligned_by is None:
             return spec.model_copy(update={"alignment": earlier.alignment})
         return spec
 

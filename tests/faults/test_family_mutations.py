@@ -257,6 +257,11 @@ FREE = {
     "align.FullSet": ("data: point of small order",),
     "align_pairs.ReturnedSet": ("data: point of small order",),
     "align_pairs.HostSet": ("nothing said",),  # a host without rows
+    # What a guest counts of a sample, and a host's answers: it is free to hide an id.
+    "oblivious.Greeting": ("least",),
+    "oblivious.SampleCount": ("ids",),
+    "oblivious.Tags": ("data",),
+    "align.Hint": ("data",),
     # Sums and gradients in the plain scheme, which hides and protects nothing.
     "encrypted.CandidateSums": ("packages.data",),
     "hybridtree.BottomRows": ("gradients.rows.data",),

@@ -12,9 +12,21 @@ import pytest
 
 from fedboost.crypto import id_digests, residues
 from fedboost.crypto.intersection import Exponent
+from fedboost.data.frame import Frame
 from fedboost.flow import MODEL, Artefact
 from fedboost.runtime.config.policy import Policy
-from tests.support.federated import GUEST, HOSTS, PLAIN, Alter, Room, frame_of, now, room_for
+from tests.support import oprf_pairs
+from tests.support.federated import (
+    GUEST,
+    HOSTS,
+    PLAIN,
+    SMALL,
+    Alter,
+    Room,
+    frame_of,
+    now,
+    room_for,
+)
 
 PARTIES = (GUEST, *HOSTS[:2])
 ROWS = 24
@@ -24,6 +36,7 @@ PARAMS = {**PLAIN, "n_estimators": 2, "max_depth": 2, "max_bin": 4, "min_child_w
 
 NAMES = (
     *("echo", "align", "align_pairs", "secureboost", "forest"),
+    *("align_tags", "align_hints", "align_pairs_tags"),
     *("federboost_vertical", "predict", "warm_start"),
     *("federboost_horizontal", "dropout"),
     *("gbun", "gbun_dropout", "hybridtree", "lattice"),
@@ -83,24 +96,43 @@ def echo(alter: Alter | None = None) -> Room:
 
 def align(alter: Alter | None = None) -> Room:
     """Each party has rows of its own in its own order; 12 are in common."""
-    frames = {
-        party: frame_of([b"%02d" % i for i in order], np.zeros((len(order), 1), np.float32))
-        for party, order in zip(
-            PARTIES, (range(20), range(26, 5, -1), [*range(0, 6, 2), *range(8, 30)]), strict=True
-        )
-    }
-    return room_for("align", frames, alter=alter)
+    return room_for("align", _sets(6), alter=alter)
 
 
 def align_pairs(alter: Alter | None = None) -> Room:
     """The guest shares 14 of its 20 rows with one host, 16 with the other; three have neither."""
-    frames = {
+    return room_for("align-pairs", _sets(8), alter=alter)
+
+
+def align_tags(alter: Alter | None = None) -> Room:
+    """A guest and one host by an oblivious function, behind a sample of their ids."""
+    two = {party: frame for party, frame in _sets(6).items() if party != PARTIES[2]}
+    return _oblivious("align", two, alter)
+
+
+def align_hints(alter: Alter | None = None) -> Room:
+    """The same rows as in `align`, of two hosts."""
+    return _oblivious("align", _sets(6), alter)
+
+
+def align_pairs_tags(alter: Alter | None = None) -> Room:
+    """The same rows as in `align_pairs`."""
+    return _oblivious("align-pairs", _sets(8), alter)
+
+
+def _sets(end: int) -> dict[str, Frame]:
+    """Ids of three parties; of the last one every second up to `end`, and 22 more."""
+    orders = (range(20), range(26, 5, -1), [*range(0, end, 2), *range(8, 30)])
+    return {
         party: frame_of([b"%02d" % i for i in order], np.zeros((len(order), 1), np.float32))
-        for party, order in zip(
-            PARTIES, (range(20), range(26, 5, -1), [*range(0, 8, 2), *range(8, 30)]), strict=True
-        )
+        for party, order in zip(PARTIES, orders, strict=True)
     }
-    return room_for("align-pairs", frames, alter=alter)
+
+
+def _oblivious(protocol: str, frames: dict[str, Frame], alter: Alter | None) -> Room:
+    oprf_pairs.remember_transfers()
+    limits = SMALL.model_copy(update={"intersection_min": 5})
+    return room_for(protocol, frames, {"method": "oprf"}, limits=limits, alter=alter)
 
 
 def secureboost(alter: Alter | None = None) -> Room:

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -18,12 +19,13 @@ from fedboost.crypto.oprf.code import generator
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.hints import HintGuest, HintHost
 from fedboost.crypto.oprf.host import OprfHost
-from fedboost.crypto.oprf.ids import IdDigests, id_buffers
-from fedboost.crypto.oprf.session import OprfSession
+from fedboost.crypto.oprf.ids import IdDigests
+from fedboost.crypto.oprf.session import OprfSession, ids_key
 from fedboost.crypto.oprf.sizes import COLUMNS, WORD_BYTES, OprfSizes
 from fedboost.crypto.oprf.tags import TagGuest, TagHost
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
+from fedboost.encoded_ids import EncodedIds
 
 ATTEMPT = bytes(range(32))
 GUEST, HOST = Secrets(bytes(range(32))), Secrets(bytes(range(32, 64)))
@@ -40,12 +42,13 @@ def numbered(numbers: range) -> list[bytes]:
 
 def digests(ids: Ids, session: OprfSession) -> IdDigests:
     """Ids under the session's key."""
-    return IdDigests(*id_buffers(ids), session.key, session.sizes.bins, Serial())
+    return IdDigests(EncodedIds.of(ids), session.key, session.sizes.bins, Serial())
 
 
 def session_of(guest_ids: int, host_ids: int, host: str = "shop") -> OprfSession:
     """A session for sets of these sizes."""
-    return OprfSession(ATTEMPT, "bank", host, OprfSizes(guest_ids, host_ids), NONCES)
+    sizes = OprfSizes(guest_ids, host_ids)
+    return OprfSession(ATTEMPT, "bank", host, sizes, ids_key(ATTEMPT, NONCES))
 
 
 def pair(
@@ -75,6 +78,7 @@ def several(guest_ids: Ids, sets: Sequence[Ids], *, shares: bool = True) -> Host
     for number, (session, ids) in enumerate(zip(sessions, sets, strict=True)):
         guest = OprfGuest(session, own, GUEST)
         host = OprfHost(session, digests(ids, session), HOST, guest.start)
+        host.secrets = HOST.child("hints", number)  # beside transfers that are the same for all
         guest.open(host.choice)
         guests.append(guest)
         others = [other for other in range(len(sets)) if other != number]
@@ -88,26 +92,34 @@ def pair_key(first: int, second: int) -> bytes:
     return hashlib.sha256(b"pair %d %d" % (low, high)).digest()
 
 
-def tags_exchanged(guest: TagGuest, host: TagHost) -> None:
-    """All parts and their tags."""
+def tags_exchanged(guest: TagGuest, host: TagHost) -> Iterator[tuple[Rows, bytes]]:
+    """All parts and their tags: common rows, and what names them."""
     for b in range(guest.oprf.sizes.bins):
-        guest.read_tags(b, host.answer(b, guest.part(b)))
+        yield guest.read_tags(b, host.answer(b, guest.part(b)))
 
 
-def hints_exchanged(pairs: Hosts) -> None:
-    """All parts and their hints."""
-    for number, host in enumerate(pairs.hosts):
-        for b in range(host.oprf.sizes.bins):
-            pairs.guest.read_hint(number, b, host.answer(b, pairs.guest.part(number, b)))
+def hints_of(pairs: Hosts, b: int) -> list[bytes]:
+    """Every host's hint of a part."""
+    asked = [pairs.guest.part(number, b) for number in range(len(pairs.hosts))]
+    return [host.answer(b, part) for host, part in zip(pairs.hosts, asked, strict=True)]
+
+
+def hints_exchanged(pairs: Hosts) -> Iterator[tuple[Rows, list[bytes]]]:
+    """All parts and their hints: common rows, and what names them to each host."""
+    for b in range(pairs.hosts[0].oprf.sizes.bins):
+        yield pairs.guest.read_hints(b, hints_of(pairs, b))
 
 
 def met(guest_ids: Ids, host_ids: Ids, session: OprfSession | None = None) -> tuple[Rows, Rows]:
     """The common rows as a guest and its only host learn them."""
     sides = pair(guest_ids, host_ids, session)
     guest, host = TagGuest(sides[0]), TagHost(sides[1])
-    tags_exchanged(guest, host)
-    rows = host.read_named(guest.named())
-    return guest.rows(), rows
+    both = [
+        (rows, host.read_named(b, named))
+        for b, (rows, named) in enumerate(tags_exchanged(guest, host))
+    ]
+    ours, theirs = (np.concatenate(rows) for rows in zip(*both, strict=True))
+    return ours, theirs
 
 
 @contextlib.contextmanager
@@ -119,6 +131,28 @@ def kept_transfers() -> Iterator[None]:
         mock.patch.object(TransferSender, "keys", return_value=pairs),
     ):
         yield
+
+
+@cache
+def remember_transfers() -> None:
+    """Base transfers with the same secrets and messages are made once in this process."""
+    made: dict[tuple[object, ...], object] = {}
+    own_choose, own_keys = choose, TransferSender.keys
+
+    def choose_once(session: bytes, start: bytes, bits: Sequence[int], secrets: Secrets) -> Any:
+        key = (session, start, secrets.seal())
+        if key not in made:
+            made[key] = own_choose(session, start, bits, secrets)
+        return made[key]
+
+    def keys_once(sender: TransferSender, session: bytes, choice: bytes) -> Any:
+        key = (session, choice, sender.start)
+        if key not in made:
+            made[key] = own_keys(sender, session, choice)
+        return made[key]
+
+    mock.patch.object(host_module, "choose", choose_once).start()
+    mock.patch.object(TransferSender, "keys", keys_once).start()
 
 
 @cache

@@ -17,13 +17,14 @@ from fedboost.crypto.oprf.blake2s import digest_rows, key_state
 from fedboost.crypto.oprf.code import code_tables
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.host import OprfHost
-from fedboost.crypto.oprf.ids import IdDigests, id_buffers
+from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.oprf.session import OprfSession
 from fedboost.crypto.oprf.sizes import CHECK_BYTES, OprfSizes
 from fedboost.crypto.oprf.tags import TagGuest, TagHost
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial
-from tests.support.oprf_pairs import hints_exchanged, numbered, pair, session_of, several
+from fedboost.encoded_ids import EncodedIds
+from tests.support.oprf_pairs import numbered, pair, session_of, several
 
 HERE = Path(__file__).parent
 KEY = bytes(range(32))
@@ -32,9 +33,8 @@ IDS = [b"\0\0\0\x08user%04d" % k for k in range(2000)]
 
 @dataclass(frozen=True)
 class WrittenSession(OprfSession):
-    """A session whose names and key are those that the specification's vectors have."""
+    """A session whose names are those that the specification's vectors have."""
 
-    key = KEY
     transfers = bytes(32)
 
     def name(self, start, choice):
@@ -66,7 +66,7 @@ def digest(data):
 
 def of_an_id():
     """What becomes of one id, and of a row that it reads."""
-    own = IdDigests(*id_buffers([b"\0\0\0\x06user-1"]), KEY, 1, Serial())
+    own = IdDigests(EncodedIds.of([b"\0\0\0\x06user-1"]), KEY, 1, Serial())
     part = own.part(0, 1)
     keys, values = part.keys(1000), part.values()
     output = np.empty((1, 8), np.uint32)
@@ -75,7 +75,7 @@ def of_an_id():
     digest_rows(rows, part.digests, state, output)
     return {
         "code_tables": digest(code_tables().tobytes()),
-        "word_of_1": code_tables()[1].tobytes().hex(),
+        "word_of_1": code_tables()[0, 1].tobytes().hex(),
         "digest": part.digests.tobytes().hex(),
         "part_of_15": (int(part.digests[0, 0]) * 15) >> 32,
         "places": keys.places[0].tolist(),
@@ -90,9 +90,8 @@ def exchange(guest, host):
     guest, host = TagGuest(guest), TagHost(host)
     part = guest.part(0)
     tags = host.answer(0, part)
-    guest.read_tags(0, tags)
-    named = guest.named()
-    assert len(host.read_named(named)) == len(guest.rows()) == 400
+    rows, named = guest.read_tags(0, tags)
+    assert len(host.read_named(0, named)) == len(rows) == 400
     messages = {
         "start": guest.oprf.start,
         "choice": host.oprf.choice,
@@ -107,10 +106,10 @@ def exchange(guest, host):
 
 def written():
     """The specification's exchange: 1200 ids each, 400 in common."""
-    session = WrittenSession(bytes(32), "", "", OprfSizes(1200, 1200), ())
+    session = WrittenSession(bytes(32), "", "", OprfSizes(1200, 1200), KEY)
     secrets = WrittenSecrets(bytes(32))
-    ours = IdDigests(*id_buffers(IDS[:1200]), KEY, 1, Serial())
-    theirs = IdDigests(*id_buffers(IDS[800:]), KEY, 1, Serial())
+    ours = IdDigests(EncodedIds.of(IDS[:1200]), KEY, 1, Serial())
+    theirs = IdDigests(EncodedIds.of(IDS[800:]), KEY, 1, Serial())
     guest = OprfGuest(session, ours, secrets)
     host = OprfHost(session, theirs, secrets, guest.start)
     guest.open(host.choice)
@@ -120,10 +119,9 @@ def written():
 def of_several():
     """What a guest and three hosts send after their base transfers."""
     run = several(IDS[:1200], [IDS[800:], IDS[600:1800], IDS[700:1900]])
-    hints_exchanged(run)
-    assert run.guest.rows().tolist() == list(range(800, 1200))
     hints = [host.answer(0, run.guest.part(k, 0)) for k, host in enumerate(run.hosts)]
-    named = [run.guest.named(k) for k in range(3)]
+    rows, named = run.guest.read_hints(0, hints)
+    assert sorted(rows.tolist()) == list(range(800, 1200))
     return {"hints": [digest(one)[:32] for one in hints], "named": [digest(n)[:32] for n in named]}
 
 

@@ -44,7 +44,6 @@ def key_state(key: bytes) -> Words:
     return state[::LANES].copy()
 
 
-@kernel
 def digest_messages(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], start: Words, digests: Words
 ) -> None:
@@ -52,6 +51,18 @@ def digest_messages(
 
     `start` is the state behind the key's block.
     """
+    # For the compiler arrays that may be written to are of another type.
+    offsets, data = offsets.view(), data.view()
+    offsets.setflags(write=False)
+    data.setflags(write=False)
+    _digest(offsets, data, start, digests)
+
+
+@kernel
+def _digest(
+    offsets: NDArray[np.int64], data: NDArray[np.uint8], start: Words, digests: Words
+) -> None:
+    """See `digest_messages`."""
     n = len(offsets) - 1
     state = np.empty(8 * LANES, np.uint32)
     block = np.empty(16 * LANES, np.uint32)

@@ -43,9 +43,9 @@ def generator() -> int:
 
 @cache
 def code_tables() -> Words:
-    """Words of each byte of a value, uint64 (2560, 8): row 256·i + x is that of byte i if it is x.
+    """Words of each byte of a value, uint64 (10, 256, 8): column j is bit j % 64 of word j // 64.
 
-    Column j is bit j % 64 of word j // 64. The word of a value is the sum of those of its bytes.
+    The word of a value is the sum of those of its bytes.
     """
     tables = np.zeros((VALUE_BYTES, 256, 8), np.uint64)
     columns = (1 << COLUMNS) - 1
@@ -53,7 +53,7 @@ def code_tables() -> Words:
         word = (generator() << bit & columns).to_bytes(64, "little")
         has_bit = np.arange(256) >> bit % 8 & 1 == 1
         tables[bit // 8, has_bit] ^= np.frombuffer(word, "<u8")
-    return tables.reshape(-1, 8)
+    return tables
 
 
 def _times(a: int, b: int) -> int:

@@ -41,14 +41,18 @@ def rows_of(columns: Words, rows: int) -> Words:
     return turned
 
 
-def check_weights(session: bytes, part: int, words: bytes, count: int) -> NDArray[np.uint8]:
+def check_seed(session: bytes, part: int, words: bytes) -> bytes:
+    """What the check's weights are drawn from, 32 bytes: the run, the part's number, its words."""
+    return hashlib.sha256(b"fb-psi check" + session + part.to_bytes(4, "little") + words).digest()
+
+
+def check_weights(seed: bytes, count: int) -> NDArray[np.uint8]:
     """The random weights of `count` rows in the check, uint8 (count, 16).
 
-    They are drawn from the guest's whole part (Fiat and Shamir, 1986): it cannot choose the part
-    by them.
+    They depend on the guest's whole part (Fiat and Shamir, 1986): it cannot choose the part by
+    them.
     """
-    said = b"fb-psi check" + session + part.to_bytes(4, "little") + words
-    cipher = Cipher(AES(hashlib.sha256(said).digest()[:16]), CTR(bytes(AES_BLOCK_BYTES)))
+    cipher = Cipher(AES(seed[:16]), CTR(bytes(AES_BLOCK_BYTES)))
     drawn = cipher.encryptor().update(bytes(WEIGHT_BYTES * count))
     return np.frombuffer(drawn, np.uint8).reshape(count, WEIGHT_BYTES)
 

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from fedboost.crypto.oprf.base_transfers import TransferSender
 from fedboost.crypto.oprf.blake2s import digest_rows, key_state
 from fedboost.crypto.oprf.code import VALUE_MASK, code_tables
-from fedboost.crypto.oprf.extension import check_sums, check_weights, rows_of, stretch
+from fedboost.crypto.oprf.extension import (
+    check_seed,
+    check_sums,
+    check_weights,
+    rows_of,
+    stretch,
+)
 from fedboost.crypto.oprf.ids import IdDigests, PartIds
 from fedboost.crypto.oprf.rows import add_words
 from fedboost.crypto.oprf.session import OprfSession
@@ -71,7 +77,8 @@ class OprfGuest:
         rows, words = self._columns(b)
         add_words(store, code_tables(), words)
         packed = words.view(np.uint8).reshape(-1, 64)[:, :WORD_BYTES].tobytes()
-        weights = check_weights(self.name, b, packed, self.sizes.first_check_row)
+        seed = check_seed(self.name, b, packed)
+        weights = check_weights(seed, self.sizes.first_check_row)
         check = np.concatenate([check_sums(weights, rows), check_sums(weights, store)], axis=1)
         outputs = self._outputs(part, decode(keys, rows))
         return AskedPart(packed + check.tobytes(), part.rows, outputs)

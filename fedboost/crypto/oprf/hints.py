@@ -33,43 +33,41 @@ class HintGuest:
     def __init__(self, oprfs: Sequence[OprfGuest]) -> None:
         """`oprfs` have the same ids: one for each host, in the table's order."""
         self.oprfs = tuple(oprfs)
-        self._sums = np.zeros((len(oprfs[0].ids), 2), np.uint64)
-        self._outputs: list[dict[int, tuple[NDArray[np.uint32], NDArray[np.uint32]]]]
-        self._outputs = [{} for _ in oprfs]  # rows and values of parts that wait for their hint
-        self._proofs = [np.zeros((len(oprf.ids), 2), np.uint64) for oprf in oprfs]
-        self._read: set[tuple[int, int]] = set()
+        self._outputs: list[dict[int, Words]]  # values of parts that wait for their hint
+        self._outputs = [{} for _ in oprfs]
 
     def part(self, host: int, b: int) -> bytes:
         """The message of part `b` for a host, the same bytes every time."""
         asked = self.oprfs[host].ask(b)
-        self._outputs[host][b] = (asked.rows, asked.outputs)
+        self._outputs[host][b] = asked.outputs.view(np.uint64)
         return asked.data
 
-    def read_hint(self, host: int, b: int, data: bytes) -> None:
-        """Adds a host's hint to the sums; a PeerError where it has not its size."""
-        oprf = self.oprfs[host]
-        if b not in self._outputs[host]:
-            raise ProtocolError(f"a hint of part {b} came before the host was asked for it")
-        if len(data) != oprf.sizes.hint_bytes:
-            raise PeerError(f"a hint has {len(data)} bytes instead of {oprf.sizes.hint_bytes}")
-        rows, outputs = self._outputs[host].pop(b)
-        keys = oprf.ids.part(b, oprf.sizes.guest_cap).keys(oprf.sizes.hint_segment)
-        values = outputs.view(np.uint64)
-        read = decode(keys, np.frombuffer(data, np.uint64).reshape(-1, 2))
-        self._sums[rows] ^= read ^ values[:, :2]
-        self._proofs[host][rows] = values[:, 2:]
-        self._read.add((host, b))
+    def read_hints(self, b: int, hints: Sequence[bytes]) -> tuple[NDArray[np.int64], list[bytes]]:
+        """The guest's rows with ids of part `b` that all hosts hold, int64 (n,); and for each host
+        the message that names them: their proofs, sorted.
 
-    def rows(self) -> NDArray[np.int64]:
-        """The guest's rows with ids that all hosts hold, int64 (n,), ascending."""
-        parts = sum(oprf.sizes.bins for oprf in self.oprfs)
-        if len(self._read) != parts:
-            raise ProtocolError(f"{len(self._read)} of {parts} hints have come")
-        return np.flatnonzero((self._sums == 0).all(axis=1))
+        `hints` are those of all hosts. A PeerError where one has not its size.
+        """
+        is_common = (self._sums(b, hints) == 0).all(axis=1)
+        values = [outputs.pop(b) for outputs in self._outputs]
+        named = [_split(own[is_common, 2:].tobytes()) for own in values]
+        ids = self.oprfs[0].ids.part(b, self.oprfs[0].sizes.guest_cap)
+        return ids.rows[is_common].astype(np.int64), [b"".join(sorted(one)) for one in named]
 
-    def named(self, host: int) -> bytes:
-        """The message that names the common ids to a host: their proofs, sorted."""
-        return b"".join(sorted(_split(self._proofs[host][self.rows()].tobytes())))
+    def _sums(self, b: int, hints: Sequence[bytes]) -> Words:
+        """What the hosts' hints say of each of the part's ids, without the function's values."""
+        sums: Words | None = None
+        for oprf, outputs, hint in zip(self.oprfs, self._outputs, hints, strict=True):
+            if b not in outputs:
+                raise ProtocolError(f"a hint of part {b} came before the host was asked for it")
+            if len(hint) != oprf.sizes.hint_bytes:
+                raise PeerError(f"a hint has {len(hint)} bytes instead of {oprf.sizes.hint_bytes}")
+            keys = oprf.ids.part(b, oprf.sizes.guest_cap).keys(oprf.sizes.hint_segment)
+            rows = np.frombuffer(bytearray(hint), np.uint64).reshape(-1, 2)
+            read = decode(keys, rows) ^ outputs[b][:, :2]
+            sums = read if sums is None else sums ^ read
+        assert sums is not None  # there are two hosts at least
+        return sums
 
 
 class HintHost:
@@ -79,8 +77,7 @@ class HintHost:
         """`keys` are stream keys that it shares with each other host, in this attempt alone."""
         self.oprf = oprf
         self._states = [key_state(key) for key in keys]
-        self._proofs = np.zeros((len(oprf.ids), 2), np.uint64)
-        self._answered: set[int] = set()
+        self._sent: dict[int, tuple[NDArray[np.uint32], Words]] = {}  # rows and proofs
 
     def answer(self, b: int, part: bytes) -> bytes:
         """The hint of part `b`, the same bytes every time; a PeerError as `OprfHost.open` has."""
@@ -88,31 +85,32 @@ class HintHost:
         opened = oprf.open(b, part)
         own = oprf.part_ids(b)
         values = oprf.outputs(opened, own).view(np.uint64)
-        self._proofs[own.rows] = values[:, 2:]
-        self._answered.add(b)
+        self._sent[b] = own.rows, values[:, 2:].copy()
         hint = bytearray(oprf.secrets.bytes(oprf.sizes.hint_bytes, "hint", b))
         rows = np.frombuffer(hint, np.uint64).reshape(-1, 2)
         encode(own.keys(oprf.sizes.hint_segment), values[:, :2] ^ self._shares(own), rows)
         return rows.tobytes()
 
-    def read_named(self, data: bytes) -> NDArray[np.int64]:
-        """The host's rows with ids that all hold, int64 (n,), ascending.
+    def read_named(self, b: int, data: bytes) -> NDArray[np.int64]:
+        """The host's rows with ids of part `b` that all hold, int64 (n,), ascending.
 
         A PeerError unless the guest sends proofs of different ids of this host, ascending.
         """
-        bins = self.oprf.sizes.bins
-        if len(self._answered) != bins:
-            raise ProtocolError(f"{len(self._answered)} of {bins} parts have been answered")
-        if len(data) % PROOF_BYTES or len(data) > self._proofs.nbytes:
+        if b not in self._sent:
+            raise ProtocolError(f"ids of part {b} were named before it was answered")
+        rows, proofs = self._sent[b]
+        if len(data) % PROOF_BYTES or len(data) > proofs.nbytes:
             raise PeerError(f"{len(data)} bytes are no proofs of ids that a party here holds")
         named = _split(data)
         if any(first >= second for first, second in pairwise(named)):
             raise PeerError("the proofs of common ids are not all different and ascending")
-        row_of = {proof: row for row, proof in enumerate(_split(self._proofs.tobytes()))}
+        row_of = dict(zip(_split(proofs.tobytes()), rows.tolist(), strict=True))
         try:
-            return np.sort(np.array([row_of[proof] for proof in named], np.int64))
+            found = np.sort(np.array([row_of[proof] for proof in named], np.int64))
         except KeyError:
             raise PeerError("the guest names ids that it has not shown to hold") from None
+        del self._sent[b]
+        return found
 
     def _shares(self, own: PartIds) -> Words:
         """The host's share of each id, uint64 (n, 2): over all hosts they add up to zero."""

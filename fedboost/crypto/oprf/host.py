@@ -6,7 +6,6 @@ the check has passed, nothing that depends on s leaves and no error does.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,13 @@ from numpy.typing import NDArray
 from fedboost.crypto.oprf.base_transfers import choose
 from fedboost.crypto.oprf.blake2s import digest_rows, key_state
 from fedboost.crypto.oprf.code import VALUE_MASK, code_tables
-from fedboost.crypto.oprf.extension import check_sums, check_weights, rows_of, stretch
+from fedboost.crypto.oprf.extension import (
+    check_seed,
+    check_sums,
+    check_weights,
+    rows_of,
+    stretch,
+)
 from fedboost.crypto.oprf.ids import IdDigests, PartIds
 from fedboost.crypto.oprf.rows import add_selected, add_words
 from fedboost.crypto.oprf.session import OprfSession
@@ -51,7 +56,7 @@ class OprfHost:
         self.name = session.name(start, self.choice)
         self._selected_words = code_tables() & self._selection
         self._output_state = key_state(session.output_key)
-        self._answered: dict[int, bytes] = {}  # SHA-256 of each part that came
+        self._answered: dict[int, bytes] = {}  # the check's seed, a hash of each part that came
         self._refused = False
         self._lock = threading.Lock()
 
@@ -61,12 +66,17 @@ class OprfHost:
         A PeerError for a part that no honest guest sends, or another than the one of this number
         that came before; and for all parts once one has not passed the check.
         """
-        self._admit(b, data)
+        if not 0 <= b < self.sizes.bins:
+            raise PeerError(f"there is no part {b} of {self.sizes.bins}")
+        if len(data) != self.sizes.part_bytes:
+            raise PeerError(f"a part has {len(data)} bytes instead of {self.sizes.part_bytes}")
         packed = data[: WORD_BYTES * self.sizes.rows]
+        seed = check_seed(self.name, b, packed)
+        self._admit(b, seed)
         rows = rows_of(stretch(self._keys, b, self.sizes.rows), self.sizes.rows)
         words = np.frombuffer(packed, np.uint8).reshape(-1, WORD_BYTES)
         add_selected(words, self._selection, rows)
-        weights = check_weights(self.name, b, packed, self.sizes.first_check_row)
+        weights = check_weights(seed, self.sizes.first_check_row)
         if not self._passes(check_sums(weights, rows), data[len(packed) :]):
             with self._lock:
                 self._refused = True
@@ -87,17 +97,12 @@ class OprfHost:
         """The host's own ids of a part."""
         return self.ids.part(b, self.sizes.host_cap)
 
-    def _admit(self, b: int, data: bytes) -> None:
-        """Refuses what can be refused without the secret, and remembers the part."""
-        if not 0 <= b < self.sizes.bins:
-            raise PeerError(f"there is no part {b} of {self.sizes.bins}")
-        if len(data) != self.sizes.part_bytes:
-            raise PeerError(f"a part has {len(data)} bytes instead of {self.sizes.part_bytes}")
-        digest = hashlib.sha256(data).digest()
+    def _admit(self, b: int, seed: bytes) -> None:
+        """Refuses another part for a number that was answered, and all once one was refused."""
         with self._lock:
             if self._refused:
                 raise PeerError("a part did not pass the check: this attempt answers no others")
-            if self._answered.setdefault(b, digest) != digest:
+            if self._answered.setdefault(b, seed) != seed:
                 raise PeerError(f"part {b} came before with other bytes")
 
     def _passes(self, sums: Words, check: bytes) -> bool:

@@ -6,7 +6,6 @@ bits), w4 and w5 the dense rows, w6, w7 and the rest of w1 and w2 the value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,19 +14,13 @@ from numpy.typing import NDArray
 from fedboost.crypto.oprf.blake2s import digest_messages, key_state
 from fedboost.crypto.oprf.store import StoreKeys
 from fedboost.crypto.workers import Workers, blocks
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
 from fedboost.kernels import kernel
 
 RUNS = 256  # of a part
 
 Words = NDArray[np.uint64]
-
-
-def id_buffers(ids: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Ids as one buffer and where each begins, int64 (n + 1,), as Arrow keeps them."""
-    offsets = np.zeros(len(ids) + 1, np.int64)
-    np.cumsum([len(one) for one in ids], out=offsets[1:])
-    return offsets, np.frombuffer(b"".join(ids), np.uint8)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -56,25 +49,17 @@ class PartIds:
 
 
 class IdDigests:
-    """Keyed digests of all ids of a party, and their order by part.
-
-    Id i is data[offsets[i] : offsets[i + 1]]; all differ and none is empty.
+    """Keyed digests of all ids of a party, which differ and are not empty; and their order by
+    part.
     """
 
-    def __init__(
-        self,
-        offsets: NDArray[np.int64],
-        data: NDArray[np.uint8],
-        key: bytes,
-        bins: int,
-        workers: Workers,
-    ) -> None:
-        n = len(offsets) - 1
+    def __init__(self, ids: EncodedIds, key: bytes, bins: int, workers: Workers) -> None:
+        n = len(ids)
         self.bins = bins
         self.digests = np.empty((n, 8), np.uint32)
         start = key_state(key)
         tasks = [
-            (offsets[cut.start : cut.stop + 1], data, start, self.digests[cut])
+            (ids.offsets[cut.start : cut.stop + 1], ids.data, start, self.digests[cut])
             for cut in blocks(n, workers.count, 1 << 14, 1 << 18)
         ]
         workers.threads.map(digest_messages, tasks)
@@ -90,10 +75,14 @@ class IdDigests:
         rows = self._order[self._starts[b] : self._starts[b + 1]]
         if len(rows) > cap:
             raise PeerError(
-                "more ids fall into a part than it holds under the keys of this attempt",
-                todo="resume the job: the next attempt draws other keys",
+                "more ids fall into a part than it holds under the keys of this job",
+                todo="submit the job again: another draws other keys",
             )
         return PartIds(rows, self.digests[rows])
+
+    def count(self, b: int) -> int:
+        """Return the number of ids in part `b`."""
+        return int(self._starts[b + 1] - self._starts[b])
 
     def sample(self, share: float) -> NDArray[np.int64]:
         """The rows of a sample of the ids, about a `share` of them, ascending, int64 (m,).

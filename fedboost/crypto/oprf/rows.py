@@ -1,12 +1,6 @@
-"""Kernels on rows of 512 bits: eight words each, of which the code's columns fill 472 bits.
-
-A row is read into eight numbers before any is written, so that the compiler may use instructions
-for several words: it cannot know that two arrays do not overlap.
-"""
+"""Kernels on rows of 512 bits: eight words each, of which the code's columns fill 472 bits."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,35 +15,13 @@ Words = NDArray[np.uint64]
 
 
 @kernel
-def read_rows(
-    places: NDArray[np.int32], masks: Words, rows: Words, dense: Words, found: Words
-) -> None:
-    """Writes what each key reads in a store of rows, uint64 (n, 8); see `store.decode`.
-
-    `dense`, uint64 (2048, 8), has the sums of the dense rows for each byte of a mask.
-    """
-    for k in range(len(places)):
-        row = _xor(_row(rows, places[k, 0]), _row(rows, places[k, 1]))
-        row = _xor(row, _row(rows, places[k, 2]))
-        mask = masks[k]
-        for b in range(8):
-            byte = np.int64((mask >> np.uint64(8 * b)) & np.uint64(255))
-            row = _xor(row, _row(dense, 256 * b + byte))
-        _write(found, k, row)
-
-
-@kernel
 def add_words(values: Words, tables: Words, rows: Words) -> None:
-    """Adds to each row the word of its value, uint64 (n, 2), from tables, uint64 (2560, 8)."""
+    """Adds to each row the word of its value, uint64 (n, 2), from tables, uint64 (10, 256, 8)."""
     for i in range(len(values)):
-        row = _row(rows, i)
-        low, high = values[i, 0], values[i, 1]
-        for b in range(8):
-            byte = np.int64((low >> np.uint64(8 * b)) & np.uint64(255))
-            row = _xor(row, _row(tables, 256 * b + byte))
-        row = _xor(row, _row(tables, 2048 + np.int64(high & np.uint64(255))))
-        row = _xor(row, _row(tables, 2304 + np.int64(high >> np.uint64(8))))
-        _write(rows, i, row)
+        for b in range(10):
+            byte = (values[i, b >> 3] >> np.uint64(8 * (b & 7))) & np.uint64(255)
+            for w in range(8):
+                rows[i, w] ^= tables[b, byte, w]
 
 
 @kernel
@@ -108,28 +80,3 @@ def transpose(columns: Words, rows: Words) -> None:
                 mask ^= mask << np.uint64(half)
             for k in range(64):
                 rows[64 * m + k, w] = square[k]
-
-
-@kernel
-def _row(rows: Words, i: Any) -> Any:
-    """Reads a row."""
-    return (
-        rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3],
-        rows[i, 4], rows[i, 5], rows[i, 6], rows[i, 7],
-    )  # fmt: skip
-
-
-@kernel
-def _xor(a: Any, b: Any) -> Any:
-    """Adds two rows."""
-    return (
-        a[0] ^ b[0], a[1] ^ b[1], a[2] ^ b[2], a[3] ^ b[3],
-        a[4] ^ b[4], a[5] ^ b[5], a[6] ^ b[6], a[7] ^ b[7],
-    )  # fmt: skip
-
-
-@kernel
-def _write(rows: Words, i: Any, row: Any) -> None:
-    """Writes a row."""
-    rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3] = row[0], row[1], row[2], row[3]
-    rows[i, 4], rows[i, 5], rows[i, 6], rows[i, 7] = row[4], row[5], row[6], row[7]

@@ -14,12 +14,13 @@ from fedboost.crypto.oprf.sizes import OprfSizes
 LABEL = b"fedboost oprf 1"
 
 
-def ids_key(attempt_digest: bytes, nonces: Sequence[bytes]) -> bytes:
+def ids_key(origin: bytes, nonces: Sequence[bytes]) -> bytes:
     """The key of all digests of ids, 32 bytes, fresh if any party's nonce is.
 
-    `nonces` are the guest's and then the hosts', in an order that all know.
+    `nonces` are the guest's and then the hosts', in an order that all know. `origin` is of job and
+    stage: an attempt that goes on behind parts that are done goes on with their key.
     """
-    drawn = HKDF(algorithm=SHA256(), length=32, salt=attempt_digest, info=LABEL + b" ids")
+    drawn = HKDF(algorithm=SHA256(), length=32, salt=origin, info=LABEL + b" ids")
     return drawn.derive(_framed(*nonces))
 
 
@@ -31,12 +32,7 @@ class OprfSession:
     guest: str
     host: str
     sizes: OprfSizes
-    nonces: tuple[bytes, ...]  # of all parties whose sets are compared, as for `ids_key`
-
-    @property
-    def key(self) -> bytes:
-        """Return the key of the digests of ids."""
-        return ids_key(self.attempt_digest, self.nonces)
+    key: bytes  # of the digests of ids, by the nonces of all parties whose sets are compared
 
     @property
     def output_key(self) -> bytes:
@@ -52,7 +48,7 @@ class OprfSession:
             self.guest.encode(),
             self.host.encode(),
             *(size.to_bytes(4, "big") for size in sizes),
-            *self.nonces,
+            self.key,
         )
         return hashlib.sha256(LABEL + said).digest()
 

@@ -105,8 +105,8 @@ class OprfSizes:
 
     @property
     def named_tags_bytes(self) -> int:
-        """Return the bytes that name the common ids: marks on all parts, and a digest."""
-        return self.bins * self.marks_bytes + 32
+        """Return the bytes that name the common ids of a part: marks and a digest."""
+        return self.marks_bytes + 32
 
     @property
     def hint_bytes(self) -> int:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.oprf.rows import read_rows
 from fedboost.crypto.oprf.sizes import DENSE_ROWS
 from fedboost.errors import PeerError
 from fedboost.kernels import kernel
@@ -55,15 +54,11 @@ def encode(keys: StoreKeys, values: Words, rows: Words) -> None:
 
 
 def decode(keys: StoreKeys, rows: Words) -> Words:
-    """What each key reads, uint64 (n, w), in rows, uint64 (m, w); w is 2 or 8."""
-    width = rows.shape[1]
-    found = np.empty((len(keys), width), np.uint64)
-    dense = np.empty((8, 256, width), np.uint64)
+    """What each key reads, uint64 (n, w), in rows, uint64 (m, w)."""
+    found = np.empty((len(keys), rows.shape[1]), np.uint64)
+    dense = np.empty((8, 256, rows.shape[1]), np.uint64)
     _tabulate(rows[keys.sparse_rows : keys.sparse_rows + DENSE_ROWS], dense)
-    if width == 8:
-        read_rows(keys.places, keys.masks, rows, dense.reshape(-1, 8), found)
-    else:
-        _read(keys.places, keys.masks, rows, dense, found)
+    _read(keys.places, keys.masks, rows, dense, found)
     return found
 
 
@@ -106,8 +101,8 @@ def _number(value: Words) -> int:
 
 def _no_store() -> PeerError:
     return PeerError(
-        "the ids fit no store under the keys of this attempt",
-        todo="resume the job: the next attempt draws other keys",
+        "the ids fit no store under the keys of this job",
+        todo="submit the job again: another draws other keys",
     )
 
 
@@ -187,12 +182,13 @@ def _substitute(
 
 @kernel
 def _read(places: NDArray[np.int32], masks: Words, rows: Words, dense: Words, found: Words) -> None:
-    """Writes what each key reads in rows of two words."""
+    """Writes what each key reads."""
+    width = rows.shape[1]
     for k in range(len(places)):
         a, b, c = places[k, 0], places[k, 1], places[k, 2]
-        for w in range(2):
-            word = rows[a, w] ^ rows[b, w] ^ rows[c, w]
-            for j in range(8):
-                byte = (masks[k] >> np.uint64(8 * j)) & np.uint64(255)
-                word ^= dense[j, byte, w]
-            found[k, w] = word
+        for w in range(width):
+            found[k, w] = rows[a, w] ^ rows[b, w] ^ rows[c, w]
+        for j in range(8):
+            byte = (masks[k] >> np.uint64(8 * j)) & np.uint64(255)
+            for w in range(width):
+                found[k, w] ^= dense[j, byte, w]

@@ -35,15 +35,6 @@ class _KnownTags:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class _FoundInPart:
-    """What the guest found among a part's tags."""
-
-    rows: NDArray[np.uint32]  # in the tags' order
-    marks: bytes
-    proofs: bytes  # SHA-256 of the found ids' proofs
-
-
-@dataclass(frozen=True, repr=False, eq=False)
 class _SentTags:
     """Whose tags the host sent, in their order."""
 
@@ -57,7 +48,6 @@ class TagGuest:
     def __init__(self, oprf: OprfGuest) -> None:
         self.oprf = oprf
         self._asked: dict[int, _KnownTags] = {}
-        self._found: dict[int, _FoundInPart] = {}
 
     def part(self, b: int) -> bytes:
         """The message of part `b`, the same bytes every time."""
@@ -65,8 +55,9 @@ class TagGuest:
         self._asked[b] = _KnownTags(asked.rows, asked.outputs[:, : TAG_WORDS + PROOF_WORDS].copy())
         return asked.data
 
-    def read_tags(self, b: int, data: bytes) -> int:
-        """Finds the common ids of part `b` and returns their number.
+    def read_tags(self, b: int, data: bytes) -> tuple[NDArray[np.int64], bytes]:
+        """The guest's rows with common ids of part `b`, int64 (n,), in the order of their tags; and
+        the message that names them to the host: marks on all tags, and a digest of the proofs.
 
         A PeerError for anything but as many tags as a part has, ascending and all different.
         """
@@ -83,30 +74,10 @@ class TagGuest:
         found = np.empty(len(tags), np.int64)
         _match(_low(asked.outputs), asked.outputs[:, 2].copy(), low, high, found)
         is_found = found >= 0
-        proofs = asked.outputs[found[is_found], TAG_WORDS:]
-        self._found[b] = _FoundInPart(
-            asked.rows[found[is_found]],
-            np.packbits(is_found).tobytes(),
-            hashlib.sha256(proofs.tobytes()).digest(),
-        )
+        rows, proofs = asked.rows[found[is_found]], asked.outputs[found[is_found], TAG_WORDS:]
         del self._asked[b]
-        return len(proofs)
-
-    def named(self) -> bytes:
-        """The message that names the common ids: marks on all tags, and a digest of the proofs."""
-        parts = self._parts()
-        digest = _digest_of(self.oprf.name, [part.proofs for part in parts])
-        return b"".join(part.marks for part in parts) + digest
-
-    def rows(self) -> NDArray[np.int64]:
-        """The guest's rows with common ids, int64 (n,), in the order of their tags."""
-        return np.concatenate([part.rows for part in self._parts()]).astype(np.int64)
-
-    def _parts(self) -> list[_FoundInPart]:
-        bins = self.oprf.sizes.bins
-        if len(self._found) != bins:
-            raise ProtocolError(f"the tags of {len(self._found)} of {bins} parts have come")
-        return [self._found[b] for b in range(bins)]
+        named = np.packbits(is_found).tobytes() + _digest_of(self.oprf.name, b, proofs)
+        return rows.astype(np.int64), named
 
 
 class TagHost:
@@ -133,35 +104,32 @@ class TagHost:
         )
         return tags[order].tobytes()
 
-    def read_named(self, data: bytes) -> NDArray[np.int64]:
-        """The host's rows with common ids, int64 (n,), in the order of the guest's.
+    def read_named(self, b: int, data: bytes) -> NDArray[np.int64]:
+        """The host's rows with common ids of part `b`, int64 (n,), in the order of the guest's.
 
         A PeerError where the guest names what it does not hold, or in other bytes than it should.
         """
         sizes = self.oprf.sizes
-        if len(self._sent) != sizes.bins:
-            raise ProtocolError(f"{len(self._sent)} of {sizes.bins} parts have been answered")
+        if b not in self._sent:
+            raise ProtocolError(f"ids of part {b} were named before it was answered")
         if len(data) != sizes.named_tags_bytes:
             raise PeerError(f"marks have {len(data)} bytes instead of {sizes.named_tags_bytes}")
-        rows, proofs = [], []
-        for b in range(sizes.bins):
-            marks = np.frombuffer(data, np.uint8, sizes.marks_bytes, b * sizes.marks_bytes)
-            bits = np.unpackbits(marks).astype(np.bool_)
-            if bits[sizes.host_cap :].any():
-                raise PeerError("marks are set behind the last tag of a part")
-            sent, marked = self._sent[b], bits[: sizes.host_cap]
-            rows.append(sent.rows[marked])
-            proofs.append(hashlib.sha256(sent.proofs[marked].tobytes()).digest())
-        common = np.concatenate(rows)
-        is_held = hmac.compare_digest(_digest_of(self.oprf.name, proofs), data[-32:])
+        bits = np.unpackbits(np.frombuffer(data, np.uint8, sizes.marks_bytes)).astype(np.bool_)
+        if bits[sizes.host_cap :].any():
+            raise PeerError("marks are set behind the last tag of a part")
+        sent, marked = self._sent[b], bits[: sizes.host_cap]
+        common, proofs = sent.rows[marked], sent.proofs[marked]
+        is_held = hmac.compare_digest(_digest_of(self.oprf.name, b, proofs), data[-32:])
         if (common == FILLER).any() or not is_held:
             raise PeerError("the guest names ids that it has not shown to hold")
+        del self._sent[b]
         return common.astype(np.int64)
 
 
-def _digest_of(name: bytes, proofs: list[bytes]) -> bytes:
-    """The digest of all parts' proofs, from that of each."""
-    return hashlib.sha256(b"proof" + name + b"".join(proofs)).digest()
+def _digest_of(name: bytes, b: int, proofs: NDArray[np.uint32]) -> bytes:
+    """The digest of the proofs of a part's common ids."""
+    number = b.to_bytes(4, "big")
+    return hashlib.sha256(b"proof" + name + number + proofs.tobytes()).digest()
 
 
 def _low(tags: NDArray[np.uint32]) -> Words:

@@ -49,3 +49,21 @@ class RowsDigest(_message.Message):
     digest: bytes
     rows: int
     def __init__(self, digest: _Optional[bytes] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class PairKey(_message.Message):
+    __slots__ = ("key", "signature")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    signature: bytes
+    def __init__(self, key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Hint(_message.Message):
+    __slots__ = ("number", "ids", "data")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    ids: int
+    data: bytes
+    def __init__(self, number: _Optional[int] = ..., ids: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...

@@ -1,27 +1,34 @@
-"""Finds the rows that all parties share, by Diffie-Hellman on Curve25519, and nothing else.
+"""Finds the rows that all parties share, and nothing else: of few ids on Curve25519, of many by an
+oblivious function (`fedboost.oblivious`), as the guest's size and the job's `alignment` say.
 
     every party ── BlindedSet ──► the next ──► … ──► all have blinded it ── FullSet ──► guest
     guest ── CommonSet ──► last host ──► … ──► first host ──► guest     each host gives back
     guest ── CommonDigests ──► hosts ── RowsDigest ──► guest            all keep the same rows
 
-Every party shuffles what it passes on, so the guest sees how many ids the sets share, never which:
-only the intersection of all sets is opened. Everybody learns the ids in common and the set sizes.
+    host ── Greeting ──► guest ── Start ──► hosts; host ◄── PairKey ──► host
+    BlindedSet, FullSet of a sample; guest ── SampleCount ──► hosts     enough, before any opens
+    host ── Choice ──► guest
+    guest ── Part ──► host ── Tags, of several Hint ──► guest ── Named ──► host    part after part
+    hosts ── RowsDigest ──► guest
+
+In the ring every party shuffles what it passes on, so the guest sees how many ids the sets share,
+never which: only the intersection of all sets is opened. Everybody learns the ids in common and the
+set sizes.
 
 Modules:
     guest   the guest's steps: compares the sets, names common rows
     host    a host's steps: returns what is common, finds its rows
-    params  its settings
     ring    what guest and host share
     walk    order of the steps
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.align.params import AlignParams
+from fedboost.job import Alignment
 from fedboost.protocols.align.walk import FLOW, walk
 
 PROTOCOL = Protocol(
     name="align",
-    params=AlignParams,
+    params=Alignment,
     flow=FLOW,
     walk=walk,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},

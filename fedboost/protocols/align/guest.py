@@ -1,17 +1,27 @@
 """The guest of an alignment: compares the blinded sets and names the rows in common."""
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import as_keys, read_points
-from fedboost.crypto.set_sizes import check_common
+from fedboost.crypto.set_sizes import check_common, padded_size
 from fedboost.errors import DataError, PeerError
 from fedboost.flow import Out
 from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
-from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, FullSet, RowsDigest
+from fedboost.messages.protocol.align_pb2 import (
+    CommonDigests,
+    CommonSet,
+    FullSet,
+    Hint,
+    RowsDigest,
+)
+from fedboost.messages.protocol.oblivious_pb2 import Choice, Greeting, Tags
+from fedboost.oblivious.guest import GuestSide
+from fedboost.oblivious.method import OPRF, method_for, told
+from fedboost.oblivious.side import refuse_sampled, side_of
 from fedboost.protocols.align.ring import (
     Member,
     begin,
@@ -28,30 +38,26 @@ from fedboost.protocols.align.ring import (
 )
 
 __all__ = (
-    "begin", "blind_ids", "bytes_max", "close_ring", "compare_rows", "finish", "intersect",
-    "name_rows", "pass_on", "restore", "snapshot",
+    "ask_parts", "begin", "blind_ids", "bytes_max", "choose_method", "close_ring", "compare_rows",
+    "count_common", "finish", "intersect", "match_hints", "match_tags", "name_rows",
+    "open_transfers", "pass_on", "restore", "snapshot", "start_transfers",
 )  # fmt: skip
+
+
+def choose_method(guest: Member) -> Out:
+    """Choose by the own size, and end the loop of the other method."""
+    size = padded_size(len(guest.ids), guest.context.limits.ids_padded_to)
+    if method_for(guest.context.params, size) == OPRF:
+        guest.side = GuestSide(guest.context, guest.ids, guest.earlier)
+    return Out(told=told(guest.context.params, size))
 
 
 def intersect(guest: Member, got: Mapping[str, FullSet]) -> Out:
     """The points in every set, to the last host, which begins to unblind them; not too few."""
-    common = set(as_keys(guest.kept))
-    table = guest.context.table
-    guest.brought = {behind(table, table.guest, 1): len(guest.kept)}
-    for host, full in got.items():
-        check_origin(full.origin, behind(table, host, 1), host)
-        guest.brought[full.origin] = full.points
-        common &= set(as_keys(read_points(full.points, full.data, f"the set from {host}")))
-    if not common:
-        raise DataError(
-            "no id is held by all parties",
-            party=guest.context.party,
-            todo="check that every party names the same id columns, written the same way; "
-            "a data set's id_format changes how",
-            kind="no id is held by all parties",
-        )
+    refuse_sampled(guest.side)
+    common = _common(guest, got)
     guest.shared = len(common)
-    check_common(guest.shared, guest.context.limits.intersection_min)
+    check_common(_some(guest, guest.shared), guest.context.limits.intersection_min)
     data = b"".join(sorted(common))
     return Out(send={guest.context.table.hosts[-1]: CommonSet(points=len(common), data=data)})
 
@@ -74,8 +80,48 @@ def name_rows(guest: Member, got: CommonSet) -> Out:
     return Out(send=CommonDigests(key=key, ids=len(common), data=digests.tobytes()))
 
 
+def start_transfers(guest: Member, got: Mapping[str, Greeting]) -> Out:
+    """Draw the key of the ids' digests from all nonces; to each host the own half of transfers."""
+    return _side(guest).start(got, joint=True)
+
+
+def count_common(guest: Member, got: Mapping[str, FullSet]) -> Out:
+    """Count the points of a sample that are in every set; of too few, a larger one follows."""
+    side, count = _side(guest), len(_common(guest, got))
+    for party, points in guest.brought.items():
+        side.check_sampled(party, points)
+    if side.share == 1.0:
+        _some(guest, count)
+    return side.count(dict.fromkeys(guest.context.table.hosts, count), may_be_none=False)
+
+
+def open_transfers(guest: Member, got: Mapping[str, Choice]) -> Out:
+    """Take the hosts' halves of the transfers."""
+    return _side(guest).open(got, hints=len(got) > 1)
+
+
+def ask_parts(guest: Member) -> Iterator[Out]:
+    """The next parts of the own set, encoded for each host."""
+    yield from _side(guest).ask()
+
+
+def match_tags(guest: Member, got: Iterator[Mapping[str, Tags]]) -> Iterator[Out]:
+    """Find the ids in common with the one host among its tags, and name them; not none."""
+    yield from _found(guest, got)
+
+
+def match_hints(guest: Member, got: Iterator[Mapping[str, Hint]]) -> Iterator[Out]:
+    """Find the ids that all have by the hosts' hints, and name them; not none."""
+    yield from _found(guest, got)
+
+
 def compare_rows(guest: Member, got: Mapping[str, RowsDigest]) -> Out:
     """Refuses a host that kept other rows, or the same in another order."""
+    if guest.side is not None:
+        side = _side(guest)
+        common = side.rows(guest.context.table.hosts[0])
+        check_common(_some(guest, len(common)), max(side.least.values()))
+        guest.digest, guest.brought = settle(guest, common, side.key), side.sizes
     for host, rows in got.items():
         if not hmac.compare_digest(rows.digest, guest.digest):
             raise PeerError(f"{host} kept other rows than the guest", party=host)
@@ -86,3 +132,40 @@ def compare_rows(guest: Member, got: Mapping[str, RowsDigest]) -> Out:
         for party in (table.guest, *table.hosts)
     ]
     return Out(told=StatusReport(counts=[Count(name="aligned", count=matched)], ids=ids))
+
+
+def _side(guest: Member) -> GuestSide:
+    return side_of(GuestSide, guest.side)
+
+
+def _found(guest: Member, got: Iterator[Mapping[str, Tags | Hint]]) -> Iterator[Out]:
+    side = _side(guest)
+    for out in side.find(got):
+        if out.told is not None and out.told.ends:  # of the last part
+            _some(guest, len(side.rows(guest.context.table.hosts[0])))
+        yield out
+
+
+def _common(guest: Member, got: Mapping[str, FullSet]) -> set[bytes]:
+    """Return the points in every set, and note how many each has."""
+    common = set(as_keys(guest.kept))
+    table = guest.context.table
+    guest.brought = {behind(table, table.guest, 1): len(guest.kept)}
+    for host, full in got.items():
+        check_origin(full.origin, behind(table, host, 1), host)
+        guest.brought[full.origin] = full.points
+        common &= set(as_keys(read_points(full.points, full.data, f"the set from {host}")))
+    return common
+
+
+def _some(guest: Member, count: int) -> int:
+    """Return how many ids all parties have; a DataError where that is none."""
+    if not count:
+        raise DataError(
+            "no id is held by all parties",
+            party=guest.context.party,
+            todo="check that every party names the same id columns, written the same way; "
+            "a data set's id_format changes how",
+            kind="no id is held by all parties",
+        )
+    return count

@@ -1,13 +1,25 @@
 """A host of an alignment: gives back what is common as it came, and finds its rows."""
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import Points, as_keys, read_points
+from fedboost.crypto.masking import MaskKey, Pair
 from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Charge, DisclosureInfo, Out, Spent
-from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, RowsDigest
+from fedboost.messages.protocol.align_pb2 import (
+    CommonDigests,
+    CommonSet,
+    Hint,
+    PairKey,
+    RowsDigest,
+)
+from fedboost.messages.protocol.oblivious_pb2 import Named, Part, SampleCount, Start, Tags
+from fedboost.oblivious.host import HostSide
+from fedboost.oblivious.side import refuse_sampled, side_of
 from fedboost.protocols.align.ring import (
     Member,
     begin,
@@ -22,15 +34,19 @@ from fedboost.protocols.align.ring import (
 )
 
 __all__ = (
-    "begin", "blind_ids", "bytes_max", "close_ring", "finish", "keep_rows", "pass_on", "restore",
-    "snapshot", "unblind",
+    "answer_with_hints", "answer_with_tags", "begin", "blind_ids", "bytes_max", "choose_seeds",
+    "close_ring", "finish", "greet", "hear_count", "hear_pair_keys", "hear_start", "keep_named",
+    "keep_rows", "offer_pair_key", "pass_on", "restore", "snapshot", "tell_rows", "unblind",
 )  # fmt: skip
+
+PAIR_KEY = b"fedboost align pair key 1"
 
 
 def unblind(host: Member, got: CommonSet) -> Out:
     """The common points as they were before our exponent, to the host before, at last to the
     guest; not if they are fewer than our policy opens, nor any that is not of the guest's set.
     """
+    refuse_sampled(host.side)
     host.shared = got.points
     check_common(host.shared, host.context.limits.intersection_min)
     points = read_points(got.points, got.data, "the common set")
@@ -68,3 +84,83 @@ def keep_rows(host: Member, got: CommonDigests) -> Out:
     common = id_digests.named_rows(host.ids, got.key, got.ids, got.data)
     digest = settle(host, common, got.key)
     return Out(send=RowsDigest(digest=digest, rows=len(common)))
+
+
+# By an oblivious function
+
+
+def offer_pair_key(host: Member) -> Out:
+    """The public half of our key, signed, to every other host."""
+    public = _mask_key(host).public
+    signature = host.context.signer.sign(_signed(host, host.context.party, public))
+    return Out(send=PairKey(key=public, signature=signature))
+
+
+def greet(host: Member) -> Out:
+    """The size of the own set and a nonce."""
+    host.side = HostSide(host.context, host.ids, host.earlier)
+    return host.side.greet()
+
+
+def hear_pair_keys(host: Member, got: Mapping[str, PairKey]) -> Out:
+    """The other hosts' keys: a secret with each of them; a PeerError for a forged one."""
+    own, salt = _mask_key(host), host.context.attempt_digest
+    for party, offered in got.items():
+        host.context.signer.check(party, _signed(host, party, offered.key), offered.signature)
+        host.pair_keys[party] = Pair(own.shared(offered.key), salt).stream_key(PAIR_KEY)
+    return Out()
+
+
+def hear_start(host: Member, got: Start) -> Out:
+    """The guest's size and half of the transfers, and the nonces: the key of the ids' digests."""
+    return _side(host).hear(got)
+
+
+def hear_count(host: Member, got: SampleCount) -> Out:
+    """Refuse to go on where fewer ids are in common than our policy opens."""
+    return _side(host).hear_count(got, may_be_none=False)
+
+
+def choose_seeds(host: Member) -> Out:
+    """Our half of the transfers; with several hosts they give nothing away without the others."""
+    others = [party for party in host.context.table.hosts if party != host.context.party]
+    if set(others) != set(host.pair_keys):
+        raise ProtocolError("the other hosts' keys have not come")
+    return _side(host).choose([host.pair_keys[party] for party in others])
+
+
+def answer_with_tags(host: Member, got: Iterator[Part]) -> Iterator[Out]:
+    """The function's values of our ids, part by part, to a guest that asks for no more than its
+    set's size.
+    """
+    yield from _side(host).answer(got, Tags)
+
+
+def answer_with_hints(host: Member, got: Iterator[Part]) -> Iterator[Out]:
+    """The same under shares that cancel where all hosts have an id."""
+    yield from _side(host).answer(got, Hint)
+
+
+def keep_named(host: Member, got: Iterator[Named]) -> Out:
+    """Find the own rows that the guest names."""
+    return _side(host).keep(got)
+
+
+def tell_rows(host: Member) -> Out:
+    """One digest over all our rows in common; refuses where they are fewer than we open."""
+    side = _side(host)
+    rows = side.rows(host.context.table.guest)
+    check_common(len(rows), side.least)
+    return Out(send=RowsDigest(digest=settle(host, rows, side.key), rows=len(rows)))
+
+
+def _side(host: Member) -> HostSide:
+    return side_of(HostSide, host.side)
+
+
+def _mask_key(host: Member) -> MaskKey:
+    return MaskKey(host.context.secrets.derive("pair key"))
+
+
+def _signed(host: Member, party: str, key: bytes) -> bytes:
+    return PAIR_KEY + host.context.attempt_digest + party.encode() + key

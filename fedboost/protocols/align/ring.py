@@ -22,8 +22,11 @@ from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Place, StageContext, Table
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.align_pb2 import BlindedSet, FullSet
+from fedboost.oblivious.method import ECDH, check_method
+from fedboost.oblivious.side import Side
 from fedboost.slot import Slot
 
+OF_POINTS = {"pass_on", "close_ring", "intersect", "count_common"}  # of others' sets
 DOMAIN = b"fedboost align v2 "  # ids hash to other points in any other use of the group
 
 
@@ -40,6 +43,9 @@ class Member:
     digest: bytes = b""  # over the rows the guest keeps
     brought: dict[str, int] = field(default_factory=dict)  # ids in each party's set, at the guest
     passed_on: tuple[Points, Points] | None = None  # of a host: the guest's set as it came and left
+    pair_keys: dict[str, bytes] = field(default_factory=dict, repr=False)  # with each other host
+    side: Side | None = None  # in the messages of an oblivious function
+    earlier: Artefact | None = None  # what an earlier attempt has kept of it
     kept = Slot[Points]("a fully blinded set that ended at this party")
     rows = Slot[NDArray[np.int64]]("rows that all share")
 
@@ -74,13 +80,18 @@ def begin(context: StageContext) -> Member:
 
 
 def blind_ids(party: Member) -> Out:
-    """The own ids as points under the own exponent, in secret order, to the next in the ring;
-    padded where our policy says to what size.
+    """The own ids, or a sample of them, as points under the own exponent, in secret order, to the
+    next in the ring; padded where our policy says to what size.
     """
-    size, workers = party.context.limits.ids_padded_to, party.context.workers
-    points = set_sizes.padded_points(party.ids, domain_of(party.context), size, workers)
+    ids, domain, workers = party.ids, domain_of(party.context), party.context.workers
+    size = party.context.limits.ids_padded_to
+    if party.side is not None:
+        sample = party.side.sampled()
+        ids, size = ids.take(sample.rows), sample.size
+        domain, party.exponent = domain + sample.label, Exponent.random()
+    points = set_sizes.padded_points(ids, domain, size, workers)
     blinded = intersection.multiply(points, party.exponent, workers)
-    party.own = blinded[: len(party.ids)]
+    party.own = blinded[: len(ids)]
     data = _shuffled(party, blinded)
     message = BlindedSet(origin=party.context.party, points=len(data), data=data.tobytes())
     return Out(send={party.next: message})
@@ -110,12 +121,13 @@ def settle(party: Member, common: NDArray[np.int64], key: bytes) -> bytes:
 
 
 def snapshot(party: Member, _: Place) -> Artefact:
-    """The kept rows; there is nothing worth keeping before."""
-    return Artefact(arrays={"rows": party.rows} if Member.rows.is_set(party) else {})
+    """The parts that are done; on the curve there is nothing worth keeping."""
+    return Artefact() if party.side is None else party.side.snapshot()
 
 
-def restore(_: Member, __: Artefact) -> StatusReport:
-    """An alignment starts anew: its exponents are gone."""
+def restore(party: Member, kept: Artefact) -> StatusReport:
+    """Parts that are done stay done; on the curve an alignment starts anew."""
+    party.earlier = kept
     return StatusReport()
 
 
@@ -126,9 +138,11 @@ def finish(party: Member) -> Artefact:
 
 def bytes_max(party: Member, step: str) -> int:
     """Sets of others may be as large as a table; what is common is no larger than the own."""
-    of_own = {"unblind", "name_rows", "keep_rows", "compare_rows"}
-    count = len(party.ids) if step in of_own else SET_IDS_MAX
-    return count * POINT_BYTES + 1024
+    if step in OF_POINTS:
+        return SET_IDS_MAX * POINT_BYTES + 1024
+    if party.side is not None:
+        return party.side.bytes_max(step)
+    return len(party.ids) * POINT_BYTES + 1024
 
 
 def _blind_again(own_party: Member, got: BlindedSet) -> Points:
@@ -138,7 +152,10 @@ def _blind_again(own_party: Member, got: BlindedSet) -> Points:
     points = read_points(got.points, got.data, f"the set of {origin}")
     check_points(points, own_party.context.workers)
     blinded = intersection.multiply(points, own_party.exponent, own_party.context.workers)
-    if origin == table.guest:
+    if own_party.side is not None:
+        own_party.side.check_sampled(origin, len(points))
+    elif origin == table.guest:
+        check_method(own_party.context.params, len(points), ECDH, origin)
         own_party.passed_on = points, blinded
     return _shuffled(own_party, blinded)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedboost.crypto.intersection import (
     multiply,
     read_points,
 )
-from fedboost.crypto.set_sizes import SET_IDS_MAX
+from fedboost.crypto.set_sizes import SET_IDS_MAX, padded_size
 from fedboost.data.holdout import canonical_order
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
@@ -31,6 +31,10 @@ from fedboost.messages.protocol.align_pairs_pb2 import (
     ReturnedSet,
 )
 from fedboost.messages.protocol.align_pb2 import RowsDigest
+from fedboost.messages.protocol.oblivious_pb2 import Choice, Greeting, Tags
+from fedboost.oblivious.guest import GuestSide
+from fedboost.oblivious.method import OPRF, method_for, told
+from fedboost.oblivious.side import refuse_sampled, side_of
 from fedboost.protocols.align_pairs import pair
 from fedboost.slot import Slot
 
@@ -56,6 +60,8 @@ class Guest:
     rows: Indices  # all of the table, in canonical order
     ids: EncodedIds  # theirs; every place below is one in this list
     meetings: dict[str, Meeting]  # by host
+    side: GuestSide | None = None  # in the messages of an oblivious function
+    earlier: Artefact | None = None  # what an earlier attempt has kept of it
 
 
 def begin(context: StageContext) -> Guest:
@@ -67,14 +73,27 @@ def begin(context: StageContext) -> Guest:
     )
 
 
+def choose_method(guest: Guest) -> Out:
+    """Choose by the own size, and end the loop of the other method."""
+    size = padded_size(len(guest.ids), guest.context.limits.ids_padded_to)
+    if method_for(guest.context.params, size) == OPRF:
+        guest.side = GuestSide(guest.context, guest.ids, guest.earlier)
+    return Out(told=told(guest.context.params, size))
+
+
 def blind_ids(guest: Guest) -> Out:
     """To each host the own ids as points, under the exponent and in the secret order for it;
-    padded as our policy says.
+    padded as our policy says. With an oblivious function a sample of them.
     """
     sets = {}
     for host, meeting in guest.meetings.items():
-        points = pair.points_of(guest.ids, host, guest.context)
-        meeting.order = guest.context.secrets.permutation(len(points), "order", host)
+        sample = None
+        if guest.side is not None:
+            sample = guest.side.sampled(settled=host in guest.side.settled)
+            meeting.exponent = Exponent.random()
+        points = pair.points_of(guest.ids, host, guest.context, sample)
+        of = pair.named(sample)
+        meeting.order = guest.context.secrets.permutation(len(points), "order", host, *of)
         blinded = multiply(points[meeting.order], meeting.exponent, guest.context.workers)
         sets[host] = GuestSet(points=len(blinded), data=blinded.tobytes())
     return Out(send=sets)
@@ -84,24 +103,20 @@ def blind_theirs(guest: Guest, got: Mapping[str, HostSet]) -> Out:
     """Every host's set once more, to be compared with the own."""
     for host, offered in got.items():
         meeting = guest.meetings[host]
+        if guest.side is not None:
+            settled = host in guest.side.settled
+            guest.side.check_sampled(host, offered.points, settled=settled)
         meeting.theirs = pair.blind_again(offered, meeting.exponent, guest.context, host)
     return Out()
 
 
 def meet(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
     """Finds what is in both sets of each pair, and tells the host keyed digests of these ids."""
+    refuse_sampled(guest.side)
     named = {}
     for host, returned in got.items():
         meeting = guest.meetings[host]
-        points = read_points(returned.points, returned.data, f"the guest's set from {host}")
-        if len(points) != len(meeting.order):
-            raise PeerError(
-                f"{host} returned {len(points)} points, the guest's set has {len(meeting.order)}",
-                party=host,
-            )
-        theirs = set(as_keys(meeting.theirs))
-        is_theirs = np.array([point in theirs for point in as_keys(points)], np.bool_)
-        meeting.common = np.sort(meeting.order[is_theirs])
+        meeting.common = np.sort(meeting.order[_is_theirs(meeting, returned, host)])
         if (meeting.common >= len(guest.ids)).any():
             raise PeerError(f"{host} returned points that no id of both has", party=host)
         pair.check_opened(len(meeting.common), guest.context)
@@ -113,8 +128,43 @@ def meet(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
     return Out(send=named)
 
 
+def start_transfers(guest: Guest, got: Mapping[str, Greeting]) -> Out:
+    """Draw the key of the ids' digests from all nonces; to each host the own half of transfers."""
+    return _side(guest).start(got, joint=False)
+
+
+def count_common(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
+    """Count the points of a sample that are in both sets of each pair, whose order nobody knows; of
+    too few, a larger one follows. None at all are not one too few.
+    """
+    side = _side(guest)
+    counts = {
+        host: int(_is_theirs(guest.meetings[host], returned, host).sum())
+        for host, returned in got.items()
+    }
+    open_ = {host: count for host, count in counts.items() if host not in side.settled}
+    return side.count(open_, may_be_none=True)
+
+
+def open_transfers(guest: Guest, got: Mapping[str, Choice]) -> Out:
+    """Take the hosts' halves of the transfers."""
+    return _side(guest).open(got, hints=False)
+
+
+def ask_parts(guest: Guest) -> Iterator[Out]:
+    """The next parts of the own set, encoded for each host."""
+    yield from _side(guest).ask()
+
+
+def match_tags(guest: Guest, got: Iterator[Mapping[str, Tags]]) -> Iterator[Out]:
+    """Find the ids in common with each host among its tags, and name them."""
+    yield from _side(guest).find(got)
+
+
 def compare_rows(guest: Guest, got: Mapping[str, RowsDigest]) -> Out:
     """Refuses a host that kept other rows; tells how many rows any host has, and none."""
+    if guest.side is not None:
+        _settle(guest, guest.side)
     for host, rows in got.items():
         if not hmac.compare_digest(rows.digest, guest.meetings[host].digest):
             raise PeerError(f"{host} kept other rows than the guest", party=host)
@@ -125,19 +175,20 @@ def compare_rows(guest: Guest, got: Mapping[str, RowsDigest]) -> Out:
     counts = {"aligned": aligned, "alone": len(guest.ids) - aligned}
     ids = [MatchedIds(party=guest.context.party, brought=len(guest.ids), matched=aligned)]
     for host, meeting in guest.meetings.items():
-        brought, matched = len(meeting.theirs), len(meeting.common)
-        ids.append(MatchedIds(party=host, brought=brought, matched=matched))
+        brought = len(meeting.theirs) if guest.side is None else guest.side.sizes[host]
+        ids.append(MatchedIds(party=host, brought=brought, matched=len(meeting.common)))
     told = [Count(name=name, count=n) for name, n in counts.items()]
     return Out(told=StatusReport(counts=told, ids=ids))
 
 
-def snapshot(_: Guest, __: Place) -> Artefact:
-    """Nothing is worth keeping before the end."""
-    return Artefact()
+def snapshot(guest: Guest, _: Place) -> Artefact:
+    """The parts that are done; on the curve there is nothing worth keeping."""
+    return Artefact() if guest.side is None else guest.side.snapshot()
 
 
-def restore(_: Guest, __: Artefact) -> StatusReport:
-    """An alignment starts anew: its exponents are gone."""
+def restore(guest: Guest, kept: Artefact) -> StatusReport:
+    """Parts that are done stay done; on the curve an alignment starts anew."""
+    guest.earlier = kept
     return StatusReport()
 
 
@@ -154,8 +205,35 @@ def finish(guest: Guest) -> Artefact:
 def bytes_max(guest: Guest, step: str) -> int:
     """A host's set may be as large as a table; what returns is as large as the own."""
     own = max(len(guest.ids), guest.context.limits.ids_padded_to or 0)
-    count = {"blind_theirs": SET_IDS_MAX, "meet": own}.get(step, 0)
+    count = {"blind_theirs": SET_IDS_MAX, "meet": own, "count_common": own}.get(step, 0)
+    if guest.side is not None and not count:
+        return guest.side.bytes_max(step)
     return count * POINT_BYTES + 1024
+
+
+def _side(guest: Guest) -> GuestSide:
+    return side_of(GuestSide, guest.side)
+
+
+def _settle(guest: Guest, side: GuestSide) -> None:
+    """Note what is in common with each host; refuse too few."""
+    for host, meeting in guest.meetings.items():
+        meeting.common = side.rows(host)
+        pair.check_opened(len(meeting.common), guest.context)
+        ids = guest.ids.take(meeting.common)
+        meeting.digest = id_digests.digest_of_all(ids, side.key)
+
+
+def _is_theirs(meeting: Meeting, returned: ReturnedSet, host: str) -> NDArray[np.bool_]:
+    """Return which points of the guest's set, as a host has returned them, are in the host's."""
+    points = read_points(returned.points, returned.data, f"the guest's set from {host}")
+    if len(points) != len(meeting.order):
+        raise PeerError(
+            f"{host} returned {len(points)} points, the guest's set has {len(meeting.order)}",
+            party=host,
+        )
+    theirs = set(as_keys(meeting.theirs))
+    return np.array([point in theirs for point in as_keys(points)], np.bool_)
 
 
 def _common(guest: Guest) -> dict[str, Indices]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,10 @@ from fedboost.messages.protocol.align_pairs_pb2 import (
     ReturnedSet,
 )
 from fedboost.messages.protocol.align_pb2 import RowsDigest
+from fedboost.messages.protocol.oblivious_pb2 import Named, Part, SampleCount, Start, Tags
+from fedboost.oblivious.host import HostSide
+from fedboost.oblivious.method import ECDH, check_method
+from fedboost.oblivious.side import side_of
 from fedboost.protocols.align_pairs import pair
 from fedboost.slot import Slot
 
@@ -32,6 +37,8 @@ class Host:
     context: StageContext
     ids: EncodedIds
     exponent: Exponent
+    side: HostSide | None = None  # in the messages of an oblivious function
+    earlier: Artefact | None = None  # what an earlier attempt has kept of it
     rows = Slot[NDArray[np.int64]]("rows that the guest has")  # of the table
 
 
@@ -41,9 +48,15 @@ def begin(context: StageContext) -> Host:
 
 
 def offer_ids(host: Host) -> Out:
-    """The own ids as points under the own exponent, in secret order; padded as our policy says."""
-    points = pair.points_of(host.ids, host.context.party, host.context)
-    order = host.context.secrets.permutation(len(points), "order")
+    """The own ids as points under the own exponent, in secret order; padded as our policy says.
+
+    With an oblivious function a sample of them.
+    """
+    sample = None
+    if host.side is not None:
+        sample, host.exponent = host.side.sampled(settled=host.side.settled), Exponent.random()
+    points = pair.points_of(host.ids, host.context.party, host.context, sample)
+    order = host.context.secrets.permutation(len(points), "order", *pair.named(sample))
     blinded = multiply(points[order], host.exponent, host.context.workers)
     return Out(send=HostSet(points=len(blinded), data=blinded.tobytes()))
 
@@ -52,9 +65,17 @@ def blind_again(host: Host, got: GuestSet) -> Out:
     """The guest's set under the own exponent as well, in the order in which it came.
 
     With it the guest can open all ids in common, whatever it names later: as many are charged as
-    there can be.
+    there can be. Of a sample it can but count them, for the order is our secret.
     """
-    blinded = pair.blind_again(got, host.exponent, host.context, host.context.table.guest)
+    guest = host.context.table.guest
+    if host.side is not None:
+        host.side.check_sampled(guest, got.points, settled=host.side.settled)
+    blinded = pair.blind_again(got, host.exponent, host.context, guest)
+    if host.side is not None:
+        of = pair.named(host.side.sampled())
+        order = host.context.secrets.permutation(len(blinded), "returned", *of)
+        return Out(send=ReturnedSet(points=len(blinded), data=blinded[order].tobytes()))
+    check_method(host.context.params, len(blinded), ECDH, guest)
     most = min(len(blinded), len(host.ids))
     message = ReturnedSet(points=len(blinded), data=blinded.tobytes())
     return Out(send=message, about=DisclosureInfo(charges=(Charge(Spent.IDS, most),)))
@@ -63,21 +84,58 @@ def blind_again(host: Host, got: GuestSet) -> Out:
 def keep_rows(host: Host, got: CommonDigests) -> Out:
     """Finds the own rows by their digests, maybe none, and answers one digest over all of them."""
     pair.check_opened(got.ids, host.context)
-    common = id_digests.named_rows(host.ids, got.key, got.ids, got.data)
-    host.rows = canonical_rows(host.ids, common)
-    digest = id_digests.digest_of_all(host.ids.take(host.rows), got.key)
-    return Out(
-        send=RowsDigest(digest=digest, rows=len(host.rows)), about=DisclosureInfo(len(host.rows))
-    )
+    return _settled(host, id_digests.named_rows(host.ids, got.key, got.ids, got.data), got.key)
 
 
-def snapshot(_: Host, __: Place) -> Artefact:
-    """Nothing is worth keeping before the end."""
-    return Artefact()
+def greet(host: Host) -> Out:
+    """The size of the own set and a nonce."""
+    host.side = HostSide(host.context, host.ids, host.earlier)
+    return host.side.greet()
 
 
-def restore(_: Host, __: Artefact) -> StatusReport:
-    """An alignment starts anew: its exponent is gone."""
+def hear_start(host: Host, got: Start) -> Out:
+    """The guest's size and half of the transfers, and the nonces: the key of the ids' digests."""
+    return _side(host).hear(got)
+
+
+def hear_count(host: Host, got: SampleCount) -> Out:
+    """Refuse to go on where fewer ids are in common than our policy opens, but none."""
+    return _side(host).hear_count(got, may_be_none=True)
+
+
+def choose_seeds(host: Host) -> Out:
+    """Our half of the transfers."""
+    return _side(host).choose()
+
+
+def answer_with_tags(host: Host, got: Iterator[Part]) -> Iterator[Out]:
+    """The function's values of our ids, part by part, to a guest that asks for no more than its
+    set's size.
+    """
+    yield from _side(host).answer(got, Tags)
+
+
+def keep_named(host: Host, got: Iterator[Named]) -> Out:
+    """Find the own rows that the guest names."""
+    return _side(host).keep(got)
+
+
+def tell_rows(host: Host) -> Out:
+    """One digest over all our rows in common, maybe none."""
+    side = _side(host)
+    rows = side.rows(host.context.table.guest)
+    pair.check_opened(len(rows), host.context)
+    return _settled(host, rows, side.key)
+
+
+def snapshot(host: Host, _: Place) -> Artefact:
+    """The parts that are done; on the curve there is nothing worth keeping."""
+    return Artefact() if host.side is None else host.side.snapshot()
+
+
+def restore(host: Host, kept: Artefact) -> StatusReport:
+    """Parts that are done stay done; on the curve an alignment starts anew."""
+    host.earlier = kept
     return StatusReport()
 
 
@@ -90,4 +148,19 @@ def bytes_max(host: Host, step: str) -> int:
     """The guest's set may be as large as a table; what is common is no larger than the own."""
     if step == "keep_rows":
         return len(host.ids) * id_digests.DIGEST_BYTES + 1024
+    if host.side is not None and step != "blind_again":
+        return host.side.bytes_max(step)
     return SET_IDS_MAX * POINT_BYTES + 1024
+
+
+def _side(host: Host) -> HostSide:
+    return side_of(HostSide, host.side)
+
+
+def _settled(host: Host, common: NDArray[np.int64], key: bytes) -> Out:
+    """Keep the rows in common, and tell a digest over all of them."""
+    host.rows = canonical_rows(host.ids, common)
+    digest = id_digests.digest_of_all(host.ids.take(host.rows), key)
+    return Out(
+        send=RowsDigest(digest=digest, rows=len(host.rows)), about=DisclosureInfo(len(host.rows))
+    )

@@ -13,20 +13,31 @@ from fedboost.crypto.set_sizes import check_common, padded_points
 from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import StageContext
 from fedboost.messages.protocol.align_pairs_pb2 import GuestSet, HostSet
+from fedboost.oblivious.side import Sampled
 
 DOMAIN = b"fedboost align-pairs v2 "  # ids hash to other points in any other use of the group
 
 
-def points_of(ids: EncodedIds, host: str, context: StageContext) -> Points:
-    """The ids as points for the pair with that host, uint8 (n, 32), behind them nobody's up to the
-    size that the party's policy says; they must not leave as such.
+def points_of(
+    ids: EncodedIds, host: str, context: StageContext, sample: Sampled | None = None
+) -> Points:
+    """The ids, or a sample of them, as points for the pair with that host, uint8 (n, 32), behind
+    them nobody's up to the size that the party's policy says; they must not leave as such.
 
     An id is another point for every host. So a guest that sent one host's points to another
     to have them blinded, and the other's to the first, could not compare what comes back. And it is
     another in every job and attempt.
     """
     domain = DOMAIN + context.attempt_digest + host.encode()
-    return padded_points(ids, domain, context.limits.ids_padded_to, context.workers)
+    size = context.limits.ids_padded_to
+    if sample is not None:
+        ids, size, domain = ids.take(sample.rows), sample.size, domain + sample.label
+    return padded_points(ids, domain, size, context.workers)
+
+
+def named(sample: Sampled | None) -> tuple[bytes, ...]:
+    """Return what a secret order is further drawn for, where there is a sample."""
+    return () if sample is None else (sample.label,)
 
 
 def check_opened(common: int, context: StageContext) -> None:

@@ -163,6 +163,7 @@ def result_of(
         "protocol": walk.terms.spec.protocol,
         "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
         **({"ids": ids(walk.told)} if walk.told.ids else {}),
+        **({"alignment": walk.told.alignment} if walk.told.alignment else {}),
         "metrics": metrics,
         "trees": counts.get("trees", 0),
         **({"privacy": privacy(walk.told)} if walk.told.privacy else {}),

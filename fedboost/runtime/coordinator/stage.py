@@ -30,6 +30,7 @@ class StageWalk(flow.Run):
     place: Place  # behind which it begins; everybody has kept it
     ended: str = ""  # the loop that a party's answer has ended
     counters: list[int] = field(default_factory=list)
+    silent: int = 0  # loops under way, from the outermost on, that keep nothing
     number: int = 0
     is_due: bool = False  # whether where it stands is to be kept before anything follows
     committed: float = field(default_factory=now)
@@ -135,7 +136,8 @@ class StageWalk(flow.Run):
         self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
     ) -> Iterator[int]:
         """See `flow.Run`; a loop goes on behind the last place in it that all have kept."""
-        outermost = not self.counters and keeps is not CheckpointPolicy.NOTHING
+        outermost = len(self.counters) == self.silent and keeps is not CheckpointPolicy.NOTHING
+        is_silent = len(self.counters) == self.silent and not outermost
         keeps = keeps or (CheckpointPolicy.EACH if outermost else CheckpointPolicy.NOTHING)
         first = self._first(len(self.counters)) if self.counters or outermost else 0
         for index in range(first, most):
@@ -143,7 +145,9 @@ class StageWalk(flow.Run):
                 break
             started = now()
             self.counters.append(index)
+            self.silent += is_silent
             yield index
+            self.silent -= is_silent
             self.counters.pop()
             self._pass((*self.counters, index + 1), keeps)
             if outermost:
@@ -205,3 +209,4 @@ def hear(known: StatusReport, told: StatusReport) -> None:
     known.privacy.extend(told.privacy)
     known.released.extend(told.released)
     known.ids.extend(told.ids)
+    known.alignment = told.alignment or known.alignment

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 CELLS, ROWS, ROWS_LEAST = 1_000_000, 32_000, 1024  # of all tables together; of the guest's
 THINNED_LEAST = 64  # rows of a table that is thinned out
-IDS = 192  # of the largest set of ids that is aligned
 MADE_UP = (
     "every column has as many bins as it may, and no missing values",
     "trees grow as wide as those on numbers at random",
@@ -131,10 +130,12 @@ class TableSample:
         rows = {name: own[own >= 0] for name, own in found.items()}
         return Artefact(arrays={"rows": np.arange(len(ids)), **rows})
 
-    def ids(self, each: int) -> tuple[Frames, float]:
-        """Sets of ids that are in common as those of the job, and the share of it that they are."""
+    def ids(self, most: int) -> tuple[Frames, float]:
+        """Sets of at most so many ids that are in common as those of the job, and the share of it
+        that they are.
+        """
         scene = self.scene
-        share = min(1.0, IDS / each / max(scene.rows.values()))
+        share = min(1.0, most / max(scene.rows.values()))
         frames = {}
         for number, party in enumerate(scene.parties):
             count = round(share * scene.rows[party])

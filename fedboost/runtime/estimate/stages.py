@@ -13,17 +13,19 @@ from fedboost.core import forest
 from fedboost.core.params import TreeParams
 from fedboost.errors import ConfigError, ProtocolError
 from fedboost.flow import Artefact, Protocol, RowsUsed
+from fedboost.job import Alignment
+from fedboost.oblivious.method import ECDH, method_for
 from fedboost.runtime.cluster.local import permissive
 from fedboost.runtime.estimate.phases import Phase, grown, line
 from fedboost.runtime.estimate.rehearsal import Cast, Rehearsal
 from fedboost.runtime.estimate.scenes import TableSample
-from fedboost.settings import parse
 
 ROUNDS = 2  # the later rounds of a job grow like these
 COLUMNS = 500  # of all tables; with more, or a tree for each class, one round of a kind is enough
 TRACED, TIMED = (8, 2), (2, 1)  # one row of so many, in the rehearsals of memory and of time
 IN_FLIGHT = 5.0  # parts of a stream that are in memory as messages
 COPIES = 2.0  # of a message in memory: encoded, and as it is used
+IDS, OPRF_IDS = 192, 16_384  # of the largest set of ids that is aligned, by the method
 ID_COPIES = 4.5  # of ids and points: numbers and keys, and what worker processes are given
 
 
@@ -58,10 +60,14 @@ def rehearse(params: Any, sample: TableSample) -> list[Stage]:
 
 def _aligned(protocol: Protocol, sample: TableSample) -> Stage:
     """An alignment of sets of ids that lie to one another as the tables' do."""
-    params = parse(protocol.params, {}, section="params")
+    scene = sample.scene
+    said = scene.spec.alignment
+    settings = said if isinstance(said, Alignment) else Alignment()
+    params = Alignment(method=method_for(settings, scene.rows[scene.guest]))
+    most = IDS if params.method == ECDH else OPRF_IDS
 
     def cast(each: int) -> Cast:
-        frames, share = sample.ids(each)
+        frames, share = sample.ids(most // each)
         return _cast(protocol, params, replace(sample, frames=frames, share=share))
 
     found = _measured(cast)

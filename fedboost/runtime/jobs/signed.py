@@ -18,6 +18,7 @@ from fedboost import flow, protocols
 from fedboost.data.selection import Selection
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import Role
+from fedboost.job import Alignment
 from fedboost.model import shards
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.settings import parse
@@ -103,7 +104,7 @@ class SignedJob:
     @property
     def aligned_by(self) -> str | None:
         """The id of the job whose rows in common this one uses again, if it does."""
-        return self.manifest.spec.alignment
+        return self.manifest.spec.aligned_by
 
     @property
     def contributors(self) -> int | None:
@@ -131,6 +132,9 @@ class SignedJob:
 
         A ConfigError where they are not valid.
         """
+        alignment = self.manifest.spec.alignment
+        if protocols.named(stage).leaves == "rows" and isinstance(alignment, Alignment):
+            return alignment
         if stage == self.protocol.name:
             return self.params
         more = self.protocol.before_model.get(stage)

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from fedboost.crypto.oprf.blake2s import LANES, digest_messages, digest_rows, key_state
-from fedboost.crypto.oprf.ids import id_buffers
+from fedboost.encoded_ids import EncodedIds
 
 KEY = bytes(range(32))
 
 
 def hashed(messages, key=KEY):
     digests = np.empty((len(messages), 8), np.uint32)
-    digest_messages(*id_buffers(messages), key_state(key), digests)
+    ids = EncodedIds.of(messages)
+    digest_messages(ids.offsets, ids.data, key_state(key), digests)
     return [row.tobytes() for row in digests]
 
 

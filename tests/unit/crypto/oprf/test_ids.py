@@ -1,12 +1,10 @@
 """Digests of ids by part, beside what a naive reader makes of them."""
 
-import hashlib
-
-import numpy as np
 import pytest
 
-from fedboost.crypto.oprf.ids import IdDigests, id_buffers
+from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.workers import Serial
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
 from tests.support.oprf_pairs import naive_digest, numbered
 
@@ -14,7 +12,7 @@ KEY = bytes(range(32))
 
 
 def made(ids, bins, workers=None):
-    return IdDigests(*id_buffers(ids), KEY, bins, workers or Serial())
+    return IdDigests(EncodedIds.of(ids), KEY, bins, workers or Serial())
 
 
 def words(digest):
@@ -75,11 +73,3 @@ def test_samples_agree_about_the_ids_that_both_hold():
     assert samples[0] & common == samples[1] & common
     assert 250 < len(samples[0] & common) < 350
     assert len(made(ours, 1).sample(1.0)) == 4000
-
-
-def test_buffers_of_ids_are_arrows():
-    ids = [b"a", b"bcd", bytes(300)]
-    offsets, data = id_buffers(ids)
-    assert offsets.tolist() == [0, 1, 4, 304]
-    assert hashlib.sha256(data.tobytes()).digest() == hashlib.sha256(b"".join(ids)).digest()
-    assert np.array_equal(id_buffers([])[0], [0])

@@ -14,8 +14,8 @@ def test_the_sizes_of_a_million_ids():
     assert (sizes.segment, sizes.first_check_row, sizes.rows) == (29_779, 89_408, 89_536)
     assert sizes.part_bytes == 59 * 89_536 + 80 * 128
     assert sizes.tags_bytes == 12 * 68_702
-    assert sizes.named_tags_bytes == 15 * 8588 + 32
-    up = 32 + 15 * sizes.part_bytes + sizes.named_tags_bytes
+    assert sizes.named_tags_bytes == 8588 + 32
+    up = 32 + 15 * (sizes.part_bytes + sizes.named_tags_bytes)
     down = 64 * 472 + 15 * sizes.tags_bytes
     assert (up + down) / 1_000_000 < 100
 

@@ -1,5 +1,8 @@
 """Stores: each key reads its value, and a naive reader agrees."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -86,3 +89,38 @@ def test_who_is_no_key_reads_noise():
     others, _ = drawn(2000, seed=5)
     ones = np.bitwise_count(decode(others, rows)).sum() / (2000 * 128)
     assert 0.49 < ones < 0.51
+
+
+def even_in_a_segment(count, segment):
+    """The chance that so many keys at random lie at every place of a segment an even time."""
+    return (
+        sum(
+            math.comb(segment, j) * Fraction(segment - 2 * j, segment) ** count
+            for j in range(segment + 1)
+        )
+        / Fraction(2) ** segment
+    )
+
+
+@pytest.mark.parametrize("keys", [2, 5, 10, 30, 60, 100])
+def test_a_store_fails_with_a_chance_of_2_to_the_minus_68(keys):
+    """It fails where the places of some keys cancel and, with 2^−64, so do their masks.
+
+    Bounded by how many such subsets of the keys there are on average, whatever their values.
+    """
+    segment = segment_rows(keys)
+    cancelling = sum(
+        math.comb(keys, size) * even_in_a_segment(size, segment) ** 3
+        for size in range(2, keys + 1, 2)  # an odd number has an odd place
+    )
+    assert 0 < cancelling < Fraction(1, 16)
+
+
+@pytest.mark.parametrize("keys", [2, 3])
+def test_as_many_keys_cancel_as_the_bound_counts(keys):
+    """At random places in segments of three rows, of which two keys cancel with 1/27."""
+    rng = np.random.default_rng(0)
+    places = rng.integers(0, 3, (200_000, keys, 3))
+    pairs = [(places[:, i] == places[:, j]).all(axis=1) for j in range(keys) for i in range(j)]
+    expected = math.comb(keys, 2) * float(even_in_a_segment(2, 3)) ** 3
+    assert np.sum(pairs) / 200_000 == pytest.approx(expected, rel=0.05)

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -110,10 +111,10 @@ def test_messages_have_the_sizes_that_follow_from_the_padded_sets():
     guest, host = fresh(session=session)
     part = guest.part(0)
     tags = host.answer(0, part)
-    guest.read_tags(0, tags)
+    _, named = guest.read_tags(0, tags)
     sizes = OprfSizes(1000, 2000)
     assert (len(part), len(tags)) == (sizes.part_bytes, sizes.tags_bytes)
-    assert len(guest.named()) == sizes.named_tags_bytes
+    assert len(named) == sizes.named_tags_bytes
 
 
 def test_messages_are_the_same_bytes_however_often_they_are_made():
@@ -125,9 +126,21 @@ def test_messages_are_the_same_bytes_however_often_they_are_made():
         assert guest.part(0) == part
         tags = host.answer(0, part)
         assert host.answer(0, part) == tags
-        guest.read_tags(0, tags)
-        runs.append((guest.oprf.start, host.oprf.choice, part, tags, guest.named()))
+        _, named = guest.read_tags(0, tags)
+        runs.append((guest.oprf.start, host.oprf.choice, part, tags, named))
     assert runs[0] == runs[1]
+
+
+def test_parts_at_work_at_once_are_those_that_are_done_one_by_one():
+    ids, others = numbered(range(200_000)), numbered(range(100_000, 400_000))
+    one_by_one, at_once = fresh(ids, others), fresh(ids, others)
+    bins = one_by_one[0].oprf.sizes.bins
+    assert bins == 3
+    with ThreadPoolExecutor(bins) as pool:
+        parts = list(pool.map(at_once[0].part, range(bins)))
+        answers = list(pool.map(at_once[1].answer, range(bins), parts))
+    assert parts == [one_by_one[0].part(b) for b in range(bins)]
+    assert answers == [one_by_one[1].answer(b, parts[b]) for b in range(bins)]
 
 
 def test_tags_tell_nothing_of_how_many_the_ids_are():
@@ -216,8 +229,8 @@ def test_tags_of_another_size_are_refused(change):
 def named():
     """A guest and a host behind all tags; of the host's ids 250 are real, 150 are fillers."""
     guest, host = fresh(session=session_of(300, 401))
-    tags_exchanged(guest, host)
-    return host, guest.named()
+    [(_, data)] = tags_exchanged(guest, host)
+    return host, data
 
 
 def marked(host, is_filler):
@@ -234,7 +247,7 @@ def test_a_mark_on_what_the_guest_does_not_hold_is_refused(is_filler):
     host, data = named()
     place = marked(host, is_filler)
     with pytest.raises(PeerError, match="has not shown to hold"):
-        host.read_named(flipped(data, place // 8, 0x80 >> place % 8))
+        host.read_named(0, flipped(data, place // 8, 0x80 >> place % 8))
 
 
 def test_a_mark_left_out_or_another_digest_is_refused():
@@ -243,25 +256,34 @@ def test_a_mark_left_out_or_another_digest_is_refused():
     place = int(np.flatnonzero(bits)[0])
     for changed in (flipped(data, place // 8, 0x80 >> place % 8), flipped(data, -1)):
         with pytest.raises(PeerError, match="has not shown to hold"):
-            host.read_named(changed)
+            host.read_named(0, changed)
 
 
 def test_marks_behind_the_last_tag_or_of_another_size_are_refused():
     host, data = named()
     with pytest.raises(PeerError, match="behind the last tag"):
-        host.read_named(flipped(data, 50))
+        host.read_named(0, flipped(data, 50))
     for changed in (data[1:], data + b"\0", b""):
         with pytest.raises(PeerError, match="marks have"):
-            host.read_named(changed)
+            host.read_named(0, changed)
 
 
 def test_steps_out_of_order_are_refused():
     guest, host = fresh()
-    for step in (guest.named, guest.rows, lambda: guest.read_tags(0, b"")):
-        with pytest.raises(ProtocolError):
-            step()
-    with pytest.raises(ProtocolError, match="0 of 1 parts have been answered"):
-        host.read_named(b"")
+    with pytest.raises(ProtocolError, match="before the host was asked"):
+        guest.read_tags(0, b"")
+    with pytest.raises(ProtocolError, match="before it was answered"):
+        host.read_named(0, b"")
+
+
+def test_what_is_known_of_a_part_is_forgotten_behind_it():
+    guest, host = fresh()
+    [(_, data)] = tags_exchanged(guest, host)
+    assert host.read_named(0, data).size == 100
+    assert not guest._asked
+    assert not host._sent
+    with pytest.raises(ProtocolError, match="before it was answered"):
+        host.read_named(0, data)
 
 
 def test_errors_say_nothing_of_the_selection():
@@ -286,7 +308,7 @@ def test_false_matches_are_as_rare_as_their_bound(exponent):
     mask = 2**exponent - 1
     ours = {int(word) & mask for word in guest._asked[0].outputs[:, 0]}
     tags = np.frombuffer(host.answer(0, part), np.uint32).reshape(-1, 3)
-    assert guest.read_tags(0, tags.tobytes()) == 0
+    assert not guest.read_tags(0, tags.tobytes())[0].size
     hits = sum(int(word) & mask in ours for word in tags[:, 0])
     expected = len(tags) * len(ours) / 2**exponent
     assert abs(hits - expected) < 6 * expected**0.5 + 1

@@ -1,0 +1,167 @@
+"""A guest's side of an alignment by an oblivious function, with all its hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Protocol
+
+from fedboost.crypto.oprf.guest import OprfGuest
+from fedboost.crypto.oprf.hints import HintGuest
+from fedboost.crypto.oprf.tags import TagGuest
+from fedboost.crypto.set_sizes import check_common
+from fedboost.encoded_ids import EncodedIds
+from fedboost.flow import Artefact, Out, StageContext
+from fedboost.messages.job_pb2 import RoundTold, StatusReport
+from fedboost.messages.protocol.align_pb2 import Hint
+from fedboost.messages.protocol.oblivious_pb2 import (
+    Choice,
+    Greeting,
+    Named,
+    Part,
+    SampleCount,
+    Start,
+    Tags,
+)
+from fedboost.oblivious.method import PART, SAMPLE
+from fedboost.oblivious.side import Rows, Side, check_part, in_turn, numbered
+from fedboost.slot import Slot
+
+
+class Finder(Protocol):
+    """What a guest asks of each host, and how it finds ids in what the hosts answer."""
+
+    def part(self, host: str, b: int) -> bytes:
+        """Return what it asks of a host in part `b`."""
+
+    def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Rows, bytes]]:
+        """Return the rows in common with each host, and what names them to it."""
+
+
+class ByTags:
+    """Ids in common with each host by itself."""
+
+    def __init__(self, oprfs: Mapping[str, OprfGuest]) -> None:
+        self._guests = {host: TagGuest(oprf) for host, oprf in oprfs.items()}
+
+    def part(self, host: str, b: int) -> bytes:
+        """See `Finder`."""
+        return self._guests[host].part(b)
+
+    def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Rows, bytes]]:
+        """See `Finder`."""
+        return {host: self._guests[host].read_tags(b, data) for host, data in answers.items()}
+
+
+class ByHints:
+    """Ids in common with all hosts, of two or more."""
+
+    def __init__(self, oprfs: Mapping[str, OprfGuest]) -> None:
+        self._hosts = list(oprfs)
+        self._guest = HintGuest(list(oprfs.values()))
+
+    def part(self, host: str, b: int) -> bytes:
+        """See `Finder`."""
+        return self._guest.part(self._hosts.index(host), b)
+
+    def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Rows, bytes]]:
+        """See `Finder`."""
+        rows, named = self._guest.read_hints(b, [answers[host] for host in self._hosts])
+        return {host: (rows, one) for host, one in zip(self._hosts, named, strict=True)}
+
+
+class GuestSide(Side):
+    """What the guest remembers."""
+
+    finder = Slot[Finder]("the hosts' choices")
+
+    def __init__(
+        self, context: StageContext, ids: EncodedIds, earlier: Artefact | None = None
+    ) -> None:
+        super().__init__(context, ids, earlier)
+        self.oprfs: dict[str, OprfGuest] = {}
+        self.least: dict[str, int] = {}  # ids in common of which any are opened to a host
+        self.counts: dict[str, int] = {}  # ids in common with a host in the largest sample
+        self.settled: set[str] = set()  # hosts with which no larger one is counted
+
+    def start(self, got: Mapping[str, Greeting], *, joint: bool) -> Out:
+        """Agree on the key; to each host the own half of the transfers. No sample is counted where
+        one id in common may be opened, and none where an earlier attempt has counted it.
+
+        With `joint` an id is in common that all have, and none is opened of fewer than all ask for.
+        """
+        hosts = self.context.table.hosts
+        most = max(greeting.least for greeting in got.values())
+        for host in hosts:
+            self.admit(host, got[host].ids)
+            least = most if joint else got[host].least
+            self.least[host] = max(least, self.context.limits.intersection_min)
+        self.agree((self.nonce, *(got[host].nonce for host in hosts)))
+        starts = {}
+        for host in hosts:
+            secrets = self.context.secrets.child("oprf", host)
+            self.oprfs[host] = OprfGuest(self.session(host), self.digests, secrets)
+            point = self.oprfs[host].start
+            starts[host] = Start(ids=self.size, nonces=self.nonces, point=point)
+        self.passed |= max(self.least.values()) <= 1
+        return Out(send=starts, told=StatusReport(ends=SAMPLE if self.passed else ""))
+
+    def count(self, counts: Mapping[str, int], *, may_be_none: bool) -> Out:
+        """Tell hosts how many ids of the sample are in common; a larger one follows where they are
+        too few. A PolicyError where all are too few; with `may_be_none` none is not.
+        """
+        for host, count in counts.items():
+            if self.share == 1.0 and (count or not may_be_none):
+                check_common(count, self.least[host])
+            if self.share == 1.0 or count >= self.least[host]:
+                self.settled.add(host)
+        self.counts |= counts
+        self.passed = len(self.settled) == len(self.context.table.hosts)
+        self.number += not self.passed
+        told = {
+            host: SampleCount(ids=count, is_last=host in self.settled)
+            for host, count in self.counts.items()
+        }
+        return Out(send=told, told=StatusReport(ends=SAMPLE if self.passed else ""))
+
+    def open(self, got: Mapping[str, Choice], *, hints: bool) -> Out:
+        """Take the hosts' halves of the transfers; no part follows where all are done."""
+        tasks = [(host, choice.points) for host, choice in got.items()]
+        self.context.workers.threads.map(self._open, tasks)
+        self.finder = ByHints(self.oprfs) if hints else ByTags(self.oprfs)
+        return Out(told=StatusReport(ends=PART if self.done == self.bins else ""))
+
+    def _open(self, host: str, points: bytes) -> None:
+        self.oprfs[host].open(points)
+
+    def ask(self) -> Iterator[Out]:
+        """The round's parts of the own set, for each host under keys of its own."""
+        tasks = (partial(self._part, b) for b in self.parts)
+        for parts in in_turn(self.context.workers, tasks):
+            yield Out(send=parts)
+
+    def _part(self, b: int) -> dict[str, Part]:
+        return {
+            host: Part(number=b, ids=oprf.session.sizes.guest_cap, data=self.finder.part(host, b))
+            for host, oprf in self.oprfs.items()
+        }
+
+    def find(self, got: Iterable[Mapping[str, Tags | Hint]]) -> Iterator[Out]:
+        """Find the ids in common in the hosts' answers, and name them to the hosts."""
+        last = self.parts[-1]
+        for b, answers in numbered(self.parts, got, "a host"):
+            for host, oprf in self.oprfs.items():
+                sizes = oprf.session.sizes
+                check_part(host, answers[host], b, sizes.host_cap)
+            found = self.finder.find(b, {host: one.data for host, one in answers.items()})
+            named = {}
+            for host, (rows, data) in found.items():
+                self.note(host, rows)
+                named[host] = Named(number=b, ids=len(rows), data=data)
+            yield Out(send=named, told=self._progress(b) if b == last else None)
+        self.done = last + 1
+
+    def _progress(self, b: int) -> StatusReport:
+        """Return how far we are behind part `b`."""
+        done = RoundTold(round=PART, done=b + 1, of=self.bins)
+        return StatusReport(ends=PART if b + 1 == self.bins else "", rounds=[done])

@@ -1,0 +1,121 @@
+"""A host's side of an alignment by an oblivious function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from fedboost.crypto.oprf.base_transfers import check_point
+from fedboost.crypto.oprf.hints import HintHost
+from fedboost.crypto.oprf.host import OprfHost
+from fedboost.crypto.oprf.sizes import sample_cap
+from fedboost.crypto.oprf.tags import TagHost
+from fedboost.crypto.set_sizes import check_common
+from fedboost.encoded_ids import EncodedIds
+from fedboost.errors import PeerError, ProtocolError
+from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Spent, StageContext
+from fedboost.messages.protocol.align_pb2 import Hint
+from fedboost.messages.protocol.oblivious_pb2 import (
+    Choice,
+    Greeting,
+    Named,
+    Part,
+    SampleCount,
+    Start,
+    Tags,
+)
+from fedboost.oblivious.method import OPRF, check_method
+from fedboost.oblivious.side import Side, check_part, in_turn, numbered
+from fedboost.slot import Slot
+
+
+class HostSide(Side):
+    """What a host remembers."""
+
+    oprf = Slot[OprfHost]("the guest's half of the transfers")
+    answers = Slot[TagHost | HintHost]("its half of the transfers")
+
+    def __init__(
+        self, context: StageContext, ids: EncodedIds, earlier: Artefact | None = None
+    ) -> None:
+        super().__init__(context, ids, earlier)
+        self.least: int = context.limits.intersection_min
+        self.passed |= self.least <= 1
+        self.settled = False  # no larger sample is counted
+
+    def greet(self) -> Out:
+        """Send the size of the own set, a nonce and the least number of ids that we open."""
+        return Out(send=Greeting(ids=self.size, nonce=self.nonce, least=self.least))
+
+    def hear(self, start: Start) -> Out:
+        """Agree on the key; a PeerError where the guest says another size than it must have, or
+        another nonce of ours than we do.
+        """
+        guest, hosts = self.context.table.guest, self.context.table.hosts
+        self.admit(guest, start.ids)
+        check_method(self.context.params, start.ids, OPRF, guest)
+        own = 1 + hosts.index(self.context.party)
+        if len(start.nonces) != 1 + len(hosts) or start.nonces[own] != self.nonce:
+            raise PeerError(f"{guest} did not pass on the nonces of all hosts", party=guest)
+        self.agree(start.nonces)
+        check_point(start.point)
+        self._point = start.point
+        return Out()
+
+    def hear_count(self, got: SampleCount, *, may_be_none: bool) -> Out:
+        """Refuse, by a PolicyError, to open ids of which too few are in common; with
+        `may_be_none` none of all is not one too few.
+        """
+        guest = self.context.table.guest
+        most = min(sample_cap(size, self.share) for size in (self.size, self.sizes[guest]))
+        if got.ids > most:
+            raise PeerError(f"{guest} counts {got.ids} ids in common in a sample of {most}")
+        self.number += not got.is_last
+        if got.is_last:
+            if got.ids or self.share < 1.0 or not may_be_none:
+                check_common(got.ids, self.least)
+            self.passed = self.settled = True
+        return Out()
+
+    def choose(self, keys: Sequence[bytes] = ()) -> Out:
+        """Send our half of the transfers. `keys` are one with each other host whose sets must have
+        an id too, if it is to be opened.
+        """
+        secrets = self.context.secrets.child("oprf", self.context.table.guest)
+        session = self.session(self.context.party)
+        self.oprf = OprfHost(session, self.digests, secrets, self._point)
+        self.answers = HintHost(self.oprf, keys) if keys else TagHost(self.oprf)
+        return Out(send=Choice(points=self.oprf.choice))
+
+    def answer(self, got: Iterable[Part], kind: type[Tags] | type[Hint]) -> Iterator[Out]:
+        """Check each part, and answer it with the function's values of our ids in it.
+
+        Charged are as many ids as the guest can find by it.
+        """
+        if not self.passed:
+            raise ProtocolError("a sample of the ids comes before the parts, and none was counted")
+        parts = numbered(self.parts, got, self.context.table.guest)
+        tasks = (partial(self._answer, b, part, kind) for b, part in parts)
+        for message, most in in_turn(self.context.workers, tasks):
+            yield Out(send=message, about=DisclosureInfo(charges=(Charge(Spent.IDS, most),)))
+
+    def _answer(self, b: int, part: Part, kind: type[Tags] | type[Hint]) -> tuple[Tags | Hint, int]:
+        """Return the answer to a part, and how many ids the guest can find by it."""
+        sizes = self.oprf.session.sizes
+        check_part(self.context.table.guest, part, b, sizes.guest_cap)
+        data = self.answers.answer(b, part.data)
+        most = min(self.digests.count(b), sizes.guest_cap)
+        return kind(number=b, ids=sizes.host_cap, data=data), most
+
+    def keep(self, got: Iterable[Named]) -> Out:
+        """Note our rows that the guest names, part after part."""
+        guest, last = self.context.table.guest, self.parts[-1]
+        for b, named in numbered(self.parts, got, guest):
+            if named.number != b:
+                raise PeerError(f"{guest} named ids of part {named.number}, expected part {b}")
+            rows = self.answers.read_named(b, named.data)
+            if len(rows) != named.ids:
+                raise PeerError(f"{guest} named {named.ids} ids, of which {len(rows)} are here")
+            self.note(guest, rows)
+        self.done = last + 1
+        return Out()

@@ -1,0 +1,42 @@
+"""How an alignment finds the rows in common: on the curve, or by an oblivious function."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fedboost.errors import PeerError
+from fedboost.job import Alignment
+from fedboost.messages.job_pb2 import StatusReport
+
+Method = Literal["oprf", "ecdh"]
+
+# Loops of a walk. The guest ends that of the method which is not taken, and the others in time.
+OPRF: Method = "oprf"
+ECDH: Method = "ecdh"
+SAMPLE, PART = "sample", "part"
+
+SAMPLE_IDS, SAMPLE_GROWTH = 4096, 8  # of the guest's set, counted first; and of each that follows
+SAMPLES = 5  # with which all ids are in one: 4096 · 8^4 = SET_IDS_MAX
+OPRF_IDS_MIN = 20_000  # of the guest's set: with fewer the base transfers cost more than they save
+
+
+def method_for(settings: Alignment, ids: int) -> Method:
+    """Return how a guest's set of so many ids, padding included, is aligned."""
+    if settings.method == "auto":
+        return OPRF if ids >= OPRF_IDS_MIN else ECDH
+    return settings.method
+
+
+def told(settings: Alignment, ids: int) -> StatusReport:
+    """Return what a guest tells of it: the loop of the other method ends before it begins."""
+    method = method_for(settings, ids)
+    return StatusReport(ends=ECDH if method == OPRF else OPRF, alignment=method)
+
+
+def check_method(settings: Alignment, ids: int, method: Method, guest: str) -> None:
+    """A PeerError where a guest with a set of that size takes another method than the job says."""
+    if method_for(settings, ids) != method:
+        raise PeerError(
+            f"{guest} aligns {ids} ids by {method}, which the job's alignment does not say",
+            party=guest,
+        )

@@ -1,0 +1,219 @@
+"""What guest and host of an alignment by an oblivious function do alike: the key, the sample that
+is counted first, the parts that are done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.oprf.ids import IdDigests
+from fedboost.crypto.oprf.session import OprfSession, ids_key
+from fedboost.crypto.oprf.sizes import (
+    CHOICE_BYTES,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    OprfSizes,
+    sample_cap,
+)
+from fedboost.crypto.set_sizes import SET_IDS_MAX, padded_size
+from fedboost.crypto.workers import Pending, Workers
+from fedboost.encoded_ids import EncodedIds
+from fedboost.errors import PeerError, ProtocolError
+from fedboost.flow import Artefact, StageContext
+from fedboost.messages.protocol.align_pb2 import Hint
+from fedboost.messages.protocol.oblivious_pb2 import Part, Tags
+from fedboost.oblivious.method import SAMPLE_GROWTH, SAMPLE_IDS
+from fedboost.slot import Slot
+
+PARTS_AT_ONCE = 4  # of a round, behind which a job can go on: fewer than an inbox holds
+SMALL_BYTES = 1 << 14  # of messages that hold a few numbers, or a key with its signature
+
+Rows = NDArray[np.int64]
+Bits = NDArray[np.bool_]
+T = TypeVar("T")
+S = TypeVar("S", bound="Side")
+
+
+class Sampled(NamedTuple):
+    """Ids that are counted on the curve."""
+
+    rows: Rows  # of the party's ids
+    size: int  # padding included
+    label: bytes  # part of what they hash to
+
+
+class Side:
+    """One party. An attempt that goes on behind parts has their key, and transfers of its own."""
+
+    digests = Slot[IdDigests]("digests of ids, for which all must have told a nonce")
+    key = Slot[bytes]("the key of the ids' digests")
+
+    def __init__(
+        self, context: StageContext, ids: EncodedIds, earlier: Artefact | None = None
+    ) -> None:
+        """Begin, or go on from what an earlier attempt has kept; a PolicyError where there are
+        more ids than the set is padded to.
+        """
+        self.context, self.ids = context, ids
+        self.size = padded_size(len(ids), context.limits.ids_padded_to)
+        self.sizes = {context.party: self.size}  # of the sets that we know of
+        self.nonce = context.secrets.bytes(NONCE_BYTES, "nonce")
+        self.number = 0  # of the sample
+        self.passed = False  # enough ids are in common
+        self.done = 0  # parts
+        self.found: dict[str, Bits] = {}  # by peer: which of the own ids are in common
+        self._key_sha256 = ""  # of the attempt that we go on from
+        if earlier is not None:
+            self._restore(earlier)
+
+    def agree(self, nonces: Sequence[bytes]) -> None:
+        """Draw the key from the nonces of the guest and of the hosts, and digest the ids.
+
+        A PeerError where a nonce is none, or another one than when this job began.
+        """
+        if any(len(nonce) != NONCE_BYTES for nonce in nonces):
+            raise PeerError(f"a nonce of an alignment has {NONCE_BYTES} bytes")
+        self.nonces, self.key = tuple(nonces), ids_key(self.context.origin, nonces)
+        digest = hashlib.sha256(self.key).hexdigest()
+        if self._key_sha256 not in ("", digest):
+            raise PeerError("a party has another nonce than when the alignment began")
+        self._key_sha256 = digest
+        self.digests = IdDigests(self.ids, self.key, self.bins, self.context.workers)
+
+    def session(self, host: str) -> OprfSession:
+        """Return the terms of the pair of the guest and a host."""
+        guest = self.context.table.guest
+        sizes = OprfSizes(self.sizes[guest], self.sizes[host])
+        digest = self.context.attempt_digest
+        return OprfSession(digest, guest, host, sizes, self.key)
+
+    def admit(self, party: str, ids: int) -> None:
+        """Note the size of another party's set; a PeerError where no table has so many ids."""
+        if not 0 < ids <= SET_IDS_MAX:
+            raise PeerError(f"{party} has a set of {ids} ids; {SET_IDS_MAX} is the most")
+        self.sizes[party] = ids
+
+    # The sample
+
+    @property
+    def share(self) -> float:
+        """Return the share of the ids that the sample at hand has."""
+        guests = self.sizes[self.context.table.guest]
+        return min(1.0, SAMPLE_IDS * SAMPLE_GROWTH**self.number / guests)
+
+    def sampled(self, *, settled: bool = False) -> Sampled:
+        """Return the own ids of the sample at hand; none for a pair that is `settled`."""
+        rows = np.empty(0, np.int64) if settled else self.digests.sample(self.share)
+        size = 0 if settled else sample_cap(self.size, self.share)
+        return Sampled(rows, size, b"\0sample %d" % self.number)
+
+    def check_sampled(self, party: str, points: int, *, settled: bool = False) -> None:
+        """A PeerError unless a party's sample has its size, as far as we know that of its set."""
+        if party not in self.sizes:
+            return
+        size = 0 if settled else sample_cap(self.sizes[party], self.share)
+        if points != size:
+            raise PeerError(f"{party} sent {points} ids of a sample of {size}", party=party)
+
+    # The parts
+
+    @property
+    def bins(self) -> int:
+        """Return the number of parts."""
+        guests = self.sizes[self.context.table.guest]
+        return OprfSizes(guests, guests).bins
+
+    @property
+    def parts(self) -> range:
+        """Return the parts of the round at hand."""
+        return range(self.done, min(self.bins, self.done + PARTS_AT_ONCE))
+
+    def bytes_max(self, step: str) -> int:
+        """Return the most bytes that a step's message has, by the sizes that we know."""
+        table = self.context.table
+        hosts = [host for host in table.hosts if host in self.sizes]
+        if table.guest not in self.sizes or not hosts:
+            return SMALL_BYTES
+        of_pairs = [OprfSizes(self.sizes[table.guest], self.sizes[host]) for host in hosts]
+        most = {
+            "open_transfers": CHOICE_BYTES,
+            "answer_with_tags": max(one.part_bytes for one in of_pairs),
+            "answer_with_hints": max(one.part_bytes for one in of_pairs),
+            "match_tags": max(one.tags_bytes for one in of_pairs),
+            "match_hints": max(one.hint_bytes for one in of_pairs),
+            "keep_named": max(PROOF_BYTES * one.host_cap for one in of_pairs),
+        }
+        return most.get(step, 0) + SMALL_BYTES
+
+    def note(self, peer: str, rows: Rows) -> None:
+        """Note rows that are in common with a peer."""
+        self.found.setdefault(peer, np.zeros(len(self.ids), np.bool_))[rows] = True
+
+    def rows(self, peer: str) -> Rows:
+        """Return the rows in common with a peer so far, ascending."""
+        return np.flatnonzero(self.found.get(peer, np.zeros(0, np.bool_)))
+
+    def snapshot(self) -> Artefact:
+        """Return what a later attempt goes on from."""
+        facts = {"nonce": self.nonce.hex(), "key_sha256": self._key_sha256, "done": self.done}
+        return Artefact(facts, {peer: np.packbits(bits) for peer, bits in self.found.items()})
+
+    def _restore(self, kept: Artefact) -> None:
+        self._key_sha256, self.done = kept.facts["key_sha256"], kept.facts["done"]
+        self.nonce = bytes.fromhex(kept.facts["nonce"])
+        self.passed = True  # or no part would be done
+        for peer, packed in kept.arrays.items():
+            bits = np.unpackbits(np.asarray(packed, np.uint8), count=len(self.ids))
+            self.found[peer] = bits.view(np.bool_)
+
+
+def in_turn(workers: Workers, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """What tasks give, in their order; as many are at work as there are threads."""
+    threads = workers.threads
+    waiting: deque[Pending[T]] = deque()
+    for task in tasks:
+        if len(waiting) >= threads.count:
+            yield waiting.popleft().result()
+        waiting.append(threads.submit(task))
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def numbered(parts: range, got: Iterable[T], sender: str) -> Iterator[tuple[int, T]]:
+    """Each part's number and what came of it; a PeerError where a stream has more or fewer."""
+    left = iter(parts)
+    for message in got:
+        b = next(left, None)
+        if b is None:
+            raise PeerError(f"{sender} sent more than {len(parts)} parts")
+        yield b, message
+    if next(left, None) is not None:
+        raise PeerError(f"{sender} sent fewer than {len(parts)} parts")
+
+
+def check_part(sender: str, got: Part | Tags | Hint, b: int, ids: int) -> None:
+    """A PeerError unless a message is about part `b` and of the size that it must have."""
+    if (got.number, got.ids) != (b, ids):
+        raise PeerError(
+            f"{sender} sent part {got.number} of {got.ids} ids, expected part {b} of {ids}",
+            party=sender,
+        )
+
+
+def refuse_sampled(side: Side | None) -> None:
+    """A ProtocolError where what is to be opened is a sample."""
+    if side is not None:
+        raise ProtocolError("a sample of the ids is counted and never opened")
+
+
+def side_of(kind: type[S], side: Side | None) -> S:
+    """A party's side; a ProtocolError where its alignment takes another method."""
+    if not isinstance(side, kind):
+        raise ProtocolError("a step of an oblivious function, of which this alignment has none")
+    return side
