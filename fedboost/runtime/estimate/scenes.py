@@ -132,8 +132,8 @@ class TableSample:
             rows[f"with_{host}"] = np.array(known, np.int64)
         return Artefact(arrays={**rows})
 
-    def ids(self, each: int) -> tuple[Frames, float]:
-        """Sets of ids that are in common as those of the job, and the share of it that they are."""
+    def of_ids(self, each: int) -> TableSample:
+        """Sets of ids that are in common as those of the job, without columns."""
         scene = self.scene
         share = min(1.0, IDS / each / max(scene.rows.values()))
         frames = {}
@@ -143,7 +143,7 @@ class TableSample:
             ids = [b"%d-%d" % (number * (row >= own), row) for row in range(max(own, count))]
             values = np.zeros((len(ids), 0), np.float32, order="F")
             frames[party] = Frame(ids, values, (), None, ("id",))
-        return frames, share
+        return replace(self, frames=frames, share=share)
 
 
 @dataclass
