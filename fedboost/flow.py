@@ -422,7 +422,7 @@ class Protocol:
     settled: tuple[str, ...] = ()  # the params that such a job may not say: the other one has
     # Refuses a model that the params cannot use, by the facts of the party's own shard.
     fits: Callable[[Any, Mapping[str, Any]], None] | None = None
-    asks: Callable[[Any], Asks] | None = None  # what the parameters ask of a policy
+    asks: Callable[[Any], Asks] = lambda _: Asks()  # what the parameters ask of a policy
     # What sums may tell of a host: the params, who takes part, the host's name, and how many
     # columns it has (None: not known, or the job's first tree is not its model's).
     releases: Callable[[Any, Table, str, int | None], Releases] | None = None

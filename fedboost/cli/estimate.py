@@ -182,20 +182,19 @@ def _print(found: Estimate, place: Placement, warnings: list[str]) -> None:
 
 
 def _print_phases(console: Console, found: Estimate) -> None:
-    """Print where the time goes; phases of the same name are one."""
-    total, merged = found.seconds["total"], dict[str, float]()
-    for one in found.phases:
-        name = f"{one.stage}: {one.name}"
-        merged[name] = merged.get(name, 0.0) + one.seconds
+    """Print where the time goes."""
+    total = found.seconds["total"]
     table = Table("where the time goes", box=None, pad_edge=False)
     table.add_column("", justify="right")
     table.add_column("", justify="right")
     rest = 0.0
-    for name, seconds in merged.items():
+    for (stage, name), seconds in found.steps.items():
         if seconds < SHOWN * total:
             rest += seconds
         else:
-            table.add_row(name, units.in_seconds(seconds), units.share(seconds, total))
+            table.add_row(
+                f"{stage}: {name}", units.in_seconds(seconds), units.share(seconds, total)
+            )
     if rest:
         table.add_row("everything else", units.in_seconds(rest), units.share(rest, total))
     console.print(table)

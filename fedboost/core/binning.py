@@ -110,16 +110,6 @@ class Binning:
         rows = values.indices[kept].astype(np.int32)
         return SparseBins(values.shape[0], starts, rows, found[kept], zero)
 
-    def model_values(self, values: Cuts) -> Cuts:
-        """The same values as trees read them: of a category its bin, NaN where it has none."""
-        if not self.categories:
-            return values
-        read = values.copy(order="F")
-        for column, codes in self.categories.items():
-            bins = _look_up(values[:, column], codes, self.missing)
-            read[:, column] = np.where(bins == self.missing, np.float32(np.nan), bins)
-        return read
-
     def columns(self, start: int, stop: int) -> Binning:
         """The binning of columns start..stop-1 only, as the party that has them would fit it."""
         own = {c - start: codes for c, codes in self.categories.items() if start <= c < stop}

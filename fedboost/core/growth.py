@@ -106,11 +106,6 @@ class GrowingTree(GrowingState):
         """Columns that the tree may use."""
         return tuple(self._columns.tolist())
 
-    @property
-    def rows_asked(self) -> int:
-        """Return how many of the own rows the sums that come next add up."""
-        return sum(len(self.partition.rows(node)) for node in self.asked)
-
     def sums(self) -> Sums:
         """int64 `shape`: what the own rows add to the sums of the next layer.
 

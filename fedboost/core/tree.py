@@ -77,7 +77,7 @@ def made_above(gains: Mapping[int, float], max_leaves: int) -> set[int]:
 class Tree:
     """Nodes in order of their heap ids, so layer by layer; all arrays have one entry per node.
 
-    Raw values of a categorical column are its bins (Binning.model_values).
+    Raw values of a categorical column are its bins.
     """
 
     node: NDArray[np.int32]  # heap id: root 0, children 2i+1 and 2i+2

@@ -65,11 +65,6 @@ class NoiseScale:
         """No noise is beyond this, either way; int64 (2·outputs,)."""
         return MOST * self.sigma
 
-    @property
-    def is_any(self) -> bool:
-        """Return whether there is noise."""
-        return bool(self.sigma.any())
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HostNoise:

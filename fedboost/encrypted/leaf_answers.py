@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,9 @@ from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.masking import MaskKey, Masks, Pair, PairStream, answer_masks
 from fedboost.encrypted.packed import HostKey
 from fedboost.errors import ConfigError, PeerError, ProtocolError
-from fedboost.flow import StageContext
+from fedboost.flow import Out, StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.messages.protocol.encrypted_pb2 import AnswerKey, SharedRows
 
 Indices = NDArray[np.int64]
 Sums = NDArray[np.int64]
@@ -208,3 +209,40 @@ def read_answers(
     if (np.abs(total) > most[:, None]).any() or (total == np.iinfo(np.int64).min).any():
         raise PeerError("the hosts' answers do not add up to leaf values")
     return total
+
+
+# What every host does whose leaf values go under masks: a role module takes these as its own.
+
+
+class HasMasks(Protocol):
+    """A host's state that has a side in masks."""
+
+    @property
+    def answering(self) -> MaskingHost:
+        """The masks; a ProtocolError where there are none."""
+
+    @property
+    def n_rows(self) -> int:
+        """Our rows."""
+
+
+def offer_answer_key(host: HasMasks) -> Out:
+    """The public half of our key for masks, to the other hosts."""
+    return Out(send=host.answering.offer())
+
+
+def hear_answer_keys(host: HasMasks, got: Mapping[str, AnswerKey]) -> Out:
+    """The other hosts' keys."""
+    host.answering.hear(got)
+    return Out()
+
+
+def learn_shared(host: HasMasks, got: SharedRows) -> Out:
+    """Note which of our rows the other hosts have as well."""
+    host.answering.learn(got, host.n_rows)
+    return Out()
+
+
+def shared_bytes_max(host: HasMasks) -> int:
+    """Return how large `SharedRows` can be: a bit for each other host and row."""
+    return len(host.answering.others) * host.n_rows // 8 + 1024

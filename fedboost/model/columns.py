@@ -114,3 +114,16 @@ def categories(frame: Frame, cuts: Binning, earlier: Facts | None = None) -> dic
         fresh = [frame.categories[name][code] for code in codes[len(before) :].tolist()]
         lists[name] = [*before, *fresh]
     return lists
+
+
+def beside(parts: Sequence[Values]) -> Values:
+    """Return columns of several parties as one table, one part at least; sparse where one is."""
+    from scipy.sparse import csc_array, hstack
+
+    if len(parts) == 1:
+        return parts[0]
+    if not any(isinstance(part, csc_array) for part in parts):
+        return np.asfortranarray(np.hstack(parts))
+    stacked = csc_array(hstack([csc_array(part) for part in parts]))
+    stacked.sort_indices()
+    return stacked

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, hstack
 
 from fedboost.data.frame import Frame, Values
 from fedboost.errors import ConfigError, DataError
@@ -109,12 +108,7 @@ def joined(model: Whole, frames: Mapping[str, Frame]) -> tuple[NDArray[np.int64]
 
 def side_by_side(model: Whole, frames: Mapping[str, Frame]) -> Values:
     """Return the values of parties' tables that have the same rows in one order, as `joined`."""
-    parts = [_read(model, party, frame) for party, frame in frames.items()]
-    if len(parts) == 1:
-        return parts[0]
-    if any(isinstance(part, csc_array) for part in parts):
-        return csc_array(hstack([csc_array(part) for part in parts]))
-    return np.asfortranarray(np.hstack(parts))
+    return columns.beside([_read(model, party, frame) for party, frame in frames.items()])
 
 
 def _read(model: Whole, party: str, frame: Frame) -> Values:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from fedboost import flow, protocols
+from fedboost import protocols
 from fedboost.errors import FedboostError
 from fedboost.flow import AGGREGATOR, GUEST, RowsUsed
 from fedboost.messages.reveals import REVEALS
@@ -128,7 +128,7 @@ def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iter
 
 def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:
     """Yield rules that are judged only once the table, or the rows in common, are known."""
-    asks = signed.protocol.asks(signed.params) if signed.protocol.asks else flow.Asks()
+    asks = signed.protocol.asks(signed.params)
     if asks.epsilon is not None and signed.role is not GUEST:
         asked = "without noise" if asks.epsilon == inf else f"ε {asks.epsilon:g}"
         element, row = _most(policy.epsilon_element_max), _most(policy.epsilon_row_max)

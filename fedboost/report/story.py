@@ -167,8 +167,9 @@ class Story:
     @property
     def lies_open(self) -> bool:
         """True if the job's scheme hides nothing from whoever receives ciphertexts."""
-        asks = None if self.protocol is None else self.protocol.asks
-        return asks is not None and self.params is not None and asks(self.params).insecure
+        if self.protocol is None or self.params is None:
+            return False
+        return self.protocol.asks(self.params).insecure
 
     def colour(self, party: str) -> int:
         """A colour of the charts: one for each of the first parties, the last for all others."""

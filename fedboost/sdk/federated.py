@@ -195,8 +195,7 @@ class Federated(Fitted):
         if count is None:
             protocol = protocols.named(spec.protocol)
             params = parse(protocol.params, spec.params, section="params")
-            asks = None if protocol.asks is None else protocol.asks(params)
-            is_heavy = asks is not None and asks.key_bits is not None
+            is_heavy = protocol.asks(params).key_bits is not None
             is_large = sum(sheet.n_rows for sheet in sheets.values()) > ROWS_ALONE
             return None if is_heavy or is_large else 1
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count == 0:

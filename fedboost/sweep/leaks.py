@@ -78,7 +78,7 @@ def _training(sweep: Sweep, rows: int) -> int:
 def _values(sweep: Sweep) -> Iterator[str]:
     """Yield sentences on the values that hosts disclose, once or with every job."""
     protocol = protocols.named(sweep.base.protocol)
-    if protocol.asks is None or protocol.reuses is None:
+    if protocol.reuses is None:
         return
     params = parse(protocol.params, sweep.base.params, section="params")
     epsilon = protocol.asks(params).epsilon

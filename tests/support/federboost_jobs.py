@@ -14,6 +14,7 @@ from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.support.federated import GUEST, Room, job_spec, now, room_for
+from tests.support.raw_values import model_values
 from tests.support.secureboost_jobs import SEED, flat, made
 
 OPEN: dict[str, Any] = {"epsilon": None, "buckets": 8, "max_bin": 8}  # no noise, same bins
@@ -91,7 +92,7 @@ def pooled(job):
     trained = local.train(job.part(~job.out), own_params(job), check, widths)
     margin = np.tile(trained.base_margin, (len(job.y), 1))
     for trees in trained.rounds:
-        read = trained.binning.model_values(job.values)
+        read = model_values(trained.binning, job.values)
         local.add_to_margin(margin, [tree.predict(read) for tree in trees])
     return SimpleNamespace(
         rounds=trained.rounds[: trained.best_round + 1],

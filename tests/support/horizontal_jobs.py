@@ -25,6 +25,7 @@ from fedboost.model import whole
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
 from tests.support.federated import GUEST, HOSTS, SMALL, Room, now, room_for
+from tests.support.rankings import resolution
 from tests.support.secureboost_jobs import SEED, coded, labels
 
 PROTOCOL = "federboost-horizontal"
@@ -212,7 +213,7 @@ def measured(job, trained, counts):
             total = tally.of(*seen)
             found[part] = tally.measure(total)
             room = {name: EXACT_GAP_MAX for name in params.metrics}
-            room |= {name: gap + EXACT_GAP_MAX for name, gap in tally.resolution(total).items()}
+            room |= {name: gap + EXACT_GAP_MAX for name, gap in resolution(tally, total).items()}
             for name in params.metrics:
                 gap = abs(found[part][name] - metrics.evaluate(name, *seen))
                 assert gap <= room[name], (part, name)

@@ -59,7 +59,7 @@ class Grown:
     def cells(self, cells: NDArray[np.int32], n_cells: int) -> LatticeSums:
         """All rows by (n, columns) cells: column after column."""
         return LatticeSums.concat(
-            list(self.rows.segment_sums(np.arange(len(self.rows)), cells, n_cells))
+            list(segment_sums(self.rows, np.arange(len(self.rows)), cells, n_cells))
         )
 
 
@@ -137,3 +137,9 @@ def row_errors(of: Grown) -> NDArray[np.int64]:
         numbers = of.rows.numbers[first : first + own.ring] - masks[: len(messages)]
         errors.append(numbers - (messages << own.scale_bits).view(np.uint64))
     return signed(np.concatenate(errors), own.modulus_bits)
+
+
+def segment_sums(held, rows, cells, n_cells, *workers):
+    """The sums of each column by itself, made when they are asked for."""
+    for column in range(cells.shape[1]):
+        yield held.segment_sum(rows, cells[:, column : column + 1], n_cells, *workers)

@@ -27,6 +27,7 @@ from tests.support.federated import (
     now,
     room_for,
 )
+from tests.support.raw_values import model_values
 
 CLASSES: dict[str, Any] = {"objective": "multi:softprob", "num_class": 3}
 VECTORS: dict[str, Any] = {**CLASSES, "multi_output": True}
@@ -170,7 +171,7 @@ def assert_pooled(job):
     trained = local.train(job.part(~job.out), job.own, check, tuple(job.widths.values()))
     margin = np.tile(trained.base_margin, (len(job.y), 1))
     for trees in trained.rounds:
-        read = trained.binning.model_values(job.values)
+        read = model_values(trained.binning, job.values)
         local.add_to_margin(margin, [tree.predict(read) for tree in trees])
     room = job.room()
     shards = now(room.walk())

@@ -15,7 +15,7 @@ nodes does so in parts (`segment_sums`, `encrypted.answers`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -179,18 +179,6 @@ class EncryptedRows:
 
     def __len__(self) -> int:
         return len(self.numbers)
-
-    def segment_sums(
-        self,
-        rows: NDArray[np.integer],
-        cells: CellNumbers,
-        n_cells: int,
-        workers: Workers | None = None,
-    ) -> Iterator[LatticeSums]:
-        """`segment_sum` of each column by itself, made when it is asked for."""
-        self._check(rows, cells, n_cells)
-        for column in range(cells.shape[1]):
-            yield self.segment_sum(rows, cells[:, column : column + 1], n_cells, workers)
 
     def segment_sum(
         self,

@@ -197,18 +197,12 @@ def _joined(shards: Shards, guest: str) -> Whole:
 
 def _side_by_side(shards: Shards, frames: Frames, used: Sequence[tuple[str, str]]) -> Values:
     """Columns of several parties as one table, float32; sparse where one of them is."""
-    from scipy.sparse import csc_array, hstack
-
     n_rows = next(iter(frames.values())).n_rows
     read = {party: columns.values(shards[party].facts, frames[party]) for party, _ in used}
     parts = [read[party][:, [shards[party].facts["columns"].index(name)]] for party, name in used]
     if not parts:
         return np.empty((n_rows, 0), np.float32, order="F")
-    if not any(isinstance(part, csc_array) for part in parts):
-        return np.asfortranarray(np.hstack(parts))
-    stacked = csc_array(hstack([csc_array(part) for part in parts]))
-    stacked.sort_indices()
-    return stacked
+    return columns.beside(parts)
 
 
 def _trees(shard: Artefact) -> list[Tree]:

@@ -17,18 +17,20 @@ from fedboost.core.partition import left_child, right_child
 from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted import answers, cells, keys, leaf_values
-from fedboost.encrypted.answer_steps import (
-    hear_answer_keys,
-    learn_shared,
-    offer_answer_key,
-    shared_bytes_max,
-)
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.candidates import Named, choices_bytes_max, read_choices
 from fedboost.encrypted.ciphers import HostCipher, HostRows
 from fedboost.encrypted.growth import Growth, about_divisions, about_leaves, read_sample
 from fedboost.encrypted.host_tree import HostTree, HostTreeBatch, HostTreeState
-from fedboost.encrypted.leaf_answers import MaskingHost, Precision, answered
+from fedboost.encrypted.leaf_answers import (
+    MaskingHost,
+    Precision,
+    answered,
+    hear_answer_keys,
+    learn_shared,
+    offer_answer_key,
+    shared_bytes_max,
+)
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.meter import Meter, ordered
 from fedboost.encrypted.packed import HostKey, PackedHost, PackedHostRows

@@ -11,13 +11,15 @@ from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.data.frame import Values
 from fedboost.encrypted import leaf_values
-from fedboost.encrypted.answer_steps import (
+from fedboost.encrypted.leaf_answers import (
+    MaskingHost,
+    Precision,
+    answered,
     hear_answer_keys,
     learn_shared,
     offer_answer_key,
     shared_bytes_max,
 )
-from fedboost.encrypted.leaf_answers import MaskingHost, Precision, answered
 from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.packed import HostKey
 from fedboost.errors import PeerError, ProtocolError

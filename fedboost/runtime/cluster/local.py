@@ -175,10 +175,8 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
     the sums of a small table tell is warned of as everywhere.
     """
     peers = tuple(party for party in spec.parties.everybody if party != name)
-    asks = protocols.named(spec.protocol).asks
-    wanted = (
-        asks(protocols.named(spec.protocol).params.model_validate(spec.params)) if asks else None
-    )
+    protocol = protocols.named(spec.protocol)
+    wanted = protocol.asks(protocol.params.model_validate(spec.params))
     return Policy(
         approve="never",
         approvers=(USER,),
@@ -186,7 +184,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         peers=peers,
         datasets=(DATASET,) if has_data else (),
         protocols=protocols.names(),
-        allow_insecure=wanted is not None and wanted.insecure,
+        allow_insecure=wanted.insecure,
         epsilon_element_max=math.inf,
         epsilon_row_max=math.inf,
         disclosure_max=math.inf,

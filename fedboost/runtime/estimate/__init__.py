@@ -5,7 +5,6 @@ Modules:
     estimate         counts times prices: what a job will take
     phases           counts of what parties do at the same time
     price_ciphers    measures encryption schemes
-    price_daemons    measures calls between daemons
     prices           prices of this machine, measured once and kept
     rehearsal        runs a walk in one process and counts
     scenes           tables of a job, and small ones like them

@@ -6,15 +6,15 @@ counts of primitives × seconds of each ─► processor seconds by party ─►
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from fedboost import protocols
 from fedboost.core import forest
 from fedboost.core.params import BoostingParams, TreeParams
 from fedboost.flow import Protocol
-from fedboost.runtime.estimate import price_daemons as daemons
+from fedboost.runtime.estimate import prices as priced
 from fedboost.runtime.estimate.counting_cipher import OPERATIONS
 from fedboost.runtime.estimate.counting_cipher import START as TABLES
 from fedboost.runtime.estimate.phases import ALONE, SHARED, Phase, primitives
@@ -26,6 +26,8 @@ from fedboost.settings import parse
 START = "begin"  # the stage of what comes before any protocol
 ID_BYTES = 120.0  # of a row in memory: its id, its places in lists and dicts
 CELL_BYTES = 13.0  # of a cell while a table is read: as the file has it, as 32 bits, its bin
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Took:
     stage: str
     name: str
     seconds: float
-    cpu_seconds: Mapping[str, float]
+    cpu_seconds: Mapping[str, float]  # by party
     repeats: bool  # in every round
 
 
@@ -55,30 +57,18 @@ class Estimate:
 
     name: str
     protocol: str
+    rows: dict[str, int]
     seconds: dict[str, float]
     cpu_seconds: dict[str, float]
-    memory_peak_bytes: dict[str, float]
-    bytes: dict[str, float]
-    rows: dict[str, int]
-    phases: list[Took]
+    memory_peak_bytes: dict[str, int]
+    bytes: dict[str, int]
+    steps: dict[tuple[str, str], float]  # seconds by stage and step, in the order they begin
     assumed: list[str] = field(default_factory=list)
 
     def said(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        return {
-            "name": self.name,
-            "protocol": self.protocol,
-            "rows": self.rows,
-            "seconds": self.seconds,
-            "cpu_seconds": self.cpu_seconds,
-            "memory_peak_bytes": {k: round(v) for k, v in self.memory_peak_bytes.items()},
-            "bytes": {k: round(v) for k, v in self.bytes.items()},
-            "steps": [
-                {"stage": one.stage, "step": one.name, "seconds": one.seconds}
-                for one in self.phases
-            ],
-            "assumed": self.assumed,
-        }
+        steps = [{"stage": s, "step": n, "seconds": own} for (s, n), own in self.steps.items()]
+        return {**vars(self), "steps": steps}
 
 
 def estimate(
@@ -90,24 +80,23 @@ def estimate(
     """Return what a job takes on machines like this one; a ConfigError for one that
     trains nothing.
     """
-    scene = setting.scene
+    scene, stages = setting.scene, setting.stages
     spec = scene.spec
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
-    stages = setting.stages
     phases = [_begin(scene), *(phase for one in stages for phase in one.phases)]
-    known = prices.of([*primitives(phases), FSYNC, *daemons.NAMES], say)
-    clock = _Clock(known, place, scene)
+    clock = _Clock(prices.of([*primitives(phases), FSYNC, *priced.DAEMONS], say), place, scene)
     took = [clock.took(phase) for phase in phases]
+    sent = _added(("->".join(link), n * p.times) for p in phases for link, n, _ in p.sent())
     return Estimate(
         name=spec.name,
         protocol=spec.protocol,
-        seconds=_seconds(took, protocol, params),
-        cpu_seconds=_by_party(took),
-        memory_peak_bytes=clock.memory(stages),
-        bytes=_bytes(phases),
         rows={"aligned": scene.common, "train": round(scene.training)},
-        phases=_merged(took),
+        seconds=_seconds(took, protocol, params),
+        cpu_seconds=_added(own for one in took for own in one.cpu_seconds.items()),
+        memory_peak_bytes={party: round(clock.memory(party, stages)) for party in scene.parties},
+        bytes={link: round(n_bytes) for link, n_bytes in sent.items()},
+        steps=_added(((one.stage, one.name), one.seconds) for one in took),
         assumed=[*setting.assumed, *(said for one in stages for said in one.assumed)],
     )
 
@@ -118,7 +107,7 @@ def _begin(scene: Scene) -> Phase:
         rows = float(scene.rows[party])
         phase.add(party, READ_ROW, rows)
         phase.add(party, READ_CELL, rows * scene.columns[party])
-        phase.add(party, daemons.JOB, 1.0)
+        phase.add(party, priced.JOB, 1.0)
     return phase
 
 
@@ -130,39 +119,41 @@ class _Clock:
     place: Placement
     scene: Scene
     started: set[str] = field(default_factory=set)  # parties whose workers run
-    loaded: set[str] = field(default_factory=set)  # those whose workers have ciphers
+    loaded: set[str] = field(default_factory=set)  # those whose workers have tables of a key
 
     def took(self, phase: Phase) -> Took:
         """A phase with its repetitions."""
         cores, price = self.place.cores, self.prices
         alone: dict[str, float] = defaultdict(float)  # seconds on one core
-        once: dict[str, float] = defaultdict(float)  # of workers that begin
+        once: dict[str, float] = {}  # of workers that begin
         shared: dict[str, float] = defaultdict(float)  # seconds of all cores together
         for party, name, count in phase.works():
             scheme, _, operation = name.rpartition(": ")
-            ciphers = bool(scheme) and operation in OPERATIONS
-            times = cores if operation == TABLES else 1.0
-            parallel = ciphers or name == SHARED
-            each = 1.0 if name in (ALONE, SHARED) else price[name] * times
+            parallel = name == SHARED or (bool(scheme) and operation in OPERATIONS)
+            each = 1.0 if name in (ALONE, SHARED) else price[name]
+            each *= cores if operation == TABLES else 1
             (shared if parallel else alone)[party] += count * each
-            if parallel and count:
-                self._note(once, party, ciphers=operation == TABLES)
-        for (sender, receiver), n_bytes, count in phase.sent():
-            each = (count * price[daemons.MESSAGE] + n_bytes * price[daemons.BYTE]) / 2
-            alone[sender] += each
-            alone[receiver] += each
+            if parallel and count and party not in self.started:
+                self.started.add(party)
+                once[party] = cores * price[priced.SPAWN]
+            if operation == TABLES:
+                self.loaded.add(party)
+        for link, n_bytes, count in phase.sent():
+            for party in link:
+                both = count * price[priced.MESSAGE] + n_bytes * price[priced.BYTE]
+                alone[party] += both / 2
         busy = {p: alone[p] + shared[p] for p in {*alone, *shared}}
         chain = max((alone[p] + shared[p] / cores for p in busy), default=0.0)
         # Of the messages that wait for one another, the other party's half.
-        chain += phase.exchanges * (price[daemons.MESSAGE] / 2 + 2 * price[FSYNC])
-        chain += phase.calls * (price[daemons.LEAD] + price[FSYNC])
-        seconds = chain + self._network(phase)
-        if not self.place.apart:
-            led = phase.calls * price[daemons.LEAD]
-            seconds = max(seconds, (sum(busy.values()) + led) / cores)
-            spawned = sum(once.values()) / cores
-        else:
+        chain += phase.exchanges * (price[priced.MESSAGE] / 2 + 2 * price[FSYNC])
+        chain += phase.calls * (price[priced.LEAD] + price[FSYNC])
+        if self.place.apart:
+            seconds = chain + self._network(phase)
             spawned = max(once.values(), default=0.0) / cores
+        else:
+            led = phase.calls * price[priced.LEAD]
+            seconds = max(chain, (sum(busy.values()) + led) / cores)
+            spawned = sum(once.values()) / cores
         return Took(
             stage=phase.stage,
             name=phase.name,
@@ -171,79 +162,42 @@ class _Clock:
             repeats=phase.round is not None,
         )
 
-    def memory(self, stages: Sequence[Stage]) -> dict[str, float]:
-        """The most that each party holds."""
-        found = {}
-        for party in self.scene.parties:
-            rows, columns = float(self.scene.rows[party]), self.scene.columns[party]
-            held = rows * (ID_BYTES + CELL_BYTES * columns)
-            most = max((one.memory.get(party, 0.0) for one in stages), default=0.0)
-            each = self.prices[daemons.CIPHERS if party in self.loaded else daemons.WORKER]
-            workers = self.place.cores * each * (party in self.started)
-            own = self.prices[daemons.MEMORY] + self.prices[daemons.KERNELS]
-            found[party] = own + held + most + workers
-        return found
-
-    def _note(self, once: dict[str, float], party: str, *, ciphers: bool) -> None:
-        """Note what it takes that a party shares work with its processes for the first time."""
-        cores = self.place.cores
-        if party not in self.started:
-            self.started.add(party)
-            once[party] += cores * self.prices[daemons.SPAWN]
-        if ciphers:
-            self.loaded.add(party)
+    def memory(self, party: str, stages: Sequence[Stage]) -> float:
+        """The most bytes that a party holds."""
+        price, scene = self.prices, self.scene
+        held = scene.rows[party] * (ID_BYTES + CELL_BYTES * scene.columns[party])
+        most = max((one.memory.get(party, 0.0) for one in stages), default=0.0)
+        each = price[priced.CIPHERS if party in self.loaded else priced.WORKER]
+        workers = self.place.cores * each * (party in self.started)
+        return price[priced.MEMORY] + price[priced.KERNELS] + held + most + workers
 
     def _network(self, phase: Phase) -> float:
-        place = self.place
-        if not place.apart:
-            return 0.0
-        waits = (phase.exchanges + 2 * phase.calls) * place.latency_s
-        if place.bytes_per_s is None:
+        """Seconds that a phase waits for links."""
+        waits = (phase.exchanges + 2 * phase.calls) * self.place.latency_s
+        if self.place.bytes_per_s is None:
             return waits
-        ways: dict[tuple[str, str], float] = defaultdict(float)
-        for (sender, receiver), n_bytes, _ in phase.sent():
-            ways["up", sender] += n_bytes
-            ways["down", receiver] += n_bytes
-        return waits + max(ways.values(), default=0.0) / place.bytes_per_s
+        sent = [(link, n_bytes) for link, n_bytes, _ in phase.sent()]
+        up, down = (_added((link[end], n_bytes) for link, n_bytes in sent) for end in (0, 1))
+        ways = [*up.values(), *down.values()]
+        return waits + max(ways, default=0.0) / self.place.bytes_per_s
 
 
 def _seconds(took: Sequence[Took], protocol: Protocol, params: Any) -> dict[str, float]:
+    stages = [one for one in took if one.stage != START]
     found = {"total": sum(one.seconds for one in took)}
-    for one in took:
-        if one.stage != START:
-            key = protocols.named(one.stage).timed_as
-            found[key] = found.get(key, 0.0) + one.seconds
+    found |= _added((protocols.named(one.stage).timed_as, one.seconds) for one in stages)
     if isinstance(params, BoostingParams):
-        own = [one for one in took if one.stage == protocol.name]
-        trees = forest.starts(params)[-1] if isinstance(params, TreeParams) else params.n_estimators
-        key = "per_tree" if isinstance(params, TreeParams) else "per_round"
-        repeated = sum(one.seconds for one in own if one.repeats)
-        found[key] = repeated / max(1.0, float(trees))
+        key, times = "per_round", float(params.n_estimators)
+        if isinstance(params, TreeParams):
+            key, times = "per_tree", float(forest.starts(params)[-1])
+        own = sum(one.seconds for one in stages if one.stage == protocol.name and one.repeats)
+        found[key] = own / max(1.0, times)
     return found
 
 
-def _merged(took: Sequence[Took]) -> list[Took]:
-    """Phases of the same name as one, in the order in which they begin."""
-    found: dict[tuple[str, str], list[Took]] = {}
-    for one in took:
-        found.setdefault((one.stage, one.name), []).append(one)
-    return [
-        replace(own[0], seconds=sum(one.seconds for one in own), cpu_seconds=_by_party(own))
-        for own in found.values()
-    ]
-
-
-def _by_party(took: Sequence[Took]) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
-    for one in took:
-        for party, seconds in one.cpu_seconds.items():
-            found[party] += seconds
-    return dict(found)
-
-
-def _bytes(phases: Sequence[Phase]) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
-    for phase in phases:
-        for (sender, receiver), n_bytes, _ in phase.sent():
-            found[f"{sender}->{receiver}"] += n_bytes * phase.times
-    return dict(found)
+def _added(amounts: Iterable[tuple[K, float]]) -> dict[K, float]:
+    """Amounts by key, in the order in which keys appear first."""
+    found: dict[K, float] = {}
+    for key, amount in amounts:
+        found[key] = found.get(key, 0.0) + amount
+    return found

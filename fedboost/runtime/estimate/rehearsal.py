@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from fedboost import flow
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Deferred, Serial, Workers
-from fedboost.data.frame import Frame
 from fedboost.flow import START, Artefact, CheckpointPolicy, Out, StageContext, Step, Table
-from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.cluster.local import permissive
 from fedboost.runtime.estimate.counting_cipher import CipherTally, CountingCipher
 from fedboost.runtime.estimate.phases import ALONE, ASKED, SHARED, Phase
+from fedboost.runtime.estimate.scenes import TableSample
 from fedboost.runtime.party.roles import Roles
 
 SIGNATURE_BYTES = 780  # of a party's, with its certificate
@@ -38,25 +38,10 @@ T = TypeVar("T")
 Parts = list[Message]
 
 
-@dataclass(frozen=True)
-class Cast:
-    """Who walks through what: a stage with its tables."""
-
-    protocol: flow.Protocol
-    params: Any
-    table: Table
-    frames: Mapping[str, Frame]
-    validation: Mapping[str, NDArray[np.bool_]]
-    limits: Mapping[str, Policy]
-    share: float  # of the job's rows
-    artefacts: Mapping[str, Mapping[str, Artefact]] = field(default_factory=dict)  # by party
-
-
 class TimedWorkers(Serial):
-    """Workers that are this process and know how long they have worked."""
+    """Workers that are this process and know how long they have worked; tasks are done at once."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    seconds = 0.0
 
     def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
         """See `Workers`."""
@@ -66,14 +51,9 @@ class TimedWorkers(Serial):
         return found
 
     def submit(self, kernel: Callable[..., T], *task: Any) -> Deferred[T]:
-        """See `Workers`; done at once."""
+        """See `Workers`."""
         (found,) = self.map(kernel, [task])
         return Deferred(lambda: found, ())
-
-    @property
-    def threads(self) -> TimedWorkers:
-        """The caller's own."""
-        return self
 
 
 @dataclass
@@ -81,14 +61,15 @@ class Actor:
     """One party at its stage."""
 
     roles: Roles
-    tally: CipherTally
+    cipher: CountingCipher
     workers: TimedWorkers
     kept: int = 0  # bytes that its steps have left in memory
     most: int = 0
 
     def timed(self, phase: Phase, party: str, work: Callable[[], T]) -> T:
         """Return what some work gives, its time and memory noted."""
-        aside, worked = self.tally.seconds, self.workers.seconds
+        tally, workers = self.cipher.tally, self.workers
+        aside, worked = tally.seconds, workers.seconds
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
         started = time.thread_time()
@@ -97,12 +78,12 @@ class Actor:
         after, peak = tracemalloc.get_traced_memory()
         self.most = max(self.most, self.kept + peak - before)
         self.kept += after - before
-        shared = self.workers.seconds - worked
-        phase.add(party, ALONE, max(0.0, spent - shared - (self.tally.seconds - aside)))
+        shared = workers.seconds - worked
+        phase.add(party, ALONE, max(0.0, spent - shared - (tally.seconds - aside)))
         phase.add(party, SHARED, shared)
-        for operation, count in self.tally.counts.items():
+        for operation, count in tally.counts.items():
             phase.add(party, operation, count)
-        self.tally.counts.clear()
+        tally.counts.clear()
         return given
 
 
@@ -110,15 +91,18 @@ class Actor:
 class Rehearsal(flow.Run):
     """A walk under way; `phases` is what it has taken."""
 
-    cast: Cast
+    protocol: flow.Protocol
+    params: Any
+    sample: TableSample
+    artefacts: Mapping[str, Mapping[str, Artefact]] = field(default_factory=dict)  # by party
     phases: list[Phase] = field(default_factory=list)
     left: dict[str, Artefact] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        cast = self.cast
-        self.table, self.params, self.protocol = cast.table, cast.params, cast.protocol
-        self.actors = {party: _actor(cast, party) for party in cast.table.of(tuple(flow.Role))}
-        self._mail: dict[tuple[str, str], dict[str, deque[Parts]]] = defaultdict(dict)
+        self.table = self.sample.scene.spec.parties.table()
+        self.actors: dict[str, Actor] = {}
+        # By receiver and kind: by sender, what no step has taken yet.
+        self._mail: dict[tuple[str, type[Message]], dict[str, deque[Parts]]] = defaultdict(dict)
         self._counters: list[int] = []
         self._ended = ""
         self._sent = 0  # messages
@@ -126,7 +110,10 @@ class Rehearsal(flow.Run):
 
     async def run(self) -> None:
         """Begins, walks, finishes."""
-        began = self._phase(BEGIN)
+        began, held_out = self._phase(BEGIN), self.sample.held_out()
+        self.actors = {
+            party: self._actor(party, held_out) for party in self.table.of(tuple(flow.Role))
+        }
         for party, actor in self.actors.items():
             for part in actor.roles:
                 part.state = actor.timed(began, party, partial(part.module.begin, part.context))
@@ -169,35 +156,28 @@ class Rehearsal(flow.Run):
             out: Out | Iterator[Out] = getattr(part.module, step.name)(*given)
             return [*out] if isinstance(out, Iterator) else [out]
 
-        parts: dict[str, Parts] = defaultdict(list)
+        sent: dict[str, Parts] = defaultdict(list)
         for out in actor.timed(phase, party, work):
             if out.told is not None:
                 self._ended = out.told.ends or self._ended
-            if out.send is None:
-                continue
-            messages = out.send
+            messages = out.send or {}
             if not isinstance(messages, Mapping):
                 messages = dict.fromkeys(roles.receivers(step, among), messages)
             for peer, message in messages.items():
-                parts[peer].append(message)
-        self._deliver(step, party, parts, phase)
-
-    def _deliver(self, step: Step, sender: str, sent: Mapping[str, Parts], phase: Phase) -> None:
+                sent[peer].append(message)
         for receiver, parts in sent.items():
             assert step.gives is not None
-            box = self._mail[receiver, step.gives.DESCRIPTOR.full_name]
-            box.setdefault(sender, deque()).append(parts)
-            if receiver != sender:
-                cipher = self.actors[sender].roles.main.context.cipher
-                n_bytes = sum(float(cipher.n_bytes(part)) for part in parts)
-                phase.send((sender, receiver), n_bytes, float(len(parts)))
+            self._mail[receiver, step.gives].setdefault(party, deque()).append(parts)
+            if receiver != party:
+                n_bytes = sum(actor.cipher.n_bytes(part) for part in parts)
+                phase.send((party, receiver), float(n_bytes), float(len(parts)))
                 self._sent += len(parts)
 
     def _collect(self, step: Step, party: str, among: tuple[str, ...]) -> object:
         """Return what the step takes, as a session has it."""
         assert step.takes is not None
         roles = self.actors[party].roles
-        box = self._mail[party, step.takes.DESCRIPTOR.full_name]
+        box = self._mail[party, step.takes]
         arrived = sorted(sender for sender, waiting in box.items() if waiting)
         senders = arrived if step.tolerates or step.one_sender else roles.senders(step, among)
         got = {sender: box[sender].popleft() for sender in senders}
@@ -259,15 +239,27 @@ class Rehearsal(flow.Run):
         if self._ended == name:
             self._ended = ""
 
+    def _actor(self, party: str, held_out: Mapping[str, NDArray[np.bool_]]) -> Actor:
+        workers, tally, sample = TimedWorkers(), CipherTally(), self.sample
+        cipher = CountingCipher(self.params, _secrets(party).child("job"), tally, sample.share)
+        context = replace(
+            context_of(party, self.table, self.params, workers),
+            frame=sample.frames.get(party),
+            validation=held_out.get(party, np.zeros(0, np.bool_)),
+            artefacts=self.artefacts.get(party, {}),
+            limits=permissive(party, sample.scene.spec),
+            cipher=cipher,
+        )
+        return Actor(Roles(self.protocol, context), cipher, workers)
+
     @property
     def held(self) -> dict[str, tuple[float, float]]:
         """Return the most bytes that each party held: of its own, if that was traced; and
         encrypted.
         """
-        return {name: (float(own.most), own.tally.most) for name, own in self.actors.items()}
+        return {name: (float(own.most), own.cipher.tally.most) for name, own in self.actors.items()}
 
 
-@dataclass(frozen=True)
 class _Hand:
     """Signs for nobody but ourselves; implements `flow.Signer`."""
 
@@ -277,20 +269,6 @@ class _Hand:
 
     def check(self, party: str, text: bytes, signature: bytes) -> None:
         """Nothing to refuse."""
-
-
-def _actor(cast: Cast, party: str) -> Actor:
-    tally, workers = CipherTally(), TimedWorkers()
-    context = context_of(party, cast.table, cast.params, workers)
-    context = replace(
-        context,
-        frame=cast.frames.get(party),
-        validation=cast.validation.get(party, context.validation),
-        artefacts=cast.artefacts.get(party, {}),
-        limits=cast.limits[party],
-        cipher=CountingCipher(cast.params, _secrets(party).child("job"), tally, cast.share),
-    )
-    return Actor(Roles(cast.protocol, context), tally, workers)
 
 
 def context_of(party: str, table: Table, params: Any, workers: Workers) -> StageContext:

@@ -130,10 +130,8 @@ class TableSample:
         rows = {name: own[own >= 0] for name, own in found.items()}
         return Artefact(arrays={"rows": np.arange(len(ids)), **rows})
 
-    def ids(self, most: int) -> tuple[Frames, float]:
-        """Sets of at most so many ids that are in common as those of the job, and the share of it
-        that they are.
-        """
+    def of_ids(self, most: int) -> TableSample:
+        """Sets of at most so many ids that are in common as those of the job, without columns."""
         scene = self.scene
         share = min(1.0, most / max(scene.rows.values()))
         frames = {}
@@ -143,7 +141,7 @@ class TableSample:
             ids = [b"%d-%d" % (number * (row >= own), row) for row in range(max(own, count))]
             values = np.zeros((len(ids), 0), np.float32, order="F")
             frames[party] = Frame(EncodedIds.of(ids), values, (), None, ("id",))
-        return frames, share
+        return replace(self, frames=frames, share=share)
 
 
 @dataclass

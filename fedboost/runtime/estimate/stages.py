@@ -12,12 +12,11 @@ from fedboost import flow, protocols
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
 from fedboost.errors import ConfigError, ProtocolError
-from fedboost.flow import Artefact, Protocol, RowsUsed
+from fedboost.flow import Protocol, RowsUsed
 from fedboost.job import Alignment
 from fedboost.oblivious.method import ECDH, method_for
-from fedboost.runtime.cluster.local import permissive
-from fedboost.runtime.estimate.phases import Phase, grown, line
-from fedboost.runtime.estimate.rehearsal import Cast, Rehearsal
+from fedboost.runtime.estimate.phases import Phase, Shares, grown, line
+from fedboost.runtime.estimate.rehearsal import Rehearsal
 from fedboost.runtime.estimate.scenes import TableSample
 
 ROUNDS = 2  # the later rounds of a job grow like these
@@ -65,12 +64,7 @@ def _aligned(protocol: Protocol, sample: TableSample) -> Stage:
     settings = said if isinstance(said, Alignment) else Alignment()
     params = Alignment(method=method_for(settings, scene.rows[scene.guest]))
     most = IDS if params.method == ECDH else OPRF_IDS
-
-    def cast(each: int) -> Cast:
-        frames, share = sample.ids(most // each)
-        return _cast(protocol, params, replace(sample, frames=frames, share=share))
-
-    found = _measured(cast)
+    found = _measured(lambda each: _run(Rehearsal(protocol, params, sample.of_ids(most // each))))
     return replace(found, memory={p: ID_COPIES * own for p, own in found.memory.items()})
 
 
@@ -91,10 +85,7 @@ def _trained(protocol: Protocol, params: Any, sample: TableSample) -> Stage:
     rounds = min(len(kinds), max(1 if is_slow else ROUNDS, rounds))
     short = _shortened(params, rounds)
 
-    def cast(each: int) -> Cast:
-        return _informed(_cast(protocol, short, sample.thinned(each)), sample.thinned(each))
-
-    found = _measured(cast)
+    found = _measured(lambda each: _informed(Rehearsal(protocol, short, sample.thinned(each))))
     whole, part = _sizes(kinds, params), _sizes(kinds, short)
     for phase in found.phases:
         if phase.round is not None and phase.round < rounds:
@@ -102,54 +93,47 @@ def _trained(protocol: Protocol, params: Any, sample: TableSample) -> Stage:
     return replace(found, assumed=assumed)
 
 
-def _cast(protocol: Protocol, params: Any, sample: TableSample) -> Cast:
-    spec, table = sample.scene.spec, sample.scene.spec.parties.table()
-    return Cast(
-        protocol=protocol,
-        params=params,
-        table=table,
-        frames=sample.frames,
-        validation=sample.held_out(),
-        limits={party: permissive(party, spec) for party in table.of(tuple(flow.Role))},
-        share=sample.share,
-    )
+def _informed(job: Rehearsal) -> Rehearsal:
+    """Run a job with what stages before have left, and what an earlier one has disclosed if it is
+    used.
+    """
+    if job.protocol.rows is RowsUsed.GUESTS:
+        job.artefacts = {job.table.guest: {job.protocol.before[0]: job.sample.met()}}
+    if job.protocol.used_disclosure(job.params) is not None:
+        alone = job.params.model_copy(update={"reuse": None})
+        earlier = _run(Rehearsal(job.protocol, alone, job.sample, job.artefacts))
+        job.artefacts = {
+            party: {flow.DISCLOSURE: left.disclosure}
+            for party, left in earlier.left.items()
+            if left.disclosure is not None
+        }
+    return _run(job)
 
 
-def _informed(cast: Cast, sample: TableSample) -> Cast:
-    """With what stages before have left, and what an earlier job has disclosed if it is used."""
-    if cast.protocol.rows is RowsUsed.GUESTS:
-        met: dict[str, Artefact] = {cast.protocol.before[0]: sample.met()}
-        cast = replace(cast, artefacts={cast.table.guest: met})
-    if cast.protocol.used_disclosure(cast.params) is None:
-        return cast
-    earlier = _run(replace(cast, params=cast.params.model_copy(update={"reuse": None})))
-    told = {
-        party: {flow.DISCLOSURE: left.disclosure}
-        for party, left in earlier.left.items()
-        if left.disclosure is not None
-    }
-    return replace(cast, artefacts=told)
-
-
-def _measured(cast: Callable[[int], Cast]) -> Stage:
+def _measured(rehearsed: Callable[[int], Rehearsal]) -> Stage:
     """A stage of all rows, from rehearsals with one row of so many each."""
-    traced, timed = [cast(each) for each in TRACED], [cast(each) for each in TIMED]
-    _run(traced[0])  # loads what is compiled, at a time that nobody measures
+    rehearsed(TRACED[0])  # loads what is compiled, at a time that nobody measures
     tracemalloc.start()
     try:
-        held = [_run(one).held for one in traced]
+        traced = [rehearsed(each) for each in TRACED]
     finally:
         tracemalloc.stop()
-    small, large = (_run(one) for one in timed)
-    shares = timed[0].share, timed[1].share
-    phases = grown(small.phases, large.phases, shares)
+    timed = [rehearsed(each) for each in TIMED]
+    phases = grown(timed[0].phases, timed[1].phases, _shares(timed))
     memory = {}
-    for party in large.actors:
-        own = line(held[0][party][0], held[1][party][0], (traced[0].share, traced[1].share))
-        encrypted = line(small.held[party][1], large.held[party][1], shares)
+    for party in timed[1].actors:
+        own, encrypted = (
+            line(fewer.held[party][kind], more.held[party][kind], _shares((fewer, more)))
+            for kind, (fewer, more) in enumerate((traced, timed))
+        )
         carried = COPIES * max(_carried(phase, party) for phase in phases)
         memory[party] = own + encrypted + carried
-    return Stage(large.protocol.name, phases, memory)
+    return Stage(timed[1].protocol.name, phases, memory)
+
+
+def _shares(rehearsals: Sequence[Rehearsal]) -> Shares:
+    fewer, more = (one.sample.share for one in rehearsals)
+    return fewer, more
 
 
 def _carried(phase: Phase, party: str) -> float:
@@ -161,15 +145,14 @@ def _carried(phase: Phase, party: str) -> float:
     )
 
 
-def _run(cast: Cast) -> Rehearsal:
-    """A rehearsal at its end; it waits for nothing, so it needs no loop of events."""
-    rehearsal = Rehearsal(cast)
+def _run(rehearsal: Rehearsal) -> Rehearsal:
+    """The rehearsal at its end; it waits for nothing, so it needs no loop of events."""
     walk = rehearsal.run()
     try:
         walk.send(None)
     except StopIteration:
         return rehearsal
-    raise ProtocolError(f"the walk of {cast.protocol.name} waits for what is no step")
+    raise ProtocolError(f"the walk of {rehearsal.protocol.name} waits for what is no step")
 
 
 def _shortened(params: Any, rounds: int) -> Any:

@@ -31,6 +31,7 @@ from fedboost.runtime.policy.differences import Summed, alignments_today
 from fedboost.runtime.policy.forecast import (
     Change,
     Forecast,
+    greatest,
     remedies,
     verdict,
     with_default_limits,
@@ -136,6 +137,12 @@ class _Trial:
     def held(self) -> Any:
         return self.signed.held_out(self.frame)
 
+    @property
+    def learns_from(self) -> tuple[int, int]:
+        """Return how many columns a model is trained on here, and rows."""
+        assert self.frame is not None
+        return len(self.frame.columns), int(np.count_nonzero(~self.held))
+
     @cached_property
     def owned(self) -> Owned:
         dataset = self.signed.dataset
@@ -223,7 +230,7 @@ class _Trial:
             return
         least = self.policy.apart_min
         self.policy.judge_isolated(Summed(self.home.store).isolated(self.owned, least))
-        if 0 < self.frame.n_rows - int(self.held.sum()) < self.policy.own_rows_min:
+        if 0 < self.learns_from[1] < self.policy.own_rows_min:
             raise PolicyError(
                 "too few training rows", key="policy.own_rows_min", todo="hold out fewer rows"
             )
@@ -231,8 +238,7 @@ class _Trial:
     def _sums(self, signed: SignedJob, jobs: int = 0) -> None:
         """Judge what a job is expected to tell, after so many more such jobs as this one."""
         if signed.role is HOST and self.frame is not None:
-            columns, rows = len(self.frame.columns), int(np.count_nonzero(~self.held))
-            judge_expected(self.policy, signed, columns, rows, self._told(jobs))
+            judge_expected(self.policy, signed, *self.learns_from, self._told(jobs))
 
     def _charges(self, jobs: int = 1) -> None:
         """Judge what this job, or so many of them, have told beside earlier ones."""
@@ -248,7 +254,7 @@ class _Trial:
             return
         if self.entry.counted <= self.entry.planned or not self.entry.planned:
             return
-        columns, rows = len(self.frame.columns), int(np.count_nonzero(~self.held))
+        columns, rows = self.learns_from
         planned = expected(signed, signed.params, columns).ratio(rows)
         told = accounts.sums_of(self.entries, self.policy.together(signed.table.guest))
         self.policy.judge_told_sums(told + planned * self.entry.counted / self.entry.planned)
@@ -270,11 +276,7 @@ class _Trial:
 
         if self.frame is None or fits(LEFT_MAX):
             return None
-        least, most = 0, LEFT_MAX
-        while most - least > 1:
-            middle = (least + most) // 2
-            least, most = (middle, most) if fits(middle) else (least, middle)
-        return least
+        return greatest(LEFT_MAX - 1, fits)
 
     # What would do instead
 

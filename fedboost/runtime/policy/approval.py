@@ -23,7 +23,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fedboost import flow
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import HOST
 from fedboost.runtime.config.daemons import PartyConfig
@@ -207,7 +206,7 @@ class JobVerdicts:
 
 def _open(job: SignedJob) -> _Share | None:
     """Return what is not hidden in sums that count; None where all that leaves is."""
-    asks = job.protocol.asks(job.params) if job.protocol.asks else flow.Asks()
+    asks = job.protocol.asks(job.params)
     if asks.insecure:
         words = "everything that leaves could be learnt: its scheme hides nothing"
         return _Share(words, risk=Risk.HIGH)

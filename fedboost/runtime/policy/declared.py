@@ -14,7 +14,7 @@ from fedboost import protocols
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PolicyError
-from fedboost.flow import Asks, Protocol, Role
+from fedboost.flow import Protocol, Role
 from fedboost.job import Validation
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs.manifest import Manifest
@@ -145,7 +145,7 @@ def _held_out(held: Validation) -> str:
 
 def _noise(protocol: Protocol, params: Any, role: Role) -> str:
     """Return what hides values that leave us, beside encryption and masks."""
-    asks = protocol.asks(params) if protocol.asks else Asks()
+    asks = protocol.asks(params)
     if asks.insecure:
         return f"none, and the scheme {asks.scheme} hides nothing"
     if role is Role.GUEST or (asks.epsilon is None and asks.host_noise is None):

@@ -45,6 +45,17 @@ def in_words(change: Change, before: Mapping[str, Any]) -> str:
     return " and ".join(f"{key}: {value}" for key, value in _flat(change, before))
 
 
+def greatest(most: int, fits: Callable[[int], bool]) -> int:
+    """Return the greatest number up to `most` that fits, if whatever is below one that fits does;
+    0 where none does.
+    """
+    least = 0
+    while least < most:
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if fits(middle) else (least, middle - 1)
+    return least
+
+
 class _Job:
     """A job's params, and whether others would do."""
 
@@ -66,15 +77,9 @@ class _Job:
 
 def _rounds(job: _Job, more: Change | None = None) -> Change:
     """As many rounds as would do: more rounds never tell less."""
-    own, least, most = more or {}, 0, job.params.n_estimators - (not more)
-    while least < most:
-        middle = (least + most + 1) // 2
-        if job.does({**own, "n_estimators": middle}):
-            least = middle
-        else:
-            most = middle - 1
-    change = {**own, "n_estimators": least}
-    return change if least and job.does(change) else {}
+    own, most = more or {}, job.params.n_estimators - (not more)
+    found = greatest(most, lambda rounds: job.does({**own, "n_estimators": rounds}))
+    return {**own, "n_estimators": found} if found else {}
 
 
 def _depth(job: _Job, name: str) -> Change:

@@ -206,7 +206,7 @@ class Judge:
         """Return what a job wants of this party; a ConfigError where it does not say which data
         set.
         """
-        asked = job.protocol.asks(job.params) if job.protocol.asks else flow.Asks()
+        asked = job.protocol.asks(job.params)
         name = self.config.name
         selection = job.manifest.spec.data.get(name)
         dataset = None if selection is None else selection.dataset

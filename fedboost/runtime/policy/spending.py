@@ -20,7 +20,7 @@ import numpy as np
 from fedboost import protocols
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, PolicyError
-from fedboost.flow import HOST, Asks, Charge, Releases, Spent, StageContext
+from fedboost.flow import HOST, Charge, Releases, Spent, StageContext
 from fedboost.messages.job_pb2 import Released, StatusReport
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
@@ -246,7 +246,7 @@ class Spending:
 
     def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> AccountEntry:
         """Return what a job is expected to tell from now on."""
-        epsilon = asks(job).epsilon
+        epsilon = job.protocol.asks(job.params).epsilon
         return AccountEntry(
             job=job.id,
             at="",
@@ -283,7 +283,7 @@ def judge_expected(
 
     A PolicyError where that, or what it discloses, is more than the policy allows.
     """
-    epsilon = asks(job).epsilon
+    epsilon = job.protocol.asks(job.params).epsilon
     if epsilon is not None:
         policy.judge_disclosure(epsilon, columns, sum(one.noise for one in others))
     planned = expected(job, job.params, columns)
@@ -302,10 +302,6 @@ def judge_told(policy: Policy, told: Mapping[Spent, float]) -> None:
     for kind, judge in judges.items():
         if kind in told:
             judge(told[kind])
-
-
-def asks(job: SignedJob) -> Asks:
-    return job.protocol.asks(job.params) if job.protocol.asks else Asks()
 
 
 def expected(job: SignedJob, params: Settings, columns: int) -> Releases:

@@ -24,7 +24,7 @@ from typing import Any
 from fedboost import protocols
 from fedboost.disk import SECRET_MODE, make_folder, on_disk, opened, read_file, write_file
 from fedboost.errors import ConfigError, StoreError
-from fedboost.flow import Artefact, Asks, Place
+from fedboost.flow import Artefact, Place
 from fedboost.model import shards
 from fedboost.model.arrays import read as read_arrays
 from fedboost.settings import parse
@@ -125,7 +125,7 @@ class Transcripts:
             return ConfigError(f"this party has no job {job}", todo="fedboost party jobs", job=job)
         shown = f"fedboost ledger show --job {job} lists what left and came"
         protocol = protocols.named(spec["protocol"])
-        asks = protocol.asks(parse(protocol.params, spec["params"])) if protocol.asks else Asks()
+        asks = protocol.asks(parse(protocol.params, spec["params"]))
         if asks.epsilon is not None:
             noise = f"with ε = {asks.epsilon:g} for each" if asks.epsilon < math.inf else "truly"
             what = f"in {protocol.name} hosts tell the bucket of every value, {noise}: no sums"

@@ -7,6 +7,7 @@ from fedboost.core import binning
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, as_set, members
 from fedboost.core.tree import LEAF, Node, Split, Tree, grown
 from fedboost.errors import DataError
+from tests.support.raw_values import model_values
 
 
 def random_tree(seed, cuts, depth=4, outputs=2):
@@ -68,7 +69,7 @@ def test_values_and_bins_lead_to_the_leaf_found_step_by_step(seed, made):
     values, cuts = made(seed)
     tree, nodes = random_tree(seed, cuts)
     assert tree.left_bins.any() == bool(cuts.categories)
-    read = cuts.model_values(values)
+    read = model_values(cuts, values)
     by_hand = [naive_leaf(nodes, row) for row in read]
     bins = cuts.transform(values)
     assert tree.node[tree.leaf_of_values(read)].tolist() == by_hand

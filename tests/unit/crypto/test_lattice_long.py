@@ -12,7 +12,15 @@ import pytest
 from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.decryption import decrypt, opened
 from tests.conftest import ROOT
-from tests.support.lattices import HOST, LATTICE, drawn_cells, drawn_messages, grown, integer_sums
+from tests.support.lattices import (
+    HOST,
+    LATTICE,
+    drawn_cells,
+    drawn_messages,
+    grown,
+    integer_sums,
+    segment_sums,
+)
 from tests.unit.crypto.test_lattice_attacks import correlation
 
 pytestmark = pytest.mark.long
@@ -55,7 +63,7 @@ def test_every_cell_decrypts_to_the_integer_sum_and_sigma_is_the_formulas(rows, 
     width = of.budget.width(rows)
     shape = AnswerShape(LATTICE, 2, width)
     squared = seen = 0.0
-    for column, sums in enumerate(of.rows.segment_sums(np.arange(rows), cells, n_cells)):
+    for column, sums in enumerate(segment_sums(of.rows, np.arange(rows), cells, n_cells)):
         data = of.key.release(sums, width, HOST.child(column)).to_bytes()
         expected = integer_sums(of.messages, cells[:, column : column + 1], n_cells)
         assert (decrypt(of.secret, data, n_cells, rows) == expected).all()
@@ -79,7 +87,7 @@ rows, columns, bins = 1_000_000, 20, 32
 of = grown(drawn_messages(rows))
 cells = np.random.default_rng(0).integers(0, bins, (rows, columns), dtype=np.int32)
 width = of.budget.width(rows)
-for column, sums in enumerate(of.rows.segment_sums(np.arange(rows), cells, bins)):
+for column, sums in enumerate(segment_sums(of.rows, np.arange(rows), cells, bins)):
     running = sums.prefix_sums(np.array([0, bins]))
     bytes = of.key.release(running, width, HOST.child(column)).to_bytes()
     found = decrypt(of.secret, bytes, bins, rows)

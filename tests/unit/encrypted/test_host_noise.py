@@ -158,7 +158,7 @@ def params_of(kind=SecureBoostParams, **said):
 def test_the_noise_is_worth_as_many_rows_as_are_reckoned_with(sigma, bits):
     params = params_of(host_noise=sigma)
     scale = NoiseScale.of(params, bits)
-    assert scale.is_any
+    assert scale.sigma.any()
     assert scale.sigma.tolist() == [max(1, math.floor(sigma * 2**bits))] * 2
     assert (scale.most <= host_noise.spare_rows(params) << bits).all()
     assert host_noise.spare_rows_added(params) >= 256 * MOST * sigma
@@ -180,7 +180,7 @@ def test_a_gradient_of_hybridtree_is_measured_without_the_room_for_what_moves_it
 def test_a_job_has_no_noise_unless_it_says_so():
     assert EncryptedTreeParams().host_noise == 0.0
     scale = NoiseScale.of(params_of(), 20)
-    assert not scale.is_any
+    assert not scale.sigma.any()
     assert scale.most.tolist() == [0, 0]
 
 

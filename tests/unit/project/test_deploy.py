@@ -237,7 +237,6 @@ def test_the_submitter_waits_for_every_daemon():
 def test_every_policy_allows_the_job():
     spec = job()
     protocol = protocols.named(spec.protocol)
-    assert protocol.asks is not None
     asks = protocol.asks(parse(protocol.params, spec.params))
     everybody = list(spec.parties.with_data)
     assert sorted(everybody) == sorted(PARTIES)

@@ -11,7 +11,7 @@ from fedboost.core import hybrid
 from fedboost.crypto import residues
 from fedboost.crypto.api import BlindedPackages
 from fedboost.crypto.masking import Masks, answer_masks
-from fedboost.encrypted import answer_steps, leaf_answers, leaf_values
+from fedboost.encrypted import leaf_answers, leaf_values
 from fedboost.encrypted.leaf_answers import MaskingHost, Precision
 from fedboost.errors import FedboostError, PeerError, PolicyError, ProtocolError
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -343,7 +343,7 @@ def test_nothing_leaves_a_host_but_keys_and_released_answers(monkeypatch):
 def test_a_hosts_code_turns_nothing_but_released_answers_into_bytes():
     calls = [
         ast.unparse(node.func.value)
-        for module in (host_steps, unscored, answer_steps, leaf_values, leaf_answers)
+        for module in (host_steps, unscored, leaf_values, leaf_answers)
         for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
