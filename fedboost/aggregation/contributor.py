@@ -260,7 +260,7 @@ class Contributor:
                 self._awaits = 0
                 self.broadcast(self._what, b"closed")
                 return None
-            left = self._awaits - sum(len(own) for own in parts)
+            left = self._awaits - sum(len(part) for part in parts)
             words = wire.unpack(part.words, "i8", (None,), "a total").astype(np.int64, copy=False)
             if len(words) > left:
                 raise PeerError(f"a total has more than {self._awaits} words")
@@ -384,6 +384,6 @@ class Contributor:
 
 def _chained(history: bytes, *said: bytes) -> bytes:
     digest = hashlib.sha256(history)
-    for one in said:
-        digest.update(hashlib.sha256(one).digest())
+    for reply in said:
+        digest.update(hashlib.sha256(reply).digest())
     return digest.digest()

@@ -103,7 +103,7 @@ def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
         mean=mean / weight * (unit[1] / unit[0]),
         low=-counts.label_bound if signed else 0.0,
         high=counts.label_bound,
-        shares=tuple(own / weight for own in classes),
+        shares=tuple(class_rows / weight for class_rows in classes),
     )
 
 

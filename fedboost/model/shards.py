@@ -106,14 +106,14 @@ def unpacked(packed: Packed, name: str) -> Artefact:
             todo="take the model's folder from a backup, or train again",
         )
     try:
-        found = read_arrays(packed.arrays)
+        arrays = read_arrays(packed.arrays)
     except ValueError:
         raise DataError(
             "the model's arrays are damaged",
             file=f"{name}/{ARRAYS}",
             todo="take the model's folder from a backup, or train again",
         ) from None
-    return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, found)
+    return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, arrays)
 
 
 def load_facts(folder: Path) -> dict[str, Any]:
@@ -141,9 +141,9 @@ def _facts(text: bytes, name: str) -> dict[str, Any]:
             todo="take the model's folder from a backup, or train again",
         ) from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        found = facts.get("format") if isinstance(facts, dict) else "none"
+        written = facts.get("format") if isinstance(facts, dict) else "none"
         raise DataError(
-            f"the model has format {found}, this version reads {FORMAT}",
+            f"the model has format {written}, this version reads {FORMAT}",
             file=file,
             todo="use the version of fedboost that wrote it",
         )
@@ -160,8 +160,8 @@ def names(models: Path) -> list[str]:
     """The models that lie below `models`, by name."""
     if not models.is_dir():
         return []
-    found = (path for path in models.iterdir() if MODEL_ID.fullmatch(path.name))
-    return sorted(path.name for path in found if (path / FACTS).is_file())
+    folders = (path for path in models.iterdir() if MODEL_ID.fullmatch(path.name))
+    return sorted(path.name for path in folders if (path / FACTS).is_file())
 
 
 def delete(folder: Path) -> None:

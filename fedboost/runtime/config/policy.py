@@ -181,8 +181,8 @@ class Policy(Settings):
     @property
     def apart_min(self) -> int:
         """`aggregation_apart_min`, said or not."""
-        own = self.aggregation_apart_min
-        return self.aggregation_parties_min if own is None else own
+        apart = self.aggregation_apart_min
+        return self.aggregation_parties_min if apart is None else apart
 
     def judge_isolated(self, parties: Collection[str] | None) -> None:
         """Nothing; a PolicyError where sums would tell of these few parties alone."""

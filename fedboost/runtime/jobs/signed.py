@@ -148,9 +148,9 @@ class SignedJob:
         if said is None or self.model is None or trains:
             return said
         facts = self.used_model(models)
-        own = facts["columns"] if said.columns is None else said.columns
-        kinds = [name for name in own if name in facts["categories"]]
-        return said.model_copy(update={"columns": own, "categorical": kinds})
+        columns = facts["columns"] if said.columns is None else said.columns
+        kinds = [name for name in columns if name in facts["categories"]]
+        return said.model_copy(update={"columns": columns, "categorical": kinds})
 
     def used_model(self, models: Path) -> dict[str, Any]:
         """Facts of the model that the job uses; a ConfigError where its parties are not the job's,

@@ -170,14 +170,14 @@ class PartyJob:
         """Return what earlier jobs left that this one uses: a model, rows in common, a
         disclosure.
         """
-        signed, found = self.signed, dict[str, Artefact]()
+        signed, artefacts = self.signed, dict[str, Artefact]()
         if signed.model is not None and stage not in signed.protocol.before:
-            found[flow.MODEL] = shards.load(self.files.used_model)
+            artefacts[flow.MODEL] = shards.load(self.files.used_model)
         if signed.aligned_by is not None and self.table.frame is not None:
-            found |= self.table.rows_in_common.load(signed.aligned_by)
+            artefacts |= self.table.rows_in_common.load(signed.aligned_by)
         if signed.reused is not None and signed.role is not flow.AGGREGATOR:
-            found[flow.DISCLOSURE] = self.table.disclosures.load(signed.reused)
-        return found
+            artefacts[flow.DISCLOSURE] = self.table.disclosures.load(signed.reused)
+        return artefacts
 
     def _named(self, *within: str) -> bytes:
         """32 bytes that no other job has, and nothing else within the job."""

@@ -69,7 +69,7 @@ def _table() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
         },
         state.CANCELLED: {},
     }
-    return {(old, one): new for old, moves in by_state.items() for one, new in moves.items()}
+    return {(old, event): new for old, moves in by_state.items() for event, new in moves.items()}
 
 
 TABLE = _table()  # what is not in it is refused

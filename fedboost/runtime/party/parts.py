@@ -167,7 +167,7 @@ class PartyParts:
 
     def record(self, direction: str, messages: Sequence[Noted]) -> None:
         """Writes messages into the ledger; those that leave are charged in the same transaction."""
-        rows = [disclosure(direction, one) for one in messages]
+        rows = [disclosure(direction, message) for message in messages]
         if direction == "in":
             self.ledger.record(*rows)
         else:

@@ -163,8 +163,8 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
     elif isinstance(value, dict | list):
         inner: Iterable[Any] = value.values() if isinstance(value, dict) else value
-        for one in inner:
-            yield from _texts(one)
+        for path in inner:
+            yield from _texts(path)
 
 
 def _sweep(folder: Path) -> None:

@@ -259,7 +259,7 @@ def damaged(path: Path) -> StoreError:
 
 def whole(row: tuple[Any, ...]) -> list[Any]:
     """A hashed row's values; a ValueError where one of them is not what was written."""
-    *values, found = row
-    if found != _row_hash(*values):
+    *values, digest = row
+    if digest != _row_hash(*values):
         raise ValueError
     return values
