@@ -113,9 +113,7 @@ def most(counts: Counts) -> int:
 
 
 def _units(counts: Counts) -> tuple[float, float]:
-    """Return what 1 is worth in a sum of weights, and in one of weight times label;
-    powers of two.
-    """
+    """Return what 1 is worth in a sum of weights, and of weight times label; powers of two."""
     weight = math.ldexp(counts.weight_bound, -fixed_point.bits_for(counts.train))
     return weight, weight * counts.label_bound
 

@@ -256,9 +256,7 @@ def keys_of(offered: MaskKeys, count: int, party: str) -> ByteArray:
 
 
 def pair_of(own: MaskKey, public: ByteArray, salt: bytes, party: str) -> Pair:
-    """Return what we share with a party; a PeerError names who offered a key that
-    shares nothing.
-    """
+    """Return what we share with a party; a PeerError names whose key shares nothing."""
     try:
         return Pair(own.shared(public.tobytes()), salt)
     except PeerError:

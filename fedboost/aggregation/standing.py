@@ -86,9 +86,7 @@ def begun(context: StageContext, members: tuple[str, ...]) -> bytes:
 
 
 def shown(context: StageContext, history: bytes, tag_key: bytes) -> Standing:
-    """Return what we have kept of the stage and where we stand, signed; a guest's with a key for
-    tags.
-    """
+    """Return, signed, what we have kept and where we stand; a guest's with a key for tags."""
     kept = [
         Stand(place=place, history=bytes.fromhex(digest)) for place, digest in context.kept.items()
     ]

@@ -97,9 +97,7 @@ def of_bin(
 
 def of_node(releases: KnownReleases, truth: Bits, number: int, node: int, coefficients: Coefficients
             ) -> Equations:  # fmt: skip
-    """Return the equation of one sum of one node: of its rows those that are `truth`, bool (all
-    rows,).
-    """
+    """Return the equation of one sum of a node: of its rows those in `truth`, bool (all rows,)."""
     equation, rows = members(releases.trees[number], [node])
     parts = [(equation, rows, coefficients(number)[rows])]
     return _equations(parts, 1, np.sort(rows), truth, releases.noise)

@@ -58,9 +58,7 @@ class KnownReleases:
         return np.any(apart, axis=1)
 
     def equations_per_row(self) -> float:
-        """Return the number of equations about one bin of the most released column, divided by
-        rows.
-        """
+        """Return the equations about one bin of the most released column, divided by rows."""
         most = 0
         for column in range(self.cells.shape[1]):
             told = 0

@@ -81,9 +81,7 @@ def ways(known: Known, column: int, asked: Question) -> tuple[Known | None, Know
 
 
 def questions(arrays: Mapping[str, NDArray[np.generic]]) -> list[Question]:
-    """Return what each node asks, by its `threshold`, `missing_left` and `left_bins`; of a leaf
-    nothing that counts.
-    """
+    """Return what each node asks by its split; of a leaf nothing that counts."""
     thresholds = arrays["threshold"].astype(np.float32)
     missing = arrays["missing_left"].tolist()
     rules = []
@@ -179,9 +177,7 @@ def found(
 
 
 def asked_by(tree: Tree, cuts: Binning | None) -> list[Question]:
-    """Return what the nodes ask; with `cuts` each threshold moved up to the next of its
-    column's.
-    """
+    """Return what the nodes ask; with `cuts` each threshold is the next of its column's."""
     arrays = tree.to_arrays()
     if cuts is not None:
         moved = tree.threshold.copy()

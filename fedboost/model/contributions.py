@@ -67,9 +67,7 @@ def by_xgboost(model: Whole, values: Values, **asked: Any) -> NDArray[np.float32
 
 
 def parties(model: Whole) -> list[str]:
-    """Return whose tables a row needs, the guest's first; of a model that all hold whole, one
-    alone.
-    """
+    """Return whose tables a row needs, the guest's first; one alone for a whole model."""
     guest = [model.facts["guest"]]
     return list(dict.fromkeys([*guest, *(party for party, _ in model.columns if party)]))
 

@@ -23,9 +23,7 @@ MODEL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # as jobs are called; leads n
 
 
 def folder_of(models: Path, model: str) -> Path:
-    """Return where the shard of a model lies below `models`; a ConfigError for what is no model's
-    id.
-    """
+    """Return where a model's shard lies below `models`; a ConfigError for another word."""
     if not MODEL_ID.fullmatch(model):
         raise ConfigError(f"{model[:80]!r} is not a model's id", todo="fedboost model list")
     return models / model

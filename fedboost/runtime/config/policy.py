@@ -267,9 +267,7 @@ class Policy(Settings):
             )
 
     def judge_overlap(self, what: str, *, differs: bool) -> None:
-        """Nothing; a PolicyError unless rows that are measured, `what` they are, differ enough from
-        those of other jobs.
-        """
+        """Refuse rows measured (`what`) that differ too little from those of other jobs."""
         if not differs:
             raise _denied(
                 "holdout_rows_min",

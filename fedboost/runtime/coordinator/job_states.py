@@ -82,9 +82,7 @@ class CoordinatorJobStates:
         self._happens(id_, CoordinatorJobEvent.ASKED, StateChanged(parties=parties))
 
     def agreed(self, id_: str, parties: Sequence[str]) -> None:
-        """Note that all these parties have agreed to the job, or agreed again: an
-        attempt begins.
-        """
+        """Note that all these parties have agreed to the job, or again: an attempt begins."""
         self._happens(id_, CoordinatorJobEvent.AGREED, StateChanged(parties=parties))
 
     def resumed(self, id_: str) -> None:

@@ -47,9 +47,7 @@ def targets(config: DaemonConfig) -> dict[str, LinkTarget]:
 
 
 async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> job_pb2.HelloReply:
-    """Return what the daemon `name` says of itself; raises what is wrong with the link or its
-    version.
-    """
+    """Return what the daemon `name` says of itself; raises what is wrong with link or version."""
     target = known.get(name)
     if target is None:
         raise ConfigError(f"no address is known for {name[:64]!r}", todo="add it to the settings")

@@ -214,9 +214,7 @@ class Metrics(Collector):
         yield "fedboost_event_loop_lag_seconds", (), min(LOOP_S, now() - asked)
 
     def _in_loop(self) -> list[Reading]:
-        """Return what only the event loop may look at; nothing where it does not come to that in
-        time.
-        """
+        """Return what only the event loop may look at; nothing where that is too busy."""
         assert self._loop is not None
 
         async def look() -> list[Reading]:

@@ -118,9 +118,7 @@ class SignedJob:
         return getattr(self.params, "dropout", "wait") == "continue"
 
     def held_out(self, frame: Frame | None) -> NDArray[np.bool_]:
-        """Return which rows of a stage's table, (n_rows,), are held out; parties of a hybrid job
-        know no common count.
-        """
+        """Return a stage's rows held out, (n_rows,); a hybrid job has no common count."""
         held = self.manifest.spec.validation
         if held is None or frame is None:
             return np.zeros(0 if frame is None else frame.n_rows, np.bool_)

@@ -66,9 +66,7 @@ def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
 
 
 def _text(spec: JobSpec, key: str, coordinator: str) -> bytes:
-    """Return what a submitter signs: the job as every party will read it, once, at one
-    coordinator.
-    """
+    """Return what a submitter signs: the job as parties will read it, once, at one coordinator."""
     return _canonical([TITLE, coordinator, key, spec.model_dump(mode="json")])
 
 

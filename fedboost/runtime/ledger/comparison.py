@@ -184,9 +184,7 @@ def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
 
 
 def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
-    """Return where a party's rows of a job do not fit what it and its peers have signed at each
-    commit.
-    """
+    """Return where a party's rows of a job do not fit what was signed at each commit."""
     rows, since = ledger.rows(job), dict[int, int]()
     _check_known(job, rows, ledger.kept(job))
     stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(job)]

@@ -159,9 +159,7 @@ class Ledger:
             return [Row(*row) for row in self._connection.execute(text, values).fetchall()]
 
     def amounts(self, job: str = "") -> list[Amount]:
-        """Return what has left and come in a job, or in each of all, in the order in which each
-        kind came first.
-        """
+        """Return what has left and come in a job, or in each, in the order of each kind's first."""
         text = (
             'SELECT direction, peer, kind, count(*), sum(bytes), sum("values"), job, max(at)'
             " FROM ledger WHERE"

@@ -31,9 +31,7 @@ class JobFiles:
     # What later attempts must find unchanged
 
     def pin(self, name: str, digest: str) -> bool:
-        """Return whether a digest is the one that was first kept under a name; keeps it if none
-        was.
-        """
+        """Return whether a digest is the first kept under a name; keeps it if none was."""
         before = self._checkpoints.load(self._folder(name))
         if before is None:
             self._checkpoints.save(self._folder(name), START, {"digest": digest}, {})

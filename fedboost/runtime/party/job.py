@@ -91,9 +91,7 @@ class PartyJob:
     def context(
         self, stage: str, place: Place, workers: Workers, policy: Policy, signer: Signer
     ) -> StageContext:
-        """Return what the party brings to a stage behind a place; a ProtocolError unless it is
-        the stage's turn.
-        """
+        """Return what the party brings to a stage; a ProtocolError unless it is its turn."""
         signed, artefacts = self.signed, self.files.done()
         self._check_turn(stage, artefacts)
         artefacts |= self._earlier(stage)
@@ -167,9 +165,7 @@ class PartyJob:
             raise ProtocolError(f"the stage {stage} needs {missing[0]} first", job=self.id)
 
     def _earlier(self, stage: str) -> dict[str, Artefact]:
-        """Return what earlier jobs left that this one uses: a model, rows in common, a
-        disclosure.
-        """
+        """Return what this job uses of earlier ones: a model, rows in common, a disclosure."""
         signed, artefacts = self.signed, dict[str, Artefact]()
         if signed.model is not None and stage not in signed.protocol.before:
             artefacts[flow.MODEL] = shards.load(self.files.used_model)

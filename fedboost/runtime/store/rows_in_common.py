@@ -134,9 +134,7 @@ def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, 
 
 
 def _sizes(kept: Artefact) -> Iterator[int]:
-    """Return how many rows are in common, with each host where a guest keeps its own
-    rows as well.
-    """
+    """Return how many rows are in common, with each host where a guest keeps its own too."""
     pairs = [rows for name, rows in kept.arrays.items() if name.startswith("with_")]
     for rows in pairs or [kept.arrays["rows"]]:
         if not pairs or len(rows):  # none at all is not one too few

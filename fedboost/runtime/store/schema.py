@@ -209,9 +209,7 @@ def _from(version: int) -> Iterator[str]:
 
 @cache
 def _fresh() -> tuple[str, ...]:
-    """Return what makes the tables of a new store as all versions, one after the other, leave them:
-    six times as fast.
-    """
+    """Return what makes a new store's tables as all versions leave them: six times as fast."""
     with closing(hashes(sqlite3.connect(":memory:"))) as connection:
         for statement in _from(0):
             connection.execute(statement)

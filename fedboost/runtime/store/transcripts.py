@@ -140,9 +140,7 @@ class Transcripts:
         )
 
     def _spec(self, job: str) -> dict[str, Any] | None:
-        """Return what the store's journal says of a job, while a daemon may write there; None for
-        none.
-        """
+        """Return what the store's journal says of a job, while a daemon may write; else None."""
         path = self.store / "store.sqlite"
         if not path.exists():
             return None
