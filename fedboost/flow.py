@@ -437,9 +437,7 @@ class Protocol:
 
     @property
     def timed_as(self) -> str:
-        """Return what the result's `seconds` call the stage: by what it leaves, or by
-        its own name.
-        """
+        """Return what the result's `seconds` call the stage: by what it leaves, or its own name."""
         return {"rows": "align", "model": "train", "predictions": "predict"}.get(
             self.leaves, self.name
         )

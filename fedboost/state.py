@@ -32,9 +32,7 @@ TEXTS = "texts"  # the fact that holds them, by field
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def state(kind: type[T]) -> type[T]:
-    """Make a dataclass of a class whose fields checkpoints keep; a TypeError names a field that
-    they cannot.
-    """
+    """Make a dataclass of a class that checkpoints keep; a TypeError names a field they cannot."""
     made = dataclass(kw_only=True, eq=False, repr=False)(kind)
     _codec_of(cast(Any, made))
     return made

@@ -123,9 +123,7 @@ def unpack_bits(array: Array, count: int, what: str) -> NDArray[np.bool_]:
 
 
 def count_values(message: Message) -> int:
-    """Return how many numbers a message carries, for the ledger: the largest of its arrays and
-    counts.
-    """
+    """Return how many numbers a message carries: the largest of its arrays and counts."""
     counts = [0]
     for field, value in message.ListFields():
         if isinstance(value, Array):

@@ -53,12 +53,12 @@ def add_up(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Itera
             short = min(senders - set(masked))
             raise PeerError(f"{short} sent fewer parts than others", party=short)
         words = {party: _words(aggregator, party, part) for party, part in masked.items()}
-        lengths = {len(own) for own in words.values()}
+        lengths = {len(vector) for vector in words.values()}
         if len(lengths) != 1:
             raise PeerError("the parties sent vectors of different lengths", todo="same versions?")
         total = np.zeros(lengths.pop(), np.uint64)
-        for own in words.values():
-            total += own
+        for vector in words.values():
+            total += vector
         parts.append(total)
     yield from _totals(aggregator.number, parts)
 
@@ -69,7 +69,9 @@ def add_up(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Itera
 def keep_masked(aggregator: Aggregator, got: Mapping[str, Masked]) -> Out:
     """Keeps what has come until the survivors agree; what a lost party sent before is dropped."""
     aggregator.number += 1
-    fresh = {party: one for party, one in got.items() if one.number >= aggregator.number}
+    fresh = {
+        party: message for party, message in got.items() if message.number >= aggregator.number
+    }
     aggregator.kept = {party: _words(aggregator, party, masked) for party, masked in fresh.items()}
     return Out()
 
@@ -133,8 +135,8 @@ def _totals(number: int, parts: list[Words]) -> Iterator[Out]:
     """The sum as messages, none larger than a part."""
     for words in parts:
         for start in range(0, max(1, len(words)), PART_WORDS):
-            own = words[start : start + PART_WORDS].view(np.int64)
-            yield Out(send=Total(number=number, words=wire.pack(own)))
+            part_words = words[start : start + PART_WORDS].view(np.int64)
+            yield Out(send=Total(number=number, words=wire.pack(part_words)))
 
 
 def _agreed(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> RevealedShares:

@@ -260,7 +260,7 @@ class Contributor:
                 self._awaits = 0
                 self.broadcast(self._what, b"closed")
                 return None
-            left = self._awaits - sum(len(own) for own in parts)
+            left = self._awaits - sum(len(part) for part in parts)
             words = wire.unpack(part.words, "i8", (None,), "a total").astype(np.int64, copy=False)
             if len(words) > left:
                 raise PeerError(f"a total has more than {self._awaits} words")
@@ -307,9 +307,7 @@ class Contributor:
         return epoch.reveal(self.number, self._sum_context, opens=opens)
 
     def _is_noted(self, survivors: tuple[str, ...]) -> bool:
-        """Return whether no earlier attempt has opened this statistic over others; notes it for
-        later.
-        """
+        """Return whether no earlier attempt has opened this statistic over others; notes it."""
         if self._fresh is None:
             return True
         opened = self._opened()
@@ -369,9 +367,7 @@ class Contributor:
         return discrete_gaussian(sigmas, self._context.job_secrets, "of sums", what.name, *within)
 
     def _bound_to(self, what: bytes) -> bytes:
-        """Return what masks are drawn from beside keys, 32 bytes: all until here, and what comes
-        next.
-        """
+        """Return what masks are drawn from beside keys, 32 bytes: all so far, and what is next."""
         return hashlib.sha256(b"fedboost sum 2" + self.history + what + self._keys).digest()
 
     def _digit(self, party: str | None = None) -> Vector:
@@ -384,6 +380,6 @@ class Contributor:
 
 def _chained(history: bytes, *said: bytes) -> bytes:
     digest = hashlib.sha256(history)
-    for one in said:
-        digest.update(hashlib.sha256(one).digest())
+    for reply in said:
+        digest.update(hashlib.sha256(reply).digest())
     return digest.digest()

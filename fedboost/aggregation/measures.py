@@ -103,7 +103,7 @@ def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
         mean=mean / weight * (unit[1] / unit[0]),
         low=-counts.label_bound if signed else 0.0,
         high=counts.label_bound,
-        shares=tuple(own / weight for own in classes),
+        shares=tuple(class_rows / weight for class_rows in classes),
     )
 
 
@@ -113,9 +113,7 @@ def most(counts: Counts) -> int:
 
 
 def _units(counts: Counts) -> tuple[float, float]:
-    """Return what 1 is worth in a sum of weights, and in one of weight times label;
-    powers of two.
-    """
+    """Return what 1 is worth in a sum of weights, and of weight times label; powers of two."""
     weight = math.ldexp(counts.weight_bound, -fixed_point.bits_for(counts.train))
     return weight, weight * counts.label_bound
 

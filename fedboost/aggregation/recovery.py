@@ -131,7 +131,7 @@ class Epoch:
             raise ProtocolError("we were asked to add up without a part in the sum")
         self.members = self.survivors = present
         told = [self._offers[party] for party in present]
-        return b"".join(one.keys.tobytes() + one.commitments.tobytes() for one in told)
+        return b"".join(total.keys.tobytes() + total.commitments.tobytes() for total in told)
 
     # Masks
 
@@ -140,13 +140,15 @@ class Epoch:
         self.index += 1
         if self.index >= self.sums:
             raise ProtocolError(f"an epoch of {self.sums} sums has no keys for another one")
-        own = self._context.party
-        found = [(self_stream(self._selves[self.index], self._context.attempt_digest, context), 1)]
+        us = self._context.party
+        streams = [
+            (self_stream(self._selves[self.index], self._context.attempt_digest, context), 1)
+        ]
         for peer in self.members:
-            if peer != own:
+            if peer != us:
                 key = self._pairs[peer][self.index].stream_key(context)
-                found.append((key, sign_of(own, peer, self._table)))
-        return found
+                streams.append((key, sign_of(us, peer, self._table)))
+        return streams
 
     # Who is left, and what may be opened
 
@@ -186,8 +188,8 @@ class Epoch:
         held = [self._held[party][party in self.survivors][self.index] for party in self.members]
         offers = [self._offers[party] for party in self.members]
         shown.shares.CopyFrom(wire.pack(np.array(held)))
-        shown.keys.CopyFrom(wire.pack(np.array([one.keys[self.index] for one in offers])))
-        commitments = [one.commitments[self.index] for one in offers]
+        shown.keys.CopyFrom(wire.pack(np.array([offer.keys[self.index] for offer in offers])))
+        commitments = [offer.commitments[self.index] for offer in offers]
         shown.commitments.CopyFrom(wire.pack(np.array(commitments)))
         return shown
 
@@ -254,9 +256,7 @@ def keys_of(offered: MaskKeys, count: int, party: str) -> ByteArray:
 
 
 def pair_of(own: MaskKey, public: ByteArray, salt: bytes, party: str) -> Pair:
-    """Return what we share with a party; a PeerError names who offered a key that
-    shares nothing.
-    """
+    """Return what we share with a party; a PeerError names whose key shares nothing."""
     try:
         return Pair(own.shared(public.tobytes()), salt)
     except PeerError:

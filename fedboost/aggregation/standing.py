@@ -31,10 +31,10 @@ class Tagging:
 
     def __init__(self, key: bytes, context: bytes, words: int) -> None:
         """`key` is what the contributors share, `context` names one sum for ever."""
-        own = hmac.digest(key, b"fedboost tag 1" + context, hashlib.sha512)
+        stream_key = hmac.digest(key, b"fedboost tag 1" + context, hashlib.sha512)
         self._stream = np.zeros(words, np.uint64)
-        add_stream(self._stream, own[:KEY_BYTES], 1)
-        self._pad = int.from_bytes(own[KEY_BYTES:], "big") % PRIME
+        add_stream(self._stream, stream_key[:KEY_BYTES], 1)
+        self._pad = int.from_bytes(stream_key[KEY_BYTES:], "big") % PRIME
 
     def of(self, vector: Vector, *, adds_pad: bool) -> Vector:
         """The tag of a party's own vector, (TAG_WORDS,); the pad s belongs into one of them."""
@@ -86,10 +86,10 @@ def begun(context: StageContext, members: tuple[str, ...]) -> bytes:
 
 
 def shown(context: StageContext, history: bytes, tag_key: bytes) -> Standing:
-    """Return what we have kept of the stage and where we stand, signed; a guest's with a key for
-    tags.
-    """
-    kept = [Stand(place=place, history=bytes.fromhex(own)) for place, own in context.kept.items()]
+    """Return, signed, what we have kept and where we stand; a guest's with a key for tags."""
+    kept = [
+        Stand(place=place, history=bytes.fromhex(digest)) for place, digest in context.kept.items()
+    ]
     standing = Standing(history=history, kept=kept, tag_key=tag_key)
     standing.signature = context.signer.sign(_signed(context, context.party, standing))
     return standing
@@ -110,7 +110,7 @@ def agreed(context: StageContext, got: Mapping[str, Standing]) -> bytes:
     """
     common = {place for place, history in context.kept.items() if history} | {START}
     for party, theirs in got.items():
-        kept = {tuple(one.place): one.history.hex() for one in theirs.kept}
+        kept = {tuple(stand.place): stand.history.hex() for stand in theirs.kept}
         lacking = {place for place in common - {START} if kept.get(place) != context.kept[place]}
         if context.place in lacking:
             raise _apart(party, f"has not kept place {_named(context.place)} as we have")
@@ -121,7 +121,7 @@ def agreed(context: StageContext, got: Mapping[str, Standing]) -> bytes:
             f"all kept {_named(max(common))}",
             todo="ask the coordinator's operator: what was told since is not told again",
         )
-    keys = {party: own.tag_key for party, own in got.items() if own.tag_key}
+    keys = {party: standing.tag_key for party, standing in got.items() if standing.tag_key}
     if set(keys) - {context.table.guest}:
         raise PeerError(
             f"{min(set(keys) - {context.table.guest})} sent a key for tags, as the guest"

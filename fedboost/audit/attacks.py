@@ -50,14 +50,14 @@ def label_aucs(groupings: Groupings, positive: Bits, *, draws: int = DRAWS) -> F
             todo="audit a job with more rows of both labels",
         )
     axes = likeness(groupings)
-    draw, found = np.random.default_rng(GROUPING_SEED), []
+    draw, aucs = np.random.default_rng(GROUPING_SEED), []
     for _ in range(draws):
         known = np.concatenate([draw.choice(own, half, replace=False) for own in (ones, zeros)])
         score = _ranked(axes, known, positive[known])
         rest = np.ones(len(positive), np.bool_)
         rest[known] = False
-        found.append(metrics.evaluate("auc", positive[rest].astype(np.float64), score[rest]))
-    return np.array(found)
+        aucs.append(metrics.evaluate("auc", positive[rest].astype(np.float64), score[rest]))
+    return np.array(aucs)
 
 
 def likeness(groupings: Groupings) -> Floats:
@@ -98,10 +98,12 @@ def _shared(groupings: Groupings) -> csr_array:
 
 def _ranked(axes: Floats, known: NDArray[np.int64], positive: Bits) -> Floats:
     """A score for each row, by ridge regression on the known ones."""
-    own = axes[known]
-    centre = own.mean(axis=0)
-    own, target = own - centre, np.where(positive, 1.0, -1.0)
-    weight = np.linalg.solve(own.T @ own + RIDGE * np.eye(own.shape[1]), own.T @ target)
+    known_axes = axes[known]
+    centre = known_axes.mean(axis=0)
+    known_axes, target = known_axes - centre, np.where(positive, 1.0, -1.0)
+    weight = np.linalg.solve(
+        known_axes.T @ known_axes + RIDGE * np.eye(known_axes.shape[1]), known_axes.T @ target
+    )
     score: Floats = (axes - centre) @ weight
     return score
 
@@ -112,14 +114,14 @@ def losses(y: Floats, prediction: Floats, *, classes: bool) -> Floats:
     y float64 (rows,); prediction (rows,) or (rows, outputs): with `classes` probabilities, whose
     loss is −log p of the row's own class; without, numbers and their distance from y.
     """
-    own = one_column(prediction)
+    predicted = one_column(prediction)
     if not classes:
-        return np.abs(y - own)
-    if own.ndim == 1:
-        own = np.where(y > 0.5, own, 1.0 - own)
+        return np.abs(y - predicted)
+    if predicted.ndim == 1:
+        predicted = np.where(y > 0.5, predicted, 1.0 - predicted)
     else:
-        own = own[np.arange(len(y)), y.astype(np.intp)]
-    return -np.log(np.maximum(own, PROBABILITY_MIN))
+        predicted = predicted[np.arange(len(y)), y.astype(np.intp)]
+    return -np.log(np.maximum(predicted, PROBABILITY_MIN))
 
 
 def member_auc(loss: Floats, is_training: Bits) -> float:
@@ -168,7 +170,7 @@ def targets(releases: KnownReleases, columns: int, seed: int = SEED) -> list[Att
     """Some groups of some columns of which sums left, as drawn from a seed."""
     draw = np.random.default_rng(seed)
     using = [c for c in range(releases.cells.shape[1]) if releases.using(c)]
-    found = []
+    findings = []
     for column in sorted(draw.permutation(using)[:columns].tolist()):
         number = releases.using(column)[0]
         tree = releases.trees[number]
@@ -178,8 +180,8 @@ def targets(releases: KnownReleases, columns: int, seed: int = SEED) -> list[Att
         rows = np.bincount(first[releases.cells[:, column]], minlength=int(first.max()) + 1)
         fit = np.flatnonzero((rows > 0) & (rows <= COMMON * releases.n_rows))
         chosen = np.sort(draw.permutation(fit)[:TARGETS])
-        found += [AttackTarget(column, first == group) for group in chosen.tolist()]
-    return found
+        findings += [AttackTarget(column, first == group) for group in chosen.tolist()]
+    return findings
 
 
 def of_host(
@@ -196,7 +198,7 @@ def of_host(
     """
     chosen = targets(releases, asked.columns)
     known = coefficients or linear.generic(SEED, releases.n_rows, releases.values)
-    of, done, found = len(chosen) * len(asked.linkings), 0, []
+    of, done, linkings = len(chosen) * len(asked.linkings), 0, []
     for linking in asked.linkings:
         scores = []
         for target in chosen:
@@ -206,8 +208,8 @@ def of_host(
         if scores:
             value, chance = np.mean(scores, axis=0).tolist()
             worst = max(score for score, _ in scores)
-            found.append(Finding(SUMS, linking, "precision", value, chance, worst, len(scores)))
-    return found
+            linkings.append(Finding(SUMS, linking, "precision", value, chance, worst, len(scores)))
+    return linkings
 
 
 def of_guest(
@@ -221,7 +223,7 @@ def of_guest(
     loss float64 and is_training bool (rows,). Left out is what cannot be tried: labels with too
     few rows on one side, and membership where no row was held out.
     """
-    found = []
+    findings = []
     for done, view in enumerate(views):
         told(done, len(views) + 1)
         try:
@@ -229,13 +231,13 @@ def of_guest(
         except DataError:
             continue
         mean, worst = float(aucs.mean()), float(aucs.max())
-        found.append(Finding(CLUSTERS, "", "auc", mean, 0.5, worst, len(aucs), view.about))
+        findings.append(Finding(CLUSTERS, "", "auc", mean, 0.5, worst, len(aucs), view.about))
     told(len(views), len(views) + 1)
     if is_training.any() and not is_training.all():
         auc = member_auc(loss, is_training)
-        found.append(Finding(MEMBERS, "", "auc", auc, 0.5, auc, 1))
+        findings.append(Finding(MEMBERS, "", "auc", auc, 0.5, auc, 1))
     told(len(views) + 1, len(views) + 1)
-    return found
+    return findings
 
 
 def _alone(
@@ -255,7 +257,7 @@ def _alone(
             fit = np.flatnonzero((rows > 0) & (rows <= COMMON * held[at].sum()))
             listed = each.setdefault(number, [])
             listed += [(node, int(rows[group]), groups == group) for group in fit.tolist()]
-    sums = [(number, *one) for number, listed in each.items() for one in listed]
+    sums = [(number, *linking) for number, listed in each.items() for linking in listed]
     hits = whole = by_chance = 0.0
     for chosen in draw.permutation(len(sums))[: SUMS_ALONE // TARGETS].tolist():
         number, node, count, cells = sums[chosen]

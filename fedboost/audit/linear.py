@@ -57,9 +57,9 @@ def generic(seed: int, n_rows: int, values: int) -> Coefficients:
 
     def of_tree(number: int) -> Floats:
         draw = np.random.default_rng((seed, number))
-        found = draw.standard_normal((n_rows, values))
-        found[:, 1::2] = draw.uniform(0.0, 1.0, found[:, 1::2].shape)
-        return found
+        coefficients = draw.standard_normal((n_rows, values))
+        coefficients[:, 1::2] = draw.uniform(0.0, 1.0, coefficients[:, 1::2].shape)
+        return coefficients
 
     return of_tree
 
@@ -76,7 +76,7 @@ def of_bin(
     target bool (cells,). Whoever solves them knows in every node of these trees which sums belong
     to the target: how much that takes is the linking (see `attacks`).
     """
-    own, n_cells = releases.cells[:, column], len(target)
+    cells, n_cells = releases.cells[:, column], len(target)
     parts: list[tuple[Rows, Rows, Floats]] = []
     count = 0
     inside = np.zeros(releases.n_rows, np.bool_)
@@ -85,21 +85,19 @@ def of_bin(
         place = tree.place_of(column)
         if place is None:
             continue
-        known = known_nodes(tree.groups[:, place], counts(tree, own, n_cells), target)
+        known = known_nodes(tree.groups[:, place], counts(tree, cells, n_cells), target)
         nodes = independent(tree.nodes[known].tolist())
         equation, rows = members(tree, nodes)
         parts.append((equation + count, rows, coefficients(number)[rows]))
         count += len(nodes)
         inside |= tree.at >= 0
     rows = np.flatnonzero(inside)
-    return _equations(parts, count, rows, target[own], releases.noise)
+    return _equations(parts, count, rows, target[cells], releases.noise)
 
 
 def of_node(releases: KnownReleases, truth: Bits, number: int, node: int, coefficients: Coefficients
             ) -> Equations:  # fmt: skip
-    """Return the equation of one sum of one node: of its rows those that are `truth`, bool (all
-    rows,).
-    """
+    """Return the equation of one sum of a node: of its rows those in `truth`, bool (all rows,)."""
     equation, rows = members(releases.trees[number], [node])
     parts = [(equation, rows, coefficients(number)[rows])]
     return _equations(parts, 1, np.sort(rows), truth, releases.noise)
@@ -112,15 +110,15 @@ def members(tree: ReleasedTree, nodes: Sequence[int]) -> tuple[Rows, Rows]:
     wanted = np.asarray(nodes, np.int64)
     (rows,) = np.nonzero(tree.at >= 0)
     at = tree.at[rows].astype(np.int64)
-    indices, found = [], []
+    indices, values = [], []
     while len(at):
         place = np.minimum(np.searchsorted(wanted, at), len(wanted) - 1)
         hit = wanted[place] == at
         indices.append(place[hit])
-        found.append(rows[hit])
+        values.append(rows[hit])
         below = at > 0
         at, rows = (at[below] - 1) // 2, rows[below]
-    return np.concatenate(indices), np.concatenate(found)
+    return np.concatenate(indices), np.concatenate(values)
 
 
 def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
@@ -144,10 +142,10 @@ def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
     if not len(equations.sums):
         return np.full(len(equations.rows), start)
     options = {"maxiter": steps, "maxcor": MEMORY, "ftol": 0.0, "gtol": 1e-9}
-    found = minimize(
+    minimum = minimize(
         fall, np.zeros(len(equations.sums)), jac=True, method="L-BFGS-B", options=options
     )
-    x: Floats = np.clip(start + across @ found.x, 0.0, 1.0)
+    x: Floats = np.clip(start + across @ minimum.x, 0.0, 1.0)
     return x
 
 

@@ -27,8 +27,8 @@ class ReleasedTree:
 
     def place_of(self, column: int) -> int | None:
         """Return the index of a column's groups; None where the tree could not use it."""
-        (found,) = np.nonzero(self.columns == column)
-        return int(found[0]) if len(found) else None
+        (places,) = np.nonzero(self.columns == column)
+        return int(places[0]) if len(places) else None
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,7 @@ class KnownReleases:
         return np.any(apart, axis=1)
 
     def equations_per_row(self) -> float:
-        """Return the number of equations about one bin of the most released column, divided by
-        rows.
-        """
+        """Return the equations about one bin of the most released column, divided by rows."""
         most = 0
         for column in range(self.cells.shape[1]):
             told = 0
@@ -79,15 +77,15 @@ def counts(tree: ReleasedTree, own: Cells, n_cells: int) -> Counts:
     own (rows,): the rows' cells in one column.
     """
     (rows,) = np.nonzero(tree.at >= 0)
-    found = np.zeros(len(tree.nodes) * n_cells, np.int64)
+    totals = np.zeros(len(tree.nodes) * n_cells, np.int64)
     at, cell = tree.at[rows].astype(np.int64), own[rows].astype(np.int64)
     while len(at):
         place = np.minimum(np.searchsorted(tree.nodes, at), max(0, len(tree.nodes) - 1))
         hit = tree.nodes[place] == at if len(tree.nodes) else np.zeros(len(at), np.bool_)
-        found += np.bincount(place[hit] * n_cells + cell[hit], minlength=len(found))
+        totals += np.bincount(place[hit] * n_cells + cell[hit], minlength=len(totals))
         below = at > 0
         at, cell = (at[below] - 1) // 2, cell[below]
-    return found.reshape(len(tree.nodes), n_cells)
+    return totals.reshape(len(tree.nodes), n_cells)
 
 
 def known_nodes(groups: Cells, held: Counts, target: Bits) -> Bits:

@@ -63,19 +63,19 @@ def audit(
 def trees(kept: Artefact) -> list[int]:
     """The numbers of the trees that a transcript holds, rising; a host's without sums left out."""
     indices = (name.split(".") for name in kept.arrays)
-    found = sorted({int(place[0]) for place in indices if place[0].isdecimal()})
+    trees = sorted({int(place[0]) for place in indices if place[0].isdecimal()})
     if kept.facts["kind"] == record.GUEST:
-        return found
-    return [n for n in found if len(kept.arrays[record.of_tree(n, record.NODES)])]
+        return trees
+    return [n for n in trees if len(kept.arrays[record.of_tree(n, record.NODES)])]
 
 
 def releases(kept: Artefact) -> KnownReleases:
     """A host's transcript."""
-    found = []
+    views = []
     for number in trees(kept):
         names = (record.AT, record.NODES, record.USED, record.GROUPS)
         at, nodes, used, groups = (kept.arrays[record.of_tree(number, name)] for name in names)
-        found.append(
+        views.append(
             ReleasedTree(
                 at.astype(np.int16),
                 nodes.astype(np.int32),
@@ -84,7 +84,7 @@ def releases(kept: Artefact) -> KnownReleases:
             )
         )
     cells = kept.arrays[record.CELLS].astype(np.uint16)
-    return KnownReleases(cells, int(kept.facts["values"]), found, float(kept.facts["noise"]))
+    return KnownReleases(cells, int(kept.facts["values"]), views, float(kept.facts["noise"]))
 
 
 def views(kept: Artefact) -> list[GuestView]:

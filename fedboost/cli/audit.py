@@ -59,15 +59,15 @@ def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -
     party = load(PartyConfig, config)
     kept = Transcripts(party.store)
     asked = AttackPlan(how["linking"] or LINKINGS, how["columns"], SOLVERS[how["solver"]])
-    found = _with_progress(kept.load(job), asked)
-    kept.keep_findings(job, [asdict(one) for one in found.findings])
+    report = _with_progress(kept.load(job), asked)
+    kept.keep_findings(job, [asdict(finding) for finding in report.findings])
     if out is not None:
-        drawn = page.of_audit(job, party.name, found.findings)
+        drawn = page.of_audit(job, party.name, report.findings)
         write_file(out.absolute(), drawn.encode(), PUBLIC_MODE)
     if as_json:
-        click.echo(json.dumps(_as_dict(job, party.name, found)))
+        click.echo(json.dumps(_as_dict(job, party.name, report)))
     else:
-        _print(found)
+        _print(report)
 
 
 def _with_progress(kept: Artefact, asked: AttackPlan) -> AuditResult:
@@ -81,7 +81,7 @@ def _with_progress(kept: Artefact, asked: AttackPlan) -> AuditResult:
 
 
 def _as_dict(job: str, party: str, found: AuditResult) -> dict[str, Any]:
-    listed = [{**asdict(one), "says": one.sentence()} for one in found.findings]
+    listed = [{**asdict(finding), "says": finding.sentence()} for finding in found.findings]
     facts: dict[str, Any] = {"job": job, "party": party, "trees": found.trees, "rows": found.rows}
     facts["equations_per_row"] = found.equations_per_row
     return {**facts, "columns": list(found.columns), "findings": listed}
@@ -97,11 +97,11 @@ def _print(found: AuditResult) -> None:
         click.echo("there was nothing to attack: no cut has left, or no label can be ranked")
         return
     table = Table("attack on", "attacker", "measure", "found", "chance", "at worst", "tried")
-    for one in found.findings:
-        table.add_row(*(Text(printable(cell)) for cell in _cells(one)))
+    for finding in found.findings:
+        table.add_row(*(Text(printable(cell)) for cell in _cells(finding)))
     Console().print(table)
-    for one in found.findings:
-        click.echo(f"- {printable(one.sentence())}")
+    for finding in found.findings:
+        click.echo(f"- {printable(finding.sentence())}")
 
 
 def _cells(one: Finding) -> tuple[str, ...]:

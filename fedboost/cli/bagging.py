@@ -100,21 +100,21 @@ def _write(out: Path, parts: Sequence[Predictions], by: By) -> int:
 def _tell(wanted: Bag, rows: int, said: list[dict[str, Any]], *, as_json: bool) -> None:
     """`said`: what `--json` says of each model's predictions."""
     if as_json:
-        own = {"bag": wanted.by, "models": said, "rows": rows, "out": str(wanted.out)}
-        click.echo(json.dumps(own))
+        summary = {"bag": wanted.by, "models": said, "rows": rows, "out": str(wanted.out)}
+        click.echo(json.dumps(summary))
     else:
         click.echo(f"{rows} rows, the {wanted.by} of {len(said)} models: {wanted.out}")
 
 
 def _wishes(wanted: Bag, shards: dict[str, Artefact], folder: Path) -> list[PredictionRequest]:
     """Return each model's prediction, into files of its own, from the data of its parties."""
-    parties = {m: (one.facts["guest"], *one.facts["hosts"]) for m, one in shards.items()}
-    known = sorted({party for own in parties.values() for party in own})
+    parties = {m: (held.facts["guest"], *held.facts["hosts"]) for m, held in shards.items()}
+    known = sorted({party for shard in parties.values() for party in shard})
     refuse_others(wanted.data, known, "which has no part in the models")
     wishes = []
     for model, shard in shards.items():
-        own = {party: name for party, name in wanted.data.items() if party in parties[model]}
-        wishes.append(PredictionRequest.of(shard, own, folder / f"{model}.parquet"))
+        tables = {party: name for party, name in wanted.data.items() if party in parties[model]}
+        wishes.append(PredictionRequest.of(shard, tables, folder / f"{model}.parquet"))
     return wishes
 
 
@@ -128,12 +128,12 @@ def _shards(
     wanted: Bag, shelves: Shelves, coordinator: str | None, tls: Path | None
 ) -> dict[str, Artefact]:
     """The guests' shards of the models, in their order."""
-    found: dict[str, Artefact] = {}
+    models: dict[str, Artefact] = {}
     for text in wanted.models:
         if shelves.config is not None and not shelves.has(text):
             raise _elsewhere(text, wanted.out, _guest_of(text, coordinator, tls))
         model = shelves.named(text)
-        if model in found:
+        if model in models:
             raise ConfigError("the model is named twice", todo="name every model once", model=model)
         if kinds.of(shelves.facts(model)).is_whole:
             raise ConfigError(
@@ -143,8 +143,8 @@ def _shards(
             )
         if shelves.config is not None and shelves.facts(model)["role"] != GUEST:
             raise _elsewhere(model, wanted.out, shelves.facts(model)["guest"])
-        found[model] = shelves.guest_shard(model)
-    return found
+        models[model] = shelves.guest_shard(model)
+    return models
 
 
 def _elsewhere(model: str, out: Path, guest: str | None) -> ConfigError:

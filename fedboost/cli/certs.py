@@ -122,11 +122,17 @@ def show(folder: Path) -> None:
     """
     table = Table("name", "role", "expires in", "state", "serial")
     now = datetime.now(UTC)
-    for one in authority.issued(folder):
-        if not (one.current or one.revoked):
+    for certificate in authority.issued(folder):
+        if not (certificate.current or certificate.revoked):
             continue
-        state = "revoked" if one.revoked else "in use"
-        table.add_row(one.name, one.role, _left(one.not_after, now), state, f"{one.serial:x}"[:16])
+        state = "revoked" if certificate.revoked else "in use"
+        table.add_row(
+            certificate.name,
+            certificate.role,
+            _left(certificate.not_after, now),
+            state,
+            f"{certificate.serial:x}"[:16],
+        )
     Console().print(table)
 
 

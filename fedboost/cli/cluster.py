@@ -87,10 +87,10 @@ async def _begun(client: CoordinatorClient, spec: JobSpec, resume: bool | None) 
 
 async def _unfinished(client: CoordinatorClient, spec: JobSpec) -> JobStatus | None:
     """Return the last paused job whose content is that of the file."""
-    own = json.loads(spec.model_dump_json())
-    paused = [one for one in await client.jobs() if one.state == JobState.PAUSED]
+    wanted = json.loads(spec.model_dump_json())
+    paused = [job for job in await client.jobs() if job.state == JobState.PAUSED]
     for status in sorted(paused, key=lambda one: one.created, reverse=True):
-        if json.loads((await client.journal(status.id)).spec) == own:
+        if json.loads((await client.journal(status.id)).spec) == wanted:
             return status
     return None
 
@@ -98,11 +98,11 @@ async def _unfinished(client: CoordinatorClient, spec: JobSpec) -> JobStatus | N
 def _wanted(left: JobStatus, resume: bool | None) -> bool:
     """Say that a job was interrupted, and return whether to go on with it."""
     done = f" after {left.progress.round} {left.progress.done} of {left.progress.of}"
-    found = f"an earlier run, {left.id}, was interrupted{done if left.progress.of else ''}"
+    question = f"an earlier run, {left.id}, was interrupted{done if left.progress.of else ''}"
     if resume is None and sys.stdin.isatty() and sys.stderr.isatty():
-        return click.confirm(f"{found}; go on with it?", default=True, err=True)
+        return click.confirm(f"{question}; go on with it?", default=True, err=True)
     what = "it goes on" if resume else "this one begins anew; --resume goes on with the earlier one"
-    click.echo(f"{found}: {what}", err=True)
+    click.echo(f"{question}: {what}", err=True)
     return bool(resume)
 
 
@@ -217,7 +217,9 @@ def _progress_for_log() -> Iterator[None]:
 
 def _tell_predict(turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path) -> None:
     """Print the command that scores rows with the models that have been trained."""
-    models = {guest: one["model"] for guest, one in turns.said.items() if one.get("model")}
+    models = {
+        guest: outcome["model"] for guest, outcome in turns.said.items() if outcome.get("model")
+    }
     if not models:
         return
     guest, model = next(iter(models.items()))

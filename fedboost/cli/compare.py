@@ -34,13 +34,13 @@ def verify(file: Path, as_json: bool) -> None:
     with opened_ledger(config) as ledger:
         head = signed_heads.verify(ledger, config.name, checker(config))
         signed = ledger.kept()
-    own = sum(one.party == config.name for one in signed)
+    ours = sum(head.party == config.name for head in signed)
     if as_json:
-        counts = {"signed": own, "signed_by_peers": len(signed) - own}
+        counts = {"signed": ours, "signed_by_peers": len(signed) - ours}
         click.echo(json.dumps({"whole": True, "rows": head.n, "head": head.hash, **counts}))
         return
     click.echo(f"the ledger is whole: {head.n} rows, head {head.hash}")
-    click.echo(f"signed heads: {own} of our own, {len(signed) - own} of our peers")
+    click.echo(f"signed heads: {ours} of our own, {len(signed) - ours} of our peers")
 
 
 @ledger_group.command("export")
@@ -86,10 +86,10 @@ def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
         signed_heads.verify(ledger, config.name, check)
         if other is not None:
             theirs = comparison.read(read_file(other), check)
-            found = comparison.compare(ledger, config.name, theirs)
+            differences = comparison.compare(ledger, config.name, theirs)
         else:
-            found = comparison.review(ledger, config.name, job or "")
-    return _concluded(found, as_json=as_json)
+            differences = comparison.review(ledger, config.name, job or "")
+    return _concluded(differences, as_json=as_json)
 
 
 @ledger_group.command("restored")
@@ -120,8 +120,8 @@ def restored(file: Path, seen: bool) -> None:
 
 def _concluded(found: list[Difference], *, as_json: bool) -> int:
     """Says what differs; gives the exit code."""
-    differ = [one.text for one in found if one.is_settled]
-    on_the_way = [one.text for one in found if not one.is_settled]
+    differ = [difference.text for difference in found if difference.is_settled]
+    on_the_way = [difference.text for difference in found if not difference.is_settled]
     if as_json:
         click.echo(json.dumps({"agree": not differ, "differ": differ, "on_the_way": on_the_way}))
         return 1 if differ else 0

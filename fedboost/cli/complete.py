@@ -70,10 +70,10 @@ def jobs_here(context: click.Context, _: click.Parameter, typed: str) -> list[st
     try:
         database = load(PartyConfig, Path(path)).store / "store.sqlite"
         with on_disk(database), closing(opened(database, "ro")) as connection:
-            found = connection.execute("SELECT id FROM jobs ORDER BY created DESC").fetchall()
+            rows = connection.execute("SELECT id FROM jobs ORDER BY created DESC").fetchall()
     except (FedboostError, OSError):
         return []
-    return _begin((id_ for (id_,) in found), typed)
+    return _begin((id_ for (id_,) in rows), typed)
 
 
 def models_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
@@ -82,10 +82,10 @@ def models_here(context: click.Context, _: click.Parameter, typed: str) -> list[
 
     given: dict[str, Any] = context.params
     try:
-        found = open_shelves(given.get("config"), given.get("cluster")).models()
+        models = open_shelves(given.get("config"), given.get("cluster")).models()
     except (FedboostError, OSError):
         return []
-    return _begin(found, typed)
+    return _begin(models, typed)
 
 
 def certificates_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
@@ -93,10 +93,12 @@ def certificates_here(context: click.Context, _: click.Parameter, typed: str) ->
     from fedboost.runtime.transport import authority
 
     try:
-        found = authority.issued(context.params.get("folder") or Path("certs"))
+        certificates = authority.issued(context.params.get("folder") or Path("certs"))
     except (FedboostError, OSError):
         return []
-    return _begin(sorted({one.name for one in found if one.current}), typed)
+    return _begin(
+        sorted({certificate.name for certificate in certificates if certificate.current}), typed
+    )
 
 
 def _begin(names: Iterable[str], typed: str) -> list[str]:

@@ -130,8 +130,8 @@ def _command(kind: type[DaemonConfig], whose: str) -> click.Command:
     def page(config: Path, new: bool, as_json: bool) -> None:
         ours = load(kind, config)
         token.page_of(ours)  # refuses settings without a page
-        own = token.renew(ours.store) if new else token.token(ours.store)
-        url = token.sign_in_url(ours, own)
+        secret = token.renew(ours.store) if new else token.token(ours.store)
+        url = token.sign_in_url(ours, secret)
         click.echo(json.dumps({"url": url}) if as_json else url)
 
     page.help = f"""Print the link that signs you in to {whose} page, token included.

@@ -41,7 +41,7 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
     Ends with exit code 2 if there is a problem.
     """
     surveys = [survey(source_at(file)) for file in files]
-    n_problems = sum(len(one.problems) for one in surveys)
+    n_problems = sum(len(survey.problems) for survey in surveys)
     if as_json:
         click.echo(json.dumps({"files": [asdict(s) for s in surveys], "problems": n_problems}))
     else:
@@ -49,12 +49,12 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
         for one in surveys:
             _print_survey(console, one)
     if n_problems:
-        bad = [one.file for one in surveys if one.problems]
+        bad = [survey.file for survey in surveys if survey.problems]
         raise DataError(
             f"problems found: {n_problems}",
             file=", ".join(bad),
             todo="mend the tables, or leave the named columns out of the job with 'ignore'"
-            if all(one.columns for one in surveys)
+            if all(survey.columns for survey in surveys)
             else "check the paths, and how the files were written",
         )
 
@@ -97,11 +97,11 @@ def split(pooled: str, parties: tuple[str, ...], out: str, as_json: bool, **give
         {
             "party": party,
             "file": str(paths[party]),
-            "rows": one.num_rows,
-            "columns": [name for name in one.column_names if name not in ("id", plan.label)],
-            "label": plan.label if plan.label in one.column_names else None,
+            "rows": table.num_rows,
+            "columns": [name for name in table.column_names if name not in ("id", plan.label)],
+            "label": plan.label if plan.label in table.column_names else None,
         }
-        for party, one in tables.items()
+        for party, table in tables.items()
     ]
     if as_json:
         click.echo(json.dumps({"layout": plan.layout, "parties": written}))
@@ -177,13 +177,13 @@ def _print_split(
 ) -> None:
     rows: list[tuple[str, ...]] = [
         (
-            one["party"],
-            one["file"],
-            str(one["rows"]),
-            ", ".join(one["columns"]) or "none",
-            one["label"] or "",
+            file["party"],
+            file["file"],
+            str(file["rows"]),
+            ", ".join(file["columns"]) or "none",
+            file["label"] or "",
         )
-        for one in written
+        for file in written
     ]
     console.print(_table(PARTY_HEADS, rows, numbers_from=len(PARTY_HEADS)))
     for what, names in (

@@ -140,8 +140,10 @@ def _xgboost(
 
     ids = encode_ids([pa.chunked_array([pa.array(shared + 1000)])], ["id"])
     held = validation_rows(ids, FRACTION, SEED)
-    own = {key: value for key, value in PARAMS.items() if key not in ("eval_metric", "encryption")}
-    model = xgboost.XGBClassifier(tree_method="hist", reg_lambda=1.0, n_jobs=1, **own)
+    settings = {
+        key: value for key, value in PARAMS.items() if key not in ("eval_metric", "encryption")
+    }
+    model = xgboost.XGBClassifier(tree_method="hist", reg_lambda=1.0, n_jobs=1, **settings)
     model.fit(values[shared[~held]], y[shared[~held]])
     return {
         part: float(roc_auc_score(y[rows], model.predict_proba(values[rows])[:, 1]))

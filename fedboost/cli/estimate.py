@@ -62,12 +62,14 @@ def estimate_command(file: Path, *, as_json: bool, measure: bool, **given: Any) 
     console = Console(stderr=True)
     prices = Prices.load(cache_file(home()), anew=measure)
     with console.status("measuring this machine …") as status:
-        found = estimate(setting, place, prices, lambda name: status.update(f"measuring: {name} …"))
-    warnings = list(_warnings(found, spec))
+        forecast = estimate(
+            setting, place, prices, lambda name: status.update(f"measuring: {name} …")
+        )
+    warnings = list(_warnings(forecast, spec))
     if as_json:
-        click.echo(json.dumps({**found.said(), "warnings": warnings}))
+        click.echo(json.dumps({**forecast.said(), "warnings": warnings}))
         return 0
-    _print(found, place, warnings)
+    _print(forecast, place, warnings)
     return 0
 
 
@@ -124,16 +126,16 @@ def _numbers(text: str | None, everybody: tuple[str, ...], option: str) -> Numbe
 
 
 def _place(link: str | None, cores: int | None) -> Placement:
-    own = cores or len(os.sched_getaffinity(0))
+    cores_here = cores or len(os.sched_getaffinity(0))
     if link is None:
-        return Placement(own)
+        return Placement(cores_here)
     speed, _, delay = link.partition(",")
     fast, late = SPEED.fullmatch(speed.strip()), DELAY.fullmatch(delay.strip() or "0ms")
     if fast is None or late is None:
         raise ConfigError(f"--link {link} is no speed and delay", todo="--link 100MB/s,20ms")
     each = float(fast[1]) * SCALE[fast[2]] / (8.0 if fast[3] == "bit" else 1.0)
     seconds = float(late[1]) * (1e-3 if late[2] == "ms" else 1.0)
-    return Placement(own, apart=True, bytes_per_s=each, latency_s=seconds)
+    return Placement(cores_here, apart=True, bytes_per_s=each, latency_s=seconds)
 
 
 def _warnings(found: Estimate, spec: JobSpec) -> Iterator[str]:
@@ -166,7 +168,7 @@ def _print(found: Estimate, place: Placement, warnings: list[str]) -> None:
         times.add_row(names.get(key, key), units.in_seconds(seconds), style=style)
     console.print(times)
     parties = Table("party")
-    for head in ("CPU time", "memory", *(f"sends to {one}" for one in found.cpu_seconds)):
+    for head in ("CPU time", "memory", *(f"sends to {party}" for party in found.cpu_seconds)):
         parties.add_column(head, justify="right")
     for party, seconds in found.cpu_seconds.items():
         sent = [found.bytes.get(f"{party}->{other}", 0.0) for other in found.cpu_seconds]
@@ -175,10 +177,10 @@ def _print(found: Estimate, place: Placement, warnings: list[str]) -> None:
         parties.add_row(party, units.in_seconds(seconds), memory, *shown)
     console.print(parties)
     _print_phases(console, found)
-    for one in found.assumed:
-        console.print(f"[dim]assumed: {one}[/]")
-    for one in warnings:
-        console.print(f"[yellow]warning: {one}[/]")
+    for warning in found.assumed:
+        console.print(f"[dim]assumed: {warning}[/]")
+    for warning in warnings:
+        console.print(f"[yellow]warning: {warning}[/]")
 
 
 def _print_phases(console: Console, found: Estimate) -> None:

@@ -88,15 +88,15 @@ def explain(model: str, data: tuple[str, ...], out: Path, as_json: bool, **given
     wanted = _wanted(shelves, merged, pairs("--data", data))
     frames, ids = _read(shelves, merged, wanted)
     rows, values = joined(merged, frames)
-    found = contributions(merged, values)
-    write_table(out, _table(ids, rows, found, feature_names(merged)))
-    effects = _effects(merged, found)
+    explained = contributions(merged, values)
+    write_table(out, _table(ids, rows, explained, feature_names(merged)))
+    effects = _effects(merged, explained)
     if given["picture"] is not None:
         drawn = svg(effects, len(rows), model, given["top"])
         write_file(given["picture"], drawn.encode(), PUBLIC_MODE)
     left_out = len(ids) - len(rows)
     if as_json:
-        means = {one.name: list(one.means) for one in ranked(effects)}
+        means = {effect.name: list(effect.means) for effect in ranked(effects)}
         said = {"model": model, "rows": len(rows), "rows_without_partner": left_out}
         click.echo(json.dumps({**said, "mean_abs": means, "out": str(out)}))
         return
@@ -152,8 +152,8 @@ def _table(
 def _effects(merged: Whole, found: Contributions) -> list[Effect]:
     means = np.abs(found[:, :, :-1]).mean(axis=0, dtype=np.float64).T
     return [
-        Effect(name, tuple(one), party)
-        for name, one, (party, _) in zip(
+        Effect(name, tuple(mean), party)
+        for name, mean, (party, _) in zip(
             feature_names(merged), means.tolist(), merged.columns, strict=True
         )
     ]
@@ -161,8 +161,8 @@ def _effects(merged: Whole, found: Contributions) -> list[Effect]:
 
 def _shown(effects: list[Effect]) -> Table:
     table = Table("column", "mean |contribution|", box=box.SIMPLE_HEAD)
-    for one in ranked(effects)[:LISTED]:
-        table.add_row(Text(printable(one.name)), f"{one.total:.4g}")
+    for effect in ranked(effects)[:LISTED]:
+        table.add_row(Text(printable(effect.name)), f"{effect.total:.4g}")
     return table
 
 

@@ -141,7 +141,9 @@ def fetch(model: str, config: Path, tls: Path | None, out: Path, as_json: bool) 
     async def work() -> tuple[str, Packed]:
         async with Owner(client) as owner:
             held = (await owner.models()).models
-            id_ = shards.meant(model, {one.id: (one.name, one.created) for one in held})
+            id_ = shards.meant(
+                model, {release.id: (release.name, release.created) for release in held}
+            )
             return id_, await owner.fetch_model(id_)
 
     id_, packed = run(work())

@@ -70,8 +70,10 @@ class LazyGroup(click.Group):
     def _meant(self, ctx: click.Context, name: str) -> list[str]:
         """Return near names of this group, otherwise that name's places in the whole tree."""
         near = difflib.get_close_matches(name, self.list_commands(ctx))
-        groups = {path: one for path, one in cli.commands.items() if isinstance(one, LazyGroup)}
-        other = [f"fedboost {path} {name}" for path, one in groups.items() if name in one.table]
+        groups = {
+            path: group for path, group in cli.commands.items() if isinstance(group, LazyGroup)
+        }
+        other = [f"fedboost {path} {name}" for path, group in groups.items() if name in group.table]
         top = [f"fedboost {name}"] if name in cli.list_commands(ctx) else []
         return near or top + other
 
@@ -80,15 +82,15 @@ class LazyGroup(click.Group):
         names = self.list_commands(ctx)
         room = formatter.width - 6 - max(map(len, names))
         said = [click.Command(name, help=self._sentence(name)) for name in names]
-        rows = [(one.name or "", one.get_short_help_str(room)) for one in said]
+        rows = [(command.name or "", command.get_short_help_str(room)) for command in said]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Commands that begin with what is typed."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=self._sentence(name)) for name in names]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        completions = [CompletionItem(name, help=self._sentence(name)) for name in names]
+        return [*completions, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def _sentence(self, name: str) -> str:
         if name in self.table:

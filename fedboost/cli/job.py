@@ -61,22 +61,22 @@ def status(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -
         async with CoordinatorClient(config) as client:
             return await client.status(job)
 
-    found = run(work())
+    jobs = run(work())
     if as_json:
-        click.echo(json.dumps(_as_dict(found)))
+        click.echo(json.dumps(_as_dict(jobs)))
         return
-    click.echo(f"{found.id} ({found.protocol}) is {found.state}, since {_ago(found.updated)}")
-    if found.progress.of:
-        click.echo(f"{found.progress.done} of {found.progress.of} {found.progress.round}s done")
-    for waiting in found.waiting:
+    click.echo(f"{jobs.id} ({jobs.protocol}) is {jobs.state}, since {_ago(jobs.updated)}")
+    if jobs.progress.of:
+        click.echo(f"{jobs.progress.done} of {jobs.progress.of} {jobs.progress.round}s done")
+    for waiting in jobs.waiting:
         step = waiting.step.replace("_", " ")
         click.echo(f"waiting for {waiting.party}, {step}, {time.time() - waiting.since:.0f} s")
-    for warning in found.warnings:
+    for warning in jobs.warnings:
         click.echo(f"warning: {warning}")
-    if found.HasField("reason"):
-        click.echo(f"reason: {found.reason.what}")
-        if found.reason.todo:
-            click.echo(f"to do: {found.reason.todo}")
+    if jobs.HasField("reason"):
+        click.echo(f"reason: {jobs.reason.what}")
+        if jobs.reason.todo:
+            click.echo(f"to do: {jobs.reason.todo}")
 
 
 @job_group.command("cancel")
@@ -135,8 +135,8 @@ def delete(
 def _as_dict(status: JobStatus) -> dict[str, object]:
     from google.protobuf.json_format import MessageToDict
 
-    found: dict[str, object] = MessageToDict(status, preserving_proto_field_name=True)
-    return found
+    fields: dict[str, object] = MessageToDict(status, preserving_proto_field_name=True)
+    return fields
 
 
 def _ago(at: float) -> str:

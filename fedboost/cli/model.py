@@ -47,19 +47,19 @@ def list_models(config: Path | None, cluster: Path | None, as_json: bool) -> Non
       fedboost model list --cluster fedboost-cluster --json
     """
     shelves = open_shelves(config, cluster)
-    found = []
+    models = []
     for model in shelves.models():
         holders = shelves.holders(model)
         facts = next(iter(holders.values()))
-        found.append(kinds.of(facts).described(facts) | {"here": list(holders)})
+        models.append(kinds.of(facts).described(facts) | {"here": list(holders)})
     if as_json:
-        click.echo(json.dumps({"models": found}))
+        click.echo(json.dumps({"models": models}))
         return
-    if not found:
+    if not models:
         click.echo("no models")
         return
     table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
-    for one in found:
+    for one in models:
         role = f"{one['role']} ({one['party']})"
         cells = (one["model"], one["name"], one["protocol"], role, str(one["trees"]))
         validation = _metrics(one["metrics"].get("validation", {}))
@@ -151,13 +151,13 @@ def rules(
     kind = kinds.of(shelves.facts(model))
     known = shelves.shard(model) if kind.is_whole else shelves.guest_shard(model)
     names = None if columns is None else columns.split(",")
-    found, unknown = kind.shared_rules(known, names)
+    rules, unknown = kind.shared_rules(known, names)
     if as_json:
-        listed = [asdict(rule) for rule in found[:top]]
+        listed = [asdict(rule) for rule in rules[:top]]
         click.echo(json.dumps({"model": model, "rules": listed, "unknown_leaves": unknown}))
         return
-    if found:
-        Console().print(_rules(found[:top]))
+    if rules:
+        Console().print(_rules(rules[:top]))
     else:
         click.echo("no rules")
     if unknown:
@@ -290,9 +290,9 @@ def _importance(shares: Sequence[ImportanceShare]) -> Table:
 
 def _rules(found: Sequence[SharedRule]) -> Table:
     table = Table("rule", "trees", "share", box=box.SIMPLE_HEAD)
-    for one in found:
-        words = " and ".join(printable(asked) for asked in one.rule)
-        table.add_row(Text(words), str(len(one.trees)), f"{one.share:.0%}")
+    for rule in found:
+        words = " and ".join(printable(asked) for asked in rule.rule)
+        table.add_row(Text(words), str(len(rule.trees)), f"{rule.share:.0%}")
     return table
 
 

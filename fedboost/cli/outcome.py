@@ -105,12 +105,12 @@ def own_of(party: PartyConfig, job: str) -> Own:
     with closing(Ledger(party.store / "store.sqlite", read_only=True)) as ledger:
         rows = ledger.rows(job)
     try:
-        found = [Finding(**one) for one in Transcripts(party.store).findings(job)]
+        findings = [Finding(**fields) for fields in Transcripts(party.store).findings(job)]
     except TypeError:
         raise ConfigError(
             "what the audit found was written by another version", todo=f"fedboost audit {job}"
         ) from None
-    return Own(rows, found)
+    return Own(rows, findings)
 
 
 def write_report(journal: JobJournal, path: str, own: Own | None = None) -> None:
@@ -139,16 +139,16 @@ class Turns:
 
     async def run(self, runs: Runs) -> None:
         """Runs one job after the other until one does not finish; the later ones do not begin."""
-        waiting = [one.name for one in self.spec.one_each()]
-        for one in self.spec.one_each():
-            waiting.remove(one.name)
-            guest = one.parties.table().guest
+        waiting = [spec.name for spec in self.spec.one_each()]
+        for spec in self.spec.one_each():
+            waiting.remove(spec.name)
+            guest = spec.parties.table().guest
             try:
-                self.code, self.said[guest] = ended(*await runs(one), as_json=self.as_json)
+                self.code, self.said[guest] = ended(*await runs(spec), as_json=self.as_json)
             except FedboostError as error:
                 if not self.said:
                     raise
-                self._not_run(one, error)  # what the guests before have is not lost by it
+                self._not_run(spec, error)  # what the guests before have is not lost by it
             if self.code:
                 break
         if waiting and self.code:
@@ -174,11 +174,11 @@ class Turns:
 
 def together(spec: JobSpec, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Join what `--json` says of each job of several guests."""
-    states = [one["state"] for one in said.values()]
+    states = [outcome["state"] for outcome in said.values()]
     return {
         "name": spec.name,
         "protocol": spec.protocol,
         "state": next((s for s in states if s != JobState.FINISHED), JobState.FINISHED),
         "guests": said,
-        "models": [one["model"] for one in said.values() if one.get("model")],
+        "models": [outcome["model"] for outcome in said.values() if outcome.get("model")],
     }

@@ -50,20 +50,20 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
     \b
       fedboost party jobs --config configs/party-bank.yaml --tls certs
     """
-    found: OwnedJobs = _ask(config, tls, "Jobs", job_pb2.ListRequest())
+    listed: OwnedJobs = _ask(config, tls, "Jobs", job_pb2.ListRequest())
     if as_json:
-        click.echo(json.dumps({"jobs": [_owned(job) for job in found.jobs]}))
+        click.echo(json.dumps({"jobs": [_owned(job) for job in listed.jobs]}))
         return
     from rich.console import Console
     from rich.table import Column, Table
     from rich.text import Text
 
     table = Table(Column("job", no_wrap=True), "state", "what it wants")
-    for job in found.jobs:
+    for job in listed.jobs:
         reason = f": {job.reason.what}" if job.reason.what else ""
         wants = "\n".join(_wants(job))
         table.add_row(*(Text(cell) for cell in (job.id, f"{job.state}{reason}", wants)))
-    Console().print(table if found.jobs else "no jobs")
+    Console().print(table if listed.jobs else "no jobs")
 
 
 @party_group.command("approve")
@@ -186,25 +186,29 @@ def account(config: Path, as_json: bool) -> None:
         entries = found.entries()
     spent = _spent(entries, ours.policy)
     if as_json:
-        click.echo(json.dumps({"jobs": [_job(one) for one in entries], "spent": spent}))
+        click.echo(json.dumps({"jobs": [_job(entry) for entry in entries], "spent": spent}))
         return
     if not entries:
         click.echo("no job has told anything of any data set")
         return
     Console().print(_table(entries))
-    for one in spent:
-        click.echo(_in_words(one))
+    for column in spent:
+        click.echo(_in_words(column))
 
 
 def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
     """Return what guests have received of each data set's sums, and everybody of noisy values."""
     found: list[dict[str, Any]] = []
-    for one in totals(entries, policy.disclosure_apart):
-        if one.guest:
+    for total in totals(entries, policy.disclosure_apart):
+        if total.guest:
             limits = {"warn": policy.disclosure_warn, "max": policy.disclosure_max}
-            told = {"dataset": one.dataset, "guest": one.guest, "sums": one.told, **limits}
+            told = {"dataset": total.dataset, "guest": total.guest, "sums": total.told, **limits}
         else:
-            told = {"dataset": one.dataset, "epsilon_row": one.told, "max": policy.epsilon_row_max}
+            told = {
+                "dataset": total.dataset,
+                "epsilon_row": total.told,
+                "max": policy.epsilon_row_max,
+            }
         found.append(_finite(told))
     return found
 
@@ -233,17 +237,17 @@ def _finite(said: dict[str, Any]) -> dict[str, Any]:
 def _table(entries: list[AccountEntry]) -> Table:
     """A row for each job; of what no job has told there is no column."""
     told = {
-        "sums": [f"{one.counted:.3g}" if one.sums else "" for one in entries],
-        "at most": [f"{one.planned:.3g}" if one.sums else "" for one in entries],
-        "ε per row": [f"{one.noise:g}" if one.noise else "" for one in entries],
-        "totals per row": [f"{one.totals:.3g}" if one.totals else "" for one in entries],
+        "sums": [f"{entry.counted:.3g}" if entry.sums else "" for entry in entries],
+        "at most": [f"{entry.planned:.3g}" if entry.sums else "" for entry in entries],
+        "ε per row": [f"{entry.noise:g}" if entry.noise else "" for entry in entries],
+        "totals per row": [f"{entry.totals:.3g}" if entry.totals else "" for entry in entries],
     }
     shown = {head: cells for head, cells in told.items() if any(cells)}
     table = Table(Column("job", no_wrap=True), "data set", "guest", "at (UTC)", "state")
     for head in shown:
         table.add_column(head, justify="right")
-    for one, *cells in zip(entries, *shown.values(), strict=True):
-        at, state = one.at[:19].replace("T", " "), one.state or "deleted"
-        row = (one.job, one.dataset, one.guest, at, state, *cells)
+    for entry, *cells in zip(entries, *shown.values(), strict=True):
+        at, state = entry.at[:19].replace("T", " "), entry.state or "deleted"
+        row = (entry.job, entry.dataset, entry.guest, at, state, *cells)
         table.add_row(*(Text(cell) for cell in row))
     return table

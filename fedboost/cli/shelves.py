@@ -48,7 +48,7 @@ class Shelves:
 
     def _known(self) -> shards.Known:
         facts = {model: self.facts(model) for model in self.models()}
-        return {model: (str(own["name"]), str(own["created"])) for model, own in facts.items()}
+        return {model: (str(held["name"]), str(held["created"])) for model, held in facts.items()}
 
     def holders(self, model: str) -> dict[str, dict[str, Any]]:
         """The facts of a model's shards here, by party, the guest first; a ConfigError if none."""
@@ -79,15 +79,15 @@ class Shelves:
 
     def guest_shard(self, model: str) -> Artefact:
         """The guest's shard; a ConfigError names the guest where only hosts' shards are here."""
-        found = self.shard(model)
-        if found.facts["role"] != GUEST:
-            guest = found.facts["guest"]
+        shard = self.shard(model)
+        if shard.facts["role"] != GUEST:
+            guest = shard.facts["guest"]
             raise ConfigError(
                 f"the trees of the model lie at its guest {guest}",
                 todo=f"run the command there, with --config of {guest}",
                 model=model,
             )
-        return found
+        return shard
 
     def folder(self, model: str, party: str) -> Path:
         """Return the folder of a party's shard of a model."""
@@ -146,27 +146,27 @@ def open_shelves(config: Path | None, cluster: Path | None) -> Shelves:
         party = load(PartyConfig, config)
         return Shelves({party.name: party.store}, config=party)
     folder = cluster or FOLDER
-    found = {path.parent.name: path.parent for path in sorted((folder / "var").glob("*/models"))}
-    if not found:
+    parties = {path.parent.name: path.parent for path in sorted((folder / "var").glob("*/models"))}
+    if not parties:
         raise ConfigError(
             "there is no local cluster in the folder",
             todo="give --config PARTY.yaml or --cluster DIR",
             folder=str(folder),
         )
-    return Shelves(found, cluster=folder)
+    return Shelves(parties, cluster=folder)
 
 
 def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
     """The ``PARTY=SOMETHING`` texts of an option; a ConfigError for a bad or doubled one."""
-    found: dict[str, str] = {}
+    stores: dict[str, str] = {}
     for text in texts:
         party, equals, value = text.partition("=")
         if not (party and equals and value):
             raise ConfigError(f"{option} {text!r} is not PARTY=…", todo=f"write {option} bank=…")
-        if party in found:
+        if party in stores:
             raise ConfigError(f"{option} names {party} twice", todo="name every party once")
-        found[party] = value
-    return found
+        stores[party] = value
+    return stores
 
 
 def refuse_others(data: Iterable[str], known: Collection[str], why: str) -> None:
@@ -202,9 +202,9 @@ def host_shards(shelves: Shelves, guest: Artefact, released: Sequence[Path]) -> 
     """
     model = guest.facts["job"]
     here = shelves.holders(model)
-    found = {host: shelves.shard(model, host) for host in guest.facts["hosts"] if host in here}
+    hosts = {host: shelves.shard(model, host) for host in guest.facts["hosts"] if host in here}
     if not released:
-        return found
+        return hosts
     config = shelves.config
     if config is None:
         raise ConfigError(
@@ -212,14 +212,14 @@ def host_shards(shelves: Shelves, guest: Artefact, released: Sequence[Path]) -> 
             todo="leave --with out",
         )
     files = [releases.read(config, _file(path), model, file=str(path)) for path in released]
-    named = [one.release.party for one in files]
+    named = [file.release.party for file in files]
     twice = sorted({party for party in named if named.count(party) > 1})
     if twice:
         raise ConfigError(f"--with names {twice[0]} twice", todo="give the release that counts")
     with closing(Ledger(config.store / "store.sqlite")) as ledger:
-        for one in files:
-            releases.note(ledger, one)
-    return found | {one.release.party: one.shard for one in files}
+        for file in files:
+            releases.note(ledger, file)
+    return hosts | {file.release.party: file.shard for file in files}
 
 
 def _file(path: Path) -> bytes:

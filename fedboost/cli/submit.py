@@ -70,10 +70,10 @@ async def _handed_in(spec: JobSpec, config: ClientConfig) -> dict[str, JobStatus
     """Hands in the jobs of a file; gives their status by guest."""
     found = {}
     async with CoordinatorClient(config) as client:
-        for one in spec.one_each():
+        for each_job in spec.one_each():
             try:
-                job = await client.submit(one.model_dump_json().encode())
-                found[one.parties.table().guest] = await client.status(job)
+                job = await client.submit(each_job.model_dump_json().encode())
+                found[each_job.parties.table().guest] = await client.status(job)
             except FedboostError as error:
                 before = ", ".join(job.id for job in found.values())
                 raise (error.at(handed_in=before) if before else error) from None
@@ -150,7 +150,7 @@ def report(
       fedboost job report credit-1a2b3c4d --out report.html
       fedboost job report credit-1a2b3c4d --config configs/party-bank.yaml --out own.html
     """
-    own = Own() if party is None else own_of(load(PartyConfig, party), job)
+    kept = Own() if party is None else own_of(load(PartyConfig, party), job)
     config = settings(coordinator, tls)
 
     async def work() -> JobJournal:
@@ -158,7 +158,7 @@ def report(
             return await client.journal(job)
 
     path = out or Path(f"{job}.html")
-    write_report(run(work()), str(path), own)
+    write_report(run(work()), str(path), kept)
     click.echo(str(path))
 
 

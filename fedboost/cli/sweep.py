@@ -82,23 +82,23 @@ def sweep(
     The rows in common are found once, by the first job. Jobs that fail do not end the sweep; run
     it again with --resume to try them again, or to go on after an interruption.
     """
-    found, sources = _read(file, given["data"])
-    own = Options(**given | {"out": given["out"] or Path(f"{found.base.name}-sweep")})
-    if own.simulate and not own.data:
+    base, sources = _read(file, given["data"])
+    options = Options(**given | {"out": given["out"] or Path(f"{base.base.name}-sweep")})
+    if options.simulate and not options.data:
         raise ConfigError("--simulate needs tables", todo="give --data PARTY=FILE for each party")
-    _announce(found, sources)
+    _announce(base, sources)
     if dry_run:
-        return _dry(found, as_json=own.as_json)
-    record = _record(found, own)
-    course = Course(record, own.out)
+        return _dry(base, as_json=options.as_json)
+    record = _record(base, options)
+    course = Course(record, options.out)
     with ExitStack() as stack:
-        where = _where(stack, found, sources, own, (coordinator, tls))
+        where = _where(stack, base, sources, options, (coordinator, tls))
         try:
-            run(_course(course, where, fit=own.fit_best))
+            run(_course(course, where, fit=options.fit_best))
         except KeyboardInterrupt:
             click.echo(f"to go on: fedboost job sweep {file} --resume", err=True)
             raise
-    return _conclude(record, own)
+    return _conclude(record, options)
 
 
 def _read(file: Path, data: tuple[str, ...]) -> tuple[Sweep, dict[str, SourceSpec]]:
@@ -121,13 +121,13 @@ def _read(file: Path, data: tuple[str, ...]) -> tuple[Sweep, dict[str, SourceSpe
             key="parties.guests",
             **where,
         )
-    found = plan.read(raw[SECTION], spec, **where)
-    for member in found.members:
+    planned = plan.read(raw[SECTION], spec, **where)
+    for member in planned.members:
         try:
             check(member.spec, **where)
         except FedboostError as error:
             raise error.at(trial=in_words(member.trial.values)) from None
-    return found, sources
+    return planned, sources
 
 
 def _announce(found: Sweep, sources: Mapping[str, SourceSpec]) -> None:
@@ -210,11 +210,13 @@ def _print(record: SweepRecord) -> None:
     names = list(record.sweep.settings.params)
     for head in ("rank", *names, metric, "train", "seconds"):
         table.add_column(head, justify="right")
-    for one in standings[:SHOWN_MAX]:
-        values = [plan.in_words({name: one.trial.values[name]})[len(name) + 1 :] for name in names]
-        rank = "" if one.rank is None else str(one.rank)
-        style = "bold" if one.rank == 1 else "dim" if one.rank is None else ""
-        table.add_row(rank, *values, *_measured(one), f"{one.seconds:.1f}", style=style)
+    for standing in standings[:SHOWN_MAX]:
+        values = [
+            plan.in_words({name: standing.trial.values[name]})[len(name) + 1 :] for name in names
+        ]
+        rank = "" if standing.rank is None else str(standing.rank)
+        style = "bold" if standing.rank == 1 else "dim" if standing.rank is None else ""
+        table.add_row(rank, *values, *_measured(standing), f"{standing.seconds:.1f}", style=style)
     console = Console()
     console.print(table)
     if len(standings) > SHOWN_MAX:

@@ -268,7 +268,7 @@ def fault_errors(faults: Sequence[Fault], n_rows: int) -> list[DataError]:
     for kind, (what, todo) in _TEXTS.items():
         same = [fault for fault in faults if fault.kind == kind]
         if same:
-            listed = shown([f"{one.column} ({one.detail})".replace(" ()", "") for one in same])
+            listed = shown([f"{name.column} ({name.detail})".replace(" ()", "") for name in same])
             names = shown([fault.column for fault in same])
             text = f"columns that {what}: {listed}"
             errors.append(DataError(text, column=names, rows=n_rows, todo=todo))

@@ -150,8 +150,8 @@ def values_at(
     """Single cells, float32 (m,): of values (n, c) those in rows (m,) and columns (m,)."""
     if isinstance(values, np.ndarray):
         return values[rows, columns]
-    own = (values.indptr, values.indices, values.data)
-    return _stored(*own, rows.astype(np.int64), columns.astype(np.int64))
+    parts = (values.indptr, values.indices, values.data)
+    return _stored(*parts, rows.astype(np.int64), columns.astype(np.int64))
 
 
 @kernel
@@ -162,13 +162,13 @@ def _stored(
     rows: NDArray[np.int64],
     columns: NDArray[np.int64],
 ) -> NDArray[np.float32]:
-    found = np.zeros(len(rows), dtype=np.float32)
+    column = np.zeros(len(rows), dtype=np.float32)
     for i in range(len(rows)):
         low, end = starts[columns[i]], starts[columns[i] + 1]
         place = low + np.searchsorted(indices[low:end], rows[i])
         if place < end and indices[place] == rows[i]:
-            found[i] = entries[place]
-    return found
+            column[i] = entries[place]
+    return column
 
 
 def _sizes(*sizes: int) -> bytes:

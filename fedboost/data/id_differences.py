@@ -23,10 +23,10 @@ def likely_cause(ids: Sequence[bytes], matched: NDArray[np.bool_]) -> str:
 
     `ids` are n encoded ids of one table, `matched` (n,) is True where all parties have the id.
     """
-    parts = [parts_of(one) for one in ids]
+    parts = [parts_of(party_ids) for party_ids in ids]
     lengths = [len(p) for own, m in zip(parts, matched, strict=True) for p in own if m]
     usual = min(lengths, default=0)
-    widest = max((len(p) for own in parts for p in own if _ZERO.match(p)), default=0)
+    widest = max((len(p) for part in parts for p in part if _ZERO.match(p)), default=0)
     signs = (
         (
             "begin with a zero, which another party may omit",
@@ -55,7 +55,7 @@ def likely_cause(ids: Sequence[bytes], matched: NDArray[np.bool_]) -> str:
         ),
     )
     for what, remedy, has in signs:
-        marked = np.array([any(has(p) for p in own) for own in parts], np.bool_)
+        marked = np.array([any(has(p) for p in part) for part in parts], np.bool_)
         share, usually = (_share(marked[rows]) for rows in (~matched, matched))
         if share - usually >= MORE_OFTEN:
             return f"{100 * share:.0f} % of them {what}; {remedy}"

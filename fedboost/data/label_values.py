@@ -67,8 +67,8 @@ def numbered(column: pa.ChunkedArray, classes: Sequence[LabelValue]) -> NDArray[
                 )
     texts = written(column)
     names = [canonical(text) for text in texts.dictionary.to_pylist()]
-    found = [places.get(name, places.get(name.casefold(), -1)) for name in names]
-    lookup = np.array([*found, np.nan])
+    codes = [places.get(name, places.get(name.casefold(), -1)) for name in names]
+    lookup = np.array([*codes, np.nan])
     rows: NDArray[np.float64] = lookup[pc.fill_null(texts.indices, len(names)).to_numpy()]
     strange = int(np.count_nonzero(rows == -1))
     if strange:

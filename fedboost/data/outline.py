@@ -33,10 +33,10 @@ def kind(source: SourceSpec) -> str:
 def stamp(source: SourceSpec) -> tuple[int, int] | None:
     """Return size and time of change in ns of the source's file; None where it has none."""
     try:
-        found = Path(source.path or "").stat() if source.path is not None else None
+        stat = Path(source.path or "").stat() if source.path is not None else None
     except OSError:
         return None
-    return None if found is None else (found.st_size, found.st_mtime_ns)
+    return None if stat is None else (stat.st_size, stat.st_mtime_ns)
 
 
 def outline(source: SourceSpec) -> Outline:

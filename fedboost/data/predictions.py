@@ -37,8 +37,8 @@ def predictions_table(
     Ids keep the type they have, but text that is whole numbers throughout (a csv) becomes int64.
     """
     order = np.argsort(rows)
-    found = with_predictions(id_columns(ids, rows[order]), prediction[order])
-    return found.replace_schema_metadata({OBJECTIVE: objective.encode()} if objective else None)
+    table = with_predictions(id_columns(ids, rows[order]), prediction[order])
+    return table.replace_schema_metadata({OBJECTIVE: objective.encode()} if objective else None)
 
 
 def id_columns(ids: pa.Table, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:
@@ -51,11 +51,11 @@ def with_predictions(
     columns: dict[str, pa.ChunkedArray], prediction: NDArray[np.generic]
 ) -> pa.Table:
     """The columns and behind them `prediction`, or `prediction_0`, … of several outputs."""
-    found, outputs = dict(columns), prediction.shape[1]
+    table, outputs = dict(columns), prediction.shape[1]
     for k in range(outputs):
-        name = free_name("prediction" if outputs == 1 else f"prediction_{k}", found)
-        found[name] = pa.array(prediction[:, k].astype(np.float64))
-    return pa.table(found)
+        name = free_name("prediction" if outputs == 1 else f"prediction_{k}", table)
+        table[name] = pa.array(prediction[:, k].astype(np.float64))
+    return pa.table(table)
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
@@ -102,9 +102,9 @@ def _outputs(schema: pa.Schema) -> int:
         return 0
     count = 1 if last[1] is None else int(last[1]) + 1
     numbers = [None] if last[1] is None else [str(k) for k in range(count)]
-    found = [NAMED.fullmatch(name) for name in schema.names[-count:]]
+    matches = [NAMED.fullmatch(name) for name in schema.names[-count:]]
     floats = all(pa.types.is_floating(kind) for kind in schema.types[-count:])
-    return count if floats and [one and one[1] for one in found] == numbers else 0
+    return count if floats and [match and match[1] for match in matches] == numbers else 0
 
 
 def _as_numbers(cells: pa.ChunkedArray) -> pa.ChunkedArray:

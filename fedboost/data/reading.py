@@ -142,9 +142,7 @@ def read_sheet(source: SourceSpec, **where: str) -> Sheet:
 
 
 def read_table(source: SourceSpec, **where: str) -> pa.Table:
-    """Read a source like `read_sheet`, with svmlight dense; a DataError where it has too many
-    cells.
-    """
+    """Read a source like `read_sheet`, svmlight dense; a DataError for too many cells."""
     sheet = read_sheet(source, **where)
     with placed(**where, file=source.name):
         return sheet.dense()

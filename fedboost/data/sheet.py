@@ -102,9 +102,7 @@ class Sheet:
         return self.sparse is not None and self.sparse.place(name) not in (None, BEYOND)
 
     def can_give(self, name: str) -> bool:
-        """Return True if the column can be a feature: the table has it, or it is all zeros (see
-        `place`).
-        """
+        """Return True if the column can be a feature: it is there, or all zeros (see `place`)."""
         if name in self.indices:
             return True
         return self.sparse is not None and self.sparse.place(name) is not None
@@ -119,9 +117,7 @@ class Sheet:
         return pa.chunked_array([self.sparse.dense(place)])
 
     def dense(self) -> pa.Table:
-        """Return all columns as one Arrow table; a DataError where it has more than CELLS_MAX
-        cells.
-        """
+        """Return all columns as one Arrow table; a DataError above CELLS_MAX cells."""
         if self.sparse is None:
             return self.columns
         width = self.sparse.width

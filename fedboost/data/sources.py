@@ -96,9 +96,7 @@ class SourceSpec(Settings):
 
     @property
     def identity(self) -> str:
-        """Return the table's location as 32 hex digits: equal for the same file or database,
-        whatever its name.
-        """
+        """Return the location as 32 hex digits: equal for the same file or database."""
         place = str(Path(self.path or "").resolve()) if self.sql is None else self.sql.url
         return hashlib.sha256(place.encode()).hexdigest()[:32]
 

@@ -209,9 +209,9 @@ def _hybrid(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> li
     """The guest's columns for all rows; the hosts' columns for the rows dealt to each."""
     rng = np.random.default_rng(plan.seed)
     guest, *hosts = plan.parties
-    own = _guest_columns(names, plan, rng)
-    rest = [name for name in names if name not in own]
-    shares = [PartyShare(guest.name, np.arange(len(label)), tuple(own), has_label=True)]
+    guest_columns = _guest_columns(names, plan, rng)
+    rest = [name for name in names if name not in guest_columns]
+    shares = [PartyShare(guest.name, np.arange(len(label)), tuple(guest_columns), has_label=True)]
     dealt = _deal_rows(label, len(hosts), plan.skew, rng)
     if plan.overlap:
         dealt = _share_rows(dealt, plan.overlap, rng)

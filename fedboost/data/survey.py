@@ -86,8 +86,12 @@ def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
     id_name, id_problem = _guess_id(table, distinct)
     label = likely_label(name for name in features if name != id_name)
     sparse = [] if sheet.sparse is None else _sparse_features(sheet.sparse)
-    used = [one for name, one in features.items() if name not in (id_name, label)] + sparse
-    faults = [one.fault for one in used if one.fault is not None and one.fault.kind != "text"]
+    used = [feature for name, feature in features.items() if name not in (id_name, label)] + sparse
+    faults = [
+        feature.fault
+        for feature in used
+        if feature.fault is not None and feature.fault.kind != "text"
+    ]
     problems = [id_problem] if id_problem else []
     problems += [f"{error.what}; {error.todo}" for error in fault_errors(faults, sheet.n_rows)]
     classes: list[str] = []
@@ -136,7 +140,11 @@ def _notes(
         cells = sheet.n_rows * sheet.sparse.width
         stored = f"{sheet.sparse.values.nnz} of {cells} cells of its {sheet.sparse.width} features"
         notes.append(f"a sparse table: {stored} are not zero")
-    texts = [one.name for one in used if one.fault is not None and one.fault.kind == "text"]
+    texts = [
+        feature.name
+        for feature in used
+        if feature.fault is not None and feature.fault.kind == "text"
+    ]
     few = [name for name in texts if (distinct[name] or 0) <= most_categories(sheet.n_rows)]
     for names, what in (
         (few, "text columns, features if the job names them in 'categorical' (distinct values): "),
@@ -238,10 +246,10 @@ def _guess_id(table: pa.Table, distinct: dict[str, int | None]) -> tuple[str | N
         if count == table.num_rows and kind_of(table.schema.field(name).type) in ("integer", "text")
     ]
     candidates.sort(key=lambda name: not name.casefold().endswith("id"))
-    found = next((name for name in candidates if _id_problem(table, name) is None), None)
-    if found is None:
+    id_column = next((name for name in candidates if _id_problem(table, name) is None), None)
+    if id_column is None:
         return None, "no column has an id of its own for every row; add one"
-    return found, ""
+    return id_column, ""
 
 
 def _id_problem(table: pa.Table, name: str) -> str | None:

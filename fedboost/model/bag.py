@@ -78,8 +78,8 @@ def bagged(parts: Sequence[Predictions], by: By) -> pa.Table:
         count[rows] += 1
         total[rows] += part.values if by == "mean" else _votes(part)
     columns = dict(zip(ids.column_names, ids.columns, strict=True))
-    found = with_predictions(columns, total / count[:, None])
-    return found.append_column(free_name("models", found.column_names), pa.array(count))
+    scored = with_predictions(columns, total / count[:, None])
+    return scored.append_column(free_name("models", scored.column_names), pa.array(count))
 
 
 def _kind(part: Predictions) -> Kind:

@@ -45,12 +45,16 @@ class Branch:
     @cached_property
     def depth(self) -> int:
         """The layers below it."""
-        return 1 + max(one.depth for one in self.below) if self.below else 0
+        return 1 + max(branch.depth for branch in self.below) if self.below else 0
 
     @cached_property
     def leaves(self) -> tuple[Branch, ...]:
         """The nodes below it, or it alone, that have nothing below."""
-        return tuple(leaf for one in self.below for leaf in one.leaves) if self.below else (self,)
+        return (
+            tuple(leaf for branch in self.below for leaf in branch.leaves)
+            if self.below
+            else (self,)
+        )
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,8 @@ class _Reader:
         owners: Sequence[str] | None,
     ) -> None:
         """`owners` by their numbers, where only the first one's splits are known; None: all are."""
-        (own,) = np.nonzero(arrays["tree"] == tree)
-        self._arrays = {name: arrays[name][own] for name in NODES}
+        (places,) = np.nonzero(arrays["tree"] == tree)
+        self._arrays = {name: arrays[name][places] for name in NODES}
         self._splits = vertical.arrays_to_splits(self._arrays)
         self._place = {split.node: place for place, split in enumerate(self._splits)}
         self._columns, self._texts, self._owners = columns, texts, owners
@@ -166,15 +170,15 @@ class _Reader:
 def _of_host(shard: Artefact, tree: int) -> Branch:
     """A host's own splits in their places, and between them what must be somebody's."""
     facts = shard.facts
-    own = {s.node: s for s in vertical.arrays_to_splits(shard.arrays) if s.tree == tree}
-    above = {(node + 1 >> up) - 1 for node in own for up in range((node + 1).bit_length())}
+    splits = {s.node: s for s in vertical.arrays_to_splits(shard.arrays) if s.tree == tree}
+    above = {(node + 1 >> up) - 1 for node in splits for up in range((node + 1).bit_length())}
 
     def branch(node: int) -> Branch:
         """Return what is known of a node and below it."""
         if node not in above:
             return Branch(note="not known here")
         below = (branch(left_child(node)), branch(right_child(node)))
-        split = own.get(node)
+        split = splits.get(node)
         if split is None:
             return Branch(below=below)
         column = facts["columns"][split.feature]
@@ -205,6 +209,6 @@ def _lines(branch: Branch, indent: str) -> Iterator[str]:
     asked = with_missing(branch.asks, missing) if branch.asks else f"{branch.party}'s split"
     yield f"{indent}{asked} (gain {branch.gain:.4g}, cover {branch.cover:.4g})"
     for word, child in zip(("yes", "no"), branch.below, strict=True):
-        found = _lines(child, indent + "  ")
-        yield f"{indent}  {word}: {next(found).lstrip()}"
-        yield from found
+        lines = _lines(child, indent + "  ")
+        yield f"{indent}  {word}: {next(lines).lstrip()}"
+        yield from lines

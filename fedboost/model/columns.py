@@ -91,14 +91,14 @@ def known_codes(facts: Facts, frame: Frame) -> dict[int, Codes]:
 
     Those that the table does not have get codes behind its own, which no row has.
     """
-    found = {}
+    columns = {}
     for column in frame.categorical:
         texts = frame.categories[frame.columns[column]]
         code = {text: number for number, text in enumerate(texts)}
         own = facts["categories"].get(frame.columns[column], ())
         codes = [code.get(text, len(texts) + i) for i, text in enumerate(own)]
-        found[column] = np.array(codes, np.int32)
-    return found
+        columns[column] = np.array(codes, np.int32)
+    return columns
 
 
 def categories(frame: Frame, cuts: Binning, earlier: Facts | None = None) -> dict[str, list[str]]:

@@ -81,17 +81,15 @@ def ways(known: Known, column: int, asked: Question) -> tuple[Known | None, Know
 
 
 def questions(arrays: Mapping[str, NDArray[np.generic]]) -> list[Question]:
-    """Return what each node asks, by its `threshold`, `missing_left` and `left_bins`; of a leaf
-    nothing that counts.
-    """
+    """Return what each node asks by its split; of a leaf nothing that counts."""
     thresholds = arrays["threshold"].astype(np.float32)
     missing = arrays["missing_left"].tolist()
-    found = []
+    rules = []
     for threshold, left, held in zip(thresholds, missing, arrays["left_bins"], strict=True):
         by_category = threshold == NO_THRESHOLD
         bits = int.from_bytes(held.tobytes(), "little") if by_category else None
-        found.append(Question(float(threshold), left, bits))
-    return found
+        rules.append(Question(float(threshold), left, bits))
+    return rules
 
 
 def in_words(column: str, condition: Condition, categories: Sequence[str] = ()) -> str:
@@ -170,8 +168,8 @@ def found(
     holders: dict[Rule, list[int]] = {}
     for number, tree in enumerate(trees):
         of_nodes = node_rules(tree, cuts).items()
-        own = (rule for node, rule in of_nodes if inner or tree.is_leaf[node])
-        for rule in dict.fromkeys(own):
+        rules = (rule for node, rule in of_nodes if inner or tree.is_leaf[node])
+        for rule in dict.fromkeys(rules):
             if rule:
                 holders.setdefault(rule, []).append(number)
     listed = [RuleMatch(rule, tuple(numbers)) for rule, numbers in holders.items()]
@@ -179,16 +177,14 @@ def found(
 
 
 def asked_by(tree: Tree, cuts: Binning | None) -> list[Question]:
-    """Return what the nodes ask; with `cuts` each threshold moved up to the next of its
-    column's.
-    """
+    """Return what the nodes ask; with `cuts` each threshold is the next of its column's."""
     arrays = tree.to_arrays()
     if cuts is not None:
         moved = tree.threshold.copy()
         for node in np.flatnonzero(~tree.is_leaf & (tree.threshold != NO_THRESHOLD)):
-            own = cuts.cuts[tree.feature[node]]
-            place = int(np.searchsorted(own, moved[node]))
-            moved[node] = own[place] if place < len(own) else np.float32(np.inf)
+            column_cuts = cuts.cuts[tree.feature[node]]
+            place = int(np.searchsorted(column_cuts, moved[node]))
+            moved[node] = column_cuts[place] if place < len(column_cuts) else np.float32(np.inf)
         arrays = {**arrays, "threshold": moved}
     return questions(arrays)
 

@@ -30,15 +30,15 @@ def contributions(model: Whole, values: Values) -> Contributions:
     whose training rows weigh nothing, so that no share of theirs is defined.
     """
     outputs = len(model.facts["base_margin"])
-    found = by_xgboost(model, values, pred_contribs=True)
-    found = found.reshape(values.shape[0], outputs, len(model.columns) + 1)
-    if not np.isfinite(found).all():
+    shap = by_xgboost(model, values, pred_contribs=True)
+    shap = shap.reshape(values.shape[0], outputs, len(model.columns) + 1)
+    if not np.isfinite(shap).all():
         raise DataError(
             "the model has nodes whose training rows weigh nothing: contributions are not defined",
             todo="train with min_child_weight above 0",
             model=model.facts["job"],
         )
-    return found
+    return shap
 
 
 def booster(model: Whole) -> Any:
@@ -53,7 +53,7 @@ def by_xgboost(model: Whole, values: Values, **asked: Any) -> NDArray[np.float32
     """
     xgboost, trees = _xgboost(), booster(model)
     types = ["c" if count else "float" for count in model.categories]
-    found = []
+    effects = []
     for _, cells in whole.batches(values):
         table = xgboost.DMatrix(
             *(cells,),
@@ -61,14 +61,12 @@ def by_xgboost(model: Whole, values: Values, **asked: Any) -> NDArray[np.float32
             feature_types=types,
             enable_categorical=True,
         )
-        found.append(trees.predict(table, **asked))
-    return np.concatenate(found)
+        effects.append(trees.predict(table, **asked))
+    return np.concatenate(effects)
 
 
 def parties(model: Whole) -> list[str]:
-    """Return whose tables a row needs, the guest's first; of a model that all hold whole, one
-    alone.
-    """
+    """Return whose tables a row needs, the guest's first; one alone for a whole model."""
     guest = [model.facts["guest"]]
     return list(dict.fromkeys([*guest, *(party for party, _ in model.columns if party)]))
 
@@ -78,14 +76,14 @@ def known(model: Whole, party: str) -> dict[str, Any]:
 
     Of a model that all hold whole these are the same for every party.
     """
-    own = [
+    named = [
         (name, texts)
         for (owner, name), texts in zip(model.columns, model.texts, strict=True)
         if owner in ("", party)
     ]
     return {
-        "columns": [name for name, _ in own],
-        "categories": {name: texts for name, texts in own if texts},
+        "columns": [name for name, _ in named],
+        "categories": {name: texts for name, texts in named if texts},
         "id": model.facts.get("ids", {}).get(party, ["id"]),
     }
 

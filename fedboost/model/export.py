@@ -120,7 +120,7 @@ def host_shard(read: HostShard, **where: str) -> Artefact:
     if len({(split.tree, split.node) for split in read.splits}) < len(read.splits):
         raise DataError("the shard splits one node twice", **where)
     _check_categories(read, **where)
-    own = [
+    splits = [
         OwnSplit(
             tree=s.tree,
             node=s.node,
@@ -132,7 +132,7 @@ def host_shard(read: HostShard, **where: str) -> Artefact:
         for s in read.splits
     ]
     facts = read.model_dump(mode="json", exclude={"format", "version", "splits"})
-    return Artefact(facts, vertical.splits_to_arrays(own))
+    return Artefact(facts, vertical.splits_to_arrays(splits))
 
 
 def needed_alone(shard: HostShard) -> HostShard:
@@ -160,16 +160,16 @@ def _check_categories(read: HostShard, **where: str) -> None:
         fits = split.column in known and split.threshold is None and split.categories
         if (split.column in known or split.categories) and not fits:
             raise DataError("a split of the shard fits its column's categories not at all", **where)
-        own = set(split.categories)
-        if own - known.get(split.column, set()) or len(own) < len(split.categories):
+        members = set(split.categories)
+        if members - known.get(split.column, set()) or len(members) < len(split.categories):
             raise DataError("the shard splits on categories that it does not list once", **where)
 
 
 def _left_bins(split: HostSplit, known: dict[str, list[str]]) -> bytes:
     if split.column not in known:
         return b""
-    own = set(split.categories)
-    indices = [i for i, text in enumerate(known[split.column]) if text in own]
+    members = set(split.categories)
+    indices = [i for i, text in enumerate(known[split.column]) if text in members]
     return categories.as_set(np.array(indices, np.int64))
 
 
@@ -181,8 +181,8 @@ def _threshold(split: HostSplit) -> np.float32:
 
 def splits(shard: Artefact) -> list[dict[str, Any]]:
     """A host's own splits."""
-    own = vertical.arrays_to_splits(shard.arrays)
-    return [{"tree": s.tree, "node": s.node, **_rule(s, shard)} for s in own]
+    splits = vertical.arrays_to_splits(shard.arrays)
+    return [{"tree": s.tree, "node": s.node, **_rule(s, shard)} for s in splits]
 
 
 def nodes(shard: Artefact, *, owners: bool = True) -> list[dict[str, Any]]:
@@ -231,7 +231,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(member) for member in value]
     return value

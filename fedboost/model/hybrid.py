@@ -50,10 +50,10 @@ def top_nodes(number: int, tree: Tree, rate: float) -> list[GuestNode]:
     nodes = []
     for i, node in enumerate(tree.node.tolist()):
         leaf = bool(tree.is_leaf[i])
-        own = None
+        split = None
         if not leaf:
             held = tree.left_bins[i].tobytes() if tree.left_bins[i].any() else b""
-            own = OwnSplit(
+            split = OwnSplit(
                 tree=number,
                 node=node,
                 feature=int(tree.feature[i]),
@@ -63,7 +63,9 @@ def top_nodes(number: int, tree: Tree, rate: float) -> list[GuestNode]:
             )
         owner = vertical.LEAF if leaf else vertical.GUEST
         cover = float(tree.cover[i])
-        kept = GuestNode(number, node, owner, rate * tree.value[i], float(tree.gain[i]), cover, own)
+        kept = GuestNode(
+            number, node, owner, rate * tree.value[i], float(tree.gain[i]), cover, split
+        )
         nodes.append(kept)
     return nodes
 
@@ -71,11 +73,11 @@ def top_nodes(number: int, tree: Tree, rate: float) -> list[GuestNode]:
 def to_arrays(tops: Sequence[GuestNode], below: Sequence[Below], n_outputs: int) -> Arrays:
     """The guest's shard: its parts as in `vertical`, and beside them the nodes below."""
     arrays = vertical.nodes_to_arrays(tops, n_outputs)
-    nodes = vertical.nodes_to_arrays([one.node for one in below], n_outputs)
+    nodes = vertical.nodes_to_arrays([part.node for part in below], n_outputs)
     kept = ("tree", "node", "owner", "value", "gain", "cover")
     arrays |= {f"below_{name}": nodes[name] for name in kept}
-    arrays["below_host"] = np.array([one.host for one in below], np.int16)
-    arrays["below_under"] = np.array([one.under for one in below], np.int32)
+    arrays["below_host"] = np.array([part.host for part in below], np.int16)
+    arrays["below_under"] = np.array([part.under for part in below], np.int32)
     return arrays
 
 
@@ -96,7 +98,7 @@ def seen_below(shard: Artefact) -> list[GuestNode]:
     if shard.facts["split"] == "unscored":
         return []
     _, below = from_arrays(shard.arrays)
-    return [one.node for one in below]
+    return [part.node for part in below]
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,8 @@ class Tops:
     @classmethod
     def of(cls, shard: Artefact) -> Tops:
         """Return the tops of the guest's shard."""
-        own = {n: a for n, a in shard.arrays.items() if not n.startswith("below_")}
-        return cls(own, vertical.TreeShape.of(own))
+        guests = {n: a for n, a in shard.arrays.items() if not n.startswith("below_")}
+        return cls(guests, vertical.TreeShape.of(guests))
 
     def bottom(self, values: Values, rows: slice) -> Indices:
         """The bottom nodes that rows of a table reach, int64 (rows, trees): places in the arrays.
@@ -125,7 +127,7 @@ class Tops:
         """Return by which number each host knows a bottom node, int64 (hosts, nodes); NO_NODE
         elsewhere, and where that host had no row to learn from, or with `divided` no split.
         """
-        found = np.full((len(shard.facts["hosts"]), len(self.arrays["node"])), NO_NODE, np.int64)
+        numbers = np.full((len(shard.facts["hosts"]), len(self.arrays["node"])), NO_NODE, np.int64)
         keys = zip(self.arrays["tree"].tolist(), self.arrays["node"].tolist(), strict=True)
         place = {key: i for i, key in enumerate(keys)}
         known = shard.arrays["below_under"] != NO_NODE
@@ -134,8 +136,8 @@ class Tops:
         for i in np.flatnonzero(known).tolist():
             tree, under = int(shard.arrays["below_tree"][i]), int(shard.arrays["below_under"][i])
             host = int(shard.arrays["below_host"][i]) - 1
-            found[host, place[tree, under]] = shard.arrays["below_node"][i]
-        return found
+            numbers[host, place[tree, under]] = shard.arrays["below_node"][i]
+        return numbers
 
 
 def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Indices, Floats]]:
@@ -144,10 +146,10 @@ def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Indices, Floats]]
 
     `host` is k, the k-th.
     """
-    own = (shard.arrays["below_host"] == host) & (shard.arrays["below_owner"] == vertical.LEAF)
+    at_host = (shard.arrays["below_host"] == host) & (shard.arrays["below_owner"] == vertical.LEAF)
     found = {}
-    for tree in np.unique(shard.arrays["below_tree"][own]).tolist():
-        indices = np.flatnonzero(own & (shard.arrays["below_tree"] == tree))
+    for tree in np.unique(shard.arrays["below_tree"][at_host]).tolist():
+        indices = np.flatnonzero(at_host & (shard.arrays["below_tree"] == tree))
         nodes = shard.arrays["below_node"][indices].astype(np.int64)
         order = np.argsort(nodes)
         values = shard.arrays["below_value"][indices[order]].astype(np.float64)
@@ -164,8 +166,8 @@ def descend(
     `arrays` are the host's shard, values float32 (all its rows, its columns).
     """
     nodes = at.copy()
-    (own,) = np.nonzero(arrays["tree"] == tree)
-    for place in own[np.argsort(arrays["node"][own])].tolist():
+    (places,) = np.nonzero(arrays["tree"] == tree)
+    for place in places[np.argsort(arrays["node"][places])].tolist():
         node = int(arrays["node"][place])
         (found,) = np.nonzero(nodes == node)
         feature = np.full(len(found), arrays["feature"][place], np.int64)

@@ -55,10 +55,10 @@ def shard(trained: TrainedNetworks, names: Sequence[str]) -> Artefact:
         "history": trained.history,
     }
     arrays: dict[str, NDArray[np.generic]] = {
-        "networks": np.array([one.network.number for one in kept], np.int64),
-        "mean": np.array([one.normal.mean for one in kept]),
-        "deviation": np.array([one.normal.deviation for one in kept]),
-        "weights": np.array([one.weights for one in kept]),
+        "networks": np.array([a_round.network.number for a_round in kept], np.int64),
+        "mean": np.array([a_round.normal.mean for a_round in kept]),
+        "deviation": np.array([a_round.normal.deviation for a_round in kept]),
+        "weights": np.array([a_round.weights for a_round in kept]),
     }
     if trained.scale is not None:
         arrays |= {
@@ -91,7 +91,7 @@ def margins(model: Artefact, frame: Frame) -> Floats:
     A table may be sparse where the model's rows were dense and the other way round. A DataError
     where the model is damaged, or names a column that the table lacks.
     """
-    found = rounds(model)
+    kept = rounds(model)
     facts, arrays = model.facts, model.arrays
     if facts["sparse"]:
         from scipy.sparse import csc_array
@@ -101,11 +101,11 @@ def margins(model: Artefact, frame: Frame) -> Floats:
     else:
         read = columns.values(facts, frame)
         dense = read.toarray() if not isinstance(read, np.ndarray) else read
-        own = (arrays["column_mean"], arrays["column_deviation"])
-        inputs = gbun.inputs_of(dense, Scale(*(one.astype(np.float64) for one in own)))
+        scales = (arrays["column_mean"], arrays["column_deviation"])
+        inputs = gbun.inputs_of(dense, Scale(*(scale.astype(np.float64) for scale in scales)))
     margin = np.tile(np.array(facts["base_margin"], np.float64), (frame.n_rows, 1))
-    for one in found:
-        margin += one.added(inputs)
+    for a_round in kept:
+        margin += a_round.added(inputs)
     return margin
 
 
@@ -114,15 +114,15 @@ def feature_ids(frame: Frame) -> NDArray[np.uint32]:
 
     A DataError names a column that is not called by its number, as svmlight's are.
     """
-    found = [FEATURE.fullmatch(name) for name in frame.columns]
-    for name, match in zip(frame.columns, found, strict=True):
+    matches = [FEATURE.fullmatch(name) for name in frame.columns]
+    for name, match in zip(frame.columns, matches, strict=True):
         if match is None:
             raise DataError(
                 "a sparse column is hashed by its number and has none in its name",
                 column=name,
                 todo="call it f followed by its number, as columns of svmlight files are",
             )
-    return np.array([int(match[1]) for match in found if match], np.uint32)
+    return np.array([int(match[1]) for match in matches if match], np.uint32)
 
 
 def _check(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> None:
@@ -139,8 +139,8 @@ def _check(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) 
         "weights": (count, size, classes),
     }
     if not facts["sparse"]:
-        own = (len(facts["columns"]),)
-        shapes |= {"column_mean": own, "column_deviation": own}
+        width = (len(facts["columns"]),)
+        shapes |= {"column_mean": width, "column_deviation": width}
     for name, shape in shapes.items():
         if name not in arrays or arrays[name].shape != shape:
             raise DataError(f"the model's array {name} is not there, or not of its shape {shape}")

@@ -25,5 +25,5 @@ def classes(facts: Mapping[str, Any]) -> NDArray[np.int64]:
     per_round = facts["trees_per_round"]
     if per_round == 1:
         return np.full(int(np.sum(facts["forest"])), ALL, np.int64)
-    own = [np.repeat(np.arange(per_round), size) for size in facts["forest"]]
-    return np.concatenate([np.empty(0, np.int64), *own])
+    by_round = [np.repeat(np.arange(per_round), size) for size in facts["forest"]]
+    return np.concatenate([np.empty(0, np.int64), *by_round])

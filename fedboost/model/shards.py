@@ -29,9 +29,7 @@ Known = Mapping[str, tuple[str, str]]  # by a model's id: its job's name, and wh
 
 
 def folder_of(models: Path, model: str) -> Path:
-    """Return where the shard of a model lies below `models`; a ConfigError for what is no model's
-    id.
-    """
+    """Return where a model's shard lies below `models`; a ConfigError for another word."""
     if not MODEL_ID.fullmatch(model):
         raise ConfigError(f"{model[:80]!r} is not a model's id", todo="fedboost model list")
     return models / model
@@ -112,14 +110,14 @@ def unpacked(packed: Packed, name: str) -> Artefact:
             todo="take the model's folder from a backup, or train again",
         )
     try:
-        found = read_arrays(packed.arrays)
+        arrays = read_arrays(packed.arrays)
     except ValueError:
         raise DataError(
             "the model's arrays are damaged",
             file=f"{name}/{ARRAYS}",
             todo="take the model's folder from a backup, or train again",
         ) from None
-    return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, found)
+    return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, arrays)
 
 
 def load_facts(folder: Path) -> dict[str, Any]:
@@ -147,9 +145,9 @@ def _facts(text: bytes, name: str) -> dict[str, Any]:
             todo="take the model's folder from a backup, or train again",
         ) from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        found = facts.get("format") if isinstance(facts, dict) else "none"
+        written = facts.get("format") if isinstance(facts, dict) else "none"
         raise DataError(
-            f"the model has format {found}, this version reads {FORMAT}",
+            f"the model has format {written}, this version reads {FORMAT}",
             file=file,
             todo="use the version of fedboost that wrote it",
         )
@@ -166,8 +164,8 @@ def names(models: Path) -> list[str]:
     """The models that lie below `models`, by name."""
     if not models.is_dir():
         return []
-    found = (path for path in models.iterdir() if MODEL_ID.fullmatch(path.name))
-    return sorted(path.name for path in found if (path / FACTS).is_file())
+    folders = (path for path in models.iterdir() if MODEL_ID.fullmatch(path.name))
+    return sorted(path.name for path in folders if (path / FACTS).is_file())
 
 
 def delete(folder: Path) -> None:

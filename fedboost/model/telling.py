@@ -85,13 +85,13 @@ class Telling:
 
         The lowest of a bucket, NaN where it is that of missing values, of a category its place.
         """
-        found = np.empty(told.shape, np.float32, order="F")
+        values = np.empty(told.shape, np.float32, order="F")
         for c, cuts in enumerate(self.binning.cuts):
             by_category = c in self.binning.categories
             low = np.arange(self.binning.n_bins[c]) if by_category else np.append(-np.inf, cuts)
             lowest = np.append(low, np.nan).astype(np.float32)
-            found[:, c] = lowest[told[:, c]]
-        return found
+            values[:, c] = lowest[told[:, c]]
+        return values
 
     def facts(self) -> dict[str, Any]:
         """As JSON; `read` gives it back."""
@@ -105,7 +105,7 @@ class Telling:
             "missing": list(self.missing),
             "epsilon": self.epsilon,
             "max_bin": cuts.max_bin,
-            "cuts": [own.tolist() for own in cuts.cuts],
+            "cuts": [column_cuts.tolist() for column_cuts in cuts.cuts],
             "codes": {str(c): codes.tolist() for c, codes in cuts.categories.items()},
         }
 
@@ -131,8 +131,8 @@ class Telling:
 
 def read(facts: Mapping[str, Any]) -> Telling:
     """Return what `Telling.facts` wrote."""
-    cuts = tuple(np.array(own, np.float32) for own in facts["cuts"])
-    codes = {int(c): np.array(own, np.int32) for c, own in facts["codes"].items()}
+    cuts = tuple(np.array(column_cuts, np.float32) for column_cuts in facts["cuts"])
+    codes = {int(c): np.array(codes, np.int32) for c, codes in facts["codes"].items()}
     return Telling(
         job=facts["job"],
         mark=facts["mark"],

@@ -53,14 +53,14 @@ Indices = NDArray[np.int64]
 
 def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:
     """A host's shard: its splits, sorted by tree and node."""
-    own = sorted(splits, key=lambda s: (s.tree, s.node))
+    ordered = sorted(splits, key=lambda s: (s.tree, s.node))
     return {
-        "tree": np.array([s.tree for s in own], np.int32),
-        "node": np.array([s.node for s in own], np.int32),
-        "feature": np.array([s.feature for s in own], np.int32),
-        "threshold": np.array([s.threshold for s in own], np.float32),
-        "missing_left": np.array([s.missing_left for s in own], np.bool_),
-        "left_bins": as_sets([s.left_bins for s in own]),
+        "tree": np.array([s.tree for s in ordered], np.int32),
+        "node": np.array([s.node for s in ordered], np.int32),
+        "feature": np.array([s.feature for s in ordered], np.int32),
+        "threshold": np.array([s.threshold for s in ordered], np.float32),
+        "missing_left": np.array([s.missing_left for s in ordered], np.bool_),
+        "left_bins": as_sets([s.left_bins for s in ordered]),
     }
 
 
@@ -77,7 +77,7 @@ def arrays_to_splits(arrays: Mapping[str, NDArray[np.generic]]) -> list[OwnSplit
 
 def nodes_to_arrays(nodes: Sequence[GuestNode], n_outputs: int) -> Arrays:
     """The guest's shard: every node of every tree, its own splits filled in."""
-    own = [
+    splits = [
         n.split or OwnSplit(n.tree, n.node, -1, np.float32(0), missing_left=False) for n in nodes
     ]
     value = np.array([n.value for n in nodes], np.float64).reshape(len(nodes), n_outputs)
@@ -85,10 +85,10 @@ def nodes_to_arrays(nodes: Sequence[GuestNode], n_outputs: int) -> Arrays:
         "tree": np.array([n.tree for n in nodes], np.int32),
         "node": np.array([n.node for n in nodes], np.int32),
         "owner": np.array([n.owner for n in nodes], np.int16),
-        "feature": np.array([s.feature for s in own], np.int32),
-        "threshold": np.array([s.threshold for s in own], np.float32),
-        "missing_left": np.array([s.missing_left for s in own], np.bool_),
-        "left_bins": as_sets([s.left_bins for s in own]),
+        "feature": np.array([s.feature for s in splits], np.int32),
+        "threshold": np.array([s.threshold for s in splits], np.float32),
+        "missing_left": np.array([s.missing_left for s in splits], np.bool_),
+        "left_bins": as_sets([s.left_bins for s in splits]),
         "value": value,
         "gain": np.array([n.gain for n in nodes], np.float64),
         "cover": np.array([n.cover for n in nodes], np.float64),
@@ -178,10 +178,10 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
             continue
         shard = hosts[host].arrays
         keys = zip(shard["tree"].tolist(), shard["node"].tolist(), strict=True)
-        found = {key: place for place, key in enumerate(keys)}
+        places = {key: place for place, key in enumerate(keys)}
         asked = zip(arrays["tree"][indices].tolist(), arrays["node"][indices].tolist(), strict=True)
         try:
-            own = np.array([found[key] for key in asked], np.int64)
+            own = np.array([places[key] for key in asked], np.int64)
         except KeyError:
             raise DataError(
                 f"the shard of {host} lacks splits that the guest's trees have",

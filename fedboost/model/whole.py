@@ -44,7 +44,7 @@ def shard(
     params = trained.params
     kept = trained.rounds[: trained.best_round + 1]
     sizes = [len(trees) // params.trees_per_round for trees in kept]
-    found = [tree for trees in kept for tree in trees]
+    grown = [tree for trees in kept for tree in trees]
     facts = {
         "whole": True,
         "kind": TREES,
@@ -53,13 +53,13 @@ def shard(
         "base_margin": trained.base_margin.tolist(),
         "columns": list(names),
         "categories": {name: list(texts) for name, texts in categories.items()},
-        "trees": len(found),
+        "trees": len(grown),
         "trees_per_round": params.trees_per_round,
         "forest": sizes,
         "history": trained.history,
     }
-    arrays = {name: np.concatenate([getattr(tree, name) for tree in found]) for name in DTYPES}
-    arrays["sizes"] = np.array([tree.n_nodes for tree in found], np.int32)
+    arrays = {name: np.concatenate([getattr(tree, name) for tree in grown]) for name in DTYPES}
+    arrays["sizes"] = np.array([tree.n_nodes for tree in grown], np.int32)
     return Artefact(facts, arrays)
 
 
@@ -85,13 +85,13 @@ def margins(model: Artefact, frame: Frame) -> Floats:
     count as missing. A DataError where the model is damaged, or names a column that the table
     lacks, or whose values are categories in one of them and numbers in the other.
     """
-    found = trees(model)
-    values, found = _used(columns.values(model.facts, frame), found)
+    forest = trees(model)
+    values, forest = _used(columns.values(model.facts, frame), forest)
     ends = rounds.ends(model.facts).tolist()
     margin = np.tile(np.array(model.facts["base_margin"], np.float64), (frame.n_rows, 1))
     for rows, cells in batches(values):
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            add_to_margin(margin[rows], [tree.predict(cells) for tree in found[start:end]])
+            add_to_margin(margin[rows], [tree.predict(cells) for tree in forest[start:end]])
     return margin
 
 
@@ -117,8 +117,8 @@ def joined(model: Artefact) -> vertical.Whole:
 
     Its columns belong to no party. Refuses as `trees` does.
     """
-    found = vertical.join(as_guests(model), {})
-    return replace(found, columns=[("", name) for name in model.facts["columns"]])
+    joined = vertical.join(as_guests(model), {})
+    return replace(joined, columns=[("", name) for name in model.facts["columns"]])
 
 
 def batches(values: Values) -> Iterator[tuple[slice, NDArray[np.float32]]]:
@@ -174,11 +174,16 @@ def _check_content(facts: Mapping[str, Any], arrays: Arrays) -> None:
     """Numbers that are numbers, and sets of categories for the columns that have them."""
     numbers = [arrays[name].astype(np.float64) for name in ("value", "gain", "cover")]
     threshold = arrays["threshold"].astype(np.float32)
-    if not all(np.isfinite(found).all() for found in numbers) or np.isnan(threshold).any():
+    if (
+        not all(np.isfinite(numbers_of).all() for numbers_of in numbers)
+        or np.isnan(threshold).any()
+    ):
         raise DataError("the model's trees hold numbers that are none")
     inner = arrays["left"] != LEAF
     by_category = arrays["bin"][inner] == BY_CATEGORY
     listed = np.array([name in facts["categories"] for name in facts["columns"]], np.bool_)
-    own = listed[arrays["feature"][inner].astype(np.int64)]
-    if np.any(own != by_category) or np.any((threshold[inner] == NO_THRESHOLD) != by_category):
+    categories = listed[arrays["feature"][inner].astype(np.int64)]
+    if np.any(categories != by_category) or np.any(
+        (threshold[inner] == NO_THRESHOLD) != by_category
+    ):
         raise DataError("the model's splits do not fit the kinds of its columns")

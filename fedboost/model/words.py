@@ -77,10 +77,10 @@ def importance_of(
 ) -> list[Importance]:
     """Gain and splits of each column of a model that everybody holds whole, greatest gain first."""
     gain, splits = np.zeros(len(names)), np.zeros(len(names), np.int64)
-    for tree in (one for trees in rounds for one in trees):
-        own = tree.feature[~tree.is_leaf]
-        np.add.at(gain, own, tree.gain[~tree.is_leaf])
-        np.add.at(splits, own, 1)
+    for tree in (tree for trees in rounds for tree in trees):
+        features = tree.feature[~tree.is_leaf]
+        np.add.at(gain, features, tree.gain[~tree.is_leaf])
+        np.add.at(splits, features, 1)
     return [
         Importance(party=party, feature=names[c], gain=gain[c], splits=int(splits[c]))
         for c in np.argsort(-gain, kind="stable").tolist()

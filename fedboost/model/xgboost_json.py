@@ -138,8 +138,8 @@ def _trees(model: Whole, rest: Floats, n_features: int) -> tuple[list[dict[str, 
     width = model.arrays["value"].shape[1]  # 1 where every class has trees of its own
     trees: list[dict[str, Any]] = []
     classes: list[int] = []
-    own = rounds.classes(model.facts).tolist()
-    for start, stop, margin in zip(model.shape.roots, ends, own, strict=True):
+    margins = rounds.classes(model.facts).tolist()
+    for start, stop, margin in zip(model.shape.roots, ends, margins, strict=True):
         for column in range(width):
             output = column if margin == rounds.ALL else margin
             added = 0.0 if output in classes else float(rest[output])

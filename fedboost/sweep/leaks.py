@@ -58,8 +58,8 @@ def _words(allowed: int, jobs: int) -> str:
 def _jobs_within(each: list[int], budget: float) -> int:
     """Return how many jobs, from the first on, fit into a budget of sums."""
     spent = 0
-    for place, own in enumerate(each):
-        spent += own
+    for place, equations in enumerate(each):
+        spent += equations
         if spent > budget:
             return place
     return len(each)

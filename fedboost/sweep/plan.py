@@ -184,9 +184,9 @@ class Sweep:
         """True if later jobs use what the first one's hosts have disclosed."""
         protocol = protocols.named(self.base.protocol)
         swept = {name.partition(".")[0] for name in self.settings.params}
-        own = "reuse" in self.base.params
+        reuses = "reuse" in self.base.params
         can = protocol.reuses is not None and not swept & set(protocol.settled)
-        return self.settings.reuse and can and not own
+        return self.settings.reuse and can and not reuses
 
     @property
     def aligns(self) -> bool:
@@ -212,8 +212,8 @@ class Sweep:
     def _with(self, spec: JobSpec, earlier: Earlier) -> JobSpec:
         if self.reuses and earlier.reuse is not None:
             settled = protocols.named(spec.protocol).settled
-            own = {key: value for key, value in spec.params.items() if key not in settled}
-            return spec.model_copy(update={"params": {**own, "reuse": earlier.reuse}})
+            params = {key: value for key, value in spec.params.items() if key not in settled}
+            return spec.model_copy(update={"params": {**params, "reuse": earlier.reuse}})
         if earlier.alignment is not None and spec.aligned_by is None:
             return spec.model_copy(update={"alignment": earlier.alignment})
         return spec
@@ -320,6 +320,10 @@ def _is_whole(kind: type[BaseModel], path: list[str]) -> bool:
         if known is None:
             return False
         options = getattr(known.annotation, "__args__", (known.annotation,))
-        inner = [one for one in options if isinstance(one, type) and issubclass(one, BaseModel)]
+        inner = [
+            option
+            for option in options
+            if isinstance(option, type) and issubclass(option, BaseModel)
+        ]
         at = inner[0] if inner else known.annotation
     return at is int or (int in getattr(at, "__args__", ()) and float not in at.__args__)

@@ -94,33 +94,35 @@ class SweepRecord:
     @property
     def state(self) -> str:
         """`finished` once every job is, else how the first one that is not ended."""
-        found = [self.of(member).state for member in self.sweep.members]
-        return next((state for state in found if state != FINISHED), FINISHED)
+        states = [self.of(member).state for member in self.sweep.members]
+        return next((state for state in states if state != FINISHED), FINISHED)
 
     @property
     def code(self) -> int:
         """The exit code: that of the first job that did not finish."""
-        found = [self.of(member) for member in self.sweep.members]
+        entries = [self.of(member) for member in self.sweep.members]
         if self.best is not None:
-            found.append(self.best)
-        return next((one.code or 1 for one in found if one.state != FINISHED), 0)
+            entries.append(self.best)
+        return next((entry.code or 1 for entry in entries if entry.state != FINISHED), 0)
 
     def standings(self) -> list[TrialResult]:
         """Every trial, the best one first; those with jobs that did not finish last, unranked."""
         metric = self.sweep.metric
-        found = []
+        standings = []
         for trial in self.sweep.trials:
-            own = [self.of(m) for m in self.sweep.members if m.trial.number == trial.number]
-            found.append(TrialResult(trial, tuple(own), metric))
+            entries = [self.of(m) for m in self.sweep.members if m.trial.number == trial.number]
+            standings.append(TrialResult(trial, tuple(entries), metric))
         sign = -1.0 if self.sweep.bigger_is_better else 1.0
-        whole = sorted((s for s in found if s.is_whole), key=lambda s: (sign * s.mean, s.number))
+        whole = sorted(
+            (s for s in standings if s.is_whole), key=lambda s: (sign * s.mean, s.number)
+        )
         ranked = [replace(one, rank=place) for place, one in enumerate(whole, 1)]
-        return [*ranked, *(one for one in found if not one.is_whole)]
+        return [*ranked, *(standing for standing in standings if not standing.is_whole)]
 
     def said(self) -> dict[str, Any]:
         """The sweep as `--json` prints it."""
         standings = self.standings()
-        best = next((one for one in standings if one.rank == 1), None)
+        best = next((standing for standing in standings if standing.rank == 1), None)
         return {
             "name": self.sweep.base.name,
             "protocol": self.sweep.base.protocol,
@@ -129,7 +131,7 @@ class SweepRecord:
             "folds": self.sweep.settings.folds,
             "alignment": self.earlier.alignment,
             "reuse": self.earlier.reuse,
-            "trials": [one.said() for one in standings],
+            "trials": [standing.said() for standing in standings],
             "best": None if best is None else best.said(),
             **({"fit": _fit(self.best)} if self.best is not None else {}),
         }
@@ -226,8 +228,8 @@ def _fit(entry: SweepEntry) -> dict[str, Any]:
 
 
 def _errors(entries: tuple[SweepEntry, ...]) -> dict[str, Any]:
-    found = [entry.error for entry in entries if entry.error is not None]
-    return {"errors": found} if found else {}
+    errors = [entry.error for entry in entries if entry.error is not None]
+    return {"errors": errors} if errors else {}
 
 
 def _number(value: float) -> float | None:

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.e2e import world
+
 SCRIPT = """
 from sklearn.model_selection import GridSearchCV
 import numpy as np
@@ -52,6 +54,7 @@ def printed(folder, **changed):
     return ran.stdout.splitlines()
 
 
+@world.JOBS
 @pytest.mark.parametrize("name", ["xgboost", "fedboost"])
 def test_an_xgboost_users_script_runs_with_the_import_changed(name, tmp_path):
     lines = printed(tmp_path, **{"xgboost": ITS_OWN, "fedboost": OURS}[name])

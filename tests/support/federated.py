@@ -473,14 +473,16 @@ def contexts_for(
     *,
     held: float | None = None,
     artefacts: Mapping[str, Mapping[str, Artefact]] | None = None,
-    workers: Workers | None = None,
-    limits: Policy | None = None,
     aggregator: str | None = None,
+    **fields: Any,
 ) -> dict[str, StageContext]:
     """Seats at one stage; the first party is the guest, secrets are the same in every run.
 
-    An `aggregator` that is none of them has a seat without rows.
+    An `aggregator` that is none of them has a seat without rows. `fields` of the contexts stand in
+    place of what they are otherwise.
     """
+    usual: dict[str, Any] = {"workers": Serial(), "limits": SMALL}
+    given = {name: value for name, value in fields.items() if value is not None}
     guest, *hosts = frames
     table = Table(guest, tuple(hosts), aggregator)
     at_table: dict[str, Frame | None] = {**frames}
@@ -509,9 +511,8 @@ def contexts_for(
             kept={},
             signer=Hand(name),
             notebook=MemoryNotebook(),
-            workers=workers or Serial(),
             artefacts=(artefacts or {}).get(name, {}),
-            limits=limits or SMALL,
+            **usual | given,
         )
         for name, frame in at_table.items()
     }

@@ -74,12 +74,12 @@ class HybridModel(VerticalModel):
         """Yield what each host has grown below a tree."""
         _, below = hybrid.from_arrays(shard.arrays)
         for host, name in enumerate(shard.facts["hosts"], start=1):
-            own = [one for one in below if (one.host, one.node.tree) == (host, tree)]
-            under = sum(one.under != NO_NODE for one in own)
+            parts = [part for part in below if (part.host, part.node.tree) == (host, tree)]
+            under = sum(part.under != NO_NODE for part in parts)
             if shard.facts["split"] == "unscored":
                 yield f"  {name}: below {under} bottom nodes, unseen"
                 continue
-            splits = [one.node.gain for one in own if one.node.owner != LEAF]
+            splits = [part.node.gain for part in parts if part.node.owner != LEAF]
             yield (
                 f"  {name}: {len(splits)} splits below {under} bottom nodes "
                 f"(gain {sum(splits):.4g} in all)"
@@ -96,10 +96,10 @@ class HybridModel(VerticalModel):
 
     def picture(self, shard: Artefact, tree: int) -> Picture:
         """Draw a tree with notes at a guest's leaves: which hosts go on below."""
-        found = super().picture(shard, tree)
+        drawn = super().picture(shard, tree)
         if not _is_guests(shard):
-            return found
-        return replace(found, root=branches.with_notes(found.root, ROOT, _notes(shard, tree)))
+            return drawn
+        return replace(drawn, root=branches.with_notes(drawn.root, ROOT, _notes(shard, tree)))
 
     def joined(self, shard: Artefact, hosts: Shards) -> Whole:
         """None."""
@@ -138,17 +138,17 @@ class HybridModel(VerticalModel):
         if model.facts["split"] == "unscored":
             return None
         arrays = Tops.of(model).arrays
-        own = arrays["owner"] == OWN
-        add_gains(gains, guest, model, arrays["feature"][own], arrays["gain"][own])
+        at_host = arrays["owner"] == OWN
+        add_gains(gains, guest, model, arrays["feature"][at_host], arrays["gain"][at_host])
         for number, host in enumerate(model.facts["hosts"], start=1):
-            own = (model.arrays["below_host"] == number) & (model.arrays["below_owner"] != LEAF)
-            asked = (model.arrays[name][own].tolist() for name in ("below_tree", "below_node"))
+            at_host = (model.arrays["below_host"] == number) & (model.arrays["below_owner"] != LEAF)
+            asked = (model.arrays[name][at_host].tolist() for name in ("below_tree", "below_node"))
             shard = shards[host]
             keys = zip(shard.arrays["tree"].tolist(), shard.arrays["node"].tolist(), strict=True)
             place = {key: i for i, key in enumerate(keys)}
-            found = np.array([place[key] for key in zip(*asked, strict=True)], np.int64)
-            feature = shard.arrays["feature"][found]
-            add_gains(gains, host, shard, feature, model.arrays["below_gain"][own])
+            places = np.array([place[key] for key in zip(*asked, strict=True)], np.int64)
+            feature = shard.arrays["feature"][places]
+            add_gains(gains, host, shard, feature, model.arrays["below_gain"][at_host])
         return gains
 
 
@@ -159,11 +159,11 @@ def _is_guests(shard: Artefact) -> bool:
 def _below(shard: Artefact) -> list[dict[str, Any]]:
     """The hosts' nodes of trees in two parts; a guest's key for them stays at home."""
     rows = []
-    for one in hybrid.from_arrays(shard.arrays)[1]:
-        node, host = one.node, shard.facts["hosts"][one.host - 1]
+    for part in hybrid.from_arrays(shard.arrays)[1]:
+        node, host = part.node, shard.facts["hosts"][part.host - 1]
         row: dict[str, Any] = {"host": host, "tree": node.tree, "node": node.node}
-        if one.under != NO_NODE:
-            row["under"] = one.under
+        if part.under != NO_NODE:
+            row["under"] = part.under
         if node.owner == LEAF:
             rows.append({**row, "leaf": node.value.tolist(), "cover": node.cover})
         elif shard.facts["split"] == "scored":
@@ -176,9 +176,9 @@ def _below(shard: Artefact) -> list[dict[str, Any]]:
 def _notes(shard: Artefact, tree: int) -> dict[int, str]:
     """Return which hosts go on below each bottom node of a tree of two parts."""
     found: dict[int, list[str]] = {}
-    for one in hybrid.from_arrays(shard.arrays)[1]:
-        if one.node.tree == tree and one.under != NO_NODE:
-            found.setdefault(one.under, []).append(export.owner_name(shard, one.host))
+    for part in hybrid.from_arrays(shard.arrays)[1]:
+        if part.node.tree == tree and part.under != NO_NODE:
+            found.setdefault(part.under, []).append(export.owner_name(shard, part.host))
     return {node: f"plus the mean of {', '.join(hosts)}" for node, hosts in found.items()}
 
 

@@ -61,16 +61,18 @@ class NetworkModel(ModelKind):
         scale = {
             name: shard.arrays[name].tolist() for name in networks.SCALE if name in shard.arrays
         }
-        found = [
+        listed = [
             {
-                "network": one.network.number,
-                "mean": one.normal.mean.tolist(),
-                "deviation": one.normal.deviation.tolist(),
-                "weights": [[export.short(value) for value in own] for own in one.weights],
+                "network": a_round.network.number,
+                "mean": a_round.normal.mean.tolist(),
+                "deviation": a_round.normal.deviation.tolist(),
+                "weights": [
+                    [export.short(value) for value in weights] for weights in a_round.weights
+                ],
             }
-            for one in networks.rounds(shard)
+            for a_round in networks.rounds(shard)
         ]
-        return export.facts_of(shard) | scale, {"networks": found}
+        return export.facts_of(shard) | scale, {"networks": listed}
 
     def importance(self, shard: Artefact) -> list[ImportanceShare]:
         """Networks owe nothing to single columns."""

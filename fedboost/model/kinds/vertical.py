@@ -78,8 +78,8 @@ class VerticalModel(ModelKind):
         if shard.facts["role"] == GUEST:
             return self.guest_lines(shard, trees, first)
         splits = vertical.arrays_to_splits(shard.arrays)
-        own = [split for split in splits if first <= split.tree < first + trees]
-        return [f"tree {s.tree}, node {s.node}: {_question(shard, s)}" for s in own]
+        of_trees = [split for split in splits if first <= split.tree < first + trees]
+        return [f"tree {s.tree}, node {s.node}: {_question(shard, s)}" for s in of_trees]
 
     def guest_lines(self, shard: Artefact, trees: int, first: int) -> list[str]:
         """Return every node of these trees as text."""
@@ -108,20 +108,20 @@ class VerticalModel(ModelKind):
                 column=unknown[0],
             )
         trees, count = _trees(shard), len(known_columns)
-        found = conditions.found(trees)
-        known = [one for one in found if all(column < count for column, _ in one.rule)]
+        rules = conditions.found(trees)
+        known = [rule for rule in rules if all(column < count for column, _ in rule.rule)]
         chosen = range(count) if names is None else {known_columns.index(name) for name in names}
         listed = [
             SharedRule(
-                [_condition(shard, *asked) for asked in one.rule],
-                [known_columns[column] for column, _ in one.rule],
-                list(one.trees),
-                len(one.trees) / len(trees),
+                [_condition(shard, *asked) for asked in rule.rule],
+                [known_columns[column] for column, _ in rule.rule],
+                list(rule.trees),
+                len(rule.trees) / len(trees),
             )
-            for one in known
-            if one.asks(chosen)
+            for rule in known
+            if rule.asks(chosen)
         ]
-        return listed, len(found) - len(known)
+        return listed, len(rules) - len(known)
 
     def picture(self, shard: Artefact, tree: int) -> Picture:
         """See `ModelKind`."""
@@ -174,9 +174,9 @@ def add_gains(
 ) -> None:
     """Add the gains of splits to what a party's columns have; `feature` are their places."""
     names = shard.facts["columns"]
-    for place, one in zip(feature.astype(np.int64).tolist(), gain.tolist(), strict=True):
+    for place, value in zip(feature.astype(np.int64).tolist(), gain.tolist(), strict=True):
         key = (party, names[place])
-        gains[key] = gains.get(key, 0.0) + one
+        gains[key] = gains.get(key, 0.0) + value
 
 
 def row_batches(n_rows: int, trees: int) -> list[slice]:

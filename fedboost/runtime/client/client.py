@@ -240,8 +240,8 @@ class Owner(Caller):
         stub = party_pb2_grpc.OwnerStub(self._dialer.channel(*self._target))
         how: dict[str, Any] = {"timeout": self._timers.step_s, "metadata": self._dialer.metadata}
         try:
-            found: AsyncIterator[party_pb2.ShardPiece] = stub.FetchModel(ModelId(id=model), **how)
-            return await model_store.assembled(found, self.name, model)
+            stream: AsyncIterator[party_pb2.ShardPiece] = stub.FetchModel(ModelId(id=model), **how)
+            return await model_store.assembled(stream, self.name, model)
         except grpc.aio.AioRpcError as error:
             raise status.from_call(error, *self._target) from None
 

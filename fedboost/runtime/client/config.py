@@ -73,8 +73,8 @@ def client_config(
 def _remote(spoken: str, folder: Path | None) -> dict[str, str]:
     name, at, address = spoken.rpartition("@")
     if not at:
-        found = owners(expanded(folder), "coordinator") if folder else []
-        name = found[0] if len(found) == 1 else COORDINATOR_NAME
+        coordinators = owners(expanded(folder), "coordinator") if folder else []
+        name = coordinators[0] if len(coordinators) == 1 else COORDINATOR_NAME
     return {"name": name, "address": address}
 
 
@@ -83,14 +83,14 @@ def _folder_tls(folder: Path, user: str | None) -> dict[str, str]:
         raise ConfigError(
             "there is no ca.pem in the folder", todo="check --tls DIR", folder=str(folder)
         )
-    found = [name for name in owners(folder, "user") if (folder / f"{name}.key").exists()]
-    if user is None and len(found) == 1:
-        user = found[0]
-    if user not in found:
-        names = ", ".join(found) or "none"
+    users = [name for name in owners(folder, "user") if (folder / f"{name}.key").exists()]
+    if user is None and len(users) == 1:
+        user = users[0]
+    if user not in users:
+        names = ", ".join(users) or "none"
         raise ConfigError(
             f"expected the certificate and key of one user, found: {names}",
-            todo="set FEDBOOST_USER to one of them" if found else "fedboost certs create --user",
+            todo="set FEDBOOST_USER to one of them" if users else "fedboost certs create --user",
             folder=str(folder),
         )
     files = {"ca": "ca.pem", "cert": f"{user}.pem", "key": f"{user}.key"}
@@ -102,9 +102,9 @@ def owners(folder: Path, role: Role) -> list[str]:
     names = []
     for path in sorted(folder.glob("*.pem")):
         try:
-            found = owner(read_certificate(path.read_bytes()))
+            holder = owner(read_certificate(path.read_bytes()))
         except (OSError, CertificateFaultError):
             continue
-        if found.role == role and found.name == path.stem:
-            names.append(found.name)
+        if holder.role == role and holder.name == path.stem:
+            names.append(holder.name)
     return names

@@ -155,9 +155,11 @@ class ClusterProcesses:
         """Ends every daemon, asked first and then made to: the coordinator while the parties can
         still hear from it that jobs are paused, then these.
         """
-        running = {name: one for name, one in self.processes.items() if one.poll() is None}
-        _end([one for name, one in running.items() if name == COORDINATOR])
-        _end([one for name, one in running.items() if name != COORDINATOR])
+        running = {
+            name: process for name, process in self.processes.items() if process.poll() is None
+        }
+        _end([process for name, process in running.items() if name == COORDINATOR])
+        _end([process for name, process in running.items() if name != COORDINATOR])
         for process in self.processes.values():
             if process.stdin is not None:
                 process.stdin.close()
@@ -222,9 +224,9 @@ def _free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now; all reserved at once, so that they differ."""
     held = [socket.socket() for _ in range(count)]
     try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
+        for socket_ in held:
+            socket_.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in held]
     finally:
-        for one in held:
-            one.close()
+        for socket_ in held:
+            socket_.close()

@@ -249,9 +249,9 @@ async def cluster(
             nodes[name] = node
         leading = _coordinator(folder, names, waits)
         store = stack.enter_context(Store(leading.store, f"coordinator {COORDINATOR}"))
-        own = load_identity(tls_of(certs, COORDINATOR))
+        identity = load_identity(tls_of(certs, COORDINATOR))
         controls = {name: LocalControl(node, COORDINATOR) for name, node in nodes.items()}
-        coordinator = CoordinatorNode(leading, _always(own), store, controls.__getitem__)
+        coordinator = CoordinatorNode(leading, _always(identity), store, controls.__getitem__)
         stack.push_async_callback(coordinator.close)
         user = Peer("user", USER, fingerprint="", serial=0)
         yield LocalCluster(coordinator, nodes, user, load_identity(tls_of(certs, USER)))
@@ -261,7 +261,7 @@ def _party(
     name: str, folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec], timers: Timers
 ) -> PartyConfig:
     """Return what a party's file would say."""
-    peers = (one for one in spec.parties.everybody if one != name)
+    peers = (party for party in spec.parties.everybody if party != name)
     return PartyConfig(
         name=name,
         listen=NOWHERE,

@@ -99,19 +99,19 @@ class Warmed:
 
 def warm(tell: Callable[[str], None] = lambda _: None) -> Warmed:
     """Runs the jobs, `tell`ing the name of each before; a JobError where one fails."""
-    started, found = time.monotonic(), Warmed()
+    started, warmed = time.monotonic(), Warmed()
     load_all()
-    with counted(found.compiled), tempfile.TemporaryDirectory() as scratch:
+    with counted(warmed.compiled), tempfile.TemporaryDirectory() as scratch:
         for number, (name, job) in enumerate(JOBS.items()):
             tell(name)
             asyncio.run(_run(Path(scratch) / str(number), name, job))
     ready = [kernel for kernel in kernels.marked() if kernel.compiled.signatures]
     parts = {inner.name for kernel in ready for inner in kernel.parts()}
     names = {kernel.name for kernel in ready} | parts
-    found.cold = [one.name for one in kernels.marked() if one.name not in names]
-    found.read = sum(len(one.compiled.signatures) for one in ready) - len(found.compiled)
-    found.seconds = time.monotonic() - started
-    return found
+    warmed.cold = [kernel.name for kernel in kernels.marked() if kernel.name not in names]
+    warmed.read = sum(len(kernel.compiled.signatures) for kernel in ready) - len(warmed.compiled)
+    warmed.seconds = time.monotonic() - started
+    return warmed
 
 
 def load_all() -> None:
@@ -151,8 +151,8 @@ async def _run(folder: Path, name: str, job: Warm) -> None:
             await _finished(cluster, _spec(job, model=trained), name)
         if job.table.startswith("own"):
             shard = shards.load(folder / "var" / GUEST / "models" / trained)
-            own = spec.data[GUEST]
-            frame = load(sources[GUEST], own, party=GUEST, needs_label=True)
+            guest_data = spec.data[GUEST]
+            frame = load(sources[GUEST], guest_data, party=GUEST, needs_label=True)
             kinds.of(shard.facts).predict_alone(shard, frame)
 
 

@@ -107,12 +107,12 @@ class DaemonConfig(Settings):
 
     def warnings(self) -> list[str]:
         """Return what the daemon must say at its start about these settings; one sentence each."""
-        found = [INSECURE] if self.insecure_loopback else []
+        insecure = [INSECURE] if self.insecure_loopback else []
         if self.metrics is not None and not is_loopback(self.metrics.listen):
-            found.append(f"whoever reaches {self.metrics.listen} reads the daemon's metrics")
+            insecure.append(f"whoever reaches {self.metrics.listen} reads the daemon's metrics")
         if self.page is not None and self.page.allow_remote:
-            found.append(f"the page on {self.page.listen} can be reached from other machines")
-        return found
+            insecure.append(f"the page on {self.page.listen} can be reached from other machines")
+        return insecure
 
     @model_validator(mode="after")
     def _protected(self) -> DaemonConfig:
@@ -143,7 +143,7 @@ class PartyConfig(DaemonConfig):
     @model_validator(mode="after")
     def _rehearses_here(self) -> PartyConfig:
         """Refuse trials among machines: figures about labels leave with what they say."""
-        afar = [one for one in self.addresses().values() if not is_loopback(one)]
+        afar = [address for address in self.addresses().values() if not is_loopback(address)]
         if self.rehearses and afar:
             raise ValueError(f"rehearses is for trials on one machine, and {afar[0]} is another")
         return self

@@ -181,8 +181,8 @@ class Policy(Settings):
     @property
     def apart_min(self) -> int:
         """`aggregation_apart_min`, said or not."""
-        own = self.aggregation_apart_min
-        return self.aggregation_parties_min if own is None else own
+        apart = self.aggregation_apart_min
+        return self.aggregation_parties_min if apart is None else apart
 
     def judge_isolated(self, parties: Collection[str] | None) -> None:
         """Nothing; a PolicyError where sums would tell of these few parties alone."""
@@ -267,9 +267,7 @@ class Policy(Settings):
             )
 
     def judge_overlap(self, what: str, *, differs: bool) -> None:
-        """Nothing; a PolicyError unless rows that are measured, `what` they are, differ enough from
-        those of other jobs.
-        """
+        """Refuse rows measured (`what`) that differ too little from those of other jobs."""
         if not differs:
             raise _denied(
                 "holdout_rows_min",

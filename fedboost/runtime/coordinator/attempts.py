@@ -109,7 +109,7 @@ class Attempts:
 
     def waits(self) -> list[job_pb2.Waiting]:
         """Whom jobs wait for now: of those that run, and of those that are paused."""
-        waits = [one for driven in self._driven.values() for one in driven.walk.waited_for]
+        waits = [waiting for driven in self._driven.values() for waiting in driven.walk.waited_for]
         for job in self._store.jobs(JobState.PAUSED):
             if job.waiting_for and job.id not in self._driven:
                 waits.append(awaited(job))

@@ -102,7 +102,7 @@ class AutoResume:
             if peer != party
         ]
         reached = await asyncio.gather(*pairs, return_exceptions=True)
-        return all(one is True for one in reached)
+        return all(is_there is True for is_there in reached)
 
 
 async def first_gone(

@@ -60,7 +60,7 @@ def _table() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobState]:
         state.FINISHED: {},
         state.CANCELLED: {},
     }
-    return {(old, one): new for old, moves in by_state.items() for one, new in moves.items()}
+    return {(old, event): new for old, moves in by_state.items() for event, new in moves.items()}
 
 
 TABLE = _table()  # what is not in it is refused
@@ -89,9 +89,7 @@ class CoordinatorJobStates:
         self._happens(id_, CoordinatorJobEvent.QUEUED, StateChanged())
 
     def agreed(self, id_: str, parties: Sequence[str]) -> None:
-        """Note that all these parties have agreed to the job, or agreed again: an
-        attempt begins.
-        """
+        """Note that all these parties have agreed to the job, or again: an attempt begins."""
         self._happens(id_, CoordinatorJobEvent.AGREED, StateChanged(parties=parties))
 
     def resumed(self, id_: str) -> None:
@@ -143,7 +141,7 @@ class CoordinatorJobStates:
         return job.state is JobState.PAUSED and bool(states) and states[-1].goes_on
 
     def _has_begun(self, id_: str) -> bool:
-        return any(one.state == JobState.RUNNING for one in self._journals.states(id_))
+        return any(state.state == JobState.RUNNING for state in self._journals.states(id_))
 
     def _is_by_absence(self, reason: FedboostError) -> bool:
         """Return whether a job pauses for nothing but somebody's absence, which ends by itself."""

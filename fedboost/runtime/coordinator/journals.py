@@ -28,13 +28,13 @@ class Costs:
         """One party's share of one call."""
         if cost.party not in self._parties:
             self._parties[cost.party] = self.done.costs.add(party=cost.party)
-        own = self._parties[cost.party]
-        own.seconds += cost.seconds
-        own.cpu_seconds += cost.cpu_seconds
+        total = self._parties[cost.party]
+        total.seconds += cost.seconds
+        total.cpu_seconds += cost.cpu_seconds
         for link in cost.sent:
             to = cost.party, link.peer
             if to not in self._links:
-                self._links[to] = own.sent.add(peer=link.peer)
+                self._links[to] = total.sent.add(peer=link.peer)
             self._links[to].bytes += link.bytes
             self._links[to].messages += link.messages
 
@@ -167,5 +167,5 @@ class Journals:
 
 def as_dict(event: Event) -> dict[str, object]:
     """An event as the store keeps it."""
-    found: dict[str, object] = MessageToDict(event, preserving_proto_field_name=True)
-    return found
+    fields: dict[str, object] = MessageToDict(event, preserving_proto_field_name=True)
+    return fields

@@ -66,9 +66,11 @@ class CoordinatorNode:
     async def submit_here(self, user: Peer, spec: JobSpec, key: str) -> job_pb2.SubmitReply:
         """Takes in a job from our own page, whose user's key is not here: we sign for ourselves."""
         self._check(user, "submit")
-        own, key = self._identity(), key or secrets.token_hex(KEY_BYTES)
-        signature = None if self.config.tls is None else sign_submission(spec, key, own.name, own)
-        return await self._take_in(str(own.peer), spec, key, signature)
+        identity, key = self._identity(), key or secrets.token_hex(KEY_BYTES)
+        signature = (
+            None if self.config.tls is None else sign_submission(spec, key, identity.name, identity)
+        )
+        return await self._take_in(str(identity.peer), spec, key, signature)
 
     async def _take_in(
         self, submitter: str, spec: JobSpec, key: str, submission: Submission | None

@@ -40,9 +40,9 @@ class Losses:
         for metric in metrics:
             if metric.split != "train" or metric.name not in LOSSES:
                 continue
-            own = self._values.setdefault(metric.name, {})
-            own[done] = metric.value
-            last = [own.get(done - back, math.nan) for back in range(ROUNDS_GROWING, -1, -1)]
+            by_round = self._values.setdefault(metric.name, {})
+            by_round[done] = metric.value
+            last = [by_round.get(done - back, math.nan) for back in range(ROUNDS_GROWING, -1, -1)]
             lost = not math.isfinite(metric.value)
             if not lost and not _grows(last):
                 continue
@@ -73,59 +73,59 @@ class EarlierAttempts:
     @classmethod
     def of(cls, events: Iterable[Event]) -> Self:
         """Return what a journal says; none of its events is condensed."""
-        found, state, since = cls(), "", 0.0
+        spent, state, since = cls(), "", 0.0
         for event in events:
             what = event.WhichOneof("what")
             took, since = event.at - since, event.at
             if what == "state":
-                found.waited += took * (state == JobState.WAITING)
+                spent.waited += took * (state == JobState.WAITING)
                 state = event.state.state
             elif state == JobState.RUNNING:
-                found.seconds += took
+                spent.seconds += took
                 if what in ("step", "round", "stage"):
-                    found.stages[getattr(event, what).stage] += took
+                    spent.stages[getattr(event, what).stage] += took
             if what == "step":
-                found.exchanges += event.step.exchanges
+                spent.exchanges += event.step.exchanges
                 for cost in event.step.costs:
-                    found.cpu_seconds[cost.party] += cost.cpu_seconds
-        return found
+                    spent.cpu_seconds[cost.party] += cost.cpu_seconds
+        return spent
 
 
 def privacy(told: StatusReport) -> dict[str, dict[str, float | None]]:
     """Return what each host has disclosed with noise; None stands for no bound at all."""
     return {
-        one.party: {
-            "epsilon_element": one.epsilon_element if one.noise else None,
-            "epsilon_row": one.epsilon_row if one.noise else None,
-            "moved": one.moved,
+        host.party: {
+            "epsilon_element": host.epsilon_element if host.noise else None,
+            "epsilon_row": host.epsilon_row if host.noise else None,
+            "moved": host.moved,
         }
-        for one in told.privacy
+        for host in told.privacy
     }
 
 
 def ids(told: StatusReport) -> dict[str, dict[str, int]]:
     """Return how many ids each party brought, padding included, and how many of them matched."""
-    return {one.party: {"brought": one.brought, "matched": one.matched} for one in told.ids}
+    return {party.party: {"brought": party.brought, "matched": party.matched} for party in told.ids}
 
 
 def released(told: StatusReport) -> dict[str, dict[str, float | None]]:
     """Return what each host's sums tell the guest; a limit of None is none."""
     return {
-        one.party: {
-            "planned": one.planned,
-            "counted": one.counted,
-            "before": one.before,
-            "warn": one.warn if one.warn < math.inf else None,
-            "max": one.max if one.max < math.inf else None,
+        host.party: {
+            "planned": host.planned,
+            "counted": host.counted,
+            "before": host.before,
+            "warn": host.warn if host.warn < math.inf else None,
+            "max": host.max if host.max < math.inf else None,
         }
-        for one in told.released
+        for host in told.released
     }
 
 
 def counted(told: StatusReport, ended: Sequence[Released]) -> None:
     """Put what sums have told in the end in place of what they could tell."""
-    parties = {one.party for one in ended}
-    others = [one for one in told.released if one.party not in parties]
+    parties = {host.party for host in ended}
+    others = [host for host in told.released if host.party not in parties]
     told.ClearField("released")
     told.released.extend([*others, *ended])
 

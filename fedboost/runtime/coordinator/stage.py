@@ -73,9 +73,9 @@ class StageWalk(flow.Run):
         )
 
         def call(party: str) -> Coroutine[Any, Any, StepReply]:
-            own = StepCall(turns=turns[party])
-            own.MergeFrom(common)
-            return self.job.controls[party].run_step(own, partial(self.job.hear, party))
+            call = StepCall(turns=turns[party])
+            call.MergeFrom(common)
+            return self.job.controls[party].run_step(call, partial(self.job.hear, party))
 
         named = ", ".join(dict.fromkeys(step.name for step in steps))
         logs.note(stage=self.protocol.name, step=named)
@@ -95,18 +95,18 @@ class StageWalk(flow.Run):
         """Note what the steps cost: an event for each, however often it was asked for at once."""
         stage = self.protocol.name
         done = {step.name: StepDone(stage=stage, step=step.name) for step in steps}
-        costs = {name: Costs(one) for name, one in done.items()}
+        costs = {name: Costs(reply) for name, reply in done.items()}
         sent: dict[int, str] = {}  # the steps by which something was sent, by their numbers
         for party, reply in replies.items():
-            for turn, own in zip(turns[party], reply.turns, strict=True):
-                costs[turn.step].add(own.cost)
-                if own.cost.sent:
+            for turn, spent in zip(turns[party], reply.turns, strict=True):
+                costs[turn.step].add(spent.cost)
+                if spent.cost.sent:
                     sent[turn.number] = turn.step
-                self.ended = own.told.ends or self.ended
-                self.metrics.extend(own.told.metrics)
-                self.several.extend(own.told.rounds)
-                hear(self.told, own.told)
-                self.job.warn(own.told)
+                self.ended = spent.told.ends or self.ended
+                self.metrics.extend(spent.told.metrics)
+                self.several.extend(spent.told.rounds)
+                hear(self.told, spent.told)
+                self.job.warn(spent.told)
         self.job.exchanges += len(sent)
         # Steps that were asked for at once share the time by how long the slowest party computed.
         busy = {name: max((c.cpu_seconds for c in one.costs), default=0.0)

@@ -110,8 +110,8 @@ class JobWalk:
     def told(self) -> StatusReport:
         """Return what parties told of all stages and outlasts their rounds."""
         known = StatusReport()
-        for own in self.told_of.values():
-            hear(known, own)
+        for report in self.told_of.values():
+            hear(known, report)
         return known
 
     async def agree(self) -> list[party_pb2.Signature]:
@@ -170,7 +170,7 @@ class JobWalk:
     def _joint_place(self, stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> Place:
         """The last place of a stage that all parties with data have kept; the start without one."""
         kept = [
-            {(own.round, *own.within) for own in reply.kept if own.stage == stage}
+            {(place.round, *place.within) for place in reply.kept if place.stage == stage}
             for party, reply in begun.items()
             if self.table.role_of(party) is not flow.AGGREGATOR
         ]
@@ -218,8 +218,8 @@ class JobWalk:
         others = [party for party in self.everybody if party != self.table.guest]
         await self._conclude(others, result=b"{}", refused=refused)
         self.lose_for_good(self.gone, self.protocol.name)
-        own = self.told_of.setdefault(self.protocol.name, StatusReport())
-        counted(own, [one for reply in shares.values() for one in reply.released])
+        report = self.told_of.setdefault(self.protocol.name, StatusReport())
+        counted(report, [released for reply in shares.values() for released in reply.released])
         result = result_of(self, seconds, shares)
         if rehearsal:
             result["rehearsal"] = rehearsal
@@ -250,9 +250,9 @@ class JobWalk:
     def warn(self, told: StatusReport) -> None:
         """Notes what parties' owners and readers of the result are warned of."""
         known: list[job_pb2.Released | job_pb2.Warned] = [*told.released, *told.warnings]
-        for one in known:
-            if one.warning:
-                self._note_warning(one.party, one.warning)
+        for warning in known:
+            if warning.warning:
+                self._note_warning(warning.party, warning.warning)
 
     def _note_warning(self, party: str, warning: str) -> None:
         """Note a warning about a party, once."""
@@ -270,12 +270,12 @@ class JobWalk:
     def waited_for(self) -> list[Waiting]:
         """Whom the job waits for: of several that have been asked, those who wait for nobody."""
         asked = set(self.waiting)
-        found = [
-            one
-            for party, one in self.waiting.items()
+        waits = [
+            waiting
+            for party, waiting in self.waiting.items()
             if not asked & set(self.held_up.get(party, ())) - {party}
         ]
-        return found or list(self.waiting.values())
+        return waits or list(self.waiting.values())
 
     async def stop(
         self, state: str, reason: FedboostError, parties: tuple[str, ...] = ()

@@ -118,8 +118,8 @@ async def serve_party(
     from fedboost.runtime.process.workers import ProcessWorkers
 
     standing = DaemonAccess(config, "party")
-    own = standing.certificates
-    trust = Trust(own.fresh, lambda: own.pems.ca, standing.revocations.check)
+    certificates = standing.certificates
+    trust = Trust(certificates.fresh, lambda: certificates.pems.ca, standing.revocations.check)
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
         links: PeerCalls = PeerLinks(standing.dialer, dict(config.peers))

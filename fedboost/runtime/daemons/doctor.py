@@ -39,17 +39,15 @@ class LinkCheck:
 def targets(config: DaemonConfig) -> dict[str, LinkTarget]:
     """The daemons that a configuration names, by name."""
     if isinstance(config, PartyConfig):
-        found = {name: LinkTarget("party", address) for name, address in config.peers.items()}
-        found[config.coordinator.name] = LinkTarget("coordinator", config.coordinator.address)
-        return found
+        targets = {name: LinkTarget("party", address) for name, address in config.peers.items()}
+        targets[config.coordinator.name] = LinkTarget("coordinator", config.coordinator.address)
+        return targets
     assert isinstance(config, CoordinatorConfig)
     return {name: LinkTarget("party", address) for name, address in config.parties.items()}
 
 
 async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> job_pb2.HelloReply:
-    """Return what the daemon `name` says of itself; raises what is wrong with the link or its
-    version.
-    """
+    """Return what the daemon `name` says of itself; raises what is wrong with link or version."""
     target = known.get(name)
     if target is None:
         raise ConfigError(f"no address is known for {name[:64]!r}", todo="add it to the settings")
@@ -76,9 +74,9 @@ async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[Link
     for name, target in known.items():
         findings.append(await _link_out(dialer, known, name))
         findings.append(await _link_in(dialer, name, target, config.name))
-    own = LinkTarget(ours, config.listen)
+    this = LinkTarget(ours, config.listen)
     try:
-        await _call(dialer, config.name, own, "Hello", job_pb2.HelloRequest())
+        await _call(dialer, config.name, this, "Hello", job_pb2.HelloRequest())
         findings.append(LinkCheck(f"our own daemon on {config.listen}"))
     except FedboostError as error:
         findings.append(LinkCheck(f"our own daemon on {config.listen}", error))

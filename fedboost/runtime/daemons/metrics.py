@@ -193,10 +193,10 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The gauges, read now."""
-        found = {family.name: family for family in self.describe()}
+        families = {family.name: family for family in self.describe()}
         for name, labels, value in self.read():
-            found[name].add_metric(labels, value)
-        yield from found.values()
+            families[name].add_metric(labels, value)
+        yield from families.values()
 
     def read(self) -> Iterator[Reading]:
         """Every gauge's values; in the thread of whoever asks."""
@@ -214,9 +214,7 @@ class Metrics(Collector):
         yield "fedboost_event_loop_lag_seconds", (), min(LOOP_S, now() - asked)
 
     def _in_loop(self) -> list[Reading]:
-        """Return what only the event loop may look at; nothing where it does not come to that in
-        time.
-        """
+        """Return what only the event loop may look at; nothing where that is too busy."""
         assert self._loop is not None
 
         async def look() -> list[Reading]:
@@ -284,9 +282,9 @@ class CoordinatorMetrics(Metrics):
     def look(self) -> Iterator[Reading]:
         """See `Metrics`."""
         longest: dict[tuple[str, str], float] = {}
-        for one in self._waits():
-            key = self.name(one.party), _reason(one.step)
-            longest[key] = max(longest.get(key, 0.0), time.time() - one.since)
+        for wait in self._waits():
+            key = self.name(wait.party), _reason(wait.step)
+            longest[key] = max(longest.get(key, 0.0), time.time() - wait.since)
         for labels, seconds in longest.items():
             yield "fedboost_waiting_seconds", labels, max(0.0, seconds)
 

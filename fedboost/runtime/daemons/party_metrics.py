@@ -51,10 +51,10 @@ class PartyMetrics(Metrics):
         if self._counted.get(call.job) == place:
             return
         self._counted[call.job] = place
-        for turn, own in zip(call.turns, reply.turns, strict=True):
+        for turn, spent in zip(call.turns, reply.turns, strict=True):
             stage, step = self.step(call.stage, turn.step)
-            self.observe("fedboost_own_step_seconds", own.cost.seconds, stage, step)
-            self.count("fedboost_own_step_cpu_seconds_total", stage, by=own.cost.cpu_seconds)
+            self.observe("fedboost_own_step_seconds", spent.cost.seconds, stage, step)
+            self.count("fedboost_own_step_cpu_seconds_total", stage, by=spent.cost.cpu_seconds)
 
     def kept(self, stage: str) -> None:
         """A checkpoint was kept."""

@@ -119,9 +119,7 @@ class SignedJob:
         return getattr(self.params, "dropout", "wait") == "continue"
 
     def held_out(self, frame: Frame | None) -> NDArray[np.bool_]:
-        """Return which rows of a stage's table, (n_rows,), are held out; parties of a hybrid job
-        know no common count.
-        """
+        """Return a stage's rows held out, (n_rows,); a hybrid job has no common count."""
         held = self.manifest.spec.validation
         if held is None or frame is None:
             return np.zeros(0 if frame is None else frame.n_rows, np.bool_)
@@ -152,9 +150,9 @@ class SignedJob:
         if said is None or self.model is None or trains:
             return said
         facts = self.used_model(models)
-        own = facts["columns"] if said.columns is None else said.columns
-        kinds = [name for name in own if name in facts["categories"]]
-        return said.model_copy(update={"columns": own, "categorical": kinds})
+        columns = facts["columns"] if said.columns is None else said.columns
+        kinds = [name for name in columns if name in facts["categories"]]
+        return said.model_copy(update={"columns": columns, "categorical": kinds})
 
     def used_model(self, models: Path) -> dict[str, Any]:
         """Facts of the model that the job uses; a ConfigError where its parties are not the job's,

@@ -41,8 +41,8 @@ def submission_request(
     """Return what a user asks a coordinator to run, signed by whoever has an `identity`."""
     request = SubmitRequest(spec=spec, key=key)
     if identity is not None:
-        own = sign_submission(_parsed(spec), key, coordinator, identity)
-        request.certificate, request.signature = own.certificate.encode(), own.raw
+        signed = sign_submission(_parsed(spec), key, coordinator, identity)
+        request.certificate, request.signature = signed.certificate.encode(), signed.raw
     return request
 
 
@@ -50,25 +50,23 @@ def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
     """Return who submitted a job, by the signature; a PeerError unless the manifest says the same,
     of exactly this job under this id.
     """
-    own = terms.submission
-    if own is None:
+    submission = terms.submission
+    if submission is None:
         raise PeerError("nobody has signed the job's submission", todo="submit it anew")
-    certificate = own.certificate.encode()
+    certificate = submission.certificate.encode()
     peer = verify_certificate(certificate, ca_pem)
     leads = ("coordinator", terms.coordinator) == (peer.role, peer.name)
     if terms.submitter != (str(peer) if leads else peer.name) or not (leads or peer.role == "user"):
         raise PeerError(f"the job names {terms.submitter} as its submitter, {peer} has signed it")
-    text = _text(terms.spec, own.key, terms.coordinator)
-    check_signature(certificate, peer, text, own.raw)
-    if terms.job != submission_id(terms.spec, terms.submitter, own.key):
+    text = _text(terms.spec, submission.key, terms.coordinator)
+    check_signature(certificate, peer, text, submission.raw)
+    if terms.job != submission_id(terms.spec, terms.submitter, submission.key):
         raise PeerError("the job is not called what its submission was called")
     return peer
 
 
 def _text(spec: JobSpec, key: str, coordinator: str) -> bytes:
-    """Return what a submitter signs: the job as every party will read it, once, at one
-    coordinator.
-    """
+    """Return what a submitter signs: the job as parties will read it, once, at one coordinator."""
     return _canonical([TITLE, coordinator, key, spec.model_dump(mode="json")])
 
 
@@ -129,7 +127,7 @@ def check(spec: JobSpec, **where: str) -> None:
                 todo=f"name one as guest: NAME; {', '.join(bags)} trains a model for each",
                 key="parties.guests",
             )
-        for one in spec.one_each():
-            read_spec(one.model_dump_json().encode())
+        for job in spec.one_each():
+            read_spec(job.model_dump_json().encode())
     except FedboostError as error:
         raise error.at(**where) from None

@@ -65,17 +65,17 @@ class Export(Settings):
 
     def hashes(self) -> dict[int, str]:
         """Each row's hash by its number; a PeerError where the rows are no chain."""
-        found = {self.start: self.start_hash}
+        hashes = {self.start: self.start_hash}
         for n, row in enumerate(self.rows, self.start + 1):
-            previous = found[n - 1]
+            previous = hashes[n - 1]
             if isinstance(row, Hidden):
-                found[n] = chained(previous, row.content)
+                hashes[n] = chained(previous, row.content)
             else:
-                found[n] = row_hash(row)
-            fits = isinstance(row, Hidden) or (row.previous, row.hash) == (previous, found[n])
+                hashes[n] = row_hash(row)
+            fits = isinstance(row, Hidden) or (row.previous, row.hash) == (previous, hashes[n])
             if row.n != n or not fits:
                 raise PeerError(f"row {n} of {self.party}'s ledger does not fit its chain")
-        return found
+        return hashes
 
     def shown(self) -> list[Row]:
         """The rows that are not hidden."""
@@ -83,7 +83,7 @@ class Export(Settings):
 
     def statements(self, party: str) -> list[Statement]:
         """Return what a party stated in the job, as this one has kept it."""
-        return [signed_heads.read(party, one.text) for one in self.heads if one.party == party]
+        return [signed_heads.read(party, head.text) for head in self.heads if head.party == party]
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ def export(
     ledger: Ledger, party: str, job: str, reader: str | None, sign: Callable[[bytes], bytes]
 ) -> bytes:
     """The file with a party's rows of a job; with a `reader` those about that peer alone."""
-    own, kept = ledger.rows(job), ledger.kept(job)
-    _check_known(job, own, kept)
+    rows, kept = ledger.rows(job), ledger.kept(job)
+    _check_known(job, rows, kept)
     stated = [
-        one.n for one in (signed_heads.read(k.party, k.text) for k in kept if k.party == party)
+        head.n for head in (signed_heads.read(k.party, k.text) for k in kept if k.party == party)
     ]
-    first = min([*(row.n for row in own[:1]), *(n + 1 for n in stated)], default=1)
-    last = max([*(row.n for row in own[-1:]), *stated], default=0)
+    first = min([*(row.n for row in rows[:1]), *(n + 1 for n in stated)], default=1)
+    last = max([*(row.n for row in rows[-1:]), *stated], default=0)
     chain = ledger.rows(first=max(1, first - 1), last=last)
     before = [row for row in chain if row.n < first]
     written = Export(
@@ -116,9 +116,9 @@ def export(
         start_hash=before[0].hash if before else GENESIS,
         rows=[_shown(row, job, reader) for row in chain if row.n >= first],
         heads=[
-            Stood(one.party, one.text, one.signature)
-            for one in kept
-            if reader is None or one.party in (party, reader)
+            Stood(head.party, head.text, head.signature)
+            for head in kept
+            if reader is None or head.party in (party, reader)
         ],
     )
     text = json.dumps(written.model_dump(mode="json"), sort_keys=True).encode()
@@ -134,19 +134,19 @@ def read(file: bytes, check: Check) -> Export:
     try:
         if len(file) > EXPORT_BYTES_MAX:
             raise ValueError
-        found = Export.model_validate_json(text)
+        export = Export.model_validate_json(text)
         signature = base64.b64decode(rest.strip(), validate=True)
     except (ValidationError, binascii.Error, ValueError):
         raise DataError(
             "the file is no exported ledger", todo="write one with fedboost ledger export"
         ) from None
-    check(found.party, text, signature, found.at)
-    for one in found.heads:
-        check(one.party, one.text, one.signature, signed_heads.read(one.party, one.text).at)
-    hashes = found.hashes()
-    if _held_to(found.statements(found.party), hashes, f"{found.party}'s"):
-        raise PeerError(f"{found.party}'s ledger is not the one of which it signed the heads")
-    return found
+    check(export.party, text, signature, export.at)
+    for head in export.heads:
+        check(head.party, head.text, head.signature, signed_heads.read(head.party, head.text).at)
+    hashes = export.hashes()
+    if _held_to(export.statements(export.party), hashes, f"{export.party}'s"):
+        raise PeerError(f"{export.party}'s ledger is not the one of which it signed the heads")
+    return export
 
 
 def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
@@ -157,59 +157,57 @@ def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
     """
     rows = ledger.rows(theirs.job)
     _check_known(theirs.job, rows, ledger.kept(theirs.job))
-    own = [row for row in rows if row.peer == theirs.party]
+    between_us = [row for row in rows if row.peer == theirs.party]
     told = [row for row in theirs.shown() if row.peer == party]
     stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(theirs.job)]
     # Of what they have signed since, the file can hold nothing.
-    kept = [one for one in stated if one.party == theirs.party and one.at <= theirs.at]
-    found = _held_to(kept, theirs.hashes(), f"{theirs.party}'s")
+    kept = [head for head in stated if head.party == theirs.party and head.at <= theirs.at]
+    differences = _held_to(kept, theirs.hashes(), f"{theirs.party}'s")
     given = theirs.statements(party)
-    mine = {one.n: row.hash for one in given for row in ledger.rows(first=one.n, last=one.n)}
-    found += _held_to(given, mine, "our")
+    mine = {head.n: row.hash for head in given for row in ledger.rows(first=head.n, last=head.n)}
+    differences += _held_to(given, mine, "our")
     settled = _settled([*stated, *given, *theirs.statements(theirs.party)])
-    here = {_place(row, row.direction): row for row in own}
+    here = {_place(row, row.direction): row for row in between_us}
     there = {_place(row, "in" if row.direction == "out" else "out"): row for row in told}
     for place in sorted(here.keys() | there.keys()):
         we, they = here.get(place), there.get(place)
         if we is not None and they is not None:
-            found += _unequal(we, they, theirs.party)
+            differences += _unequal(we, they, theirs.party)
         elif we is not None:
             is_settled = we.direction == "in" or we.n <= settled.get((we.attempt, party), 0)
-            found.append(Difference(_only_here(we, theirs.party), is_settled))
+            differences.append(Difference(_only_here(we, theirs.party), is_settled))
         elif they is not None:
             end = settled.get((they.attempt, theirs.party), 0)
             is_settled = they.direction == "in" or they.n <= end
-            found.append(Difference(_only_there(they, theirs.party), is_settled))
-    return found
+            differences.append(Difference(_only_there(they, theirs.party), is_settled))
+    return differences
 
 
 def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
-    """Return where a party's rows of a job do not fit what it and its peers have signed at each
-    commit.
-    """
+    """Return where a party's rows of a job do not fit what was signed at each commit."""
     rows, since = ledger.rows(job), dict[int, int]()
     _check_known(job, rows, ledger.kept(job))
     stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(job)]
-    found: list[Difference] = []
-    for own in (one for one in stated if one.party == party):
+    differences: list[Difference] = []
+    for head in (statement for statement in stated if statement.party == party):
         told = [
             row
             for row in rows
-            if row.attempt == own.attempt and since.get(own.attempt, 0) < row.n <= own.n
+            if row.attempt == head.attempt and since.get(head.attempt, 0) < row.n <= head.n
         ]
-        since[own.attempt] = own.n
-        now = signed_heads.pairs(party, told, own.pairs)
-        others = [one for one in stated if one.moment == own.moment and one.party != party]
-        for one in others:
-            mine, theirs = now.get(one.party), one.pairs.get(party)
+        since[head.attempt] = head.n
+        now = signed_heads.pairs(party, told, head.pairs)
+        others = [peer for peer in stated if peer.moment == head.moment and peer.party != party]
+        for peer in others:
+            mine, theirs = now.get(peer.party), peer.pairs.get(party)
             if mine is not None and theirs is not None and mine != theirs:
-                found.append(
+                differences.append(
                     Difference(
-                        f"{_moment(own)}: {one.party} signed that {theirs.entries} payloads passed "
-                        f"between us; here they are {mine.entries}, or others"
+                        f"{_moment(head)}: {peer.party} signed that {theirs.entries} payloads "
+                        f"passed between us; here they are {mine.entries}, or others"
                     )
                 )
-    return found
+    return differences
 
 
 def _check_known(job: str, rows: Sequence[Row], kept: Sequence[KeptHead]) -> None:
@@ -232,18 +230,22 @@ def _held_to(
     """Return what a party has signed, against a chain that is said to be its own."""
     known = {0: GENESIS, **hashes}
     return [
-        Difference(f"{_moment(one)}: row {one.n} of {whose} ledger is not the one that was signed")
-        for one in stated
-        if known.get(one.n) != one.hash
+        Difference(
+            f"{_moment(head)}: row {head.n} of {whose} ledger is not the one that was signed"
+        )
+        for head in stated
+        if known.get(head.n) != head.hash
     ]
 
 
 def _settled(stated: Sequence[Statement]) -> dict[tuple[int, str], int]:
     """Return the last row that each party has signed for in each attempt."""
-    found: dict[tuple[int, str], int] = {}
-    for one in stated:
-        found[one.attempt, one.party] = max(one.n, found.get((one.attempt, one.party), 0))
-    return found
+    by_number: dict[tuple[int, str], int] = {}
+    for statement in stated:
+        by_number[statement.attempt, statement.party] = max(
+            statement.n, by_number.get((statement.attempt, statement.party), 0)
+        )
+    return by_number
 
 
 def _unequal(ours: Row, theirs: Row, peer: str) -> list[Difference]:

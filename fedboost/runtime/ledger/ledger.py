@@ -156,12 +156,10 @@ class Ledger:
         )
         values = {"job": job, "kind": kind, "before": before, "count": count}
         with self._mutex, on_disk(self._path):
-            return [Row(*found) for found in self._connection.execute(text, values).fetchall()]
+            return [Row(*row) for row in self._connection.execute(text, values).fetchall()]
 
     def amounts(self, job: str = "") -> list[Amount]:
-        """Return what has left and come in a job, or in each of all, in the order in which each
-        kind came first.
-        """
+        """Return what has left and come in a job, or in each, in the order of each kind's first."""
         text = (
             'SELECT direction, peer, kind, count(*), sum(bytes), sum("values"), job, max(at)'
             " FROM ledger WHERE"
@@ -170,7 +168,7 @@ class Ledger:
         text += " GROUP BY job, direction, peer, kind ORDER BY min(n)"
         values = {"job": job}
         with self._mutex, on_disk(self._path):
-            return [Amount(*found) for found in self._connection.execute(text, values).fetchall()]
+            return [Amount(*row) for row in self._connection.execute(text, values).fetchall()]
 
     def head(self) -> Head:
         """The number of rows and the last hash; peers that keep it can hold us to it."""
@@ -273,9 +271,9 @@ class Ledger:
     def _kept(self, where: str, values: tuple[str, ...]) -> list[KeptHead]:
         text = f"SELECT job, party, text, signature FROM ledger_signed{where}"  # noqa: S608  ours
         with self._mutex, on_disk(self._path):
-            kept = [KeptHead(*found) for found in self._connection.execute(text, values).fetchall()]
-        for one in kept:
-            if [type(value) for value in vars(one).values()] != [str, str, bytes, bytes]:
+            kept = [KeptHead(*row) for row in self._connection.execute(text, values).fetchall()]
+        for entry in kept:
+            if [type(value) for value in vars(entry).values()] != [str, str, bytes, bytes]:
                 raise StoreError(
                     "a signed head in the ledger is damaged",
                     file=self._path.name,
@@ -316,8 +314,8 @@ class Ledger:
 
     def _check_columns(self) -> None:
         """Refuses a table of an earlier fedboost: rewritten rows would be no record any more."""
-        found = self._connection.execute("PRAGMA table_info(ledger)").fetchall()
-        if [column[1] for column in found] != [column.name for column in fields(Row)]:
+        columns = self._connection.execute("PRAGMA table_info(ledger)").fetchall()
+        if [column[1] for column in columns] != [column.name for column in fields(Row)]:
             raise StoreError(
                 "the store's ledger was written by another version of fedboost",
                 todo="keep this store as the record of its jobs and begin with a new folder; "

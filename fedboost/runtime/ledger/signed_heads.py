@@ -115,14 +115,16 @@ def verify(ledger: Ledger, party: str, check: Check) -> Head:
 
 def pairs(party: str, rows: Iterable[Row], peers: Iterable[str]) -> dict[str, PairDigest]:
     """Return what some rows of a party's ledger come to between it and each of its peers."""
-    found: dict[str, list[Entry]] = {peer: [] for peer in peers}
+    lacking: dict[str, list[Entry]] = {peer: [] for peer in peers}
     for row in rows:
-        if row.peer in found:
-            found[row.peer].append(entry(party, row))
+        if row.peer in lacking:
+            lacking[row.peer].append(entry(party, row))
     # Messages overtake one another, so both ends sort.
-    texts = {peer: json.dumps(sorted(own)) for peer, own in found.items()}
+    texts = {peer: json.dumps(sorted(heads)) for peer, heads in lacking.items()}
     return {
-        peer: PairDigest(entries=len(found[peer]), sha256=hashlib.sha256(text.encode()).hexdigest())
+        peer: PairDigest(
+            entries=len(lacking[peer]), sha256=hashlib.sha256(text.encode()).hexdigest()
+        )
         for peer, text in texts.items()
     }
 
@@ -157,9 +159,9 @@ class SignedHeads:
         Both are on the disk when this returns. A PeerError as `hear` raises it.
         """
         heard = self._heard(of, given)
-        own = self._stated(of, stage, place)
-        self.ledger.keep(*heard, own)
-        return SignedHead(party=own.party, text=own.text, signature=own.signature)
+        ours = self._stated(of, stage, place)
+        self.ledger.keep(*heard, ours)
+        return SignedHead(party=ours.party, text=ours.text, signature=ours.signature)
 
     def hear(self, of: Attempt, given: Sequence[SignedHead]) -> None:
         """Keeps what the others stated when we last did, and holds it to our own ledger.
@@ -190,28 +192,28 @@ class SignedHeads:
         return KeptHead(of.signed.id, self.party, text, self.signer.sign(text))
 
     def _heard(self, of: Attempt, given: Sequence[SignedHead]) -> list[KeptHead]:
-        own = self._last(of.signed.id, self.party)
-        due = own if own is not None and own.attempt == of.attempt else None
-        found: dict[str, Statement] = {}
+        ours = self._last(of.signed.id, self.party)
+        due = ours if ours is not None and ours.attempt == of.attempt else None
+        heads: dict[str, Statement] = {}
         kept: list[KeptHead] = []
         for signed in given:
             party = signed.party
             if party == self.party:
                 continue
-            if party not in of.signed.peers or party in found or due is None:
+            if party not in of.signed.peers or party in heads or due is None:
                 raise PeerError(f"a head of {party[:64]!r} came that nobody asked for")
-            found[party] = read(party, signed.text)
+            heads[party] = read(party, signed.text)
             self.signer.check(party, signed.text, signed.signature)
-            if found[party].party != party or found[party].moment != due.moment:
+            if heads[party].party != party or heads[party].moment != due.moment:
                 raise PeerError(f"{party} signed a head of another party or moment")
             kept.append(KeptHead(of.signed.id, party, signed.text, signed.signature))
         if due is None:
             return kept
-        missing = [p for p in of.signed.peers if p not in found and self._has_stated(of, due, p)]
+        missing = [p for p in of.signed.peers if p not in heads and self._has_stated(of, due, p)]
         if missing:
             raise PeerError(f"the coordinator brought no head of the ledger of {missing[0]}")
         try:
-            self._compare(of, due, found)
+            self._compare(of, due, heads)
         except PeerError:
             self.ledger.keep(*kept)  # what they have signed shows who is wrong
             raise

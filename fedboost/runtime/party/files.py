@@ -31,9 +31,7 @@ class JobFiles:
     # What later attempts must find unchanged
 
     def pin(self, name: str, digest: str) -> bool:
-        """Return whether a digest is the one that was first kept under a name; keeps it if none
-        was.
-        """
+        """Return whether a digest is the first kept under a name; keeps it if none was."""
         before = self._checkpoints.load(self._folder(name))
         if before is None:
             self._checkpoints.save(self._folder(name), START, {"digest": digest}, {})
@@ -41,8 +39,8 @@ class JobFiles:
 
     def read(self) -> dict[str, Any]:
         """Return what the job's steps have written down; see `flow.Notebook`."""
-        found = self._checkpoints.load(self._folder("notebook"))
-        return {} if found is None else found.state
+        notebook = self._checkpoints.load(self._folder("notebook"))
+        return {} if notebook is None else notebook.state
 
     def write(self, facts: dict[str, Any]) -> None:
         """Keep what a step must know again in every later attempt; see `flow.Notebook`."""
@@ -55,8 +53,8 @@ class JobFiles:
         stages = self.signed.stages
         reply = BeginReply(stages_done=[name for name in stages if self.is_done(name)])
         for name in stages:
-            found = self._checkpoints.whole(self._folder(name))
-            self.histories[name] = {one.place: one.state.get(flow.HISTORY, "") for one in found}
+            places = self._checkpoints.whole(self._folder(name))
+            self.histories[name] = {one.place: one.state.get(flow.HISTORY, "") for one in places}
             for round_, *within in self.histories[name]:
                 reply.kept.append(Kept(stage=name, round=round_, within=within))
         return reply
@@ -74,9 +72,9 @@ class JobFiles:
         self._checkpoints.discard_after(self._folder(stage), place)
         if place == START or self.signed.role is flow.AGGREGATOR:
             return None
-        found = self._checkpoints.load(self._folder(stage), place)
-        assert found is not None
-        return Artefact(found.state, found.arrays)
+        checkpoint = self._checkpoints.load(self._folder(stage), place)
+        assert checkpoint is not None
+        return Artefact(checkpoint.state, checkpoint.arrays)
 
     # Finished stages
 
@@ -86,9 +84,9 @@ class JobFiles:
 
     def artefact(self, stage: str) -> Artefact:
         """Return what a finished stage left."""
-        found = self._checkpoints.load(self._folder(f"{stage}-done"))
-        assert found is not None
-        return Artefact(found.state, found.arrays)
+        artefact = self._checkpoints.load(self._folder(f"{stage}-done"))
+        assert artefact is not None
+        return Artefact(artefact.state, artefact.arrays)
 
     def done(self) -> dict[str, Artefact]:
         """Return what each finished stage left."""

@@ -126,8 +126,8 @@ class Finishing:
         if rehearsing is None:
             raise ProtocolError("this party rehearses nothing", job=job.id)
         told = list(request.forecasts)
-        found = await asyncio.to_thread(rehearsing.compare, job, told, request.journal)
-        return party_pb2.FinishReply(forecast=json.dumps(found).encode())
+        compared = await asyncio.to_thread(rehearsing.compare, job, told, request.journal)
+        return party_pb2.FinishReply(forecast=json.dumps(compared).encode())
 
     async def finish(
         self, job: PartyJob, request: party_pb2.FinishRequest
@@ -139,9 +139,9 @@ class Finishing:
 
     def _share(self, job: PartyJob, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
         parts = self._parts
-        own = None if parts.cpu.clock is None else parts.cpu.now() - job.cpu_started
+        cpu_seconds = None if parts.cpu.clock is None else parts.cpu.now() - job.cpu_started
         reply = party_pb2.FinishReply(
-            cpu_seconds=job.cpu_steps if own is None else own,
+            cpu_seconds=job.cpu_steps if cpu_seconds is None else cpu_seconds,
             memory_peak_bytes=workers.peak_bytes() + parts.workers.peak_rss_bytes(),
             model=job.id if job.signed.protocol.leaves == "model" else "",
             head=parts.heads.exchange(job, END, flow.START, request.heads),

@@ -61,9 +61,7 @@ class Inbox:
         return len(self._waiting.get((kind, sender), ()))
 
     def seen(self, key: Key, digest: bytes) -> bool:
-        """Return whether the message of that key arrived before; other bytes under it are a
-        PeerError.
-        """
+        """Return whether a message of that key came before; a PeerError if with other bytes."""
         before = self._seen.get(key)
         if before is not None and before != digest:
             raise PeerError(f"{key[0]} sent two different messages in one place", step=key[2])
@@ -139,9 +137,7 @@ class Inbox:
         return arrived.message
 
     def senders(self, kind: str, before: int) -> list[str]:
-        """Return who has sent a message of that kind, given before step `before` and
-        not yet used.
-        """
+        """Return who sent a message of that kind, given before step `before` and not used yet."""
         return [
             sender
             for (known, sender), queue in self._waiting.items()

@@ -91,9 +91,7 @@ class PartyJob:
     def context(
         self, stage: str, place: Place, workers: Workers, policy: Policy, signer: Signer
     ) -> StageContext:
-        """Return what the party brings to a stage behind a place; a ProtocolError unless it is
-        the stage's turn.
-        """
+        """Return what the party brings to a stage; a ProtocolError unless it is its turn."""
         signed, artefacts = self.signed, self.files.done()
         self._check_turn(stage, artefacts)
         artefacts |= self._earlier(stage)
@@ -167,17 +165,15 @@ class PartyJob:
             raise ProtocolError(f"the stage {stage} needs {missing[0]} first", job=self.id)
 
     def _earlier(self, stage: str) -> dict[str, Artefact]:
-        """Return what earlier jobs left that this one uses: a model, rows in common, a
-        disclosure.
-        """
-        signed, found = self.signed, dict[str, Artefact]()
+        """Return what this job uses of earlier ones: a model, rows in common, a disclosure."""
+        signed, artefacts = self.signed, dict[str, Artefact]()
         if signed.model is not None and stage not in signed.protocol.before:
-            found[flow.MODEL] = shards.load(self.files.used_model)
+            artefacts[flow.MODEL] = shards.load(self.files.used_model)
         if signed.aligned_by is not None and self.table.frame is not None:
-            found |= self.table.rows_in_common.load(signed.aligned_by)
+            artefacts |= self.table.rows_in_common.load(signed.aligned_by)
         if signed.reused is not None and signed.role is not flow.AGGREGATOR:
-            found[flow.DISCLOSURE] = self.table.disclosures.load(signed.reused)
-        return found
+            artefacts[flow.DISCLOSURE] = self.table.disclosures.load(signed.reused)
+        return artefacts
 
     def _named(self, *within: str) -> bytes:
         """32 bytes that no other job has, and nothing else within the job."""

@@ -69,7 +69,7 @@ def _table() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
         },
         state.CANCELLED: {},
     }
-    return {(old, one): new for old, moves in by_state.items() for one, new in moves.items()}
+    return {(old, event): new for old, moves in by_state.items() for event, new in moves.items()}
 
 
 TABLE = _table()  # what is not in it is refused
@@ -84,9 +84,7 @@ _STOPS: Mapping[str, PartyJobEvent] = {
 
 
 def stop_of(state: str) -> PartyJobEvent:
-    """Return what happens to a job that its coordinator puts into a state; a PeerError
-    for another.
-    """
+    """Return what a coordinator's state makes happen to a job; a PeerError for another."""
     if state not in _STOPS:
         raise PeerError(f"the coordinator puts a job into the state {state[:32]!r}")
     return _STOPS[state]

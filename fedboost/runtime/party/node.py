@@ -51,21 +51,21 @@ class Admission:
     def room(self, envelope: Envelope) -> Iterator[None]:
         """Inside, a message has room; refused where its sender has too much under way."""
         key, count = (envelope.job, envelope.sender), envelope.payload_bytes
-        own = self._sending.setdefault(key, _Sending())
-        over = own.messages and own.bytes + count > BYTES_AT_ONCE_MAX
-        if over or own.messages >= MESSAGES_AT_ONCE_MAX:  # an honest one may have a bad link
+        under_way = self._sending.setdefault(key, _Sending())
+        over = under_way.messages and under_way.bytes + count > BYTES_AT_ONCE_MAX
+        if over or under_way.messages >= MESSAGES_AT_ONCE_MAX:  # an honest one may have a bad link
             raise UnreachableError(
                 f"{envelope.sender} sends more at once than there is room for: "
-                f"{own.messages} messages of {own.bytes} bytes are under way",
+                f"{under_way.messages} messages of {under_way.bytes} bytes are under way",
                 party=envelope.sender,
                 todo="see the link between the two",
             )
-        own.messages, own.bytes = own.messages + 1, own.bytes + count
+        under_way.messages, under_way.bytes = under_way.messages + 1, under_way.bytes + count
         try:
             yield
         finally:
-            own.messages, own.bytes = own.messages - 1, own.bytes - count
-            if not own.messages:
+            under_way.messages, under_way.bytes = under_way.messages - 1, under_way.bytes - count
+            if not under_way.messages:
                 self._sending.pop(key, None)
 
 

@@ -61,9 +61,7 @@ class PartyJobs(dict[str, PartyJob]):
         return job
 
     def stored(self, caller: Peer, id_: str, attempt: int) -> StoredJob | None:
-        """Return what the store has of a job, if the caller leads it and speaks of its last attempt
-        or a later one.
-        """
+        """Return the store's job if the caller leads it and speaks of its last attempt or later."""
         check_leader(caller)
         for job in self._store.jobs():
             if job.id == id_:
@@ -167,7 +165,7 @@ class PartyParts:
 
     def record(self, direction: str, messages: Sequence[Noted]) -> None:
         """Writes messages into the ledger; those that leave are charged in the same transaction."""
-        rows = [disclosure(direction, one) for one in messages]
+        rows = [disclosure(direction, message) for message in messages]
         if direction == "in":
             self.ledger.record(*rows)
         else:

@@ -79,21 +79,21 @@ class ReleaseFile:
 
     def disclosure(self, direction: Direction) -> DisclosureRow:
         """The row for a ledger: the host's own ("out") or the guest's ("in")."""
-        one = self.release
+        release = self.release
         return DisclosureRow(
             direction=direction,
-            job=one.model,
+            job=release.model,
             stage=STAGE,
             step=STEP,
-            number=one.number,
+            number=release.number,
             kind=KIND,
-            peer=one.receiver if direction == "out" else one.party,
+            peer=release.receiver if direction == "out" else release.party,
             bytes=len(self.text),
-            values=len(one.shard.splits),
+            values=len(release.shard.splits),
             protection=PROTECTION,
             reveals=REVEALS,
             sha256=hashlib.sha256(self.text).hexdigest(),
-            salt=one.salt,
+            salt=release.salt,
         )
 
 
@@ -125,7 +125,7 @@ def draft(config: PartyConfig, shard: Artefact, receiver: str, ledger: Ledger) -
         party=config.name,
         receiver=receiver,
         at=ledger.now(),
-        number=sum((one.step, one.direction) == (STEP, "out") for one in ledger.rows(model)),
+        number=sum((row.step, row.direction) == (STEP, "out") for row in ledger.rows(model)),
         salt=secrets.token_hex(SALT_BYTES),
         shard=needed_alone(told),
     )
@@ -153,14 +153,14 @@ def read(config: PartyConfig, content: bytes, model: str, **where: str) -> Relea
     its splits cannot be.
     """
     try:
-        found = _parsed(content)
-        release = found.release
+        released = _parsed(content)
+        release = released.release
         _check_subject(config, release, model)
-        _check_signature(_tls(config), found)
-        assert found.shard.facts["party"] == release.party  # looked at now, not when it is used
+        _check_signature(_tls(config), released)
+        assert released.shard.facts["party"] == release.party  # looked at now, not when it is used
     except FedboostError as error:
         raise error.at(**where) from None
-    return found
+    return released
 
 
 def note(ledger: Ledger, found: ReleaseFile) -> None:
@@ -179,17 +179,17 @@ def _parsed(content: bytes) -> ReleaseFile:
         )
     text, _, rest = content.partition(b"\n")
     try:
-        found = ReleaseFile(
+        release_file = ReleaseFile(
             Release.model_validate_json(text), text, base64.b64decode(rest[:-1], validate=True)
         )
-        if found.file != content:
+        if release_file.file != content:
             raise ValueError
     except (ValidationError, binascii.Error, ValueError):
         raise ConfigError(
             "the file is no release of a model",
             todo="its owner writes one with: fedboost model release",
         ) from None
-    return found
+    return release_file
 
 
 def _check_subject(config: PartyConfig, release: Release, model: str) -> None:

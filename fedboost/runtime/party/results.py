@@ -30,8 +30,8 @@ def leave(table: JobTable, stage: str, left: Artefact, told: Sequence[StatusRepo
         table.rows_in_common.save(signed.id, left, facts, told)
     if protocol.leaves == "model" and signed.role is not flow.AGGREGATOR:
         _write_model(table, protocol, left)
-    own = stage == signed.protocol.name  # another job's are the first margins of its training
-    if own and protocol.leaves == "predictions" and "prediction" in left.arrays:
+    is_last = stage == signed.protocol.name  # another job's are the first margins of its training
+    if is_last and protocol.leaves == "predictions" and "prediction" in left.arrays:
         _write_predictions(table, left)
     files.finish(stage, left)
 

@@ -105,9 +105,7 @@ class Roles:
         return step.takes is not None and step.takes in self.protocol.streamed
 
     def takes_alone(self, step: Step) -> bool:
-        """Return whether no other step of ours takes such messages; of several, only a call names
-        one.
-        """
+        """Return whether no other step of ours takes such messages; else only a call names one."""
         assert step.takes is not None
         taking = self.protocol.taker(step.takes.DESCRIPTOR.full_name)
         return sum(self.does(one) for one in taking) == 1

@@ -98,18 +98,15 @@ class Session:
         if checkpoint is None:
             return StatusReport()
         main = self._roles.main
-        restored: StatusReport = await asyncio.to_thread(
-            main.module.restore, main.state, checkpoint
-        )
-        return restored
+        told: StatusReport = await asyncio.to_thread(main.module.restore, main.state, checkpoint)
+        return told
 
     async def snapshot(self, place: flow.Place = ()) -> Artefact:
         """Return what a later attempt needs to carry on from here; refused while a step is at work.
 
         `place` says where: between rounds, unless there are several numbers.
         """
-        if self._stopped is not None:
-            raise self._stopped
+        self._check_not_stopped()
         if not self._is_idle or self._eager:
             raise ProtocolError("nothing is kept while a step is at work")
         main = self._roles.main
@@ -130,6 +127,10 @@ class Session:
         await self._inbox.stop(reason)
         self._bridge.stop(reason)
         self.release()
+
+    def _check_not_stopped(self) -> None:
+        if self._stopped is not None:
+            raise self._stopped
 
     def release(self) -> None:
         """Lets the threads go, once they see that it is over; nobody waits for that."""
@@ -166,8 +167,7 @@ class Session:
             raise PeerError(
                 f"{sender} announced a {kind} of {envelope.payload_bytes} bytes; {most} is the most"
             )
-        if self._stopped is not None:
-            raise self._stopped
+        self._check_not_stopped()
 
     async def accept(self, envelope: Envelope, payload: bytes) -> bool:
         """Takes in one whole message; True where it had arrived before."""
@@ -233,8 +233,7 @@ class Session:
         if numbers == self._numbers and self._current is not None:
             return await asyncio.shield(self._current)
         steps = [self._roles.step(turn.step) for turn in call.turns]
-        if self._stopped is not None:
-            raise self._stopped
+        self._check_not_stopped()
         rising = [*self._numbers[-1:], *numbers]
         if not steps or rising != sorted(set(rising)) or not self._is_idle:
             names = ", ".join(step.name for step in steps)
@@ -257,8 +256,7 @@ class Session:
 
     def _take_up(self, step: Step, asked: StepRequest) -> Started:
         """The step at work, whether it has read ahead of its call or not."""
-        if self._stopped is not None:
-            raise self._stopped
+        self._check_not_stopped()
         self._at_step = step.name
         started = self._eager.pop(step.name, None) or self._start(step)
         started.call.set_result(asked)
@@ -279,8 +277,7 @@ class Session:
         loop = asyncio.get_running_loop()
         try:
             got = await self._collect(step, call)
-            if self._stopped is not None:
-                raise self._stopped
+            self._check_not_stopped()
             told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
             seconds = now() - started
             if step.takes is not None and self._roles.takes_parts(step):
@@ -348,8 +345,7 @@ class Session:
         self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[StepRequest], got: object
     ) -> tuple[StatusReport, float]:
         """Runs the step's function in this thread; sends parts while later ones are computed."""
-        if self._stopped is not None:
-            raise self._stopped
+        self._check_not_stopped()
         started = time.thread_time()
         part_of = self._roles.of(step)
         function = getattr(part_of.module, step.name)
@@ -364,8 +360,7 @@ class Session:
         ahead = next(outs, Out())
         while True:
             following = next(outs, None)
-            if self._stopped is not None:
-                raise self._stopped
+            self._check_not_stopped()
             if ahead.told is not None:
                 told.MergeFrom(ahead.told)
             if ahead.send is not None:

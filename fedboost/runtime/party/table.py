@@ -125,14 +125,17 @@ class JobTable:
         """Return what the job is warned of our table at a stage, by what our policy tells."""
         from fedboost.runtime.party import table_warnings
 
-        signed, found = self.signed, list(self.warnings if stage == self.signed.stages[0] else ())
+        signed, warnings = (
+            self.signed,
+            list(self.warnings if stage == self.signed.stages[0] else ()),
+        )
         if self.frame is not None and protocols.named(stage).leaves != "rows":
             rows = self.aligned()
             if rows is not None:
-                found += table_warnings.of_alignment(signed.party, self.frame.ids, rows)
-        for warning in found:
+                warnings += table_warnings.of_alignment(signed.party, self.frame.ids, rows)
+        for warning in warnings:
             log.warning("%s: %s", signed.id, warning.text)
-        told = [one.text if "figures" in tells else one.quiet for one in found]
+        told = [warning.text if "figures" in tells else warning.quiet for warning in warnings]
         return [Warned(party=signed.party, warning=text) for text in told]
 
     def at(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:

@@ -64,7 +64,7 @@ def set_up(style: LogFormat, level: int, daemon: str = "") -> None:
 
 def is_json() -> bool:
     """Return whether `set_up` has chosen JSON last."""
-    return any(isinstance(one.formatter, _Json) for one in logging.getLogger().handlers)
+    return any(isinstance(handler.formatter, _Json) for handler in logging.getLogger().handlers)
 
 
 class _Indices(logging.Filter):

@@ -38,11 +38,11 @@ def peak_bytes() -> int:
     larger one, the parent's memory at that moment.
     """
     try:
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
+        peak = re.search(r"^VmHWM:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
     except OSError:
-        found = None
-    if found is not None:
-        return int(found[1]) * UNIT_BYTES
+        peak = None
+    if peak is not None:
+        return int(peak[1]) * UNIT_BYTES
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT_BYTES
 
 

@@ -90,13 +90,13 @@ class Checkpoints:
         with self._lock, on_disk(folder):
             if not folder.exists():
                 return []
-            found = (_JSON_NAME.fullmatch(path.name) for path in folder.iterdir())
-            return sorted(tuple(map(int, m[1].split("."))) for m in found if m)
+            names = (_JSON_NAME.fullmatch(path.name) for path in folder.iterdir())
+            return sorted(tuple(map(int, m[1].split("."))) for m in names if m)
 
     def whole(self, folder: Path) -> list[Checkpoint]:
         """The checkpoints that can be loaded, oldest first."""
-        found = (self._if_whole(folder, place) for place in self.places(folder))
-        return [one for one in found if one is not None]
+        wholes = (self._if_whole(folder, place) for place in self.places(folder))
+        return [checkpoint for checkpoint in wholes if checkpoint is not None]
 
     def _if_whole(self, folder: Path, place: Place) -> Checkpoint | None:
         try:

@@ -96,9 +96,7 @@ class Forgetting:
         log.info("the model %s is deleted", model)
 
     def used(self) -> set[str]:
-        """Return what jobs that wait, run or are paused name: their own ids, and models
-        of others.
-        """
+        """Return what jobs that are not over name: their own ids, and models of others."""
         return set().union(*(_named(job.id, job.manifest) for job in self._store.jobs(*GOING)))
 
     def _finish(self, id_: str, *, keeps_model: bool) -> None:
@@ -163,8 +161,8 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
     elif isinstance(value, dict | list):
         inner: Iterable[Any] = value.values() if isinstance(value, dict) else value
-        for one in inner:
-            yield from _texts(one)
+        for path in inner:
+            yield from _texts(path)
 
 
 def _sweep(folder: Path) -> None:

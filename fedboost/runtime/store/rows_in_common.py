@@ -42,10 +42,10 @@ class RowsInCommon:
         self, job: str, left: Artefact, facts: dict[str, Any], told: Sequence[StatusReport]
     ) -> None:
         """Keeps what an alignment has left; `facts` are `described`, and a guest told of it."""
-        counts = {count.name: count.count for one in told for count in one.counts}
-        matched = [(m.party, m.brought, m.matched) for one in told for m in one.ids]
-        own = {**facts, "job": job, COUNTS: counts, MATCHED: matched, KEPT: left.facts}
-        shards.save(self.folder(job), Artefact(own, left.arrays))
+        counts = {count.name: count.count for report in told for count in report.counts}
+        matched = [(m.party, m.brought, m.matched) for report in told for m in report.ids]
+        facts_kept = {**facts, "job": job, COUNTS: counts, MATCHED: matched, KEPT: left.facts}
+        shards.save(self.folder(job), Artefact(facts_kept, left.arrays))
 
     def load(self, job: str) -> dict[str, Artefact]:
         """Return what an alignment has left, by the name of the stage that aligned."""
@@ -126,9 +126,7 @@ def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, 
 
 
 def _sizes(kept: Artefact) -> Iterator[int]:
-    """Return how many rows are in common, with each host where a guest keeps its own
-    rows as well.
-    """
+    """Return how many rows are in common, with each host where a guest keeps its own too."""
     pairs = [rows for name, rows in kept.arrays.items() if name.startswith("with_")]
     for rows in pairs or [kept.arrays["rows"]]:
         if not pairs or len(rows):  # none at all is not one too few

@@ -214,9 +214,7 @@ def _from(version: int) -> Iterator[str]:
 
 @cache
 def _fresh() -> tuple[str, ...]:
-    """Return what makes the tables of a new store as all versions, one after the other, leave them:
-    six times as fast.
-    """
+    """Return what makes a new store's tables as all versions leave them: six times as fast."""
     with closing(hashes(sqlite3.connect(":memory:"))) as connection:
         for statement in _from(0):
             connection.execute(statement)
@@ -264,7 +262,7 @@ def damaged(path: Path) -> StoreError:
 
 def whole(row: tuple[Any, ...]) -> list[Any]:
     """A hashed row's values; a ValueError where one of them is not what was written."""
-    *values, found = row
-    if found != _row_hash(*values):
+    *values, digest = row
+    if digest != _row_hash(*values):
         raise ValueError
     return values

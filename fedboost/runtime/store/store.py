@@ -260,7 +260,7 @@ class Store:
         sql = self._connection
         row = sql.execute("SELECT max(n) FROM events WHERE job = ?", (id_,)).fetchone()
         last, now = row[0] or 0, self._clock()
-        rows = [(id_, last + 1 + i, now, json.dumps(own)) for i, own in enumerate(events)]
+        rows = [(id_, last + 1 + i, now, json.dumps(event)) for i, event in enumerate(events)]
         sql.executemany("INSERT INTO events (job, n, at, json) VALUES (?, ?, ?, ?)", rows)
         return int(last + len(rows))
 

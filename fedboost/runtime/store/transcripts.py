@@ -111,12 +111,12 @@ class Transcripts:
         if not path.exists():
             return []
         try:
-            found: list[dict[str, Any]] = json.loads(read_file(path))
+            findings: list[dict[str, Any]] = json.loads(read_file(path))
         except (ValueError, RecursionError):
             raise StoreError(
                 "what the audit found is damaged", todo="fedboost audit", file=path.name
             ) from None
-        return found
+        return findings
 
     def _absent(self, job: str) -> ConfigError:
         """Why nothing is kept of a job, for its owner."""
@@ -140,9 +140,7 @@ class Transcripts:
         )
 
     def _spec(self, job: str) -> dict[str, Any] | None:
-        """Return what the store's journal says of a job, while a daemon may write there; None for
-        none.
-        """
+        """Return what the store's journal says of a job, while a daemon may write; else None."""
         path = self.store / "store.sqlite"
         if not path.exists():
             return None
@@ -153,8 +151,8 @@ class Transcripts:
 
     def _parts(self, job: str) -> list[Path]:
         """The files of the rounds, in their order."""
-        found = self.folder(job).glob("part-*.npz")
-        return sorted((path for path in found if _PART.fullmatch(path.name)), key=_place)
+        parts = self.folder(job).glob("part-*.npz")
+        return sorted((path for path in parts if _PART.fullmatch(path.name)), key=_place)
 
 
 def _place(path: Path) -> Place:

@@ -108,8 +108,8 @@ def rotate(folder: Path, names: Sequence[str], term: Term) -> None:
     what it had until both are. The old certificate stays valid until it ends or is revoked.
     """
     signer = read_signer(folder)
-    found = [(name, read_leaf(folder, name)) for name in names]
-    for name, old in found:
+    leaves = [(name, read_leaf(folder, name)) for name in names]
+    for name, old in leaves:
         leaf = Leaf(_role(folder, name, old), name)
         hosts = further_names(old, *leaf) or [general_name(host) for host in term.hosts]
         _issue(folder, signer, leaf, term, hosts)
@@ -124,7 +124,11 @@ def revoke(folder: Path, name: str, now: datetime, *, superseded: bool = False) 
     signer = read_signer(folder)
     current = read_leaf(folder, name).serial_number
     old = _revoked(folder)
-    serials = {one.serial for one in issued(folder) if one.name == name and one.not_after > now}
+    serials = {
+        certificate.serial
+        for certificate in issued(folder)
+        if certificate.name == name and certificate.not_after > now
+    }
     serials = serials - {current} if superseded else serials | {current}
     if not (serials - old or superseded):
         raise _refused(

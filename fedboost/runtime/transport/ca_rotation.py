@@ -43,7 +43,7 @@ def begin(folder: Path, now: datetime) -> None:
             todo="end the last change first: fedboost certs retire-ca",
             file=str(folder / "ca.pem"),
         )
-    revoked = {one.serial for one in issued(folder) if one.revoked}
+    revoked = {certificate.serial for certificate in issued(folder) if certificate.revoked}
     fresh = new_signer(f"{CA_NAME} of {now:%Y-%m-%d %H:%M:%S}", now)
     # In this order the folder is whole after each write: see `read_signer`.
     both = b"".join(map(pem, (fresh.certificate, *old)))
@@ -59,7 +59,11 @@ def retire(folder: Path) -> int:
     """
     signer = read_signer(folder)
     others = [r for r in read_roots(read_file(folder / "ca.pem")) if r != signer.certificate]
-    names = [one.name for one in issued(folder) if one.current and not one.revoked]
+    names = [
+        certificate.name
+        for certificate in issued(folder)
+        if certificate.current and not certificate.revoked
+    ]
     late = [name for name in names if not _signed(read_leaf(folder, name), signer.certificate)]
     if late:
         raise ConfigError(

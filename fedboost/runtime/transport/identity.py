@@ -386,8 +386,8 @@ def general_name(host: str) -> x509.GeneralName:
 def further_names(certificate: x509.Certificate, role: Role, name: str) -> list[x509.GeneralName]:
     """Return the names that a certificate has beside those of its owner."""
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    own = set(own_names(role, name))
-    return [further for further in names if further not in own]
+    owners = set(own_names(role, name))
+    return [further for further in names if further not in owners]
 
 
 def own_names(role: Role, name: str) -> list[x509.GeneralName]:

@@ -91,9 +91,7 @@ class PartyControl:
         return await self._dialer.call(self._target, start, retry_s=retry_s)
 
     async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
-        """Return who answers there; without `retries` an UnreachableError at once where nobody
-        does.
-        """
+        """Return who answers there; without `retries` an UnreachableError at once."""
         reply: job_pb2.HelloReply = await self._ask(
             "Hello", job_pb2.HelloRequest(), self._dialer.timers.call_s, retries=retries
         )

@@ -316,10 +316,10 @@ def _configuration(pems: Pems) -> Any:
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     """Return what changes when the file does: inode, size, time of change in ns; None if absent."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _read(path: Path) -> bytes:

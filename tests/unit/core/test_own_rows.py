@@ -107,9 +107,9 @@ def decoys(cells, least, place):
     return fuller[first : first + least]
 
 
-def twin(cuts, dense, gh, rows, columns, least, layers):
+def twin(cuts, dense, rows, columns, least, layers):
     """By column place each row's apparent node and bin, after some layers of splits."""
-    rows = [row for row in rows.tolist() if gh[row].any()]
+    rows = rows.tolist()
     found = []
     for place, column in enumerate(columns.tolist() if len(rows) >= least else ()):
         own = [int(dense[row, column]) for row in rows]
@@ -161,7 +161,7 @@ def test_cells_are_those_of_the_twin_and_of_no_rows_or_enough(kind, least):
             above = own.sums([0])
             for _ in range(4):
                 found = own.sums(nodes)
-                cells = twin(cuts, dense, gh, rows, columns, least, layers)
+                cells = twin(cuts, dense, rows[gh[rows].any(axis=1)], columns, least, layers)
                 assert np.array_equal(found, sums_of(cells, found.shape, nodes, gh))
                 counts = found[..., 1]
                 assert not ((counts > 0) & (counts < least)).any()
