@@ -53,7 +53,7 @@ def board(
     )
     cards = [_card(status) for status in active]
     now = tag("div", *cards, class_="cards") if cards else absent("No job goes on now.")
-    rows: list[Row] = [_ended_row(job) for job in ended[:ENDED_SHOWN]]
+    rows: list[Row] = [_ended_row(job) for job in ended]
     heads = [Column("job"), Column("protocol"), Column("parties"), Column("came to")]
     heads += [Column("took", "number"), Column("ended", "number")]
     past = table("Jobs that have ended", heads, rows, folds=True)

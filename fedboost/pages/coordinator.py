@@ -30,7 +30,7 @@ from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import names
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.jobs.submitted import check, read_spec
-from fedboost.runtime.store.store import FINAL, OVER
+from fedboost.runtime.store.store import FINAL
 from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse, yaml_in
 
@@ -98,9 +98,8 @@ class _Pages:
 
     async def jobs(self, request: web.Request) -> web.Response:
         """Show all jobs."""
-        every = await self._followed.jobs()
-        active = [await self._followed.status(job) for job in every if job.state not in OVER]
-        ended = [job for job in every if job.state in OVER]
+        going_on, ended = await self._followed.jobs(board.ENDED_SHOWN)
+        active = [await self._followed.status(job) for job in going_on]
         said = SAID.get(request.query.get("done", ""), "")
         main = await asyncio.to_thread(board.board, active, ended, self._may, said)
         return self._gate.answer(request, PageContent("Jobs", main, "/", follows_s=FOLLOWS_S))
@@ -147,16 +146,16 @@ class _Pages:
     async def compared(self, request: web.Request) -> web.Response:
         """Runs beside each other: those that the address names, or all that fit its filter."""
         every, ids = await self._followed.runs(), request.query.getall("job", [])
-        if ids:
+        if ids:  # as many as the list has on a page
             by_id = {run.job.id: run for run in every}
-            found = [by_id[id_] for id_ in dict.fromkeys(ids) if id_ in by_id]
+            found = shown = [by_id[id_] for id_ in dict.fromkeys(ids) if id_ in by_id]
+            further = join()
         else:
-            found = await asyncio.to_thread(runs.chosen, every, _choice(request))
-        shown = found[: runs.COMPARED_MAX]
+            choice = _choice(request, runs.COMPARED_PATH)
+            found = await asyncio.to_thread(runs.chosen, every, choice)
+            shown, further = choosing.page_of(choice, found, runs.COMPARED_PER_PAGE)
         curves = await self._followed.curves(shown)
-        main = await asyncio.to_thread(
-            runs.compared, shown, curves, max(0, len(found) - len(shown))
-        )
+        main = await asyncio.to_thread(runs.compared, shown, curves, len(found), further)
         return self._gate.answer(request, PageContent("Runs compared", main, runs.PATH))
 
     async def job(self, request: web.Request) -> web.Response:
@@ -247,9 +246,9 @@ class _Pages:
         )
 
 
-def _choice(request: web.Request) -> Choice:
+def _choice(request: web.Request, path: str = runs.PATH) -> Choice:
     at = number(request.query.get("page", "1"))
-    return choosing.read(runs.PATH, request.query, runs.SELECTS, at)
+    return choosing.read(path, request.query, runs.SELECTS, at)
 
 
 def number(text: str, otherwise: int = 1) -> int:

@@ -18,7 +18,7 @@ from fedboost.pages.runs import Curves, ListedRun
 from fedboost.runtime.coordinator.job_status import at_rest
 from fedboost.runtime.coordinator.journals import Journals, condensed
 from fedboost.runtime.coordinator.node import CoordinatorNode
-from fedboost.runtime.store.store import FINAL, RESTS, StoredJob
+from fedboost.runtime.store.store import FINAL, GOING, OVER, RESTS, StoredJob
 from fedboost.runtime.transport.identity import Peer
 
 CURVES_MAX = 512  # jobs that are over whose curves are kept
@@ -44,10 +44,11 @@ class Followed:
         self._curves: OrderedDict[str, Curves] = OrderedDict()  # of jobs that change no more
         self._specs: dict[str, ListedRun] = {}
 
-    async def jobs(self) -> list[StoredJob]:
-        """Return all jobs, the newest first."""
+    async def jobs(self, ended: int) -> tuple[list[StoredJob], list[StoredJob]]:
+        """Return the jobs that go on, and so many that have ended, the newest first."""
         self._check()
-        return list(reversed(await asyncio.to_thread(self._node.store.jobs)))
+        newest = self._node.store.newest
+        return await asyncio.to_thread(lambda: (newest(GOING), newest(OVER, ended)))
 
     async def runs(self) -> list[ListedRun]:
         """Return all jobs as the list of runs has them, the newest first; reads no journal."""
@@ -70,14 +71,13 @@ class Followed:
     async def curves(self, some: Iterable[ListedRun]) -> dict[str, Curves]:
         """Return each run's metrics by round, from the journals of these runs alone."""
         self._check()
-        return {run.job.id: await asyncio.to_thread(self._curves_of, run) for run in some}
+        return await asyncio.to_thread(lambda: {run.job.id: self._curves_of(run) for run in some})
 
     def _curves_of(self, run: ListedRun) -> Curves:
         known = self._curves.get(run.job.id)
         if known is not None:
             return known
-        events = [entry.event for entry in self._node.store.events(run.job.id)]
-        found = runs.curves_of(run, events)
+        found = runs.curves_of(run, self._node.store.rounds(run.job.id))
         if run.job.state in FINAL:
             self._curves[run.job.id] = found
             if len(self._curves) > CURVES_MAX:

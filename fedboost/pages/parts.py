@@ -135,8 +135,8 @@ def pages(path: str, at: int, count: int, per_page: int) -> Html:
     last = max(1, -(-count // per_page))
     if last == 1:
         return join()
-    newer = tag("a", "← Newer", href=f"{path}page={at - 1}", rel="prev") if at > 1 else ""
-    older = tag("a", "Older →", href=f"{path}page={at + 1}", rel="next") if at < last else ""
+    newer = tag("a", "← Previous", href=f"{path}page={at - 1}", rel="prev") if at > 1 else ""
+    older = tag("a", "Next →", href=f"{path}page={at + 1}", rel="next") if at < last else ""
     where = tag("span", f"page {at} of {last}")
     return tag("nav", newer, where, older, class_="pages", aria_label="Further pages")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -105,6 +106,9 @@ class _Pages:
         self._shapes = Shapes()
         self._transcripts = Transcripts(node.config.store)
         self._over: dict[str, OwnedJobView] = {}  # jobs that do not change any more
+        # The ledger added up to a row.
+        self._summing, self._summed_to = threading.Lock(), 0
+        self._sums: dict[tuple[str, ...], Amount] = {}
 
     async def background(self, _: web.Application) -> AsyncIterator[None]:
         """Run what works beside the handlers, and end it with them."""
@@ -332,8 +336,14 @@ class _Pages:
         return self._gate.answer(request, PageContent("Ledger", main, ledgers.PATH))
 
     def _summed(self) -> tuple[list[Amount], Head]:
-        with closing(self._own_ledger()) as ledger:
-            return ledger.amounts(), ledger.head()
+        """Return the whole ledger added up: its rows stay, so only new ones are read again."""
+        with self._summing, closing(self._own_ledger()) as ledger:
+            head = ledger.head()
+            for one in ledger.amounts(after=self._summed_to, last=head.n):
+                known = self._sums.get(one.of)
+                self._sums[one.of] = one if known is None else known.and_also(one)
+            self._summed_to = head.n
+            return list(self._sums.values()), head
 
     def _amounts(self, job: str) -> list[Amount]:
         with closing(self._own_ledger()) as ledger:

@@ -30,7 +30,7 @@ PATH, COMPARED_PATH = "/runs", "/runs/compare"
 SELECTS = ("state", "tag", "protocol")
 RUNS_PER_PAGE = 50
 METRICS_SHOWN = 3  # columns of the list; all of them can be sorted by
-COMPARED_MAX = 100  # jobs; more lines cannot be told apart
+COMPARED_PER_PAGE = 100  # more lines on a chart cannot be told apart
 SETTINGS = ("params", "validation", "data", "parties", "alignment")
 
 Datasets = Mapping[str, Mapping[str, str]]  # of each party by name, with its label
@@ -99,12 +99,11 @@ def run_of(job: StoredJob) -> ListedRun:
     return ListedRun(job, terms.protocol, terms.submitter, spec)
 
 
-def curves_of(run: ListedRun, events: Iterable[Mapping[str, Any]]) -> Curves:
+def curves_of(run: ListedRun, rounds: Iterable[Mapping[str, Any]]) -> Curves:
     """A job's metrics by round, from its journal; a round that was done again counts once."""
     found: dict[tuple[str, str], dict[float, float]] = defaultdict(dict)
-    for event in events:
-        done = event.get("round")
-        if done is None or done.get("stage") != run.protocol:
+    for done in rounds:
+        if done.get("stage") != run.protocol:
             continue
         at = float(done.get("progress", {}).get("done", 0))
         for metric in done.get("metrics", ()):
@@ -241,23 +240,28 @@ def datasets(runs: Iterable[ListedRun]) -> dict[str, dict[str, str]]:
 
 
 def compared(
-    runs: Sequence[ListedRun], curves: Mapping[str, Curves], left_out: int, said: str = ""
+    runs: Sequence[ListedRun],
+    curves: Mapping[str, Curves],
+    count: int = 0,
+    further: Html | str = "",
 ) -> list[object]:
-    """Runs beside each other: their curves on one chart a metric, what differs, what came of it."""
+    """Runs beside each other: their curves on one chart a metric, what differs, what came of it.
+
+    They are a page of `count`, with links to the `further` ones.
+    """
     kicker = tag("p", tag("a", "Runs", href=PATH), class_="kicker")
-    head = tag("h1", f"{units.plural(len(runs), 'run')} compared")
+    head = tag("h1", f"{units.plural(max(count, len(runs)), 'run')} compared")
     if not runs:
         return [kicker, head, absent("Choose runs in the list first.")]
-    cut = f"{left_out} more are not shown: {COMPARED_MAX} at most. Filter the list to see others."
     return [
         kicker,
         head,
-        parts.note(said) if said else "",
-        tag("p", cut, class_="absent") if left_out else "",
+        further,
         _overlaid(runs, curves),
         _results(runs),
         _rehearsals(runs),
         _differing(runs),
+        further,
     ]
 
 
@@ -304,7 +308,7 @@ def _results(runs: Sequence[ListedRun]) -> Html:
                 units.in_bytes(sent) if sent else units.NOTHING,
             ]
         )
-    return section("results", "Results", table("Results", heads, rows, folds=True))
+    return section("results", "Results", table("What came of each run", heads, rows, folds=True))
 
 
 def _linked(run: ListedRun) -> Html:
@@ -331,7 +335,7 @@ def _rehearsals(runs: Sequence[ListedRun]) -> Html:
     heads += [Column("together", "number"), Column("between organisations")]
     heads += [Column("the least change that would be accepted")]
     intro = "What the default policy of another organisation would say; no policy was asked."
-    drawn = table("Between organisations", heads, rows, folds=True)
+    drawn = table("Rehearsals", heads, rows, folds=True)
     return section("rehearsal", "Between organisations", drawn, intro=intro)
 
 

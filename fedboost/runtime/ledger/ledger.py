@@ -158,15 +158,18 @@ class Ledger:
         with self._mutex, on_disk(self._path):
             return [Row(*row) for row in self._connection.execute(text, values).fetchall()]
 
-    def amounts(self, job: str = "") -> list[Amount]:
-        """Return what has left and come in a job, or in each, in the order of each kind's first."""
+    def amounts(self, job: str = "", *, after: int = 0, last: int | None = None) -> list[Amount]:
+        """Return what has left and come in a job, or in each of all, in the order in which each
+        kind came first; of rows behind `after` and up to `last`.
+        """
         text = (
             'SELECT direction, peer, kind, count(*), sum(bytes), sum("values"), job, max(at)'
-            " FROM ledger WHERE"
+            " FROM ledger WHERE n > :after"
         )
-        text += " job = :job" if job else " 1"
+        text += "" if last is None else " AND n <= :last"
+        text += " AND job = :job" if job else ""
         text += " GROUP BY job, direction, peer, kind ORDER BY min(n)"
-        values = {"job": job}
+        values = {"job": job, "after": after, "last": last}
         with self._mutex, on_disk(self._path):
             return [Amount(*row) for row in self._connection.execute(text, values).fetchall()]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from google.protobuf.message import Message
@@ -103,6 +103,17 @@ class Amount:
     values: int
     job: str
     last: str  # UTC, ISO 8601: the newest of them
+
+    @property
+    def of(self) -> tuple[str, str, str, str]:
+        """Return what its rows share."""
+        return self.job, self.direction, self.peer, self.kind
+
+    def and_also(self, later: Amount) -> Amount:
+        """Return the sum with later rows of the same."""
+        messages, size = self.messages + later.messages, self.bytes + later.bytes
+        values = self.values + later.values
+        return replace(self, messages=messages, bytes=size, values=values, last=later.last)
 
 
 @dataclass(frozen=True)

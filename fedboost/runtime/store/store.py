@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -167,6 +167,15 @@ class Store:
             jobs = [_job(row) for row in rows]
         return [job for job in jobs if not states or job.state in states]
 
+    def newest(self, states: Collection[JobState], count: int = -1) -> list[StoredJob]:
+        """Return the `count` newest jobs in one of `states`, or all of them; reads no others."""
+        marks = ", ".join("?" * len(states))
+        where = f"SELECT * FROM jobs WHERE state IN ({marks})"  # noqa: S608  nothing of others
+        text = f"{where} ORDER BY created DESC, id DESC LIMIT ?"
+        rows = self._read(text, (*states, count))
+        with self._sound():
+            return [_job(row) for row in rows]
+
     def counts(self) -> Counter[JobState]:
         """Return how many jobs there are in each state as people read it."""
         counts: Counter[JobState] = Counter()
@@ -276,6 +285,13 @@ class Store:
         with self._sound():
             rows = self._read(text, (id_, kind, 1 if last else -1))
             return [_event(row) for row in reversed(rows)]
+
+    def rounds(self, id_: str) -> list[dict[str, Any]]:
+        """Return the rounds that a job's journal has, in order, without its other entries."""
+        text = "SELECT * FROM events WHERE job = ? AND json LIKE '{\"round\"%' ORDER BY n"
+        with self._sound():
+            rows = [whole(row) for row in self._read(text, (id_,))]
+            return [json.loads(text)["round"] for *_, text in rows]
 
     def now(self) -> float:
         """Seconds since 1970, UTC, by the clock of all that is written here."""

@@ -99,7 +99,7 @@ def test_a_long_list_has_pages_that_keep_the_filter():
 
 
 def test_the_comparison_shows_what_differs_and_folds_what_does_not():
-    text = join(*runs.compared(RUNS[:2], {one.job.id: {} for one in RUNS}, 0))
+    text = join(*runs.compared(RUNS[:2], {one.job.id: {} for one in RUNS}))
     differ = text.partition('id="settings"')[2].partition("<details>")
     heads = re.findall(r'<th scope="col"[^>]*>([^<]*)', differ[0])
     assert heads == ["job", "max_depth"]
@@ -123,27 +123,36 @@ def test_every_run_is_a_line_of_the_metrics_chart():
         }
         for one in RUNS[:2]
     }
-    text = join(*runs.compared(RUNS[:2], curves, 0))
+    text = join(*runs.compared(RUNS[:2], curves))
     assert text.count("<polyline") == 2  # validation, where there is any
     assert "credit-00000003 #deep: 0.7 at 2" in text
     assert "higher is better" in text
 
 
-def test_runs_beyond_the_most_are_said_to_be_left_out():
-    text = join(*runs.compared(RUNS[:2], {one.job.id: {} for one in RUNS}, 7))
-    assert "7 more are not shown" in text
+def test_more_runs_than_a_chart_holds_are_compared_page_by_page():
+    every = [run(n, auc=0.5 + n / 1000) for n in range(250)]
+    asked = choosing.read(
+        runs.COMPARED_PATH, {"sort": "-validation auc", "q": "credit"}, runs.SELECTS, 3
+    )
+    found = runs.chosen(every, asked)
+    shown, further = choosing.page_of(asked, found, runs.COMPARED_PER_PAGE)
+    text = join(*runs.compared(shown, {one.job.id: {} for one in shown}, len(found), further))
+    assert "250 runs compared" in text
+    assert shown[0].metrics["validation auc"] == 0.549
+    assert len(shown) == 50
+    assert "/runs/compare?q=credit&amp;sort=-validation+auc&amp;page=2" in text
 
 
 def test_curves_are_read_from_the_rounds_of_the_jobs_own_stage_alone():
     def done(n, value, stage="secureboost"):
         metrics = [{"split": "train", "name": "auc", **({} if value is None else {"value": value})}]
-        return {"round": {"stage": stage, "progress": {"done": n}, "metrics": metrics}}
+        return {"stage": stage, "progress": {"done": n}, "metrics": metrics}
 
-    events = [
-        {"step": {"step": "x"}}, done(1, 0.5), done(2, 0.7), done(2, 0.8), done(1, 9.0, "align"),
-        done(3, math.nan), done(4, None),
+    rounds = [
+        done(1, 0.5), done(2, 0.7), done(2, 0.8), done(1, 9.0, "align"), done(3, math.nan),
+        done(4, None),
     ]  # fmt: skip
-    found = runs.curves_of(RUNS[0], events)
+    found = runs.curves_of(RUNS[0], rounds)
     assert found == {("auc", "train"): [(1.0, 0.5), (2.0, 0.8), (4.0, 0.0)]}
 
 
@@ -155,19 +164,19 @@ def test_the_four_lines_of_a_rehearsal_stand_where_a_job_has_them():
     }  # fmt: skip
     with_it, accepted = run(1, rehearsal=told), run(2, rehearsal={"accepted": True, "jobs_left": 7})
     text = join(
-        *runs.compared([with_it, accepted], {one.job.id: {} for one in (with_it, accepted)}, 0)
+        *runs.compared([with_it, accepted], {one.job.id: {} for one in (with_it, accepted)})
     )
     for words in ("0.7100", "refused by policy.disclosure_max", "max_depth: 2, at the cost of"):
         assert words in text
     assert "accepted, 7 such jobs left" in text
     by_party = {"metric": None, "alone": {"a": 0.5, "b": 0.7}, "accepted": True, "jobs_left": None}
     several = run(3, rehearsal=by_party)
-    text = join(*runs.compared([several, accepted], {o.job.id: {} for o in (several, accepted)}, 0))
+    text = join(*runs.compared([several, accepted], {o.job.id: {} for o in (several, accepted)}))
     assert "0.6000" in text
     assert "accepted, any number of such jobs left" in text
     assert "None" not in text
     assert "between organisations" in join(*runs.listed([with_it, RUNS[0]], choice(), SESSION))
-    assert "rehearsal" not in join(*runs.compared(RUNS, {o.job.id: {} for o in RUNS}, 0))
+    assert "rehearsal" not in join(*runs.compared(RUNS, {o.job.id: {} for o in RUNS}))
 
 
 def test_words_of_others_are_text_in_list_and_comparison():
@@ -175,7 +184,7 @@ def test_words_of_others_are_text_in_list_and_comparison():
     text = join(
         *runs.listed([evil], choice(q=EVIL, sort=EVIL), SESSION),
         *runs.compared([evil, RUNS[0]], {evil.job.id: {(EVIL, "train"): [(1.0, 1.0)]},
-                                         RUNS[0].job.id: {}}, 0),
+                                         RUNS[0].job.id: {}}),
     )  # fmt: skip
     assert "<img" not in text
     assert "&lt;img" in text

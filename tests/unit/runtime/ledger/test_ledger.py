@@ -325,11 +325,15 @@ def test_a_jobs_rows_add_up_by_way_peer_and_message(path):
         ledger.record(replace(SENT, job="j9", kind="Other"))
         found = [tuple(vars(one).values())[:-1] for one in ledger.amounts("j0")]
         every = ledger.amounts()
+        sums = {one.of: one for one in ledger.amounts(last=3)}
+        for one in ledger.amounts(after=3):
+            sums[one.of] = sums[one.of].and_also(one) if one.of in sums else one
         newest = ledger.latest("j9", "", 99, 1)[0]
     assert found == [
         ("out", "bank", "CandidateSums", 3, 0 + 2 + 10, 3 * 640, "j0"),
         ("out", "bank", "Other", 1, 12_345, 640, "j0"),
     ]
+    assert list(sums.values()) == every
     assert next(one.last for one in every if one.job == "j9") == newest.at
 
 

@@ -164,6 +164,23 @@ def test_a_journal_is_numbered_per_job(store):
     assert [(event.n, event.event["k"]) for event in store.events("a", after=1)] == [(2, 1), (3, 2)]
 
 
+def test_the_rounds_of_a_journal_are_read_without_the_rest(store):
+    begin(store, "j1")
+    for event in ({"step": {"step": "x"}}, {"round": {"stage": "a"}}, {"round": {"stage": "b"}}):
+        store.add_event("j1", event)
+    assert store.rounds("j1") == [{"stage": "a"}, {"stage": "b"}]
+
+
+def test_the_newest_jobs_of_some_states_are_read_alone(store):
+    for name in "abcd":
+        begin(store, name)
+    store.move("b", JobState.FINISHED)
+    store.move("d", JobState.FINISHED)
+    assert [job.id for job in store.newest([JobState.FINISHED], 1)] == ["d"]
+    assert [job.id for job in store.newest([JobState.FINISHED])] == ["d", "b"]
+    assert {job.id for job in store.newest([*JobState])} == set("abcd")
+
+
 def test_threads_lose_no_event(store):
     begin(store)
 
