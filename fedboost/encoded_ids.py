@@ -134,7 +134,11 @@ class EncodedIds(Sequence[bytes]):
 
 def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
     """Each row's parts one after the other, every one behind its length in four bytes."""
-    offsets = ends_of(np.sum([part.sizes + LENGTH_BYTES for part in parts], axis=0))
+    offsets = np.zeros(len(parts[0]) + 1, np.int64)
+    for part in parts:
+        offsets[1:] += part.sizes
+    offsets[1:] += LENGTH_BYTES * len(parts)
+    np.cumsum(offsets, out=offsets)
     data, at = np.empty(offsets[-1], np.uint8), offsets[:-1].copy()
     shifts = 8 * np.arange(LENGTH_BYTES)[:: 1 if little_endian else -1].copy()
     for part in parts:

@@ -26,6 +26,7 @@ from fedboost.errors import DataError
 
 PART_BYTES_MAX = 1024  # an id longer than this is a document, and would be sent to no use
 SIGN = r"^[+-]"
+BLANKS = " \t\n\f\r"  # of ASCII, inside a text
 
 
 def encode_ids(
@@ -90,7 +91,7 @@ def _buffer(texts: pa.LargeStringArray) -> EncodedIds:
         return EncodedIds.of([])
     ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
     cells = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
-    return EncodedIds(cells, ends - ends[0])
+    return EncodedIds(cells, ends - ends[0] if ends[0] else ends)
 
 
 def _canonical(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -102,10 +103,17 @@ def _canonical(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     if kind in ("number", "decimal"):
         return _whole_numbers(column, name)
     if kind == "text":
-        texts = pc.utf8_trim_whitespace(pc.utf8_normalize(column, form="NFC"))
+        # Each guard saves a copy of the column: normal form C leaves ASCII as it is.
+        if not pc.all(pc.string_is_ascii(column)).as_py():
+            column = pc.utf8_normalize(column, form="NFC")
+        texts = pc.utf8_trim_whitespace(column)
+        if pc.equal(*(pc.sum(pc.binary_length(c)) for c in (texts, column))).as_py():
+            texts = column
         if pc.any(pc.ends_with(texts, ".0")).as_py():
             texts = pc.replace_substring_regex(texts, r"^(-?(?:0|[1-9][0-9]*))\.0$", r"\1")
-        return pc.if_else(pc.equal(texts, "-0"), "0", texts)
+        if pc.any(pc.equal(texts, "-0")).as_py():
+            texts = pc.if_else(pc.equal(texts, "-0"), "0", texts)
+        return texts
     if kind == "empty":
         return pc.cast(column, pa.large_string())
     raise DataError(
@@ -117,7 +125,11 @@ def _canonical(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 def _formatted(texts: pa.ChunkedArray, how: IdFormat) -> pa.ChunkedArray:
     if how.strip:
-        texts = pc.replace_substring_regex(texts, r"[\s\p{Z}]", "")
+        for blank in BLANKS:  # one by one, which takes a third of the expression's time
+            if pc.any(pc.match_substring(texts, blank)).as_py():
+                texts = pc.replace_substring(texts, blank, "")
+        if not pc.all(pc.string_is_ascii(texts)).as_py():
+            texts = pc.replace_substring_regex(texts, r"\p{Z}", "")
     if how.lower:
         texts = pc.utf8_lower(texts)
     if how.zfill:

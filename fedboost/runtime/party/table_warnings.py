@@ -7,7 +7,7 @@ Nothing here refuses a job. The table's owner reads all of a warning in the log;
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from fedboost.core.metrics import GIVES_AWAY, ranks_alone
 from fedboost.data.features import merging_note, shown
 from fedboost.data.frame import Frame
 from fedboost.data.id_differences import likely_cause
+from fedboost.encoded_ids import EncodedIds
 
 MATCHED_MIN = 0.9  # of a party's ids; of fewer it looks for a cause
 CLASS_ROWS_MIN = 10  # of fewer rows, a column ranks the labels so well by chance
@@ -42,9 +43,7 @@ def of_frame(party: str, frame: Frame) -> tuple[TableWarning, ...]:
     return (*_giving_away(party, frame), *_merged(party, frame), *_constant(party, frame))
 
 
-def of_alignment(
-    party: str, ids: Sequence[bytes], rows: NDArray[np.int64]
-) -> Iterator[TableWarning]:
+def of_alignment(party: str, ids: EncodedIds, rows: NDArray[np.int64]) -> Iterator[TableWarning]:
     """Yield a warning where fewer of a table's ids than MATCHED_MIN have matched, with the likely
     cause; `rows` are those that did.
     """

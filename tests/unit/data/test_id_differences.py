@@ -4,9 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from fedboost.data import id_differences
 from fedboost.data.id_differences import likely_cause
 from fedboost.data.ids import encode_ids, parts_of
 from fedboost.data.sources import IdFormat
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import DataError
 
 
@@ -42,7 +44,7 @@ def test_an_id_without_anything_but_blanks_has_none_left():
 
 
 def cause(matched, unmatched):
-    found = [*ids(*matched), *ids(*unmatched)]
+    found = EncodedIds.of([*ids(*matched), *ids(*unmatched)])
     return likely_cause(found, np.arange(len(found)) < len(matched))
 
 
@@ -60,6 +62,20 @@ def test_the_spelling_that_only_unmatched_ids_have_is_named(matched, unmatched, 
     found = cause(matched * 10, unmatched * 10)
     assert what in found
     assert key in found
+
+
+def test_of_many_ids_some_are_looked_at_from_first_to_last(monkeypatch):
+    read = []
+    monkeypatch.setattr(id_differences, "LOOKED_AT", 50)
+
+    def noted(one):
+        read.append(one)
+        return parts_of(one)
+
+    monkeypatch.setattr(id_differences, "parts_of", noted)
+    assert "have fewer digits" in cause([*range(100, 999)], [*range(100)])
+    assert len(read) == 50
+    assert read[-1] == ids(99)[0]
 
 
 def test_nothing_is_named_where_matched_ids_look_alike():
