@@ -24,7 +24,7 @@ Words = NDArray[np.uint64]
 
 
 def id_buffers(ids: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Ids as one buffer and where each begins, int64 (n + 1,), as Arrow keeps them."""
+    """Return where each id begins, int64 (n + 1,), and all as one buffer, as Arrow keeps them."""
     offsets = np.zeros(len(ids) + 1, np.int64)
     np.cumsum([len(one) for one in ids], out=offsets[1:])
     return offsets, np.frombuffer(b"".join(ids), np.uint8)
@@ -38,20 +38,20 @@ class PartIds:
     digests: NDArray[np.uint32]  # (n, 8)
 
     def keys(self, segment: int) -> StoreKeys:
-        """Their places in a store with segments of so many rows."""
+        """Return their places in a store with segments of so many rows."""
         places = np.empty((len(self.rows), 3), np.int32)
         masks = np.empty(len(self.rows), np.uint64)
         _place(self.digests, segment, places, masks)
         return StoreKeys(places, masks, 3 * segment)
 
     def values(self) -> Words:
-        """Their values of 76 bits, uint64 (n, 2)."""
+        """Return their values of 76 bits, uint64 (n, 2)."""
         values = np.empty((len(self.rows), 2), np.uint64)
         _evaluate(self.digests, values)
         return values
 
     def block(self, cut: slice) -> PartIds:
-        """Some of them."""
+        """Return some of them."""
         return PartIds(self.rows[cut], self.digests[cut])
 
 
@@ -86,7 +86,7 @@ class IdDigests:
         return len(self.digests)
 
     def part(self, b: int, cap: int) -> PartIds:
-        """The ids of part `b`; a PeerError where they are more than `cap`."""
+        """Return the ids of part `b`; a PeerError where they are more than `cap`."""
         rows = self._order[self._starts[b] : self._starts[b + 1]]
         if len(rows) > cap:
             raise PeerError(
@@ -100,7 +100,7 @@ class IdDigests:
         return int(self._starts[b + 1] - self._starts[b])
 
     def sample(self, share: float) -> NDArray[np.int64]:
-        """The rows of a sample of the ids, about a `share` of them, ascending, int64 (m,).
+        """Return the rows of a sample of about a `share` of the ids, ascending, int64 (m,).
 
         Parties with the same key have the same ids that both hold in their samples.
         """
