@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,12 @@ class PartIds:
     """Ids of one part."""
 
     rows: NDArray[np.uint32]  # (n,): of the party's table
-    digests: NDArray[np.uint32]  # (n, 8)
+    table: NDArray[np.uint32]  # (m, 8): the digests of all its ids
+
+    @cached_property
+    def digests(self) -> NDArray[np.uint32]:
+        """Return their digests, uint32 (n, 8)."""
+        return self.table[self.rows]
 
     def keys(self, segment: int) -> StoreKeys:
         """Return their places in a store with segments of so many rows."""
@@ -52,7 +58,7 @@ class PartIds:
 
     def block(self, cut: slice) -> PartIds:
         """Return some of them."""
-        return PartIds(self.rows[cut], self.digests[cut])
+        return PartIds(self.rows[cut], self.table)
 
 
 class IdDigests:
@@ -93,7 +99,7 @@ class IdDigests:
                 "more ids fall into a part than it holds under the keys of this job",
                 todo="submit the job again: another draws other keys",
             )
-        return PartIds(rows, self.digests[rows])
+        return PartIds(rows, self.digests)
 
     def count(self, b: int) -> int:
         """Return the number of ids in part `b`."""
