@@ -59,7 +59,7 @@ def test_anything_else_is_refused(said, says):
 
 
 def signed(spec):
-    terms = Manifest.model_construct(job="a-job", spec=spec)
+    terms = Manifest(job="a-job", coordinator="coordinator", submitter="ana", members=[], spec=spec)
     return SignedJob("bank", terms, b"")
 
 
