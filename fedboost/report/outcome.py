@@ -124,6 +124,8 @@ def _rows_and_times(story: Story) -> Html:
     if result.ids:
         rows.append(Band("Ids that matched"))
         rows += [[party, units.matched(own)] for party, own in result.ids.items()]
+    if result.alignment:
+        rows.append(["method of the alignment", result.alignment])
     rows.append(Band("Work"))
     if result.trees:
         rows.append(["trees in the model", units.in_count(result.trees)])

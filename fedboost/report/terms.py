@@ -21,6 +21,8 @@ def terms(story: Story) -> Html:
     whole = dict(_flat(effective_params(story)))
     validation = story.spec.get("validation")
     held = dict(_flat(validation, "validation.")) if isinstance(validation, dict) else {}
+    if (alignment := story.spec.get("alignment")) is not None:
+        held |= dict(_flat({"alignment": alignment}))
     settings: list[Row] = [[tag("code", key), shown(value)] for key, value in said.items()]
     settings += [[tag("code", key), shown(value)] for key, value in held.items()]
     defaults: list[Row] = [

@@ -72,6 +72,7 @@ class Toy:
     earlier: Toy | None = None
     # Whether the same bytes are sent whatever the order in which a daemon draws at random.
     is_drawn_again: bool = True
+    method: str = ""  # of its alignment
 
     @property
     def is_horizontal(self) -> bool:
@@ -98,6 +99,8 @@ class Toy:
         }
         if self.is_horizontal:
             raw["parties"]["aggregator"] = AGGREGATOR
+        if self.method:
+            raw["alignment"] = {"method": self.method}
         return parse(JobSpec, raw)
 
     def tables(self) -> Tables:
@@ -180,6 +183,13 @@ TOYS = {  # the quickest first
     toy.name: toy
     for toy in (
         Toy("vertical", "federboost-vertical", {**_SQUARED, "buckets": 8, "epsilon": 4.0}),
+        Toy(
+            "vertical-oprf",
+            "federboost-vertical",
+            {**_SQUARED, **_FEW, "buckets": 8, "epsilon": 4.0},
+            method="oprf",
+        ),
+        Toy("hybrid-oprf", "hybridtree", {**_HYBRID, **OPEN, "n_estimators": 1}, method="oprf"),
         Toy("predict", "predict", _USED, earlier=_SECUREBOOST),
         Toy("predict-scored", "predict-hybrid", {**_USED, "split": "scored"}, earlier=_SCORED),
         Toy("gbun", "gbun", {**_GBUN, **_SQUARES}),

@@ -53,7 +53,7 @@ class TransferSender:
         self.start: bytes = times_base(self._scalar)
 
     def keys(self, session: bytes, choice: bytes) -> list[tuple[bytes, bytes]]:
-        """Both keys of every transfer; a PeerError for what is no message of an honest host."""
+        """Return both keys of every transfer; a PeerError for what no honest host sends."""
         if len(choice) != CHOICE_BYTES:
             raise PeerError(f"expected {CHOICE_BYTES} bytes of choices, got {len(choice)}")
         return [
@@ -86,7 +86,7 @@ class TransferSender:
 def choose(
     session: bytes, start: bytes, bits: Sequence[int], secrets: Secrets
 ) -> tuple[bytes, list[bytes]]:
-    """The host's message, and its key of each transfer; a PeerError where `start` is no point."""
+    """Return the host's message and its key of each transfer; a PeerError for a bad `start`."""
     check_point(start)
     message, keys = [], []
     for number, bit in enumerate(bits):
@@ -101,7 +101,7 @@ def choose(
 
 
 def check_point(data: bytes) -> None:
-    """A PeerError unless it is a point of the prime-order subgroup, in its one spelling."""
+    """Raise a PeerError unless it is a point of the prime-order subgroup, in its one spelling."""
     if len(data) != POINT_BYTES or not is_valid_point(data):
         raise PeerError("a point of a transfer is not one of the group")
 

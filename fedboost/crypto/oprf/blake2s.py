@@ -32,7 +32,7 @@ Words = NDArray[np.uint32]
 
 
 def key_state(key: bytes) -> Words:
-    """The state behind the block that holds the key, uint32 (8,)."""
+    """Return the state behind the block that holds the key, uint32 (8,)."""
     if len(key) != KEY_BYTES:
         raise ValueError(f"keys have {KEY_BYTES} bytes, got {len(key)}")
     state = np.repeat(START, LANES)
@@ -167,7 +167,7 @@ def _keep_finished(
 
 @kernel
 def _compress(state: Words, block: Words, counts: Words, flags: Words) -> None:
-    """Section 3.2: one block for all lanes.
+    """Take in one block for all lanes; section 3.2.
 
     Straight code over flat arrays, which the compiler turns into instructions for several lanes.
     """
@@ -207,7 +207,7 @@ def _compress(state: Words, block: Words, counts: Words, flags: Words) -> None:
 
 @kernel
 def _round(v: Any, m: Any) -> Any:
-    """Eight times G: on the columns of v and on its diagonals."""
+    """Apply G to the four columns of v and to its four diagonals."""
     v0, v1, v2, v3, v4, v5, v6, v7, v8, v9, v10, v11, v12, v13, v14, v15 = v
     v0, v4, v8, v12 = _mix(v0, v4, v8, v12, m[0], m[1])
     v1, v5, v9, v13 = _mix(v1, v5, v9, v13, m[2], m[3])
@@ -222,7 +222,7 @@ def _round(v: Any, m: Any) -> Any:
 
 @kernel
 def _mix(a: Any, b: Any, c: Any, d: Any, x: Any, y: Any) -> Any:
-    """Section 3.1: the function G."""
+    """Return what G, section 3.1, makes of four words."""
     a = np.uint32(np.uint32(a + b) + x)
     d = np.uint32(d ^ a)
     d = np.uint32(np.uint32(d >> np.uint32(16)) | np.uint32(d << np.uint32(16)))

@@ -25,7 +25,7 @@ Words = NDArray[np.uint64]
 
 @cache
 def generator() -> int:
-    """The generator's coefficients, bit i of x^i: the product of its roots' minimal polynomials."""
+    """Return the generator, bit i of x^i: the product of its roots' minimal polynomials."""
     powers = [1]
     for _ in range(LENGTH - 1):
         doubled = powers[-1] << 1
@@ -43,9 +43,9 @@ def generator() -> int:
 
 @cache
 def code_tables() -> Words:
-    """Words of each byte of a value, uint64 (10, 256, 8): column j is bit j % 64 of word j // 64.
+    """Return the words of each byte of a value, uint64 (10, 256, 8).
 
-    The word of a value is the sum of those of its bytes.
+    Column j is bit j % 64 of word j // 64. The word of a value is the sum of those of its bytes.
     """
     tables = np.zeros((VALUE_BYTES, 256, 8), np.uint64)
     columns = (1 << COLUMNS) - 1
@@ -57,7 +57,7 @@ def code_tables() -> Words:
 
 
 def _times(a: int, b: int) -> int:
-    """Product of two polynomials over one bit."""
+    """Multiply two polynomials over one bit."""
     product = 0
     for i in range(b.bit_length()):
         if b >> i & 1:
@@ -66,7 +66,7 @@ def _times(a: int, b: int) -> int:
 
 
 def _minimal(conjugates: list[int], powers: list[int], logs: dict[int, int]) -> int:
-    """Product of x − α^j over these j; its coefficients are bits."""
+    """Multiply x − α^j over these j; the product's coefficients are bits."""
     coefficients = [1]  # of x^0, x^1, …
     for j in conjugates:
         scaled = [powers[(logs[c] + j) % LENGTH] if c else 0 for c in coefficients]

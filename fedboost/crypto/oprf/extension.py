@@ -24,7 +24,7 @@ Words = NDArray[np.uint64]
 
 
 def stretch(keys: Sequence[bytes], part: int, rows: int) -> Words:
-    """The columns of a part, uint64 (512, rows / 64 and a rest that is no part of them)."""
+    """Return the columns of a part, uint64 (512, rows / 64 and a rest that is not of them)."""
     # Older releases of the cipher's library want room for one more block than they write.
     columns = np.zeros((512, rows // 8 + AES_BLOCK_BYTES), np.uint8)
     zeros = bytes(rows // 8)
@@ -35,19 +35,19 @@ def stretch(keys: Sequence[bytes], part: int, rows: int) -> Words:
 
 
 def rows_of(columns: Words, rows: int) -> Words:
-    """The columns as rows, uint64 (rows, 8)."""
+    """Return the columns as rows, uint64 (rows, 8)."""
     turned = np.empty((rows, 8), np.uint64)
     transpose(columns, turned)
     return turned
 
 
 def check_seed(session: bytes, part: int, words: bytes) -> bytes:
-    """What the check's weights are drawn from, 32 bytes: the run, the part's number, its words."""
+    """Return what the check's weights are drawn from, 32 bytes: a hash of run, part and words."""
     return hashlib.sha256(b"fb-psi check" + session + part.to_bytes(4, "little") + words).digest()
 
 
 def check_weights(seed: bytes, count: int) -> NDArray[np.uint8]:
-    """The random weights of `count` rows in the check, uint8 (count, 16).
+    """Return the random weights of `count` rows in the check, uint8 (count, 16).
 
     They depend on the guest's whole part (Fiat and Shamir, 1986): it cannot choose the part by
     them.
@@ -58,7 +58,7 @@ def check_weights(seed: bytes, count: int) -> NDArray[np.uint8]:
 
 
 def check_sums(weights: NDArray[np.uint8], rows: Words) -> Words:
-    """The 128 weighted sums of rows, uint64 (128, w), each hidden by a row of the check."""
+    """Return 128 weighted sums of rows, uint64 (128, w), each hidden by a row of the check."""
     sums = np.empty((CHECK_ROWS, rows.shape[1]), np.uint64)
     sum_weighted(weights, rows, sums)
     sums ^= rows[len(weights) :]

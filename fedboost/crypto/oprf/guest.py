@@ -62,12 +62,12 @@ class OprfGuest:
         return self._transfers.start
 
     def open(self, choice: bytes) -> None:
-        """Takes the host's choices; a PeerError for what is none."""
+        """Take the host's choices; a PeerError for what is none."""
         self.pairs = self._transfers.keys(self.session.transfers, choice)
         self.name = self.session.name(self.start, choice)
 
     def ask(self, b: int) -> AskedPart:
-        """Part `b`, the same every time. A PeerError where the ids fit no store."""
+        """Make part `b`, the same every time; a PeerError where the ids fit no store."""
         if not 0 <= b < self.sizes.bins:
             raise ProtocolError(f"there is no part {b} of {self.sizes.bins}")
         part = self.ids.part(b, self.sizes.guest_cap)
@@ -84,14 +84,14 @@ class OprfGuest:
         return AskedPart(packed + check.tobytes(), part.rows, outputs)
 
     def _store(self, b: int) -> Words:
-        """Random values of 76 bits, uint64 (rows, 2)."""
+        """Draw values of 76 bits, uint64 (rows, 2)."""
         drawn = bytearray(self._secrets.bytes(16 * self.sizes.rows, "store", b))
         store = np.frombuffer(drawn, np.uint64).reshape(-1, 2)
         store &= VALUE_MASK
         return store
 
     def _columns(self, b: int) -> tuple[Words, Words]:
-        """The rows of the first keys, and the sum of both keys' rows."""
+        """Return the rows of the first keys, and the sum of both keys' rows."""
         first = stretch([pair[0] for pair in self.pairs], b, self.sizes.rows)
         both = stretch([pair[1] for pair in self.pairs], b, self.sizes.rows)
         both ^= first

@@ -37,14 +37,14 @@ class HintGuest:
         self._outputs = [{} for _ in oprfs]
 
     def part(self, host: int, b: int) -> bytes:
-        """The message of part `b` for a host, the same bytes every time."""
+        """Return the message of part `b` for a host, the same bytes every time."""
         asked = self.oprfs[host].ask(b)
         self._outputs[host][b] = asked.outputs.view(np.uint64)
         return asked.data
 
     def read_hints(self, b: int, hints: Sequence[bytes]) -> tuple[NDArray[np.int64], list[bytes]]:
-        """The guest's rows with ids of part `b` that all hosts hold, int64 (n,); and for each host
-        the message that names them: their proofs, sorted.
+        """Return the guest's rows with ids of part `b` that all hosts hold, int64 (n,); and for
+        each host the message that names them: their proofs, sorted.
 
         `hints` are those of all hosts. A PeerError where one has not its size.
         """
@@ -55,7 +55,7 @@ class HintGuest:
         return ids.rows[is_common].astype(np.int64), [b"".join(sorted(one)) for one in named]
 
     def _sums(self, b: int, hints: Sequence[bytes]) -> Words:
-        """What the hosts' hints say of each of the part's ids, without the function's values."""
+        """Add up the hosts' hints at each of the part's ids, without the function's values."""
         sums: Words | None = None
         for oprf, outputs, hint in zip(self.oprfs, self._outputs, hints, strict=True):
             if b not in outputs:
@@ -80,7 +80,7 @@ class HintHost:
         self._sent: dict[int, tuple[NDArray[np.uint32], Words]] = {}  # rows and proofs
 
     def answer(self, b: int, part: bytes) -> bytes:
-        """The hint of part `b`, the same bytes every time; a PeerError as `OprfHost.open` has."""
+        """Return the hint of part `b`, the same every time; a PeerError as `OprfHost.open` has."""
         oprf = self.oprf
         opened = oprf.open(b, part)
         own = oprf.part_ids(b)
@@ -92,7 +92,7 @@ class HintHost:
         return rows.tobytes()
 
     def read_named(self, b: int, data: bytes) -> NDArray[np.int64]:
-        """The host's rows with ids of part `b` that all hold, int64 (n,), ascending.
+        """Return the host's rows with ids of part `b` that all hold, int64 (n,), ascending.
 
         A PeerError unless the guest sends proofs of different ids of this host, ascending.
         """
@@ -113,7 +113,7 @@ class HintHost:
         return found
 
     def _shares(self, own: PartIds) -> Words:
-        """The host's share of each id, uint64 (n, 2): over all hosts they add up to zero."""
+        """Return the host's share of each id, uint64 (n, 2): over all hosts they add up to zero."""
         shares = np.zeros((len(own.rows), 2), np.uint64)
         drawn = np.empty((len(own.rows), 8), np.uint32)
         offsets = np.arange(len(own.rows) + 1) * DIGEST_BYTES

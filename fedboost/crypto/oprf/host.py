@@ -61,7 +61,7 @@ class OprfHost:
         self._lock = threading.Lock()
 
     def open(self, b: int, data: bytes) -> Words:
-        """The guest's part `b` as rows from which the host's values are read, uint64 (rows, 8).
+        """Return the rows of part `b`, uint64 (rows, 8), from which the host's values are read.
 
         A PeerError for a part that no honest guest sends, or another than the one of this number
         that came before; and for all parts once one has not passed the check.
@@ -84,7 +84,7 @@ class OprfHost:
         return rows
 
     def outputs(self, rows: Words, part: PartIds) -> NDArray[np.uint32]:
-        """The function's values at ids of the part, uint32 (n, 8)."""
+        """Return the function's values at ids of the part, uint32 (n, 8)."""
         outputs = np.empty((len(part.rows), 8), np.uint32)
         for block in _blocks(len(part.rows)):
             some = part.block(block)
@@ -94,11 +94,11 @@ class OprfHost:
         return outputs
 
     def part_ids(self, b: int) -> PartIds:
-        """The host's own ids of a part."""
+        """Return the host's own ids of a part."""
         return self.ids.part(b, self.sizes.host_cap)
 
     def _admit(self, b: int, seed: bytes) -> None:
-        """Refuses another part for a number that was answered, and all once one was refused."""
+        """Refuse another part for a number that was answered, and all once one was refused."""
         with self._lock:
             if self._refused:
                 raise PeerError("a part did not pass the check: this attempt answers no others")
@@ -118,6 +118,6 @@ class OprfHost:
 
 
 def _blocks(count: int) -> Iterator[slice]:
-    """Cuts what a host with many more ids than the guest has in one part."""
+    """Cut a part of a host with many more ids than the guest."""
     for start in range(0, count, PART_IDS):
         yield slice(start, min(start + PART_IDS, count))

@@ -7,6 +7,7 @@ bits), w4 and w5 the dense rows, w6, w7 and the rest of w1 and w2 the value.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,24 +29,29 @@ class PartIds:
     """Ids of one part."""
 
     rows: NDArray[np.uint32]  # (n,): of the party's table
-    digests: NDArray[np.uint32]  # (n, 8)
+    table: NDArray[np.uint32]  # (m, 8): the digests of all its ids
+
+    @cached_property
+    def digests(self) -> NDArray[np.uint32]:
+        """Return their digests, uint32 (n, 8)."""
+        return self.table[self.rows]
 
     def keys(self, segment: int) -> StoreKeys:
-        """Their places in a store with segments of so many rows."""
+        """Return their places in a store with segments of so many rows."""
         places = np.empty((len(self.rows), 3), np.int32)
         masks = np.empty(len(self.rows), np.uint64)
         _place(self.digests, segment, places, masks)
         return StoreKeys(places, masks, 3 * segment)
 
     def values(self) -> Words:
-        """Their values of 76 bits, uint64 (n, 2)."""
+        """Return their values of 76 bits, uint64 (n, 2)."""
         values = np.empty((len(self.rows), 2), np.uint64)
         _evaluate(self.digests, values)
         return values
 
     def block(self, cut: slice) -> PartIds:
-        """Some of them."""
-        return PartIds(self.rows[cut], self.digests[cut])
+        """Return some of them."""
+        return PartIds(self.rows[cut], self.table)
 
 
 class IdDigests:
@@ -71,21 +77,21 @@ class IdDigests:
         return len(self.digests)
 
     def part(self, b: int, cap: int) -> PartIds:
-        """The ids of part `b`; a PeerError where they are more than `cap`."""
+        """Return the ids of part `b`; a PeerError where they are more than `cap`."""
         rows = self._order[self._starts[b] : self._starts[b + 1]]
         if len(rows) > cap:
             raise PeerError(
                 "more ids fall into a part than it holds under the keys of this job",
                 todo="submit the job again: another draws other keys",
             )
-        return PartIds(rows, self.digests[rows])
+        return PartIds(rows, self.digests)
 
     def count(self, b: int) -> int:
         """Return the number of ids in part `b`."""
         return int(self._starts[b + 1] - self._starts[b])
 
     def sample(self, share: float) -> NDArray[np.int64]:
-        """The rows of a sample of the ids, about a `share` of them, ascending, int64 (m,).
+        """Return the rows of a sample of about a `share` of the ids, ascending, int64 (m,).
 
         Parties with the same key have the same ids that both hold in their samples.
         """

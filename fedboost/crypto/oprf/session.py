@@ -15,7 +15,7 @@ LABEL = b"fedboost oprf 1"
 
 
 def ids_key(origin: bytes, nonces: Sequence[bytes]) -> bytes:
-    """The key of all digests of ids, 32 bytes, fresh if any party's nonce is.
+    """Return the key of all digests of ids, 32 bytes, fresh if any party's nonce is.
 
     `nonces` are the guest's and then the hosts', in an order that all know. `origin` is of job and
     stage: an attempt that goes on behind parts that are done goes on with their key.
@@ -58,5 +58,5 @@ class OprfSession:
 
 
 def _framed(*parts: bytes) -> bytes:
-    """Parts with their lengths, so that no two lists are the same bytes."""
+    """Join parts with their lengths, so that no two lists give the same bytes."""
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

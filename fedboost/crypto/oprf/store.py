@@ -54,7 +54,7 @@ def encode(keys: StoreKeys, values: Words, rows: Words) -> None:
 
 
 def decode(keys: StoreKeys, rows: Words) -> Words:
-    """What each key reads, uint64 (n, w), in rows, uint64 (m, w)."""
+    """Return what each key reads, uint64 (n, w), in rows, uint64 (m, w)."""
     found = np.empty((len(keys), rows.shape[1]), np.uint64)
     dense = np.empty((8, 256, rows.shape[1]), np.uint64)
     _tabulate(rows[keys.sparse_rows : keys.sparse_rows + DENSE_ROWS], dense)
@@ -141,7 +141,7 @@ def _peel(places: NDArray[np.int32], rows: int, peeled: NDArray[np.int32]) -> in
 
 @kernel
 def _tabulate(rows: Words, dense: Words) -> None:
-    """Sums of the 64 dense rows by byte of a mask, uint64 (8, 256, w)."""
+    """Writes sums of the 64 dense rows by byte of a mask, uint64 (8, 256, w)."""
     width = rows.shape[1]
     for b in range(8):
         for w in range(width):

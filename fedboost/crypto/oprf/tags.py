@@ -50,14 +50,14 @@ class TagGuest:
         self._asked: dict[int, _KnownTags] = {}
 
     def part(self, b: int) -> bytes:
-        """The message of part `b`, the same bytes every time."""
+        """Return the message of part `b`, the same bytes every time."""
         asked = self.oprf.ask(b)
         self._asked[b] = _KnownTags(asked.rows, asked.outputs[:, : TAG_WORDS + PROOF_WORDS].copy())
         return asked.data
 
     def read_tags(self, b: int, data: bytes) -> tuple[NDArray[np.int64], bytes]:
-        """The guest's rows with common ids of part `b`, int64 (n,), in the order of their tags; and
-        the message that names them to the host: marks on all tags, and a digest of the proofs.
+        """Return the guest's common rows of part `b`, int64 (n,), in their tags' order; and
+        the message that names them to the host: marks on all tags, a digest of the proofs.
 
         A PeerError for anything but as many tags as a part has, ascending and all different.
         """
@@ -88,7 +88,7 @@ class TagHost:
         self._sent: dict[int, _SentTags] = {}
 
     def answer(self, b: int, part: bytes) -> bytes:
-        """The tags of part `b`, the same bytes every time; a PeerError as `OprfHost.open` has."""
+        """Return the tags of part `b`, the same every time; a PeerError as `OprfHost.open` has."""
         oprf = self.oprf
         opened = oprf.open(b, part)
         own = oprf.part_ids(b)
@@ -105,7 +105,7 @@ class TagHost:
         return tags[order].tobytes()
 
     def read_named(self, b: int, data: bytes) -> NDArray[np.int64]:
-        """The host's rows with common ids of part `b`, int64 (n,), in the order of the guest's.
+        """Return the host's rows with common ids of part `b`, int64 (n,), in the guest's order.
 
         A PeerError where the guest names what it does not hold, or in other bytes than it should.
         """
@@ -127,18 +127,18 @@ class TagHost:
 
 
 def _digest_of(name: bytes, b: int, proofs: NDArray[np.uint32]) -> bytes:
-    """The digest of the proofs of a part's common ids."""
+    """Return the digest of the proofs of a part's common ids."""
     number = b.to_bytes(4, "big")
     return hashlib.sha256(b"proof" + name + number + proofs.tobytes()).digest()
 
 
 def _low(tags: NDArray[np.uint32]) -> Words:
-    """The first 8 of each tag's 12 bytes."""
+    """Return the first 8 of each tag's 12 bytes."""
     return np.ascontiguousarray(tags[:, :2]).view(np.uint64)[:, 0]
 
 
 def _ascending(tags: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The order that sorts tags by their first 8 bytes and then by their last 4, as numbers."""
+    """Return the order that sorts tags by their first 8 bytes, then by their last 4, as numbers."""
     low = _low(tags)
     order = np.argsort(low)
     if (low[order[1:]] == low[order[:-1]]).any():

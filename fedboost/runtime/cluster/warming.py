@@ -55,6 +55,7 @@ class Warm:
     own_rows_min: int = 1  # of everybody's
     then: str = ""  # a protocol that predicts with its model
     split: str = ""  # hybridtree's own, which that one has to say again
+    method: str = "auto"  # of its alignment
 
 
 def _encrypted(scheme: str, **more: Any) -> dict[str, Any]:
@@ -73,7 +74,7 @@ JOBS = {
     "plain, classes": Warm("secureboost", _encrypted("plain", objective="multi:softprob",
                                                      num_class=3), classes=3),
     "affine": Warm("secureboost", _encrypted("iterative-affine", allow_insecure=True)),
-    "vertical": Warm("federboost-vertical", {**TREES, "buckets": 8}),
+    "vertical": Warm("federboost-vertical", {**TREES, "buckets": 8}, method="oprf"),
     "horizontal": Warm("federboost-horizontal", {**TREES, "quantile_tolerance": 10}, table="own",
                        own_rows_min=5),
     "networks": Warm("gbun", {"n_estimators": 2, "outputs": 4}, table="own"),
@@ -190,6 +191,8 @@ def _spec(job: Warm, model: str = "") -> JobSpec:
         return parse(JobSpec, {**raw, "protocol": job.then, "params": params})
     held = {"fraction": 0.2, "seed": 7}
     more = {"protocol": job.protocol, "validation": held, "params": dict(job.params)}
+    if job.method != "auto":
+        more["alignment"] = {"method": job.method}
     return parse(JobSpec, {**raw, **more})
 
 

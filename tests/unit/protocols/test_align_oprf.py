@@ -5,20 +5,27 @@ where it was left.
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fedboost.crypto.oprf import sizes
 from fedboost.crypto.oprf.sizes import OprfSizes, sample_cap
+from fedboost.crypto.oprf.tags import TagGuest
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
+from fedboost.data.sources import SourceSpec
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import DataError, FedboostError, PeerError, PolicyError, ProtocolError
 from fedboost.flow import START, Spent
-from fedboost.job import Alignment
+from fedboost.job import Alignment, JobSpec
 from fedboost.oblivious import method
 from fedboost.oblivious.method import OPRF_IDS_MIN, method_for
 from fedboost.oblivious.side import PARTS_AT_ONCE, in_turn
+from fedboost.runtime.cluster import local
 from fedboost.runtime.process.threads import ThreadWorkers
+from fedboost.runtime.transport import faults
+from fedboost.settings import parse
 from tests.support.federated import GUEST, HOSTS, Room, changing, frame_of, now, room_for
 from tests.support.halfway import carried_on, keeping
 
@@ -442,3 +449,32 @@ def test_rows_are_in_canonical_order():
     expected = [common[place] for place in canonical_order(EncodedIds.of(common))]
     for party, frame in frames.items():
         assert [frame.ids[row] for row in left[party].arrays["rows"]] == expected
+
+
+def test_a_part_that_fails_the_check_is_counted_as_an_alignment(tmp_path, monkeypatch):
+    """Each guess at a host's secret is an attempt, of which there are so many a day."""
+    names = (GUEST, HOSTS[0])
+    said = {"name": "guess", "protocol": "align", "alignment": {"method": "oprf"}}
+    said["parties"] = {"guest": GUEST, "hosts": [HOSTS[0]]}
+    spec = parse(JobSpec, {**said, "data": {name: {"dataset": local.DATASET} for name in names}})
+    sources = {}
+    for name in names:
+        pq.write_table(
+            pa.table({"id": [1, 2, 3], "x": [0.0, 1.0, 2.0]}), tmp_path / f"{name}.parquet"
+        )
+        sources[name] = SourceSpec(path=str(tmp_path / f"{name}.parquet"))
+    honest = TagGuest.part
+    monkeypatch.setattr(TagGuest, "part", lambda own, b: bytes([1]) + honest(own, b)[1:])
+
+    async def work():
+        async with local.cluster(tmp_path / "c", spec, sources, Serial()) as made:
+            host = made.parties[HOSTS[0]]
+            policy = host.config.policy.model_copy(update={"alignments_per_day": 2})
+            host.config = host.config.model_copy(update={"policy": policy})
+            host.judge.config = host.config
+            return [faults.from_message((await made.run(spec)).status.reason) for _ in range(3)]
+
+    first, second, third = now(work())
+    assert "does not pass the check" in first.what
+    assert "does not pass the check" in second.what
+    assert third.where["key"] == "policy.alignments_per_day"
