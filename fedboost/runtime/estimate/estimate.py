@@ -142,7 +142,7 @@ class _Clock:
             for party in link:
                 both = count * price[priced.MESSAGE] + n_bytes * price[priced.BYTE]
                 alone[party] += both / 2
-        busy = {p: alone[p] + shared[p] for p in {*alone, *shared}}
+        busy = {p: alone[p] + shared[p] for p in {**alone, **shared}}
         chain = max((alone[p] + shared[p] / cores for p in busy), default=0.0)
         # Of the messages that wait for one another, the other party's half.
         chain += phase.exchanges * (price[priced.MESSAGE] / 2 + 2 * price[FSYNC])

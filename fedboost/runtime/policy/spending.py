@@ -94,14 +94,13 @@ class Spending:
             entry = self._jobs[job.id] = self._entry(job, planned, columns, rows)
             if not entry.planned and not entry.epsilon:
                 return told
-            before = self._before(entry)
+            released = self._released(entry)
             self.account.expect(entry)
         if entry.planned:
-            released = told.released.add(before=before, planned=entry.planned)
-            self._limits(released)
             if warns:
-                released.warning = self._warning(job, entry.planned, before)
+                released.warning = self._warning(job, released)
                 log.warning("%s: %s", job.id, released.warning)
+            told.released.append(released)
         return told
 
     # While the job runs
@@ -156,12 +155,7 @@ class Spending:
         none.
         """
         entry = self.account.entry(job)
-        if entry is None or not entry.planned:
-            return []
-        before = self._before(entry)
-        released = Released(planned=entry.planned, counted=entry.counted, before=before)
-        self._limits(released)
-        return [released]
+        return [] if entry is None or not entry.planned else [self._released(entry)]
 
     # For the owner
 
@@ -258,17 +252,25 @@ class Spending:
             epsilon=0.0 if epsilon is None or not columns else epsilon * columns,
         )
 
-    def _limits(self, released: Released) -> None:
+    def _released(self, entry: AccountEntry) -> Released:
+        """Return what a job's sums are expected to tell and have told, and our limits."""
         policy = self._policy()
-        released.party = self._party
-        released.warn, released.max = policy.disclosure_warn, policy.disclosure_max
+        return Released(
+            party=self._party,
+            planned=entry.planned,
+            counted=entry.counted,
+            before=self._before(entry),
+            warn=policy.disclosure_warn,
+            max=policy.disclosure_max,
+        )
 
-    def _warning(self, job: SignedJob, planned: float, before: float) -> str:
+    def _warning(self, job: SignedJob, released: Released) -> str:
+        before, most = released.before, released.before + released.planned
         earlier = f", {before:.2g} of them by earlier jobs" if before else ""
         return (
-            f"{self._party} will have released up to {before + planned:.2g} sums per bin and row "
+            f"{self._party} will have released up to {most:.2g} sums per bin and row "
             f"to {job.table.guest}{earlier}; its policy warns above "
-            f"{self._policy().disclosure_warn:g}: who is in a bin could begin to show"
+            f"{released.warn:g}: who is in a bin could begin to show"
         )
 
 
