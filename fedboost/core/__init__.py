@@ -17,6 +17,7 @@ Modules:
     local           training on one pooled table
     margins         margins after a round, finite or refused
     metrics         metrics and curves in float64
+    monotone        bounds of the weights below a node, where predictions have an order
     networks        random one-layer networks from a seed
     objectives      losses: first prediction, gradients, link
     other_names     what other libraries call a parameter

@@ -21,6 +21,7 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
 from fedboost.core.params import MAX_BIN
 from fedboost.core.partition import Partition, left_child, parent, sibling
+from fedboost.core.sampling import TreeColumns
 from fedboost.core.split import Candidates
 from fedboost.kernels import kernel
 from fedboost.state import state
@@ -176,17 +177,17 @@ def finest(n_bins: NDArray[np.integer], n_cells: int) -> Numbers:
     return cells.astype(np.uint16)
 
 
-def of_usable(
-    groups: Numbers | None, usable: Bits | None, n_bins: NDArray[np.integer], n_cells: int
+def usable(
+    binning: Binning, columns: TreeColumns, nodes: Sequence[int], held: Numbers | None = None
 ) -> Numbers | None:
-    """Return the groups of some nodes, (nodes, columns, n_cells), None for a group of each cell.
-
-    A column that a node may not use, by `usable` bool (nodes, columns), is a single group.
+    """Return the groups of some nodes, uint16 (nodes, columns, n_cells), None for a group of each
+    cell: those that are `held`, and a single one for a column that a node has not drawn.
     """
-    if usable is None:
-        return groups
-    own = finest(n_bins, n_cells)[None] if groups is None else groups
-    return np.where(usable[..., None], own, own.dtype.type(0))
+    drawn = columns.usable(nodes)
+    if drawn is None:
+        return held
+    own = finest(binning.n_bins[columns.all], binning.n_cells)[None] if held is None else held
+    return np.where(drawn[..., None], own, own.dtype.type(0))
 
 
 def coarsened(

@@ -7,27 +7,29 @@ Sums are integers, so the same trees grow wherever the rows lie.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import categories, groups, histogram, split
+from fedboost.core import categories, groups, histogram, monotone, own_rows, split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum, MinimumState, Numbers, Segments
-from fedboost.core.own_rows import OwnRows
+from fedboost.core.monotone import Bounds, Directions
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, layers_of, left_child, parent, right_child
 from fedboost.core.sampling import TreeColumns
+from fedboost.core.split import UNLIMITED, Floats, Limits
 from fedboost.core.tree import Node, Split, Tree, grown, made, made_above
 from fedboost.state import restore_into, state
 
 Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
+Places = tuple[Rows, NDArray[np.int16]]  # columns and bins
 Won = tuple[Split, Sums]  # a node's split and the sums (2·outputs,) on its left
 
 GAINS_AT_ONCE = 1 << 14  # the arrays behind so many gains stay in a core's cache
@@ -45,6 +47,47 @@ class Rules:
     # other. Empty: all columns see the same rows. A party that is alone needs no row_groups.
     own_rows_min: tuple[int, ...] = ()
     row_groups: tuple[int, ...] = ()
+    directions: Directions | None = None  # (all columns,) of predictions; None: any (monotone)
+
+    def bounds(self, nodes: Sequence[int], known: Mapping[int, Bounds]) -> Floats | None:
+        """float64 (nodes, 2): the bounds of weights below some nodes; None where nobody asks."""
+        if self.directions is None:
+            return None
+        return np.array([known.get(node, monotone.ANY) for node in nodes]).reshape(-1, 2)
+
+    def bound(
+        self, known: dict[int, Bounds], node: int, at: tuple[int, int] | None, sums: Sums
+    ) -> None:
+        """Notes the bounds below the children of a node, with `sums` (2, 2) on either side, that is
+        divided `at` a column and bin; None for one of a host.
+        """
+        if self.directions is None:
+            return
+        direction = 0 if at is None else int(self.directions[at[0]])
+        if at is not None and at[1] == self.binning.n_bins[at[0]] - 1:
+            direction = direction and monotone.BY_WEIGHT
+        own = known.get(node, monotone.ANY)
+        below = monotone.of_children(sums, direction, own, self.params, self.fixed)
+        known[left_child(node)], known[right_child(node)] = below
+
+    def gains(
+        self,
+        left: Sums,
+        total: Sums,
+        bounds: Floats | None,
+        at: tuple[Rows, NDArray[np.int16]] | None = None,
+    ) -> Floats:
+        """The gains of candidates int64 (…, n, 2·outputs) of nodes with such totals, (…, 1 or n,
+        2·outputs); `at` columns and bins (n,), None where those have no direction.
+        """
+        params, fixed = self.params, self.fixed
+        if bounds is None or self.directions is None:
+            halves = (left[..., 0::2], left[..., 1::2], total[..., 0::2], total[..., 1::2])
+            return split.gains(*halves, params, fixed)
+        moves = np.zeros(1, np.int8)
+        if at is not None:  # all present rows against the missing ones are in no order
+            moves = self.directions[at[0]] * (at[1] < self.binning.n_bins[at[0]] - 1)
+        return monotone.gains(left, total, moves, bounds, params, fixed)
 
 
 @state
@@ -58,6 +101,7 @@ class GrowingState:
     cells: Sums  # (divided, columns, n_cells, 2·outputs) of them
     totals: dict[int, Sums]
     splits: dict[int, Split]
+    bounds: dict[int, Bounds]  # of weights below nodes that have any
     minimum: MinimumState | None
 
 
@@ -84,9 +128,9 @@ class GrowingTree(GrowingState):
         self.depth, self.asked, self.divided = 0, [ROOT], []
         self.cells = np.empty(0, np.int64)
         self.totals = {ROOT: np.zeros(gh.shape[1], np.int64)}
-        self.splits = {}
+        self.splits, self.bounds = {}, {}
         self.minimum: Minimum | None = Minimum.of(rules.binning, bins, columns.all, rules.least)
-        self._views = self._views_of_parties()
+        self._views = own_rows.of_parties(rules, bins, gh, rows, columns.all)
 
     @property
     def is_over(self) -> bool:
@@ -123,8 +167,9 @@ class GrowingTree(GrowingState):
         assert not self.is_over
         assert sums.shape == self.shape
         nodes, cells = self._layer(sums)
-        totals, released = self._seen_totals(nodes, cells), self._released(nodes)
-        won = choose(self._rules, cells, totals, self._columns, released)
+        totals = self._seen_totals(nodes, cells)
+        limits = Limits(self._released(nodes), self._rules.bounds(nodes, self.bounds))
+        won = choose(self._rules, cells, totals, self._columns, limits)
         gains = self._gains()
         gains |= {n: found[0].gain for n, found in zip(nodes, won, strict=True) if found}
         leaves = self._rules.params.max_leaves
@@ -172,6 +217,9 @@ class GrowingTree(GrowingState):
         totals = np.array([self.totals[node] for node in nodes])
         G, H = totals[:, 0::2], totals[:, 1::2]
         values = split.leaf_value(G, H, rules.params, rules.fixed)
+        bounds = rules.bounds(nodes, self.bounds)
+        if bounds is not None:
+            values = monotone.within(values, bounds, rules.params.learning_rate)
         covers = split.cover(H, rules.fixed).tolist()
         return grown(
             {
@@ -196,18 +244,6 @@ class GrowingTree(GrowingState):
     def _gains(self) -> dict[int, float]:
         return {node: own.gain for node, own in self.splits.items()}
 
-    def _views_of_parties(self) -> list[OwnRows]:
-        """Return how the columns see the rows of each party; none where no party asks for it."""
-        rules = self._rules
-        if max(rules.own_rows_min, default=1) == 1:
-            return []
-        ends = np.cumsum(rules.row_groups or (len(self._gh),))[:-1]
-        parts = np.split(self.rows, np.searchsorted(self.rows, ends))
-        return [
-            OwnRows(rules.binning, self._bins, self._gh, own, self._columns, least)
-            for own, least in zip(parts, rules.own_rows_min, strict=True)
-        ]
-
     def _seen_totals(self, nodes: Sequence[int], cells: Sums) -> Sums:
         """The open nodes' sums, (nodes, 2·outputs), or (nodes, columns, 2·outputs)."""
         if self._rules.own_rows_min:
@@ -221,17 +257,18 @@ class GrowingTree(GrowingState):
         if self.minimum is not None:
             self.minimum.open(nodes, self.partition)
             held = self.minimum.stacked(nodes)
-        return usable_groups(self._rules, self._drawn, nodes, held)
+        return groups.usable(self._rules.binning, self._drawn, nodes, held)
 
     def _divide(self, node: int, won: Split, left: Sums) -> None:
         """Moves the own rows of a node into its children."""
         self.splits[node] = won
         self.totals[left_child(node)] = left
-        self.totals[right_child(node)] = self.totals[node] - left
+        self.totals[right_child(node)] = right = self.totals[node] - left
+        self._rules.bound(self.bounds, node, (won.column, won.bin), np.stack([left, right]))
         own = of_rows(self._bins, won.column, self.partition.rows(node))
         missing = self._rules.binning.missing
-        right = split.goes_right(own, won.bin, won.missing_left, missing, won.left_bins)
-        self.partition.divide(node, right)
+        turns = split.goes_right(own, won.bin, won.missing_left, missing, won.left_bins)
+        self.partition.divide(node, turns)
         if self.minimum is not None:
             self.minimum.divide(node, won.column, won.bin, won.missing_left, won.left_bins)
 
@@ -250,34 +287,23 @@ class GrowingTree(GrowingState):
         return [pair[int(right < left)] for pair, (left, right) in zip(pairs, weight, strict=True)]
 
 
-def usable_groups(
-    rules: Rules, columns: TreeColumns, nodes: Sequence[int], held: Numbers | None = None
-) -> Numbers | None:
-    """The groups of nodes between which a tree's columns may divide them, as `choose` takes them:
-    those that are `held`, and one for a column that a node has not drawn.
-    """
-    binning, usable = rules.binning, columns.usable(nodes)
-    return groups.of_usable(held, usable, binning.n_bins[columns.all], binning.n_cells)
-
-
 def choose(
-    rules: Rules, cells: Sums, totals: Sums, columns: Rows, released: Numbers | None = None
+    rules: Rules, cells: Sums, totals: Sums, columns: Rows, limits: Limits = UNLIMITED
 ) -> list[Won | None]:
     """The best split of each node, None where no split is worth it.
 
     cells int64 (nodes, columns, n_cells, 2·outputs) of `columns`, int32 ascending, which may divide
     the nodes; totals int64 (nodes, 2·outputs), or (nodes, columns, 2·outputs) where columns differ
-    (own_rows); `released` uint16 (nodes, columns, n_cells) are the groups between which they may,
-    all cells if absent. Of equal gains the first in canonical order wins.
+    (own_rows). Of equal gains the first in canonical order wins.
     """
     by_category = rules.binning.is_categorical[columns]
     ordered = np.flatnonzero(~by_category)
     totals = totals.reshape(len(totals), -1, totals.shape[-1])  # one for all columns, or each
-    won = _at_thresholds(rules, cells, totals, columns, ordered, released)
-    for place in np.flatnonzero(by_category):
+    won = _at_thresholds(rules, cells, totals, columns, ordered, limits)
+    for place in np.flatnonzero(by_category).tolist():
         for node, each in enumerate(totals):
             total = each[place % len(each)]
-            own = None if released is None else released[node, place]
+            own = limits.of(node, place)
             found = _by_categories(rules, cells[node, place], total, int(columns[place]), own)
             won[node] = _better(won[node], found)
     return won
@@ -289,7 +315,7 @@ def _at_thresholds(
     totals: Sums,
     columns: Rows,
     indices: NDArray[np.int64],
-    released: Numbers | None,
+    limits: Limits,
 ) -> list[Won | None]:
     """The best splits at thresholds of the columns at `indices`, all nodes scored in one go.
 
@@ -298,7 +324,7 @@ def _at_thresholds(
     nothing is missing. So one list of candidates serves all nodes: the ones that only another
     node needs are doubles of earlier ones, or have no gain, as all present rows lie left of them.
     """
-    params, fixed, binning = rules.params, rules.fixed, rules.binning
+    params, binning = rules.params, rules.binning
     lacks: NDArray[np.bool_] = np.any(cells[:, :, -1], axis=(0, 2))
     listed = split.candidates(binning.n_bins[columns], lacks, indices.astype(np.int32))
     won: list[Won | None] = []
@@ -307,16 +333,10 @@ def _at_thresholds(
         left = split.left_sums(cells[start : start + step], listed)
         total = totals[start : start + step]
         total = total if total.shape[1] == 1 else total[:, listed.column]
-        gain = split.gains(
-            G_left=left[..., 0::2],
-            H_left=left[..., 1::2],
-            G=total[..., 0::2],
-            H=total[..., 1::2],
-            params=params,
-            fixed=fixed,
-        )
-        if released is not None:
-            own = released[start : start + step]
+        bounds = None if limits.bounds is None else limits.bounds[start : start + step]
+        gain = rules.gains(left, total, bounds, (columns[listed.column], listed.bin))
+        if limits.groups is not None:
+            own = limits.groups[start : start + step]
             gain[~groups.released(own, listed, binning.n_bins[columns])] = -np.inf
         for node, i in enumerate(gain.argmax(axis=1).tolist()):
             best = float(gain[node, i])
@@ -330,15 +350,15 @@ def _at_thresholds(
 
 
 def _by_categories(
-    rules: Rules, cells: Sums, total: Sums, column: int, released: Numbers | None
+    rules: Rules, cells: Sums, total: Sums, column: int, limits: Limits
 ) -> Won | None:
     """The best division of a node by the categories of a column; cells int64 (n_cells, 2·outputs),
-    `released` uint16 (n_cells,) their groups, None where each is one.
+    `limits` those of the node and the column.
 
     Whether rows miss it is told by their cell, as at thresholds.
     """
     absent = cells[-1] if cells[-1].any() else None
-    n_bins, sums = int(rules.binning.n_bins[column]), cells[:-1]
+    n_bins, sums, released = int(rules.binning.n_bins[column]), cells[:-1], limits.groups
     segments = Segments.finest(n_bins) if released is None else Segments.of(released, n_bins)
     if released is not None:
         sums = np.add.reduceat(cells[:n_bins], segments.bounds[:-1], axis=0)
@@ -347,9 +367,7 @@ def _by_categories(
         absent = None
     found = categories.divisions(sums, absent, rules.params, rules.fixed)
     left = found.left
-    gain = split.gains(
-        left[:, 0::2], left[:, 1::2], total[0::2], total[1::2], rules.params, rules.fixed
-    )
+    gain = rules.gains(left, total[None], limits.bounds)
     best = split.best(gain, rules.params)
     if best < 0:
         return None

@@ -24,12 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedboost.core import binning, fixed_point, histogram, local, objectives, sampling, split
+from fedboost.core import (
+    binning,
+    fixed_point,
+    groups,
+    histogram,
+    local,
+    objectives,
+    sampling,
+    split,
+)
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum
-from fedboost.core.growth import GrowingTree, Rules, choose, usable_groups
+from fedboost.core.growth import GrowingTree, Rules, choose
 from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import MAX_DEPTH, TreeParams
@@ -68,6 +77,11 @@ class HybridParams(TreeParams):
             raise ValueError(
                 "colsample_bynode draws by the number of a node, which is another at each host of "
                 "hybridtree: use colsample_bylevel"
+            )
+        if self.monotone_constraints:
+            raise ValueError(
+                "monotone_constraints ends at the guest's layers, below which hosts of hybridtree "
+                "add values of their own: leave it out"
             )
         if self.max_leaves:
             raise ValueError(
@@ -309,8 +323,8 @@ class _Grower:
                 released = minimum.stacked(open_nodes)
             # The host's own numbers of nodes begin below all of the guest's layers.
             drawn = [(1 << layer) - 1] * len(own)
-            released = usable_groups(rules, self.columns[k], drawn, released)
-            won = choose(rules, cells, totals, columns, released) if own else []
+            released = groups.usable(rules.binning, self.columns[k], drawn, released)
+            won = choose(rules, cells, totals, columns, split.Limits(released)) if own else []
             divided = []
             for node, some, found in zip(open_nodes, own, won, strict=True):
                 if found is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import binning, label_checks, margins, metrics, objectives, sampling
+from fedboost.core import binning, label_checks, margins, metrics, monotone, objectives, sampling
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
@@ -41,6 +41,7 @@ class TrainingTable:
     row_groups: tuple[int, ...] = ()  # rows of each party, one after the other; empty: all one's
     own_rows_min: tuple[int, ...] = ()  # by party of row_groups, as its policy has it; empty: 1
     group_rows_min: tuple[int, ...] = ()  # by column, as its owner's policy has it; empty: 1
+    monotone: tuple[int, ...] = ()  # by column 1, −1 or 0 (core.monotone); empty: all 0
 
     @property
     def weights(self) -> Floats:
@@ -97,7 +98,8 @@ def train(
     if validation is not None:
         watched["validation"] = Watched.of(validation, cuts, objective)
     least = np.array(table.group_rows_min, np.int32) if table.group_rows_min else None
-    rules = Rules(params, cuts, fixed, least, table.own_rows_min, table.row_groups)
+    own_rows = table.own_rows_min, table.row_groups
+    rules = Rules(params, cuts, fixed, least, *own_rows, monotone.directions(table.monotone))
     training = Training(rules, objective, watched, groups)
     while not training.is_over:
         training.advance()

@@ -14,6 +14,7 @@ CALLED: Mapping[str, tuple[str, ...]] = {  # a parameter's other names
     "gamma": ("min_split_loss", "min_split_gain", "min_gain_to_split"),
     "min_child_weight": ("min_sum_hessian_in_leaf", "min_sum_hessian"),
     "max_depth": ("depth",),
+    "monotone_constraints": ("monotonic_cst",),
     "max_leaves": ("num_leaves", "max_leaf_nodes"),
     "max_bin": ("max_bins",),
     "subsample": ("bagging_fraction", "row_subsample"),
@@ -30,7 +31,7 @@ REASONS: Mapping[tuple[str, ...], str] = {
     "how many processes it has",
     ("tree_method", "booster", "boosting_type", "verbosity", "verbose"): "leave it out: here there "
     "is only one way",
-    ("monotone_constraints", "interaction_constraints"): "leave it out: splits are not constrained",
+    ("interaction_constraints",): "leave it out: splits are not constrained",
     ("missing",): "leave it out: each party's number that means missing stands under data",
     ("enable_categorical", "categorical_feature", "cat_features"): "leave it out: each party's "
     "categorical columns stand under data",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
 from fedboost.core.partition import ROOT
 from fedboost.core.tree import Split
 from fedboost.kernels import kernel
+
+if TYPE_CHECKING:
+    from fedboost.core.growth import Rules
 
 Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
@@ -154,6 +157,18 @@ def _indices(nodes: Sequence[int]) -> Rows:
     indices = np.full((1 << (max(nodes) + 1).bit_length()) - 1, -1, np.int32)
     indices[np.array(nodes)] = np.arange(len(nodes))
     return indices
+
+
+def of_parties(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: Rows) -> list[OwnRows]:
+    """Return how the columns see the rows of each party; none where no party asks for it."""
+    if max(rules.own_rows_min, default=1) == 1:
+        return []
+    ends = np.cumsum(rules.row_groups or (len(gh),))[:-1]
+    parts = np.split(rows, np.searchsorted(rows, ends))
+    return [
+        OwnRows(rules.binning, bins, gh, own, columns, least)
+        for own, least in zip(parts, rules.own_rows_min, strict=True)
+    ]
 
 
 @kernel

@@ -202,6 +202,8 @@ class TreeParams(BoostingParams):
     max_delta_step: float | None = Field(
         None, ge=0.0
     )  # greatest |leaf| before learning_rate, 0: any
+    # By name of the guest's columns 1 or −1 where predictions may only rise or fall with it.
+    monotone_constraints: dict[str, Literal[-1, 0, 1]] = Field(default_factory=dict)
     gamma: float = Field(0.0, ge=0.0)  # least gain of a split
     min_child_weight: float = Field(1.0, ge=0.0)  # least hessian sum (over outputs) of a child
     max_bin: int = Field(32, ge=2, le=MAX_BIN)  # bins of a column, not counting missing values
@@ -234,6 +236,31 @@ class TreeParams(BoostingParams):
             )
         if self.max_leaves == 1:
             raise ValueError("max_leaves is 1, a tree without a split: give 2 or more, 0 for any")
+        return self
+
+    @field_validator("monotone_constraints", mode="before")
+    @classmethod
+    def _columns_have_names(cls, said: object) -> object:
+        if isinstance(said, list | tuple | str):
+            raise ConfigError(
+                "monotone_constraints counts columns, and each party has columns of its own",
+                todo="write it by name: {COLUMN: 1} to rise with it, {COLUMN: -1} to fall",
+                key="monotone_constraints",
+            )
+        return said
+
+    @model_validator(mode="after")
+    def _constraints_can_hold(self) -> Self:
+        if self.monotone_constraints and self.objective == "reg:absoluteerror":
+            raise ValueError(
+                "reg:absoluteerror has medians as leaf values, which monotone_constraints does not "
+                "order: leave it out, or use reg:squarederror"
+            )
+        if self.monotone_constraints and self.multi_output:
+            raise ValueError(
+                "monotone_constraints orders one value of a leaf, multi_output has one for each "
+                "class: use one of them"
+            )
         return self
 
     @model_validator(mode="after")

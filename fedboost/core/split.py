@@ -38,6 +38,23 @@ class Candidates:
         return len(self.column)
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What limits the splits of some nodes."""
+
+    # uint8 (nodes, columns, n_cells): groups of cells between which they may be; None: all cells.
+    groups: NDArray[np.uint8] | None = None
+    bounds: Floats | None = None  # (nodes, 2) of weights (core.monotone); None: any
+
+    def of(self, node: int, column: int) -> Limits:
+        """Those of one node and one column, by their places."""
+        groups = None if self.groups is None else self.groups[node, column]
+        return Limits(groups, None if self.bounds is None else self.bounds[node])
+
+
+UNLIMITED = Limits()
+
+
 def candidates(
     n_bins: NDArray[np.int32],
     has_missing: NDArray[np.bool_],
@@ -122,7 +139,7 @@ def leaf_value(G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint) -> Float
 
     SecureBoost+, eq. 17. 0 where H + λ is 0.
     """
-    return _weight(G, fixed.decode_h(H) + params.reg_lambda, params, fixed) * params.learning_rate
+    return weight(G, fixed.decode_h(H) + params.reg_lambda, params, fixed) * params.learning_rate
 
 
 def cover(H: Sums, fixed: FixedPoint) -> Floats:
@@ -164,18 +181,18 @@ def _score(G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
     for k in range(G.shape[-1]):  # one after the other: the same bits for every n
         below = fixed.decode_h(H[..., k]) + params.reg_lambda
         if params.step_max:
-            weight = _weight(G[..., k], below, params, fixed)
-            total -= 2.0 * fixed.decode_g(G[..., k]) * weight + below * (weight * weight)
+            own = weight(G[..., k], below, params, fixed)
+            total -= 2.0 * fixed.decode_g(G[..., k]) * own + below * (own * own)
         else:
             pull = _shrunk(G[..., k], params, fixed)
             total += _divided(pull * pull, below)
     return total
 
 
-def _weight(G: Sums, below: Floats, params: TreeParams, fixed: FixedPoint) -> Floats:
+def weight(G: Sums, below: Floats, params: TreeParams, fixed: FixedPoint) -> Floats:
     """−T(G) / below, within ±max_delta_step where there is one."""
-    weight = -_divided(_shrunk(G, params, fixed), below)
-    return np.clip(weight, -params.step_max, params.step_max) if params.step_max else weight
+    found = -_divided(_shrunk(G, params, fixed), below)
+    return np.clip(found, -params.step_max, params.step_max) if params.step_max else found
 
 
 def _shrunk(G: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
-from fedboost.core.groups import Minimum, Numbers, of_usable
+from fedboost.core.groups import Minimum, Numbers, usable
 from fedboost.core.sampling import TreeColumns
 
 Rows = NDArray[np.int32]
@@ -64,8 +64,7 @@ class Cells(ABC):
         minimum, and a single one of a column that it has not drawn; None for a group of each cell.
         """
         held = None if minimum is None else minimum.stacked([node])
-        usable = self.drawn.usable([node])
-        found = of_usable(held, usable, self.n_bins, self._binning.n_cells)
+        found = usable(self._binning, self.drawn, [node], held)
         return None if found is None else found[0]
 
     @abstractmethod

@@ -9,10 +9,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import histogram, objectives, split
+from fedboost.core import groups, histogram, monotone, objectives, split
 from fedboost.core.bins import Bins, of_rows
-from fedboost.core.growth import Rules, choose, usable_groups
+from fedboost.core.growth import Rules, choose
 from fedboost.core.metrics import ranks_alone
+from fedboost.core.monotone import Bounds
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.core.sampling import TreeColumns
 from fedboost.core.tree import made, made_above
@@ -59,6 +60,7 @@ class GuestTreeState:
     chosen: list[int]  # of this layer
     won: dict[int, Won]  # of every layer
     totals: dict[int, Sums]
+    bounds: dict[int, Bounds]  # of weights below nodes that have any (core.monotone)
 
 
 class GuestTree(GuestTreeState):
@@ -77,7 +79,7 @@ class GuestTree(GuestTreeState):
         """
         self.growth = growth
         self.gh = gh
-        self.opened, self.chosen, self.won = [], [], {}
+        self.opened, self.chosen, self.won, self.bounds = [], [], {}, {}
         start = growth.training.leaves()
         self.totals = {node: gh[growth.training.rows(node)].sum(axis=0) for node in start}
         self._rules, self._bins = rules, bins
@@ -152,8 +154,9 @@ class GuestTree(GuestTreeState):
             return best
         totals = np.array([self.totals[node] for node in self.opened])
         stacked = np.array([cells[node] for node in self.opened])
-        released = usable_groups(self._rules, self._drawn, self.opened)
-        found = choose(self._rules, stacked, totals, self._columns, released)
+        released = groups.usable(self._rules.binning, self._drawn, self.opened)
+        limits = split.Limits(released, self._rules.bounds(self.opened, self.bounds))
+        found = choose(self._rules, stacked, totals, self._columns, limits)
         for node, one in zip(self.opened, found, strict=True):
             if one is not None:
                 own, left = one
@@ -167,7 +170,9 @@ class GuestTree(GuestTreeState):
         """The best of a host's offer for an open node; none of one that noise has left empty."""
         if not len(self.growth.training.rows(node)):
             return None
-        return best_of(self._rules, self.totals[node], sums, shape)
+        bounds = self._rules.bounds([node], self.bounds)
+        own = None if bounds is None else bounds[0]
+        return best_of(self._rules, self.totals[node], sums, shape, own)
 
     def choose(self, won: Mapping[int, Won]) -> None:
         """Takes the winners of this layer; the other open nodes stay leaves, and so do those that
@@ -212,7 +217,9 @@ class GuestTree(GuestTreeState):
                     f"{host} divided the rows of node {node} otherwise than it offered", party=host
                 )
             self.totals[left] = sums
-            self.totals[right_child(node)] = self.totals[node] - sums
+            self.totals[right_child(node)] = rest = self.totals[node] - sums
+            at = None if won.split is None else (won.split.feature, won.bin)
+            self._rules.bound(self.bounds, node, at, np.stack([sums, rest]))
 
     def finished(self, number: int, values: Mapping[int, NDArray[np.float64]]) -> list[GuestNode]:
         """Return all nodes as tree `number` of a model; `values` (outputs,) of the leaves."""
@@ -233,6 +240,10 @@ class GuestTree(GuestTreeState):
         for node in self._leaf_nodes():
             G, H = self.totals[node][0::2], self.totals[node][1::2]
             found[node] = split.leaf_value(G, H, rules.params, rules.fixed)
+            bounds = rules.bounds([node], self.bounds)
+            if bounds is not None:
+                rate = rules.params.learning_rate
+                found[node] = monotone.within(found[node][None], bounds, rate)[0]
         return found
 
     def medians(

@@ -16,6 +16,7 @@ from fedboost.core import categories, split
 from fedboost.core.categories import Divisions
 from fedboost.core.growth import Rules
 from fedboost.core.params import MAX_BIN
+from fedboost.core.split import Floats
 from fedboost.encrypted.candidates import Indices, Shape
 from fedboost.encrypted.ciphers import Expected, GuestRows
 from fedboost.errors import PeerError
@@ -150,8 +151,11 @@ class Best:
         return np.array([len(choice) for choice in self.choices], np.int64)
 
 
-def best_of(rules: Rules, total: Sums, sums: Sums, shape: Shape) -> Best | None:
-    """The best of an offer int64 (sums, 2·outputs) for a node with `total` int64 (2·outputs,).
+def best_of(
+    rules: Rules, total: Sums, sums: Sums, shape: Shape, bounds: Floats | None = None
+) -> Best | None:
+    """The best of an offer int64 (sums, 2·outputs) for a node with `total` int64 (2·outputs,), and
+    `bounds` (2,) of its weights (core.monotone).
 
     A sum of hessians that noise has moved beyond 0 or the node's own counts as that.
     """
@@ -164,10 +168,9 @@ def best_of(rules: Rules, total: Sums, sums: Sums, shape: Shape) -> Best | None:
         for first, count, missing in shape.columns()
     ]
     left = np.concatenate([sums[: shape.candidates], *(found.left for found in grouped)])
-    hessians = np.clip(left[:, 1::2], 0, total[1::2])
-    gain = split.gains(
-        *(left[:, 0::2], hessians, total[0::2], total[1::2]), *(rules.params, rules.fixed)
-    )
+    possible = left.copy()
+    possible[:, 1::2] = np.clip(left[:, 1::2], 0, total[1::2])
+    gain = rules.gains(possible, total[None], bounds)
     best = split.best(gain, rules.params)
     if best < 0:
         return None

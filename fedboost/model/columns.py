@@ -6,18 +6,49 @@ what else is in the table, a model's places do not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core import monotone
 from fedboost.core.binning import Binning, Codes
+from fedboost.core.monotone import Directions
 from fedboost.data.frame import Frame, Values
-from fedboost.errors import DataError
+from fedboost.errors import ConfigError, DataError
 from fedboost.flow import MODEL, StageContext
 
 Facts = Mapping[str, Any]  # of a shard: `columns`, and `categories` by the name of a column
+
+
+def directions(
+    constraints: Mapping[str, int],
+    names: Sequence[str],
+    categorical: Collection[str],
+    others: int = 0,
+) -> Directions | None:
+    """By column 1 or −1 where predictions may only rise or fall with it; None where nobody asks.
+
+    `others` are columns of hosts behind these, which have no direction. A ConfigError names a
+    column that is none of these, or has no order.
+    """
+    strangers = [name for name in constraints if name not in names]
+    if strangers:
+        raise ConfigError(
+            "monotone_constraints names a column that the guest does not have",
+            column=strangers[0],
+            todo="name columns of the guest: which way predictions move with a host's column would "
+            "tell the others what it says",
+        )
+    unordered = [name for name, said in constraints.items() if said and name in categorical]
+    if unordered:
+        raise ConfigError(
+            "monotone_constraints names a column of categories, which have no order",
+            column=unordered[0],
+            todo="take it out of monotone_constraints, or write it as numbers",
+        )
+    return monotone.directions([*(constraints.get(name, 0) for name in names), *[0] * others])
 
 
 def indices(facts: Facts, frame: Frame) -> list[int]:

@@ -61,6 +61,7 @@ PRUNED: dict[str, dict[str, Any]] = {
     "alpha": {"reg_alpha": 4.0},
     "lambda": {"reg_lambda": 20.0},
     "weight of a child": {"min_child_weight": 12.0},
+    "monotone": {"monotone_constraints": {"c0": 1, "c1": -1, "c2": 1}},
     "all": {"gamma": 0.5, "reg_alpha": 1.0, "reg_lambda": 0.0, "min_child_weight": 5.0},
     "stumps that are leaves": {"gamma": 1e6},
 }
@@ -286,9 +287,10 @@ def test_of_binary_labels_the_sums_say_as_much_as_the_rows(objective, sizes):
         (CLASSES, {"categories": 5}),
         (VECTORS, {"missing": 0.02}),
         ({}, {"sparse": True, "zero": 0.5}),
+        ({"monotone_constraints": {"c0": 1, "c1": -1}}, {}),
         (CONTINUE, {"sizes": (90, 20, 150)}),
     ],
-    ids=["plain", "sampled", "classes", "vectors", "sparse", "few rows"],
+    ids=["plain", "sampled", "classes", "vectors", "sparse", "monotone", "few rows"],
 )
 def test_sums_of_own_rows_min_grow_the_trees_of_one_table(params, how, least):
     job = made(params, **{"own_rows_min": least, **how})

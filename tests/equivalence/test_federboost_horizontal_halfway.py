@@ -17,6 +17,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "classes": {**CLASSES, **SAMPLES["both"]},
     "vectors": VECTORS,
     "a forest": {"forest": {"n_trees": 2}},
+    "few monotone leaves": {"monotone_constraints": {"c0": 1}, **SAMPLES["leaves"]},
     "trees that end early": {
         "max_depth": 6,
         "min_child_weight": 12.0,

@@ -61,6 +61,10 @@ def test_samples_are_those_of_one_table(sample, objective):
     assert_pooled(open_job({**sample, **objective}, weighted=True))
 
 
+def test_the_guests_columns_move_predictions_as_its_constraints_say():
+    assert_pooled(open_job({"monotone_constraints": {"c0": 1, "c1": -1}, "max_depth": 4}))
+
+
 @pytest.mark.parametrize("held", [None, 0.4])
 def test_weights_and_rows_held_out_count_as_in_one_table(held):
     assert_pooled(open_job({"n_estimators": 4}, weighted=True, held=held))

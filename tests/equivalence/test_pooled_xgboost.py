@@ -23,6 +23,7 @@ XGB_PARAMS = {
     "reg_lambda": 1.0,
     "nthread": 1,
 }
+MONOTONE = {"monotone_constraints": {"f0": 1, "f1": -1, "f2": -1}}
 FEW_LEAVES = {"max_leaves": 7, "grow_policy": "lossguide"}
 AUC_GAP_MAX = 0.005  # docs: every lossless protocol stays this near
 
@@ -68,6 +69,11 @@ def few_values(seed, n=3000):
         ("reg:squarederror", 0.5, {**FEW_LEAVES, "gamma": 3.0}),
         ("binary:logistic", 0.4, {**FEW_LEAVES, "min_child_weight": 20.0}),
         ("multi:softprob", 0.5, {"num_class": 3, **FEW_LEAVES}),
+        ("reg:squarederror", 0.5, MONOTONE),
+        ("binary:logistic", 0.4, {**MONOTONE, "reg_alpha": 2.0, "min_child_weight": 20.0}),
+        ("binary:logistic", 0.4, {**MONOTONE, **FEW_LEAVES, "max_depth": 6}),
+        ("multi:softprob", 0.5, {"num_class": 3, **MONOTONE, "max_depth": 5}),
+        ("count:poisson", 2.0, MONOTONE),
         ("multi:softprob", 0.5, {"num_class": 3}),
         ("reg:tweedie", 1.2, {}),
         ("count:poisson", 2.0, {}),
@@ -88,10 +94,11 @@ def test_where_cuts_coincide_the_margins_are_xgboosts(objective, base, more):
         "count:poisson": np.random.default_rng(3).poisson(np.exp(np.clip(signal, -3, 4))) * 1.0,
     }.get(objective, signal)
     shared = {"max_depth": 4, "learning_rate": 0.3, "base_score": base, **more}
-    ours = local.train(
-        TrainingTable(values, y), TreeParams(objective=objective, n_estimators=8, **shared)
-    )
+    directions = tuple(shared.get("monotone_constraints", {}).get(f"f{c}", 0) for c in range(5))
+    table = TrainingTable(values, y, monotone=directions)
+    ours = local.train(table, TreeParams(objective=objective, n_estimators=8, **shared))
     settings = {**shared, "objective": objective, "tree_method": "hist", "nthread": 1}
+    settings |= {"monotone_constraints": directions} if any(directions) else {}
     theirs = xgb.train(settings, xgb.DMatrix(values, y), 8)
     margins = theirs.predict(xgb.DMatrix(values), output_margin=True).reshape(len(y), -1)
     # XGBoost adds up in float32; a tie that falls the other way moves few rows.

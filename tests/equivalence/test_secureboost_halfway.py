@@ -22,6 +22,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "a forest": {"forest": {"n_trees": 2}},
     "goss": {**CLASSES, **SAMPLES["goss"]},
     "medians": {"objective": "reg:absoluteerror", **SAMPLES["both"]},
+    "few monotone leaves": {"monotone_constraints": {"c0": 1}, **SAMPLES["leaves"]},
+    "columns of nodes": SAMPLES["nodes"],
     "noise": NOISY,
     "hidden divisions": HIDING,
     "lattice": {"encryption": {"scheme": "lattice"}, "max_depth": 2},

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost.core import local
 from fedboost.model import vertical
-from tests.support.federated import GUEST, now
+from tests.support.federated import GUEST, HOSTS, now
 from tests.support.secureboost_jobs import (
     CLASSES,
     SAMPLES,
@@ -66,6 +66,22 @@ def test_weights_count_as_on_one_table(params, held):
     assert local.train(plain, job.own).history != without.history
 
 
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"max_depth": 5}, CLASSES, {"objective": "reg:squarederror", "max_delta_step": 0.4}],
+    ids=repr,
+)
+@pytest.mark.parametrize("how", [{}, {"least": 8, "rows": 240}, {"missing": 0.4}], ids=repr)
+def test_monotone_constraints_are_the_pooled_ones(how, more):
+    job = made({**more, **ORDERED}, (3, 3, 2), **how)
+    done = assert_pooled(job)
+    free = local.train(
+        replace(job, params={**job.params, "monotone_constraints": {}}).part(~job.out), job.own
+    )
+    assert owners(done.trained.rounds, job.widths) >= {GUEST, HOSTS[0]}
+    assert free.history != done.trained.history
+
+
 def test_rows_of_weight_zero_are_as_good_as_absent():
     job = made({}, weighted=True)
     job.weight[::3] = 0.0
@@ -86,6 +102,7 @@ def test_early_stopping_counts_rounds_and_keeps_whole_ones():
 
 
 FEW_LEAVES = {"max_leaves": 5, "grow_policy": "lossguide"}
+ORDERED = {"monotone_constraints": {"c0": 1, "c1": -1}}
 MORE: dict[str, dict[str, Any]] = {
     "binary": {},
     "classes": CLASSES,
@@ -94,6 +111,8 @@ MORE: dict[str, dict[str, Any]] = {
     "samples": SAMPLES["both"],
     "columns of nodes": SAMPLES["nodes"],
     "few leaves": FEW_LEAVES,
+    "monotone": {**ORDERED, "reg_alpha": 0.1},
+    "few monotone leaves of nodes": {**ORDERED, **FEW_LEAVES, **SAMPLES["nodes"]},
     "few medians": {"objective": "reg:absoluteerror", **FEW_LEAVES},
     "classes with goss": {**CLASSES, **SAMPLES["goss"]},
     "medians": {"objective": "reg:absoluteerror"},

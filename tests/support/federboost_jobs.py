@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedboost.core import binning, local, objectives
+from fedboost.core import binning, local, monotone, objectives
 from fedboost.core.binning import Binning
 from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
@@ -74,7 +74,7 @@ def twin(job):
     watched = {"train": local.Watched.of(table, cuts, objective)}
     if job.out.any():
         watched["validation"] = local.Watched.of(job.part(job.out), cuts, objective)
-    rules = Rules(params, cuts, fixed)
+    rules = Rules(params, cuts, fixed, directions=monotone.directions(job.monotone))
     training = local.Training(rules, objective, watched, tuple(job.widths.values()))
     while not training.is_over:
         training.advance()

@@ -92,6 +92,7 @@ class Job:
             categorical=tuple(self.names.index(name) for name in self.lists),
             row_groups=groups,
             own_rows_min=(self.own_rows_min,) * len(groups),
+            monotone=tuple(self.own.monotone_constraints.get(name, 0) for name in self.names),
         )
 
     def dealt(self, rows):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fedboost.core import binning, local, objectives, sampling
+from fedboost.core import binning, local, monotone, objectives, sampling
 from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
@@ -65,6 +65,13 @@ class Job:
         return tuple(own[party] for party, width in self.widths.items() for _ in range(width))
 
     @property
+    def monotone(self):
+        """By column of the pooled table; the guest's alone have a direction."""
+        said = self.params.get("monotone_constraints", {})
+        own = [said.get(f"c{c}", 0) for c in range(self.widths[GUEST])]
+        return (*own, *[0] * (self.values.shape[1] - len(own))) if said else ()
+
+    @property
     def out(self):
         return validation_rows(self.ids, self.held or 0.0, SEED)
 
@@ -93,7 +100,9 @@ class Job:
         values = np.asfortranarray(self.values[rows])
         least = self.group_rows_min
         return local.TrainingTable(
-            values, self.y[rows], weight, self.categorical, group_rows_min=least
+            *(values, self.y[rows], weight, self.categorical),
+            group_rows_min=least,
+            monotone=self.monotone,
         )
 
     def room(self):
@@ -212,7 +221,7 @@ def grown_naively(job):
     fixed = objectives.encoding(params, objective, summary)
     cuts = binning.fit(table.values, params.max_bin, job.categorical)
     least = np.array(job.group_rows_min, np.int32)
-    rules = Rules(params, cuts, fixed, least)
+    rules = Rules(params, cuts, fixed, least, directions=monotone.directions(job.monotone))
     watched = {"train": local.Watched.of(table, rules.binning, objective)}
     if job.out.any():
         watched["validation"] = local.Watched.of(job.part(job.out), rules.binning, objective)

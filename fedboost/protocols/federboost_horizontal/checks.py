@@ -8,7 +8,7 @@ from fedboost.core import label_checks
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import AGGREGATOR, Role
-from fedboost.model import labels
+from fedboost.model import columns, labels
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 
 ROWS_PER_BIN_MIN = 80  # fewer, and a search that isolates nobody cannot tell the bins apart
@@ -19,6 +19,7 @@ def check(role: Role, params: FederBoostHorizontalParams, frame: Frame, held_out
     if role is AGGREGATOR:
         return
     labels.check_held_out(params, held_out)
+    columns.directions(params.monotone_constraints, frame.columns, frame.categories)
     if frame.label is None:
         raise DataError("the table has no label", todo="name it in the job: label: …")
     label_checks.check_labels(params, frame.label, learn=False)

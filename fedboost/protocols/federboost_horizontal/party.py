@@ -39,7 +39,7 @@ from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Place, St
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.aggregation_pb2 import DealtShares, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
-from fedboost.model import labels, whole, words
+from fedboost.model import columns, labels, whole, words
 from fedboost.protocols.federboost_horizontal import tables
 from fedboost.protocols.federboost_horizontal.boosting import TreeBoosting, TreeBoostingCheckpoint
 from fedboost.protocols.federboost_horizontal.checks import check_rows
@@ -343,7 +343,9 @@ def _plant(party: HistogramParty, binning: Binning) -> None:
         bins = binning.transform(party.table.values[rows])
         watched[part] = Watched(bins, label[rows], weight[rows], margin)
     place = party.context.table.of(EVERYBODY).index(party.context.party)
-    rules = Rules(params, binning, fixed, own_rows_min=(party.context.limits.own_rows_min,))
+    table, least = party.table, (party.context.limits.own_rows_min,)
+    moves = columns.directions(params.monotone_constraints, table.names, table.categorical)
+    rules = Rules(params, binning, fixed, own_rows_min=least, directions=moves)
     facts = [party.table.names, tables.cuts_facts(binning)]
     party.cells = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     party.training = TreeBoosting(rules, (objective, summary, counts), watched, place)

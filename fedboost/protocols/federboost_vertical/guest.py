@@ -208,7 +208,9 @@ def _plant(guest: Guest) -> None:
         margin = np.tile(guest.objective.base_margin, (len(rows), 1))
         inside = np.asfortranarray(bins[rows])
         watched[part] = Watched(inside, guest.context.label[rows], guest.weight[rows], margin)
-    rules = Rules(params, joined.cuts, guest.fixed)
+    own = params.monotone_constraints, frame.columns, frame.categories
+    moves = columns.directions(*own, others=sum(joined.groups[1:]))
+    rules = Rules(params, joined.cuts, guest.fixed, directions=moves)
     guest.joined, guest.training = joined, Training(rules, guest.objective, watched, joined.groups)
     if guest.kept is not None:
         _resume(guest, guest.kept)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from fedboost.core.params import TreeParams
 from fedboost.data.frame import Frame
 from fedboost.flow import GUEST, Asks, Role
-from fedboost.model import labels
+from fedboost.model import columns, labels
 
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
 SETTLED = ("buckets", "epsilon", "public_cuts")  # by a disclosure, for jobs that use it again
@@ -30,8 +30,8 @@ class FederBoostVerticalParams(TreeParams):
 
     @model_validator(mode="after")
     def _cuts_rise(self) -> Self:
-        for host, columns in self.public_cuts.items():
-            for name, cuts in columns.items():
+        for host, own in self.public_cuts.items():
+            for name, cuts in own.items():
                 if any(low >= high for low, high in itertools.pairwise(cuts)):
                     raise ValueError(f"public_cuts of {host}.{name} do not rise")
         return self
@@ -57,3 +57,4 @@ def check(role: Role, params: FederBoostVerticalParams, frame: Frame, held_out: 
     """Refuses labels that the objective cannot learn from, before a host has sent anything."""
     if role is GUEST:
         labels.check(params, frame, held_out)
+        columns.directions(params.monotone_constraints, frame.columns, frame.categories)

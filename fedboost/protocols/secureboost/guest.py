@@ -27,6 +27,7 @@ from fedboost.messages.job_pb2 import StatusReport, Warned
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.model import vertical, words
+from fedboost.model.columns import directions
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.plan import Plan
@@ -104,7 +105,8 @@ def begin(context: StageContext) -> Guest:
     fixed = schemes.of(params).encoding(
         params, int(train.sum()), lambda own: objectives.encoding(own, objective, summary)
     )
-    start = earlier.start(context, objective)
+    moves = directions(params.monotone_constraints, frame.columns, frame.categories)
+    start, noise = earlier.start(context, objective), NoiseScale.of(params, fixed.bits)
     return Guest(
         context=context,
         params=params,
@@ -116,7 +118,7 @@ def begin(context: StageContext) -> Guest:
         first_round=start.rounds,
         history=start.history,
         forest=start.forest,
-        rules=GuestRules(params, cuts, fixed, noise=NoiseScale.of(params, fixed.bits)),
+        rules=GuestRules(params, cuts, fixed, directions=moves, noise=noise),
         bins=cuts.transform(frame.values),
         record=GuestRecord(context, dict.fromkeys(context.table.hosts, np.arange(frame.n_rows))),
         nodes=start.nodes,

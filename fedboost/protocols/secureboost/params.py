@@ -11,7 +11,7 @@ from fedboost.data.frame import Frame
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import DataError
 from fedboost.flow import GUEST, Role
-from fedboost.model import labels
+from fedboost.model import columns, labels
 from fedboost.model.shards import MODEL_ID
 
 
@@ -61,6 +61,7 @@ def check(role: Role, params: SecureBoostParams, frame: Frame, held_out: bool) -
     if role is not GUEST:
         return
     labels.check(params, frame, held_out)
+    columns.directions(params.monotone_constraints, frame.columns, frame.categories)
     if not frame.columns and params.mode != "default":
         raise DataError(
             f"the guest has no columns, and mode {params.mode} grows trees on them alone",

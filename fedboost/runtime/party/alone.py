@@ -32,7 +32,9 @@ def measured(frame: Frame, held: NDArray[np.bool_], params: BoostingParams) -> f
     """
     if frame.label is None or not frame.columns:
         return None
-    train, validation = (_part(frame, rows) for rows in (~held, held))
+    said = getattr(params, "monotone_constraints", {})
+    order = tuple(said.get(name, 0) for name in frame.columns)
+    train, validation = (_part(frame, rows, order) for rows in (~held, held))
     other = validation if held.any() else None
     try:
         if isinstance(params, GbunParams):
@@ -50,10 +52,10 @@ def _told(trained: local.Trained | gbun.TrainedNetworks) -> tuple[local.History,
     return trained.history, trained.best_round
 
 
-def _part(frame: Frame, rows: NDArray[np.bool_]) -> TrainingTable:
+def _part(frame: Frame, rows: NDArray[np.bool_], order: tuple[int, ...]) -> TrainingTable:
     own = frame.take(np.flatnonzero(rows))
     assert own.label is not None
-    return TrainingTable(own.values, own.label, own.weight, categorical=frame.categorical)
+    return TrainingTable(own.values, own.label, own.weight, frame.categorical, monotone=order)
 
 
 def _settings(kind: type[Settings], params: BoostingParams) -> dict[str, Any]:

@@ -435,6 +435,23 @@ def test_each_partys_missing_number_trains_and_predicts_what_nan_does():
     np.testing.assert_array_equal(model.predict_proba(declared), expected)
 
 
+def test_trees_are_bounded_and_ordered_under_xgboosts_names():
+    few = {"max_leaves": 4, "grow_policy": "lossguide", "max_depth": 5}
+    few |= {"colsample_bylevel": 0.8, "colsample_bynode": 0.8}
+    model = SecureBoostClassifier(**{**FEW, **few}, monotone_constraints={"f0": 1}).fit(TABLES, Y)
+    leaves = model.shards_["bank"].arrays["owner"].astype(int) < 0
+    assert np.bincount(model.shards_["bank"].arrays["tree"][leaves]).max() == 4
+    grid = np.linspace(-3, 3, 50)
+    for row in range(5):
+        bank, telco = (np.repeat(rows[row : row + 1], 50, axis=0) for rows in TABLES.values())
+        bank[:, 0] = grid
+        rising = model.predict({"bank": bank, "telco": telco}, output_margin=True)
+        assert (np.diff(rising) >= 0).all()
+    other = {"bank": X[:, :2], "telco": X[:, 2:]}
+    with pytest.raises(ConfigError, match="column that the guest does not have"):
+        SecureBoostClassifier(**FEW, monotone_constraints={"f2": 1}).fit(other, Y)
+
+
 def test_one_missing_number_is_that_of_all_parties_with_rows_of_their_own():
     holes = np.where(X < -1.0, np.nan, X)
     marked = np.where(np.isnan(holes), -9.0, holes)
