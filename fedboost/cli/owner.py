@@ -186,7 +186,7 @@ def account(config: Path, as_json: bool) -> None:
 
 def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
     """Return what guests have received of each data set's sums, and everybody of noisy values."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for total in totals(entries, policy.disclosure_apart):
         if total.guest:
             limits = {"warn": policy.disclosure_warn, "max": policy.disclosure_max}
@@ -197,8 +197,8 @@ def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
                 "epsilon_row": total.told,
                 "max": policy.epsilon_row_max,
             }
-        found.append(_finite(told))
-    return found
+        rows.append(_finite(told))
+    return rows
 
 
 def _in_words(spent: dict[str, Any]) -> str:

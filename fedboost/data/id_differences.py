@@ -24,7 +24,9 @@ def likely_cause(ids: Sequence[bytes], matched: NDArray[np.bool_]) -> str:
     `ids` are n encoded ids of one table, `matched` (n,) is True where all parties have the id.
     """
     parts = [parts_of(party_ids) for party_ids in ids]
-    lengths = [len(p) for own, m in zip(parts, matched, strict=True) for p in own if m]
+    lengths = [
+        len(p) for party_part, m in zip(parts, matched, strict=True) for p in party_part if m
+    ]
     usual = min(lengths, default=0)
     widest = max((len(p) for part in parts for p in part if _ZERO.match(p)), default=0)
     signs = (
