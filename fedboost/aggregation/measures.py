@@ -73,7 +73,7 @@ def of_labels(params: BoostingParams, counts: Counts, label: Floats, weight: Flo
     unit = _units(counts)
     values = [weight / unit[0], weight * label / unit[1]]
     values += [weight[label == c] / unit[0] for c in classes]
-    return np.array([np.rint(own).astype(np.int64).sum() for own in values], np.int64)
+    return np.array([np.rint(part).astype(np.int64).sum() for part in values], np.int64)
 
 
 def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
@@ -179,7 +179,7 @@ class Measures(MeasuresState):
         if total is not None:
             ends = np.cumsum([tally.length for tally in self._tallies.values()])
             parts = zip(np.split(total, ends[:-1]), self._tallies.items(), strict=True)
-            measured = {part: tally.measure(own) for own, (part, tally) in parts}
+            measured = {part: tally.measure(part_rows) for part_rows, (part, tally) in parts}
         self.history.append(measured)
         if self._params.early_stopping_rounds is not None and "validation" in measured:
             decisive = measured["validation"][self._params.metrics[-1]]

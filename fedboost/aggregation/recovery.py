@@ -85,8 +85,8 @@ class Epoch:
         for party, offered in got.items():
             theirs = self._offers[party] = self._read(party, offered)
             self._pairs[party] = [
-                pair_of(own, public, self._context.attempt_digest, party)
-                for own, public in zip(self._keys, theirs.keys, strict=True)
+                pair_of(key, public, self._context.attempt_digest, party)
+                for key, public in zip(self._keys, theirs.keys, strict=True)
             ]
         self._offers[self._context.party] = self._own()
         count = len(self._offers)
@@ -212,7 +212,7 @@ class Epoch:
 
     def _own(self) -> Offered:
         keys = [np.frombuffer(key.public, np.uint8) for key in self._keys]
-        commitments = [np.frombuffer(commitment(own), np.uint8) for own in self._selves]
+        commitments = [np.frombuffer(commitment(self_mask), np.uint8) for self_mask in self._selves]
         return Offered(np.array(keys), np.array(commitments))
 
     def _read(self, party: str, offered: MaskKeys) -> Offered:

@@ -65,10 +65,10 @@ def _inner(left: Words, right: Words) -> Words:
     for i in range(len(left)):
         a, b = left[i], right[i]
         a_low, a_high, b_low, b_high = a & _LOW_HALF, a >> _HALF, b & _LOW_HALF, b >> _HALF
-        least, one, other = a_low * b_low, a_low * b_high, a_high * b_low
-        middle = (least >> _HALF) + (one & _LOW_HALF) + (other & _LOW_HALF)
+        least, crossed, other = a_low * b_low, a_low * b_high, a_high * b_low
+        middle = (least >> _HALF) + (crossed & _LOW_HALF) + (other & _LOW_HALF)
         low = (middle << _HALF) | (least & _LOW_HALF)
-        high = a_high * b_high + (one >> _HALF) + (other >> _HALF) + (middle >> _HALF)
+        high = a_high * b_high + (crossed >> _HALF) + (other >> _HALF) + (middle >> _HALF)
         sums[0] += low
         high += np.uint64(sums[0] < low)
         sums[1] += high

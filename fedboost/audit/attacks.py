@@ -52,7 +52,9 @@ def label_aucs(groupings: Groupings, positive: Bits, *, draws: int = DRAWS) -> F
     axes = likeness(groupings)
     draw, aucs = np.random.default_rng(GROUPING_SEED), []
     for _ in range(draws):
-        known = np.concatenate([draw.choice(own, half, replace=False) for own in (ones, zeros)])
+        known = np.concatenate(
+            [draw.choice(class_rows, half, replace=False) for class_rows in (ones, zeros)]
+        )
         score = _ranked(axes, known, positive[known])
         rest = np.ones(len(positive), np.bool_)
         rest[known] = False
@@ -244,13 +246,13 @@ def _alone(
     releases: KnownReleases, target: AttackTarget, coefficients: Coefficients, solve: Solver
 ) -> Iterator[tuple[float, float]]:
     """Precision and chance of single sums, drawn among all of the target's column."""
-    draw, own = np.random.default_rng(SEED), releases.cells[:, target.column]
+    draw, column_cells = np.random.default_rng(SEED), releases.cells[:, target.column]
     each: dict[int, list[tuple[int, int, Bits]]] = {}
     for number in releases.using(target.column):
         tree = releases.trees[number]
         place = tree.place_of(target.column)
         assert place is not None
-        held = counts(tree, own, len(target.cells))
+        held = counts(tree, column_cells, len(target.cells))
         for at, node in enumerate(tree.nodes.tolist()):
             groups = tree.groups[at, place]
             rows = np.bincount(groups, weights=held[at])
@@ -261,7 +263,7 @@ def _alone(
     hits = whole = by_chance = 0.0
     for chosen in draw.permutation(len(sums))[: SUMS_ALONE // TARGETS].tolist():
         number, node, count, cells = sums[chosen]
-        equations = linear.of_node(releases, cells[own], number, node, coefficients)
+        equations = linear.of_node(releases, cells[column_cells], number, node, coefficients)
         right = linear.precision(solve(equations), equations.truth, SEED)
         hits, whole = hits + count * right, whole + count
         by_chance += count * equations.chance

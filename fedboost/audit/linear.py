@@ -200,7 +200,7 @@ def _equations(
     equation = [(node[:, None] * values + np.arange(values)).ravel() for node, _, _ in parts]
     across = [np.repeat(column[rows], values) for _, rows, _ in parts]
     number = np.concatenate([np.empty(0, np.int64), *equation])
-    data = np.concatenate([np.empty(0), *(own.ravel() for _, _, own in parts)])
+    data = np.concatenate([np.empty(0), *(node_truth.ravel() for _, _, node_truth in parts)])
     length = np.sqrt(np.bincount(number, weights=data**2, minlength=count * values))
     data = data / np.maximum(length[number], np.finfo(np.float64).tiny)
     indices = (number, np.concatenate([np.empty(0, np.int64), *across]))

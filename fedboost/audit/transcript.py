@@ -47,17 +47,17 @@ def audit(
         )
     if kept.facts["kind"] == record.HOST:
         given = releases(kept)
-        found = attacks.of_host(given, asked, told=told)
+        findings = attacks.of_host(given, asked, told=told)
         ratio, columns = given.equations_per_row(), kept.facts["columns"]
-        return AuditResult(len(given.trees), given.n_rows, columns, found, ratio)
+        return AuditResult(len(given.trees), given.n_rows, columns, findings, ratio)
     if record.Y not in kept.arrays:
         raise ConfigError(
             "the job is not over, and a guest's transcript has its labels at the end only",
             todo="audit it when it has finished",
         )
     loss, training = _losses(kept), np.asarray(kept.arrays[record.TRAINING], np.bool_)
-    found = attacks.of_guest(views(kept), loss, training, told)
-    return AuditResult(len(trees(kept)), len(loss), (), found)
+    findings = attacks.of_guest(views(kept), loss, training, told)
+    return AuditResult(len(trees(kept)), len(loss), (), findings)
 
 
 def trees(kept: Artefact) -> list[int]:

@@ -21,8 +21,15 @@ T = TypeVar("T")
 Command = Callable[..., Any]
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-
-
+TLS = click.option(
+    "--tls",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder with ca.pem and our NAME.pem and NAME.key.",
+)
+COORDINATOR = click.option(
+    "--coordinator", metavar="HOST:PORT", help="Where the coordinator listens."
+)
 DAEMON = click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -33,13 +40,7 @@ DAEMON = click.option(
 
 def connection(command: Command) -> Command:
     """The options `--coordinator` and `--tls` of everything that speaks to a daemon."""
-    for option in (
-        click.option("--tls", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-                     help="Folder with ca.pem and our NAME.pem and NAME.key."),
-        click.option("--coordinator", metavar="HOST:PORT", help="Where the coordinator listens."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+    return COORDINATOR(TLS(command))
 
 
 def settings(coordinator: str | None, tls: Path | None) -> ClientConfig:

@@ -119,14 +119,9 @@ class _Absent(MetaPathFinder):
 
 def _command(kind: type[DaemonConfig], whose: str) -> click.Command:
     @click.command("page")
-    @click.option(
-        "--config",
-        type=click.Path(path_type=Path, dir_okay=False),
-        required=True,
-        help="The daemon's settings file.",
-    )
+    @DAEMON
     @click.option("--new", is_flag=True, help="Draw another token; whoever has signed in is out.")
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+    @JSON
     def page(config: Path, new: bool, as_json: bool) -> None:
         ours = load(kind, config)
         token.page_of(ours)  # refuses settings without a page

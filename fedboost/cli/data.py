@@ -46,8 +46,8 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps({"files": [asdict(s) for s in surveys], "problems": n_problems}))
     else:
         console = Console()
-        for one in surveys:
-            _print_survey(console, one)
+        for surveyed in surveys:
+            _print_survey(console, surveyed)
     if n_problems:
         bad = [survey.file for survey in surveys if survey.problems]
         raise DataError(

@@ -116,13 +116,13 @@ def _numbers(text: str | None, everybody: tuple[str, ...], option: str) -> Numbe
     """``N`` for everybody, or ``PARTY=N,…``; a ConfigError for anything else."""
     if text is None:
         return {}
-    found: Numbers = {}
+    by_party: Numbers = {}
     for part in text.split(","):
         party, equals, count = part.strip().rpartition("=")
         if not count.isdigit() or int(count) < 1 or (not equals and not everybody):
             raise ConfigError(f"{option} {text} is not PARTY=N", todo=f"{option} bank=1000,telco=…")
-        found |= {party: int(count)} if equals else dict.fromkeys(everybody, int(count))
-    return found
+        by_party |= {party: int(count)} if equals else dict.fromkeys(everybody, int(count))
+    return by_party
 
 
 def _place(link: str | None, cores: int | None) -> Placement:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import JSON, own_daemon, run
+from fedboost.cli.connect import DAEMON, JSON, TLS, own_daemon, run
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder
 from fedboost.cli.shelves import OUT, PARTY, RELEASED, open_shelves, stores, whole_model
@@ -119,10 +119,8 @@ def _told(drafted: Release) -> str:
 
 @model_group.command("fetch")
 @click.argument("model", metavar="MODEL")
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              metavar="PARTY.yaml", help="The party's settings file: its daemon.")  # fmt: skip
-@click.option("--tls", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Folder with ca.pem and our NAME.pem and NAME.key.")  # fmt: skip
+@DAEMON
+@TLS
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True,
               metavar="DIR", help="The shard becomes the folder ID in it.")  # fmt: skip
 @JSON

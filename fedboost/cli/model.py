@@ -59,11 +59,11 @@ def list_models(config: Path | None, cluster: Path | None, as_json: bool) -> Non
         click.echo("no models")
         return
     table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
-    for one in models:
-        role = f"{one['role']} ({one['party']})"
-        cells = (one["model"], one["name"], one["protocol"], role, str(one["trees"]))
-        validation = _metrics(one["metrics"].get("validation", {}))
-        more = (one["objective"], validation, one["created"])
+    for shown in models:
+        role = f"{shown['role']} ({shown['party']})"
+        cells = (shown["model"], shown["name"], shown["protocol"], role, str(shown["trees"]))
+        validation = _metrics(shown["metrics"].get("validation", {}))
+        more = (shown["objective"], validation, shown["created"])
         table.add_row(*(Text(printable(cell)) for cell in (*cells, *more)))
     console = Console()
     console.width = max(console.width, LIST_WIDTH)  # a terminal wraps better than cells do

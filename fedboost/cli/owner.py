@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedboost.cli.complete import jobs_here
-from fedboost.cli.connect import DAEMON, JSON, own_daemon, run
+from fedboost.cli.connect import DAEMON, JSON, TLS, own_daemon, run
 from fedboost.cli.groups import party_group
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import DenyRequest, ForgetRequest, OwnedJob, OwnedJobs
@@ -28,13 +28,7 @@ from fedboost.settings import load
 
 def owner_options(command: Any) -> Any:
     """Add options for the party's daemon and the user."""
-    tls = click.option(
-        "--tls",
-        type=click.Path(path_type=Path, file_okay=False),
-        metavar="DIR",
-        help="Folder with ca.pem and our NAME.pem and NAME.key.",
-    )
-    return DAEMON(tls(command))
+    return DAEMON(TLS(command))
 
 
 def _ask(config: Path, tls: Path | None, method: str, request: Any) -> Any:
@@ -163,14 +157,8 @@ def _owned(job: OwnedJob) -> dict[str, Any]:
 
 
 @party_group.command("account")
-@click.option(
-    "--config",
-    "config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The party's settings file.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@DAEMON
+@JSON
 def account(config: Path, as_json: bool) -> None:
     """Show what jobs have released of each data set, by job and guest; the daemon may run.
 
@@ -198,7 +186,7 @@ def account(config: Path, as_json: bool) -> None:
 
 def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
     """Return what guests have received of each data set's sums, and everybody of noisy values."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for total in totals(entries, policy.disclosure_apart):
         if total.guest:
             limits = {"warn": policy.disclosure_warn, "max": policy.disclosure_max}
@@ -209,8 +197,8 @@ def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
                 "epsilon_row": total.told,
                 "max": policy.epsilon_row_max,
             }
-        found.append(_finite(told))
-    return found
+        rows.append(_finite(told))
+    return rows
 
 
 def _in_words(spent: dict[str, Any]) -> str:

@@ -35,8 +35,8 @@ class Shelves:
 
     def models(self) -> list[str]:
         """Every model of which a shard is here."""
-        found = (shards.names(store / "models") for store in self.stores.values())
-        return sorted({name for names in found for name in names})
+        held = (shards.names(store / "models") for store in self.stores.values())
+        return sorted({name for names in held for name in names})
 
     def named(self, text: str) -> str:
         """See `shards.meant`, of the models here."""
@@ -52,14 +52,16 @@ class Shelves:
 
     def holders(self, model: str) -> dict[str, dict[str, Any]]:
         """The facts of a model's shards here, by party, the guest first; a ConfigError if none."""
-        found = {}
+        shards_here = {}
         for party, store in self.stores.items():
             folder = shards.folder_of(store / "models", model)
             if model in shards.names(store / "models"):
-                found[party] = shards.load_facts(folder)
-        if not found:
+                shards_here[party] = shards.load_facts(folder)
+        if not shards_here:
             raise ConfigError(f"there is no model {model} here", todo="fedboost model list")
-        return dict(sorted(found.items(), key=lambda item: (item[1]["role"] != GUEST, item[0])))
+        return dict(
+            sorted(shards_here.items(), key=lambda item: (item[1]["role"] != GUEST, item[0]))
+        )
 
     def facts(self, model: str) -> dict[str, Any]:
         """The facts of a model as its guest has them, or whichever shard is here."""

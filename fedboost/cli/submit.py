@@ -68,16 +68,16 @@ def submit(
 
 async def _handed_in(spec: JobSpec, config: ClientConfig) -> dict[str, JobStatus]:
     """Hands in the jobs of a file; gives their status by guest."""
-    found = {}
+    statuses = {}
     async with CoordinatorClient(config) as client:
         for each_job in spec.one_each():
             try:
                 job = await client.submit(each_job.model_dump_json().encode())
-                found[each_job.parties.table().guest] = await client.status(job)
+                statuses[each_job.parties.table().guest] = await client.status(job)
             except FedboostError as error:
-                before = ", ".join(job.id for job in found.values())
+                before = ", ".join(job.id for job in statuses.values())
                 raise (error.at(handed_in=before) if before else error) from None
-    return found
+    return statuses
 
 
 def _print_handed_in(spec: JobSpec, jobs: dict[str, JobStatus], *, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from fedboost.core import other_names
 from fedboost.core.metrics import METRICS, MetricName, Predicts
+from fedboost.errors import ConfigError
 from fedboost.settings import Settings
 
 ObjectiveName = Literal[

@@ -42,8 +42,8 @@ class Candidates:
 class Limits:
     """What limits the splits of some nodes."""
 
-    # uint8 (nodes, columns, n_cells): groups of cells between which they may be; None: all cells.
-    groups: NDArray[np.uint8] | None = None
+    # uint16 (nodes, columns, n_cells): groups of cells between which they may be; None: all cells.
+    groups: NDArray[np.uint16] | None = None
     bounds: Floats | None = None  # (nodes, 2) of weights (core.monotone); None: any
 
     def of(self, node: int, column: int) -> Limits:

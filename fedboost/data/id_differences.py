@@ -28,7 +28,9 @@ def likely_cause(ids: EncodedIds, matched: NDArray[np.bool_]) -> str:
         rows = np.linspace(0, len(ids) - 1, LOOKED_AT).astype(np.int64)
         ids, matched = ids.take(rows), matched[rows]
     parts = [parts_of(party_ids) for party_ids in ids]
-    lengths = [len(p) for own, m in zip(parts, matched, strict=True) for p in own if m]
+    lengths = [
+        len(p) for party_part, m in zip(parts, matched, strict=True) for p in party_part if m
+    ]
     usual = min(lengths, default=0)
     widest = max((len(p) for part in parts for p in part if _ZERO.match(p)), default=0)
     signs = (

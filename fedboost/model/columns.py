@@ -126,8 +126,8 @@ def known_codes(facts: Facts, frame: Frame) -> dict[int, Codes]:
     for column in frame.categorical:
         texts = frame.categories[frame.columns[column]]
         code = {text: number for number, text in enumerate(texts)}
-        own = facts["categories"].get(frame.columns[column], ())
-        codes = [code.get(text, len(texts) + i) for i, text in enumerate(own)]
+        members = facts["categories"].get(frame.columns[column], ())
+        codes = [code.get(text, len(texts) + i) for i, text in enumerate(members)]
         columns[column] = np.array(codes, np.int32)
     return columns
 

@@ -147,14 +147,14 @@ def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Indices, Floats]]
     `host` is k, the k-th.
     """
     at_host = (shard.arrays["below_host"] == host) & (shard.arrays["below_owner"] == vertical.LEAF)
-    found = {}
+    values_at = {}
     for tree in np.unique(shard.arrays["below_tree"][at_host]).tolist():
         indices = np.flatnonzero(at_host & (shard.arrays["below_tree"] == tree))
         nodes = shard.arrays["below_node"][indices].astype(np.int64)
         order = np.argsort(nodes)
         values = shard.arrays["below_value"][indices[order]].astype(np.float64)
-        found[tree] = (nodes[order], values)
-    return found
+        values_at[tree] = (nodes[order], values)
+    return values_at
 
 
 def descend(
@@ -169,9 +169,9 @@ def descend(
     (places,) = np.nonzero(arrays["tree"] == tree)
     for place in places[np.argsort(arrays["node"][places])].tolist():
         node = int(arrays["node"][place])
-        (found,) = np.nonzero(nodes == node)
-        feature = np.full(len(found), arrays["feature"][place], np.int64)
-        cells = values_at(values, found + rows.start, feature)
-        right = vertical.goes_right(cells, arrays, np.full(len(found), place, np.int64))
-        nodes[found] = np.where(right, right_child(node), left_child(node))
+        (matching,) = np.nonzero(nodes == node)
+        feature = np.full(len(matching), arrays["feature"][place], np.int64)
+        cells = values_at(values, matching + rows.start, feature)
+        right = vertical.goes_right(cells, arrays, np.full(len(matching), place, np.int64))
+        nodes[matching] = np.where(right, right_child(node), left_child(node))
     return nodes

@@ -181,17 +181,17 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
         places = {key: place for place, key in enumerate(keys)}
         asked = zip(arrays["tree"][indices].tolist(), arrays["node"][indices].tolist(), strict=True)
         try:
-            own = np.array([places[key] for key in asked], np.int64)
+            asked_places = np.array([places[key] for key in asked], np.int64)
         except KeyError:
             raise DataError(
                 f"the shard of {host} lacks splits that the guest's trees have",
                 party=host,
                 todo="export the shard again, from the store that trained the model",
             ) from None
-        arrays["feature"][indices] = shard["feature"][own].astype(np.int32) + len(columns)
-        arrays["threshold"][indices] = shard["threshold"][own]
-        arrays["missing_left"][indices] = shard["missing_left"][own]
-        arrays["left_bins"][indices] = shard["left_bins"][own]
+        arrays["feature"][indices] = shard["feature"][asked_places].astype(np.int32) + len(columns)
+        arrays["threshold"][indices] = shard["threshold"][asked_places]
+        arrays["missing_left"][indices] = shard["missing_left"][asked_places]
+        arrays["left_bins"][indices] = shard["left_bins"][asked_places]
         columns += [(host, name) for name in hosts[host].facts["columns"]]
         known += _known(hosts[host])
     return Whole(guest.facts, columns, known, arrays, TreeShape.of(arrays))

@@ -94,11 +94,11 @@ def curves(y: Floats, prediction: Floats, parts: Parts) -> list[Curve]:
     for part, rows in parts.items():
         if y[rows].min() == y[rows].max():
             continue
-        found = metrics.curves(y[rows], prediction[rows])
+        curves = metrics.curves(y[rows], prediction[rows])
         for name, x, height in (
-            ("roc", found.false_positive_rate, found.true_positive_rate),
-            ("pr", found.true_positive_rate, found.precision),
-            ("ks", found.share, found.true_positive_rate - found.false_positive_rate),
+            ("roc", curves.false_positive_rate, curves.true_positive_rate),
+            ("pr", curves.true_positive_rate, curves.precision),
+            ("ks", curves.share, curves.true_positive_rate - curves.false_positive_rate),
         ):
             drawn.append(Curve(name=name, split=part, x=wire.pack(x), y=wire.pack(height)))
     return drawn

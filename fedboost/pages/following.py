@@ -15,8 +15,7 @@ from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobJournal, JobStatus
 from fedboost.pages import runs
 from fedboost.pages.runs import Curves, ListedRun
-from fedboost.runtime.coordinator.job_status import at_rest
-from fedboost.runtime.coordinator.journals import Journals, condensed
+from fedboost.runtime.coordinator.journals import Journals, at_rest, condensed
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.store.store import FINAL, GOING, OVER, RESTS, StoredJob
 from fedboost.runtime.transport.identity import Peer

@@ -292,15 +292,15 @@ def read(raw: Mapping[str, Any], base: JobSpec, **where: str) -> Sweep:
 
 def merged(params: Mapping[str, Any], values: Values) -> dict[str, Any]:
     """Parameters with those of a trial over them; `goss.top_rate` is one inside `goss`."""
-    found = dict(params)
+    tried = dict(params)
     for name, value in values.items():
         outer, dot, inner = name.partition(".")
         if dot:
-            below = found.get(outer)
-            found[outer] = merged(below if isinstance(below, Mapping) else {}, {inner: value})
+            below = tried.get(outer)
+            tried[outer] = merged(below if isinstance(below, Mapping) else {}, {inner: value})
         else:
-            found[outer] = value
-    return found
+            tried[outer] = value
+    return tried
 
 
 def in_words(values: Values) -> str:

@@ -116,7 +116,7 @@ class SweepRecord:
         whole = sorted(
             (s for s in standings if s.is_whole), key=lambda s: (sign * s.mean, s.number)
         )
-        ranked = [replace(one, rank=place) for place, one in enumerate(whole, 1)]
+        ranked = [replace(standing, rank=place) for place, standing in enumerate(whole, 1)]
         return [*ranked, *(standing for standing in standings if not standing.is_whole)]
 
     def said(self) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def ended(result: Mapping[str, Any], job: str) -> SweepEntry:
         metrics=result["metrics"],
         seconds=float(result["seconds"]["total"]),
         trees=result.get("trees", 0),
-        released={host: float(one["counted"]) for host, one in told.items()},
+        released={host: float(numbers["counted"]) for host, numbers in told.items()},
     )
 
 

@@ -125,8 +125,8 @@ class HybridModel(VerticalModel):
                 inside = held[host][first:stop] - rows.start
                 holders[inside] += 1
                 bottom = known[number][at[inside]], divided[number][at[inside]]
-                own = slice(first, stop)
-                added[inside] += _of_host(model, shards[host], number, (values[host], own), bottom)
+                kept = slice(first, stop)
+                added[inside] += _of_host(model, shards[host], number, (values[host], kept), bottom)
             mean = np.maximum(holders, 1)[:, None]
             for tree, output in enumerate(outputs.tolist()):
                 margin[rows, outputs_of(output)] += value[at[:, tree]] + added[:, tree] / mean
@@ -175,11 +175,11 @@ def _below(shard: Artefact) -> list[dict[str, Any]]:
 
 def _notes(shard: Artefact, tree: int) -> dict[int, str]:
     """Return which hosts go on below each bottom node of a tree of two parts."""
-    found: dict[int, list[str]] = {}
+    hosts_under: dict[int, list[str]] = {}
     for part in hybrid.from_arrays(shard.arrays)[1]:
         if part.node.tree == tree and part.under != NO_NODE:
-            found.setdefault(part.under, []).append(export.owner_name(shard, part.host))
-    return {node: f"plus the mean of {', '.join(hosts)}" for node, hosts in found.items()}
+            hosts_under.setdefault(part.under, []).append(export.owner_name(shard, part.host))
+    return {node: f"plus the mean of {', '.join(hosts)}" for node, hosts in hosts_under.items()}
 
 
 def _of_host(

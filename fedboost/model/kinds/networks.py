@@ -81,9 +81,9 @@ class NetworkModel(ModelKind):
     def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
         """Return which network each round has, and how large its outputs' weights are."""
         return [
-            f"round {number}: network {one.network.number}, weights from "
-            f"{one.weights.min():.4g} to {one.weights.max():.4g}"
-            for number, one in enumerate(networks.rounds(shard)[first : first + trees], first)
+            f"round {number}: network {a_round.network.number}, weights from "
+            f"{a_round.weights.min():.4g} to {a_round.weights.max():.4g}"
+            for number, a_round in enumerate(networks.rounds(shard)[first : first + trees], first)
         ]
 
     def shared_rules(

@@ -226,7 +226,7 @@ def _free_ports(count: int) -> list[int]:
     try:
         for socket_ in held:
             socket_.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
+        return [socket_.getsockname()[1] for socket_ in held]
     finally:
         for socket_ in held:
             socket_.close()

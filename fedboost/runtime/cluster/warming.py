@@ -200,7 +200,7 @@ def _tables(folder: Path, job: Warm) -> dict[str, SourceSpec]:
     """The parties' tables as files; the labels follow the columns of both."""
     folder.mkdir(parents=True)
     draw = np.random.default_rng(1)
-    found = {}
+    tables_made = {}
     for party in (GUEST, HOST):
         values = np.round(draw.normal(size=(ROWS, COLUMNS)), 2)
         label = np.clip(np.round(values[:, 0] + 1), 0, job.classes - 1).astype(int)
@@ -217,8 +217,8 @@ def _tables(folder: Path, job: Warm) -> dict[str, SourceSpec]:
             if party == GUEST or job.table == "own":
                 columns["y"] = label
             pq.write_table(pa.table({"id": ids, **columns}), path)
-        found[party] = SourceSpec(path=str(path))
-    return found
+        tables_made[party] = SourceSpec(path=str(path))
+    return tables_made
 
 
 def _write_sparse(path: Path, values: np.ndarray[Any, Any], label: np.ndarray[Any, Any]) -> None:

@@ -2,14 +2,12 @@
 
 Modules:
     attempts       makes attempts at jobs and resumes them
-    auto_resume    notices lost parties, and waits until they are back
+    auto_resume    notices lost parties, waits until they are back, tells them ends
     intake         makes a manifest of a submission
     job_queue      how many jobs run at once, and whose turn it is
     job_states     every move of a job, in one table
-    job_status     a job's status and journal for users
-    journals       journals of jobs, what steps cost, and who follows
+    journals       journals and status of jobs, what steps cost, and who follows
     node           what users may ask, and who may ask it
-    notifications  tells lost parties how a job ended
     result         a finished job's result: what hosts told, losses, earlier attempts
     stage          walks one stage
     walker         walks one job from agreement to result

@@ -19,12 +19,16 @@ from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, Waiting
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator import walker
-from fedboost.runtime.coordinator.auto_resume import Answering, AutoResume, first_gone
+from fedboost.runtime.coordinator.auto_resume import (
+    TELL_S,
+    Answering,
+    AutoResume,
+    Notifications,
+    first_gone,
+)
 from fedboost.runtime.coordinator.job_queue import JobQueue
 from fedboost.runtime.coordinator.job_states import CoordinatorJobEvent, CoordinatorJobStates
-from fedboost.runtime.coordinator.job_status import awaited, journal_of, status_of
-from fedboost.runtime.coordinator.journals import Journals
-from fedboost.runtime.coordinator.notifications import TELL_S, Notifications
+from fedboost.runtime.coordinator.journals import Journals, awaited, journal_of, status_of
 from fedboost.runtime.coordinator.walker import JobWalk
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from fedboost.messages.job_pb2 import Event, LinkBytes, StateChanged, StepCost, StepDone
-from fedboost.runtime.store.store import JournalEvent, Store
+from fedboost.messages.job_pb2 import (
+    Event,
+    JobJournal,
+    JobStatus,
+    LinkBytes,
+    StateChanged,
+    StepCost,
+    StepDone,
+    Waiting,
+)
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.store.store import JobState, JournalEvent, Store, StoredJob
+
+if TYPE_CHECKING:
+    from fedboost.runtime.coordinator.walker import JobWalk
 
 
 class Costs:
@@ -169,3 +184,55 @@ def as_dict(event: Event) -> dict[str, object]:
     """An event as the store keeps it."""
     fields: dict[str, object] = MessageToDict(event, preserving_proto_field_name=True)
     return fields
+
+
+def status_of(job: StoredJob, walk: JobWalk | None, journal: Iterable[Event]) -> JobStatus:
+    """The status of a job, which is on its `walk` or rests; its `journal` may be condensed."""
+    if walk is None:
+        return at_rest(job, journal)
+    status = _outlined(job)
+    status.progress.CopyFrom(walk.progress)
+    status.waiting.extend(walk.waited_for)
+    status.warnings.extend(walk.warned)
+    return status
+
+
+def at_rest(job: StoredJob, journal: Iterable[Event]) -> JobStatus:
+    """The status of a job that nobody drives now."""
+    status = _outlined(job)
+    for event in journal:
+        if event.WhichOneof("what") == "round":
+            status.progress.CopyFrom(event.round.progress)
+        elif event.WhichOneof("what") == "warned":
+            status.warnings.append(event.warned.warning)
+        elif event.WhichOneof("what") == "state" and job.reason:
+            status.reason.CopyFrom(event.state.reason)
+    if job.state is JobState.PAUSED and job.waiting_for:
+        status.waiting.append(awaited(job))
+    return status
+
+
+def journal_of(job: StoredJob, status: JobStatus, journal: list[Event]) -> JobJournal:
+    """Everything the coordinator knows of a job."""
+    spec = manifest.decode(job.manifest).spec.model_dump(mode="json")
+    return JobJournal(status=status, spec=json.dumps(spec).encode(), events=condensed(journal))
+
+
+def awaited(job: StoredJob) -> Waiting:
+    """Return whose return a paused job waits for."""
+    return Waiting(party=job.waiting_for, step="its return", since=job.since)
+
+
+def _outlined(job: StoredJob) -> JobStatus:
+    """Return which job it is and in which state, without what only its journal says."""
+    terms = manifest.outline(job.manifest)
+    return JobStatus(
+        id=job.id,
+        name=job.name,
+        protocol=terms.protocol,
+        state=job.state,
+        attempt=job.attempt,
+        created=job.created,
+        updated=job.updated,
+        submitter=terms.submitter,
+    )

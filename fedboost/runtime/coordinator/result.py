@@ -56,7 +56,7 @@ class Losses:
 
 def _grows(values: list[float]) -> bool:
     """Return whether each value is above the one before, and the last clearly above the first."""
-    rising = all(one < other for one, other in pairwise(values))
+    rising = all(before < other for before, other in pairwise(values))
     return rising and values[-1] - values[0] > GROWTH_MIN * abs(values[0])
 
 

@@ -109,8 +109,8 @@ class StageWalk(flow.Run):
                 self.job.warn(spent.told)
         self.job.exchanges += len(sent)
         # Steps that were asked for at once share the time by how long the slowest party computed.
-        busy = {name: max((c.cpu_seconds for c in one.costs), default=0.0)
-                for name, one in done.items()}  # fmt: skip
+        busy = {name: max((c.cpu_seconds for c in reply.costs), default=0.0)
+                for name, reply in done.items()}  # fmt: skip
         whole = sum(busy.values())
         for name, event in done.items():
             event.calls = sum(step.name == name for step in steps)
@@ -156,9 +156,9 @@ class StageWalk(flow.Run):
                 whole = job_pb2.RoundTold(round=name, done=index + 1, of=of, metrics=self.metrics)
                 done = self.several or [whole]  # of 0: not known yet
                 seconds = (now() - started) / len(done)
-                for one in done:
-                    progress = Progress(round=one.round, done=one.done, of=one.of)
-                    metrics = list(one.metrics)
+                for told in done:
+                    progress = Progress(round=told.round, done=told.done, of=told.of)
+                    metrics = list(told.metrics)
                     self.job.round_done(self.protocol.name, progress, seconds, metrics)
                 self.metrics, self.several = [], []
         if self.ended == name:

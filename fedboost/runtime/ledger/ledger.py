@@ -285,8 +285,8 @@ class Ledger:
         return kept
 
     def _head(self) -> Head:
-        found = self._connection.execute("SELECT n, hash FROM ledger_head").fetchone()
-        head = Head(*found) if found else Head(0, GENESIS)
+        row = self._connection.execute("SELECT n, hash FROM ledger_head").fetchone()
+        head = Head(*row) if row else Head(0, GENESIS)
         if not isinstance(head.n, int) or not isinstance(head.hash, str):
             raise StoreError(
                 "the ledger's head is damaged",

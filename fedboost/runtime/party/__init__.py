@@ -17,8 +17,7 @@ Modules:
     results      what a stage leaves
     roles        a party's roles and steps in one stage
     session      one party's side of one stage
-    stages       opens, keeps and closes stages
-    starting     proposals and the beginnings of attempts
+    stages       begins attempts; opens, keeps and closes stages
     table        a party's rows in one job
     table_warnings  what a party's table makes one doubt
 """

@@ -53,9 +53,11 @@ def _told(trained: local.Trained | gbun.TrainedNetworks) -> tuple[local.History,
 
 
 def _part(frame: Frame, rows: NDArray[np.bool_], order: tuple[int, ...]) -> TrainingTable:
-    own = frame.take(np.flatnonzero(rows))
-    assert own.label is not None
-    return TrainingTable(own.values, own.label, own.weight, frame.categorical, monotone=order)
+    own_rows = frame.take(np.flatnonzero(rows))
+    assert own_rows.label is not None
+    return TrainingTable(
+        own_rows.values, own_rows.label, own_rows.weight, frame.categorical, monotone=order
+    )
 
 
 def _settings(kind: type[Settings], params: BoostingParams) -> dict[str, Any]:

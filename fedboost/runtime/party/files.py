@@ -54,7 +54,7 @@ class JobFiles:
         reply = BeginReply(stages_done=[name for name in stages if self.is_done(name)])
         for name in stages:
             places = self._checkpoints.whole(self._folder(name))
-            self.histories[name] = {one.place: one.state.get(flow.HISTORY, "") for one in places}
+            self.histories[name] = {kept.place: kept.state.get(flow.HISTORY, "") for kept in places}
             for round_, *within in self.histories[name]:
                 reply.kept.append(Kept(stage=name, round=round_, within=within))
         return reply

@@ -65,7 +65,8 @@ def _table() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
         state.FAILED: {**going, event.ASKED: state.WAITING, event.AGREED: state.FAILED},
         # Over here, while another party has not heard of the result yet.
         state.FINISHED: {
-            one: state.FINISHED for one in (event.ASKED, event.AGREED, event.BEGUN, event.FINISHED)
+            repeated: state.FINISHED
+            for repeated in (event.ASKED, event.AGREED, event.BEGUN, event.FINISHED)
         },
         state.CANCELLED: {},
     }

@@ -31,8 +31,8 @@ def listed(models: Path) -> OwnedModels:
     """Every model of which a shard lies below `models`."""
     from fedboost.model import kinds
 
-    found = (shards.load_facts(models / name) for name in shards.names(models))
-    return OwnedModels(models=[_owned(kinds.of(facts).described(facts)) for facts in found])
+    facts_of_all = (shards.load_facts(models / name) for name in shards.names(models))
+    return OwnedModels(models=[_owned(kinds.of(facts).described(facts)) for facts in facts_of_all])
 
 
 def taken(models: Path, model: str, user: str) -> tuple[Packed, DisclosureRow]:

@@ -21,8 +21,7 @@ from fedboost.runtime.party import model_store
 from fedboost.runtime.party.halting import Finishing, Halting
 from fedboost.runtime.party.parts import PartyParts, PeerCalls
 from fedboost.runtime.party.session import Session
-from fedboost.runtime.party.stages import Stages
-from fedboost.runtime.party.starting import Starting
+from fedboost.runtime.party.stages import Stages, Starting
 from fedboost.runtime.policy.approval import JobVerdicts
 from fedboost.runtime.policy.judgement import Trust
 from fedboost.runtime.policy.reading import owned, quietly

@@ -166,7 +166,7 @@ def read(config: PartyConfig, content: bytes, model: str, **where: str) -> Relea
 def note(ledger: Ledger, found: ReleaseFile) -> None:
     """Puts what came into the ledger of the party that got it; once, however often it is read."""
     row = found.disclosure("in")
-    if all(one.sha256 != row.sha256 for one in ledger.rows(row.job) if one.direction == "in"):
+    if all(entry.sha256 != row.sha256 for entry in ledger.rows(row.job) if entry.direction == "in"):
         ledger.record(row)
 
 

@@ -108,7 +108,7 @@ class Roles:
         """Return whether no other step of ours takes such messages; else only a call names one."""
         assert step.takes is not None
         taking = self.protocol.taker(step.takes.DESCRIPTOR.full_name)
-        return sum(self.does(one) for one in taking) == 1
+        return sum(self.does(other) for other in taking) == 1
 
     def givers(self, step: Step) -> tuple[Role, ...]:
         """The roles that give what the step takes."""

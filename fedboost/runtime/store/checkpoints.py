@@ -199,7 +199,9 @@ def _packed(arrays: Mapping[str, NDArray[Any]]) -> tuple[bytes, Layout]:
             raise ProtocolError(f"the array {name} holds objects, which no checkpoint keeps")
         layout.append((name, array.dtype.str, list(array.shape)))
         joined.setdefault(array.dtype.str, []).append(array.ravel())
-    named: dict[str, Any] = {_PREFIX + kind: np.concatenate(own) for kind, own in joined.items()}
+    named: dict[str, Any] = {
+        _PREFIX + kind: np.concatenate(of_dtype) for kind, of_dtype in joined.items()
+    }
     out = io.BytesIO()
     np.savez(out, **named)
     return out.getvalue(), layout

@@ -226,12 +226,12 @@ def _check(connection: sqlite3.Connection, owner: str, path: Path) -> None:
     """Refuses a store that is another's, and one whose pages do not fit together."""
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     for table in known & HASHED.keys():
-        found = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
-        if found[0] != "ok":
+        checked = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
+        if checked[0] != "ok":
             raise damaged(path)
-    found = connection.execute("SELECT name FROM owner").fetchone()
-    if found is None or found[0] != owner:
-        whose = found[0] if found else "nobody"
+    recorded = connection.execute("SELECT name FROM owner").fetchone()
+    if recorded is None or recorded[0] != owner:
+        whose = recorded[0] if recorded else "nobody"
         raise StoreError(
             f"the store belongs to {whose}, not to {owner}",
             todo="give every daemon a folder of its own",

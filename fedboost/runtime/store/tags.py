@@ -24,13 +24,13 @@ class Tags:
         """Return every job's tags, in the order of the alphabet."""
         with self._store.transaction() as sql:
             rows = sql.execute("SELECT job, tag, hash FROM tags ORDER BY job, tag").fetchall()
-        found: dict[str, list[str]] = defaultdict(list)
+        by_job: dict[str, list[str]] = defaultdict(list)
         try:
             for job, tag in map(whole, rows):
-                found[job].append(tag)
+                by_job[job].append(tag)
         except ValueError:
             raise damaged(self._store.database) from None
-        return {job: tuple(tags) for job, tags in found.items()}
+        return {job: tuple(tags) for job, tags in by_job.items()}
 
     def add(self, jobs: Collection[str], tags: Sequence[str]) -> None:
         """Give each of the jobs all tags, durably; a ConfigError, and no change, where a word is

@@ -82,8 +82,8 @@ class Transcripts:
         for path in self._parts(job):
             packed = read_file(path)
             try:
-                own = read_arrays(packed)
-                facts |= json.loads(own.pop(FACTS).tobytes())
+                part = read_arrays(packed)
+                facts |= json.loads(part.pop(FACTS).tobytes())
             except (ValueError, KeyError, TypeError, RecursionError):
                 raise StoreError(
                     "a part of the job's transcript is damaged",
@@ -91,7 +91,7 @@ class Transcripts:
                     private=str(path),
                     file=path.name,
                 ) from None
-            arrays |= own
+            arrays |= part
         if not facts:
             raise self._absent(job)
         return Artefact(facts, arrays)

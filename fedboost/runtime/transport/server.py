@@ -285,8 +285,8 @@ async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:
 
 def bind(certificates: ServerCertificates | None, listen: str, timers: Timers) -> Any:
     """A gRPC server on `listen`, not started; a ConfigError where the address is taken."""
-    own = [("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)]
-    server = grpc.aio.server(options=[*options(timers), *own])
+    settings = [("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)]
+    server = grpc.aio.server(options=[*options(timers), *settings])
     try:
         if certificates is None:
             port = server.add_insecure_port(listen)

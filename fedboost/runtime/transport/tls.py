@@ -279,7 +279,7 @@ def read_revoked(path: Path, ca_pem: bytes) -> frozenset[int]:
     for block in _LIST.findall(text) or [text]:
         try:
             listed = x509.load_pem_x509_crl(block)
-            found = {entry.serial_number for entry in listed}
+            numbers = {entry.serial_number for entry in listed}
             is_ours = any(_signed_by(listed, root) for root in roots)
         except UNREADABLE:
             raise ConfigError(
@@ -293,7 +293,7 @@ def read_revoked(path: Path, ca_pem: bytes) -> frozenset[int]:
                 file=str(path),
                 todo="take ca.crl from your CA's folder",
             )
-        serials |= found
+        serials |= numbers
     return frozenset(serials)
 
 

@@ -5,8 +5,13 @@ import itertools
 
 from fedboost.errors import PeerError, UnreachableError
 from fedboost.messages.job_pb2 import HelloReply
-from fedboost.runtime.coordinator.auto_resume import VAIN_MAX, AutoResume, first_gone
-from fedboost.runtime.coordinator.notifications import TELL_S, Notifications
+from fedboost.runtime.coordinator.auto_resume import (
+    TELL_S,
+    VAIN_MAX,
+    AutoResume,
+    Notifications,
+    first_gone,
+)
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport.addresses import Timers
 from tests.support.hurry import hurried

@@ -16,7 +16,7 @@ from fedboost.messages.job_pb2 import (
     Warned,
 )
 from fedboost.runtime.coordinator import journals
-from fedboost.runtime.coordinator.job_status import at_rest
+from fedboost.runtime.coordinator.journals import at_rest
 from fedboost.runtime.store.store import JobState, Store
 from tests.support.walks import walk_of
 
