@@ -18,7 +18,7 @@ MARKED_MAX = 12  # lines with few points show each
 BAR, PITCH = 10, 17  # height of a bar, and from one to the next
 HAIR_SHARE = 0.4  # percent of the width for a bar too short to be seen
 LEGEND_MAX = 12  # lines; beyond, colours and dashes repeat
-BAR_SHARE = 60.0  # percent of the width for the longest bar, where words follow it
+BAR_SHARE = 52.0  # percent of the width for the longest bar, where words follow it
 
 Point = tuple[float, float]
 _Ticks = tuple[list[float], list[float]]  # of x and y
