@@ -1,7 +1,8 @@
-"""Fills the claims of docs/benchmarks/ with measured figures.
+"""Fills the claims and tables of docs/benchmarks/ with measured figures.
 
-A page has a block of claims and, in between, words by hand. What a claim says stands in
-docs/benchmarks/claims.yaml; the figure stands in docs/benchmarks/data/, as `--record` wrote it.
+A page has a block of claims, perhaps one of a record's tables, and words by hand. What a claim says
+stands in docs/benchmarks/claims.yaml; the figure stands in docs/benchmarks/data/, as `--record`
+wrote it.
 
 python -m benchmarks.federboost --record docs/benchmarks/data/federboost.json && make docs
 """
@@ -20,6 +21,7 @@ from fedboost.settings import read_yaml
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 BLOCK = re.compile(r"(<!-- generated: claims -->\n).*?(<!-- end -->)", re.DOTALL)
+TABLES = re.compile(r"(<!-- generated: tables of (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HEADS = ("what", "measured", "target", "paper", "command")
 GIB = 1 << 30
 
@@ -75,7 +77,15 @@ def filled(page: Path) -> str:
     )
     if count != 1:
         raise ValueError(f"{page.name} has no place for its claims")
-    return text
+    return TABLES.sub(lambda found: f"{found[1]}{_tables(found[2])}{found[3]}", text)
+
+
+def _tables(name: str) -> str:
+    """Return a record's tables, and where they were measured."""
+    found = record(name)
+    drawn = [Shown(**table).markdown() for table in found["tables"]]
+    where = f"Measured on {_machine(found['machine'])}: [{name}.json](data/{name}.json).\n"
+    return "\n".join([*drawn, where])
 
 
 def _block(page: str) -> Iterator[str]:

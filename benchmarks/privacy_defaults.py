@@ -18,33 +18,32 @@ from fedboost import flow, protocols
 from fedboost.audit import attacks, transcript
 from fedboost.audit.attacks import AttackPlan
 from fedboost.audit.findings import Linking
+from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.runtime.config.policy import Policy
 from fedboost.settings import parse
 
 BUDGETS = "budgets"
-LIMITS = (Policy().disclosure_max, 0.3)
+LIMIT = Policy().disclosure_max
 COLUMNS = 2  # that are attacked
-WHOLE_MAX = 13_000_000  # trees by rows of a whole budget: beyond, an attack takes an hour
-GOSS = {"goss": {"top_rate": 0.3, "other_rate": 0.2}}
-HALF = {"colsample_bytree": 0.5}
+ATTACK_MAX = 2e8  # leaves by rows: beyond, an attack takes an hour
+DEFAULT = SecureBoostParams()
+GOSS: dict[str, Any] = {"goss": {"top_rate": 0.3, "other_rate": 0.2}}
 
 
-def candidate(depth: int, trees: int, **more: Any) -> Mapping[str, Any]:
+def candidate(depth: int, trees: int) -> dict[str, Any]:
     """Return the settings of a job."""
-    return {"max_depth": depth, "n_estimators": trees, **more}
+    return {"max_depth": depth, "n_estimators": trees}
 
 
+OWN = candidate(DEFAULT.max_depth, DEFAULT.n_estimators)
 CANDIDATES: dict[str, Mapping[str, Any]] = {
-    "depth 3, 25 trees": candidate(3, 25),
-    "depth 3, 15 trees": candidate(3, 15),
-    "depth 3, 25 trees, half the columns": candidate(3, 25, **HALF),
-    "depth 3, 25 trees, GOSS": candidate(3, 25, **GOSS),
-    "depth 3, 50 trees": candidate(3, 50, learning_rate=0.2),
-    "depth 4, 25 trees": candidate(4, 25),
-    "depth 5, 25 trees": candidate(5, 25),
-    "depth 6, 100 trees": candidate(6, 100),
+    f"default: {DEFAULT.n_estimators} trees of depth {DEFAULT.max_depth}": OWN,
+    "default, half the columns": OWN | {"colsample_bytree": 0.5},
+    "default, GOSS": OWN | GOSS,
+    "25 of depth 4": candidate(4, 25),
+    "25 of depth 5": candidate(5, 25),
+    "100 of depth 6": candidate(6, 100),
 }
-WHOLE = ("depth 3, 25 trees", "depth 5, 25 trees")
 LINKINGS: tuple[Linking, ...] = ("neighbours", "all")
 
 
@@ -54,26 +53,27 @@ def iterations(planned: float, counted: float, limit: float) -> int:
 
 
 def measure(name: str, plan: Plan) -> list[Row]:
-    """Each candidate, and what whole budgets of some tell."""
+    """Each candidate, and what a whole budget of default jobs tells."""
     table = loaded(name, plan)
     rows = [_measured(table, variant, params) for variant, params in CANDIDATES.items()]
-    for row in [row for row in rows if row["variant"] in WHOLE]:
-        for limit, jobs in zip(LIMITS, row["iterations"], strict=True):
-            params = dict(CANDIDATES[row["variant"]])
-            params["n_estimators"] *= jobs
-            if 0 < params["n_estimators"] * row["rows"] <= WHOLE_MAX:
-                said = f"{row['variant']}: all {jobs} jobs of {limit:g}"
-                rows.append(_measured(table, said, params) | {"iterations": []})
+    whole = OWN | {"n_estimators": OWN["n_estimators"] * rows[0]["iterations"]}
+    if rows[0]["iterations"] > 1 and _can_be_attacked(whole, rows[0]["rows"]):
+        said = f"all {rows[0]['iterations']} default jobs"
+        rows.append(_measured(table, said, whole) | {"iterations": None})
     return rows
 
 
 def _measured(table: Table, variant: str, params: Mapping[str, Any]) -> Row:
     done = trained(table, Variant(params))
     row = {"what": BUDGETS, "data": table.name, "variant": variant, **_told(done, params)}
-    row["iterations"] = [iterations(row["planned"], row["ratio"], limit) for limit in LIMITS]
-    row["found"] = _attacked(done)
+    row["iterations"] = iterations(row["planned"], row["ratio"], LIMIT)
+    row["found"] = _attacked(done) if _can_be_attacked(params, row["rows"]) else []
     say.print(f"{table.name}: {row}")
     return row
+
+
+def _can_be_attacked(params: Mapping[str, Any], rows: int) -> bool:
+    return bool(params["n_estimators"] * 2 ** params["max_depth"] * rows <= ATTACK_MAX)
 
 
 def _told(done: Trained, params: Mapping[str, Any]) -> Row:
@@ -113,12 +113,11 @@ def _shown(group: Sequence[Row]) -> Shown:
             else ""
             for linking in LINKINGS
         ]
-        possible = [str(count) for count in row["iterations"]] or [""] * len(LIMITS)
+        possible = "" if row["iterations"] is None else str(row["iterations"])
         told = (number(row["planned"], 4), number(row["ratio"], 4))
         auc = number(row["auc"]["validation"], 4)
-        lines.append((row["variant"], auc, *told, *possible, *cells))
-    budgets = (f"jobs at {limit:g}" for limit in LIMITS)
+        lines.append((row["variant"], auc, *told, possible, *cells))
     precisions = (f"precision, linking {name}" for name in LINKINGS)
-    heads = ("job", "validation AUC", "forecast", "counted", *budgets, *precisions)
-    title = f"{group[0]['data']}: jobs that budgets allow ({group[0]['rows']:,} training rows)"
+    heads = ("trees", "validation AUC", "forecast", "counted", f"jobs at {LIMIT:g}", *precisions)
+    title = f"{group[0]['data']}: jobs that a budget allows ({group[0]['rows']:,} training rows)"
     return Shown(title, heads, lines)

@@ -38,30 +38,15 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-# What `fedboost.sdk` has; loaded when it is first asked for, as a command needs little of it.
-__all__ = [
-    "AsyncClient",
-    "AsyncJob",
-    "Client",
-    "Cluster",
-    "DeclaredTable",
-    "FederBoostClassifier",
-    "FederBoostRegressor",
-    "GBUNClassifier",
-    "GBUNRegressor",
-    "HybridTreeClassifier",
-    "HybridTreeRegressor",
-    "Job",
-    "Model",
-    "PartyClient",
-    "SecureBoostClassifier",
-    "SecureBoostRegressor",
-    "load_model",
-]
 
 
 def __getattr__(name: str) -> Any:
-    """Return what the SDK has under a name."""
-    if name not in __all__:
-        raise AttributeError(f"module 'fedboost' has no attribute {name!r}")
-    return getattr(import_module("fedboost.sdk"), name)
+    """Return what the SDK has under a name, which is loaded then, as a command needs little of it.
+
+    Modules begin with a small letter, and what the SDK offers with a capital, but for one function.
+    """
+    if name[:1].isupper() or name in ("load_model", "__all__"):
+        sdk = import_module("fedboost.sdk")
+        if name in sdk.__all__ or name == "__all__":
+            return getattr(sdk, name)
+    raise AttributeError(f"module 'fedboost' has no attribute {name!r}")

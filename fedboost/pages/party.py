@@ -206,7 +206,9 @@ class _Pages:
         now = StepReply() if session is None else session.sign_of_life()
         amounts = await asyncio.to_thread(self._amounts, one.job.id)
         released = await asyncio.to_thread(self._node.spending.share, one.job.id)
-        return JobUnderWay(one, stage, now, amounts, released)
+        entries = await asyncio.to_thread(self._node.spending.account.entries)
+        noisy = records.noisy(entries, one.owned.dataset, self._node.config.policy)
+        return JobUnderWay(one, stage, now, amounts, released, noisy)
 
     # Records
 

@@ -80,7 +80,7 @@ def disclosed(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
     if not entries:
         return [*head, absent("No job has told anything of any data set.")]
     rows: list[Row] = [
-        [one.dataset, one.guest or "anybody", _spent(one.told, policy, sums=bool(one.guest))]
+        [one.dataset, one.guest or "anybody", spent(one.told, policy, sums=bool(one.guest))]
         for one in totals(entries, policy.disclosure_apart)
     ]
     heads = [Column("data set"), Column("told to"), Column("so far, and the limits", "wide")]
@@ -94,7 +94,15 @@ def disclosed(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
     ]
 
 
-def _spent(told: float, policy: Policy, *, sums: bool) -> Html:
+def noisy(entries: Sequence[AccountEntry], dataset: str, policy: Policy) -> list[Html]:
+    """Draw what all have of a data set's noisy values, if anybody has some."""
+    own = [one for one in entries if one.dataset == dataset]
+    found = totals(own, policy.disclosure_apart)
+    return [spent(one.told, policy, sums=False) for one in found if not one.guest]
+
+
+def spent(told: float, policy: Policy, *, sums: bool) -> Html:
+    """Draw what has been told, in sums or in ε, beside the policy's limits."""
     if sums:
         words = f"{told:.3g} sums per bin and row"
         limits = [

@@ -161,7 +161,9 @@ def listed(
     filters = choosing.form(choice, selects, {key: key for key in _keys(runs)})
     count = units.plural(len(found), "run")
     fact = count if choice.is_all else f"{count} of {len(runs)}"
-    whole = parts.link(f"Compare all {len(found)}", f"{COMPARED_PATH}?{choice.query}")
+    whole = parts.link(
+        f"Compare all {units.in_count(len(found))}", f"{COMPARED_PATH}?{choice.query}"
+    )
     return [
         tag("div", tag("h1", "Runs"), whole if len(found) > 1 else "", class_="head"),
         said,
@@ -323,9 +325,7 @@ def _rehearsals(runs: Sequence[ListedRun]) -> Html:
         told = run.rehearsal
         if told:
             (_, own), joint = alone(told), _told(told.get("federated"))
-            change = ", at the cost of ".join(
-                _told(told[k]) for k in ("change", "cost") if told.get(k)
-            )
+            change = "; ".join(_told(told[k]) for k in ("change", "cost") if told.get(k))
             rows.append(
                 [run.job.id, _told(told.get("metric")), _told(own), joint, _accepted(run), change]
             )

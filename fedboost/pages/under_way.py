@@ -28,6 +28,7 @@ class JobUnderWay:
     now: StepReply  # the step at hand, and whose messages it lacks
     amounts: Sequence[Amount]
     released: Sequence[Released]  # one, or none where its sums tell nothing
+    noisy: Sequence[Html]  # the ε of its data set against the limit, drawn; none without noise
 
 
 def running(under_way: Sequence[JobUnderWay]) -> list[object]:
@@ -56,7 +57,7 @@ def _card(one: JobUnderWay) -> Html:
     left, came = ([a for a in one.amounts if a.direction == way] for way in ("out", "in"))
     facts: list[tuple[object, object]] = [("Step", _step(one))]
     facts += [("Left so far", _amount(left)), ("Came so far", _amount(came))]
-    facts += [("Budget", _budget(released)) for released in one.released]
+    facts += [("Budget", drawn) for drawn in (*map(_budget, one.released), *one.noisy)]
     return tag(
         "article",
         tag("h2", link, " ", parts.badge(view.job.state.shown)),

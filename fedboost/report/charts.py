@@ -17,7 +17,8 @@ POINTS_MAX = 600  # of a line; more cannot be seen
 MARKED_MAX = 12  # lines with few points show each
 BAR, PITCH = 10, 17  # height of a bar, and from one to the next
 HAIR_SHARE = 0.4  # percent of the width for a bar too short to be seen
-BAR_SHARE = 60.0  # percent of the width for the longest bar, where words follow it
+LEGEND_MAX = 12  # lines; beyond, colours and dashes repeat
+BAR_SHARE = 52.0  # percent of the width for the longest bar, where words follow it
 
 Point = tuple[float, float]
 _Ticks = tuple[list[float], list[float]]  # of x and y
@@ -92,6 +93,8 @@ def line_chart(chart: LineChart) -> Html:
     """A figure with its caption, legend and SVG; every line needs a point, all finite."""
     named = [line for line in chart.lines if not line.faint]
     legend = "" if chart.end_labels or len(named) < 2 else legend_of(named)
+    if len(named) > LEGEND_MAX:  # a point says the name of its line, too
+        legend = tag("details", tag("summary", f"{len(named)} lines"), legend)
     note = tag("span", chart.note, class_="note") if chart.note else ""
     return tag("figure", tag("figcaption", tag("b", chart.title), note), legend, plot(chart))
 

@@ -309,10 +309,10 @@ def test_a_page_that_fails_says_so_and_the_node_goes_on(tmp_path, monkeypatch, c
         door = doors[COORDINATOR]
         await door.sign_in()
 
-        def broken():
+        def broken(*_):
             raise ValueError("secret words")
 
-        monkeypatch.setattr(cluster.coordinator.store, "jobs", broken)
+        monkeypatch.setattr(cluster.coordinator.store, "newest", broken)
         answer = await door.get("/")
         assert answer.status == 500
         text = await answer.text()

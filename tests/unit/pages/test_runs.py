@@ -166,7 +166,7 @@ def test_the_four_lines_of_a_rehearsal_stand_where_a_job_has_them():
     text = join(
         *runs.compared([with_it, accepted], {one.job.id: {} for one in (with_it, accepted)})
     )
-    for words in ("0.7100", "refused by policy.disclosure_max", "max_depth: 2, at the cost of"):
+    for words in ("0.7100", "refused by policy.disclosure_max", "max_depth: 2; 0.01 auc"):
         assert words in text
     assert "accepted, 7 such jobs left" in text
     by_party = {"metric": None, "alone": {"a": 0.5, "b": 0.7}, "accepted": True, "jobs_left": None}
