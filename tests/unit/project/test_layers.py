@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-BLOCK = re.compile(r"```text\n((?:[a-z_ |]+ {2,}.*\n)+)```")
+BLOCK = re.compile(r"```text\n((?:[a-z0-9_ |]+ {2,}.*\n)+)```")
 
 
 def contracts():
