@@ -13,8 +13,6 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from fedboost.cli.connect import DAEMON, JSON, run
 from fedboost.cli.groups import cli, coordinator_group, party_group
@@ -166,6 +164,9 @@ def doctor(config: Path, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"findings": [_finding(f) for f in findings], "failed": len(failed)}))
     else:
+        from rich.console import Console
+        from rich.table import Table
+
         table = Table("looked at", "", "")
         for finding in findings:
             good = finding.error is None

@@ -175,7 +175,7 @@ def refusals(folder, monkeypatch):
             node = cluster.parties[TELCO]
             policy = node.config.policy.model_copy(update={"tells": ()})
             node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
-            for name in ("starting.check_leader", "halting.check_leader", "node.greeting"):
+            for name in ("stages.check_leader", "halting.check_leader", "node.greeting"):
                 monkeypatch.setattr(f"fedboost.runtime.party.{name}", fails)
             monkeypatch.setattr(node, "_receiver", fails)
             monkeypatch.setattr(node.under_way, "led", fails)

@@ -9,6 +9,7 @@ from fedboost.core import local, objectives
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
+from fedboost.encoded_ids import EncodedIds
 from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from tests.equivalence.test_predict import NAMES, PREDICTION_GAP_MAX, VALIDATION, Trained, score
@@ -84,7 +85,9 @@ def test_tables_of_texts_grow_the_trees_of_one_table(trained):
     ids = [bank["id"].to_pylist()[row] for row in order]
     values = np.asfortranarray(as_the_model_reads(trained, trained.tables, ids))
     y = bank["y"].to_numpy()[order]
-    held = validation_rows(trained.ids, VALIDATION["fraction"], int(VALIDATION["seed"]))
+    held = validation_rows(
+        EncodedIds.of(trained.ids), VALIDATION["fraction"], int(VALIDATION["seed"])
+    )
     columns = [name for _, name in trained.whole.columns]
     categorical = tuple(c for c, name in enumerate(columns) if name in {"branch", "city", "member"})
     table, check = (

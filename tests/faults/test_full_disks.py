@@ -97,6 +97,19 @@ def full(*connections):
         connection.execute("PRAGMA max_page_count = 1000000").fetchall()
 
 
+@contextmanager
+def growing(connection):
+    """A database whose jobs take a page more with every change: none fits into a page's rest."""
+    connection.execute("CREATE TABLE grown (bytes BLOB)")
+    connection.execute(
+        "CREATE TRIGGER grows BEFORE UPDATE ON jobs"
+        " BEGIN INSERT INTO grown VALUES (zeroblob(5000)); END"
+    )
+    yield
+    connection.execute("DROP TRIGGER grows")
+    connection.execute("DROP TABLE grown")
+
+
 async def resumed(cluster, job):
     """A person has made space and says so."""
     await cluster.coordinator.resume(cluster.user, JobId(id=job))
@@ -170,7 +183,8 @@ def test_a_coordinator_whose_disk_is_full_pauses_the_job_when_it_can_say_so(
         async with world(tmp_path, monkeypatch) as cluster:
             store = cluster.coordinator.store
             job = await begun(cluster)
-            with full(store._connection):
+            await until(cluster, job, "running")
+            with growing(store._connection), full(store._connection):
                 await asyncio.sleep(BUSY_S)  # until it has met the full disk
                 status = await status_of(cluster, job)
                 assert status.state == "running", "it rests, and the store does not know"

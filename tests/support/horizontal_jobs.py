@@ -85,6 +85,7 @@ class Job:
     def part(self, rows):
         """Some rows, bool (n,), as one table, party after party."""
         groups = tuple(int(rows[span].sum()) for span in self.spans.values())
+        order = getattr(self.own, "monotone_constraints", {})  # networks have none
         return local.TrainingTable(
             values=self.dealt(rows),
             y=self.y[rows],
@@ -92,7 +93,7 @@ class Job:
             categorical=tuple(self.names.index(name) for name in self.lists),
             row_groups=groups,
             own_rows_min=(self.own_rows_min,) * len(groups),
-            monotone=tuple(self.own.monotone_constraints.get(name, 0) for name in self.names),
+            monotone=tuple(order.get(name, 0) for name in self.names),
         )
 
     def dealt(self, rows):

@@ -122,7 +122,7 @@ class Job:
 
 def named(rows):
     """So many ids, in canonical order."""
-    return [b"%06d" % i for i in range(rows)]
+    return EncodedIds.of([b"%06d" % i for i in range(rows)])
 
 
 def labels(objective, pull, draw):

@@ -21,10 +21,9 @@ from typing import IO, Any
 
 from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, sync_folder, write_file
 from fedboost.errors import StoreError
-from fedboost.runtime.store.lock import StoreLock
+from fedboost.runtime.store.lock import MOVED, StoreLock
 
 DATABASE, KEY, LOCK, SUMS = "store.sqlite", "store.key", "store.lock", "SHA256SUMS"
-MOVED = "moved"  # in the folder of a store that another machine has taken over: the backup's name
 # Of this machine and this process; SQLite's own files are in the copy of the database.
 _STAYS_HERE = (LOCK, MOVED, "page-token", DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm")
 
@@ -99,16 +98,6 @@ def move_store(store: Path, file: Path) -> Backup:
     finally:
         lock.release()
     return written
-
-
-def check_here(store: Path) -> None:
-    """Refuse, by a StoreError, a store that was moved to another machine."""
-    if (store / MOVED).exists():
-        raise StoreError(
-            "this store was moved: its daemon runs elsewhere",
-            todo="start the daemon there; if the move failed, restore the backup elsewhere",
-            file=str(store / MOVED),
-        )
 
 
 def restore_backup(file: Path, store: Path) -> Backup:

@@ -10,6 +10,8 @@ from pathlib import Path
 from fedboost.disk import SECRET_MODE, on_disk
 from fedboost.errors import StoreError
 
+MOVED = "moved"  # in the folder of a store that another machine has taken over: the backup's name
+
 _held: set[str] = set()
 _held_lock = threading.Lock()
 
@@ -52,6 +54,16 @@ class StoreLock:
             os.ftruncate(file, 0)
             os.pwrite(file, str(os.getpid()).encode(), 0)
             return file
+
+
+def check_here(store: Path) -> None:
+    """Refuse, by a StoreError, a store that was moved to another machine."""
+    if (store / MOVED).exists():
+        raise StoreError(
+            "this store was moved: its daemon runs elsewhere",
+            todo="start the daemon there; if the move failed, restore the backup elsewhere",
+            file=str(store / MOVED),
+        )
 
 
 def _taken(path: Path, holder: int | str) -> StoreError:

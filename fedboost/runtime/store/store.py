@@ -26,8 +26,7 @@ from typing import Any
 
 from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
 from fedboost.errors import JobError, ProtocolError
-from fedboost.runtime.store.backups import check_here
-from fedboost.runtime.store.lock import StoreLock
+from fedboost.runtime.store.lock import StoreLock, check_here
 from fedboost.runtime.store.schema import KIND, damaged, migrate, whole
 from fedboost.runtime.store.sealing import Vault, job_id
 

@@ -94,9 +94,9 @@ def test_a_job_that_is_over_stays_what_it_is(store, start, end):
     assert store.job("j1").state == start
 
 
-def test_a_user_sees_six_states():
+def test_a_user_sees_seven_states():
     assert list(dict.fromkeys(state.shown.value for state in JobState)) == [
-        "waiting for approval", "paused", "running", "failed", "cancelled", "finished",
+        "waiting for approval", "queued", "paused", "running", "failed", "cancelled", "finished",
     ]  # fmt: skip
     assert [state for state in JobState if state.shown is not state] == [JobState.AGREED]
     assert {JobState.CANCELLED, JobState.FINISHED} == FINAL
