@@ -284,7 +284,8 @@ def in_round(number: int, step: str) -> Callable[[Event], bool]:
 
 def model(cluster: ClusterProcesses, party: str, id_: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A party's shard of a model: facts without its id and date, and arrays."""
-    found = shards.load(cluster.store(party) / "models" / id_)
+    store = Path(yaml.safe_load(cluster.config(party).read_text())["store"])
+    found = shards.load(store / "models" / id_)
     once = ("job", "created")
     return {k: v for k, v in found.facts.items() if k not in once}, dict(found.arrays)
 
