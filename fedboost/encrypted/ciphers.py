@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -71,12 +71,33 @@ class CipherSizes:
     # How large one of them can be, about nodes with at most so many sums and any rows.
     answer_bytes_max: Callable[[Sequence[int]], int]
     tree_key_bytes: int = 0  # of a host's key for some trees
-    capacity: int = 1  # sums that share a ciphertext of an answer, at most
+    capacity: int = 1  # sums that share a blinding, at most
 
     @property
     def bytes_max(self) -> int:
         """Return how large the rows of a part can be, with the key of their trees."""
         return self.rows_each * self.row_bytes + self.tree_key_bytes
+
+    def blinded(self, sums: int, ciphertexts: int) -> int:
+        """Return how many blindings so many sums take, which leave in so many ciphertexts."""
+        return sums * self.per_row if self.capacity == 1 else ciphertexts
+
+
+@dataclass
+class AnswersSeen:
+    """What hosts have answered about the trees so far: the next ones are like the last."""
+
+    tree: int = -1
+    keys: int = 0  # that hosts were sent for it
+    sums: list[int] = field(default_factory=list)  # of each of their answers
+    last: tuple[int, list[int]] | None = None  # keys and sums of the tree before
+
+    def begin(self, tree: int) -> None:
+        """A tree's rows are about to travel."""
+        if tree != self.tree:
+            if self.sums:
+                self.last = self.keys, self.sums
+            self.tree, self.keys, self.sums = tree, 0, []
 
 
 class GuestRows(ABC):
@@ -208,8 +229,17 @@ class TreeScheme(ABC):
         """Return how gradients become the job's integers; `of` makes the objective's own."""
 
     @abstractmethod
-    def sizes(self, params: EncryptedTreeParams, n_rows: int) -> CipherSizes:
-        """Return the sizes of a job with hosts of at most `n_rows` training rows."""
+    def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = 0) -> CipherSizes:
+        """Return the sizes of a job with hosts of at most `n_rows` training rows; `slots` as the
+        guest chooses them.
+        """
+
+    def slots(self, params: EncryptedTreeParams, n_rows: int, seen: AnswersSeen) -> int:
+        """Return how many sums share a ciphertext of the next trees' answers, where the guest
+        chooses that by the answers it has seen; 0 where it has no choice.
+        """
+        del params, n_rows, seen
+        return 0
 
     def key_bytes(self, params: EncryptedTreeParams) -> int:
         """Return the size of a public key with its proof; 0 without one."""

@@ -192,8 +192,9 @@ class PackedScheme(TreeScheme):
         own = of(params)
         return replace(own, bits=self.bits_of(params, n_rows)) if params.host_noise else own
 
-    def sizes(self, params: EncryptedTreeParams, n_rows: int) -> CipherSizes:
+    def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = 0) -> CipherSizes:
         """Those of the job's keys."""
+        del slots
         scheme, bits = SCHEMES[params.encryption.scheme], params.encryption.key_bits
         room = scheme.plaintext_bits(bits)
         packing = keys.layout(params, self.bits_of(params, n_rows), n_rows, room)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,11 +17,23 @@ class Encryption(Settings):
 
     scheme: Annotated[str, NameIn("encryption scheme", SCHEMES)] = "paillier"
     key_bits: int = Field(2048, ge=1024, le=8192)  # of the modulus; policies ask for 2048 at least
+    # Of the lattice schemes: one vector a sum, or many sums in one ciphertext (lattice.md).
+    answers: Literal["auto", "packed", "vectors"] = "auto"
+    key_trees: int = Field(1, ge=1, le=ROUNDS_MAX)  # of the lattice schemes: trees under one secret
 
     @model_validator(mode="after")
     def _only_a_modulus_has_bits(self) -> Self:
         if not SCHEMES[self.scheme].has_modulus and "key_bits" in self.model_fields_set:
             raise ValueError(f"{self.scheme} has no modulus: leave key_bits out")
+        return self
+
+    @model_validator(mode="after")
+    def _only_a_lattice_packs_vectors(self) -> Self:
+        said = {"answers", "key_trees"} & self.model_fields_set
+        if SCHEMES[self.scheme].has_modulus and said:
+            raise ValueError(
+                f"{self.scheme} is not a lattice scheme: leave {' and '.join(sorted(said))} out"
+            )
         return self
 
 
@@ -95,4 +107,5 @@ def asks(params: EncryptedTreeParams) -> Asks:
         gradient_bits=params.precision_bits or scheme.gradient_bits_max,
         insecure=not scheme.secure,
         host_noise=params.host_noise,
+        key_trees=None if scheme.has_modulus else params.encryption.key_trees,
     )

@@ -7,7 +7,7 @@ They have few bits (`crypto.lattice.budget`), so gradients are rounded up or dow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.lattice import parameters
-from fedboost.crypto.lattice.answers import AnswerShape, TreeKey
+from fedboost.crypto.lattice.answers import NodeAnswers, TreeKey
 from fedboost.crypto.lattice.budget import MESSAGE_BITS_LEAST, MESSAGE_BITS_MOST, Budget
 from fedboost.crypto.lattice.cells import CellAdds, EncryptedRows, LatticeSums
-from fedboost.crypto.lattice.decryption import decrypt
+from fedboost.crypto.lattice.decryption import AnsweredNode, decrypt, decrypt_packed
+from fedboost.crypto.lattice.packing_keys import PACKING, PackingKey, PackingSecret, PackingShape
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
@@ -29,7 +30,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.encrypted import keys
 from fedboost.encrypted.ciphers import (
-    AnswerPart,
+    AnswersSeen,
     CipherSizes,
     Expected,
     GuestCipher,
@@ -43,13 +44,18 @@ from fedboost.encrypted.ciphers import (
 )
 from fedboost.encrypted.host_noise import HostNoise, spare_rows
 from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.ring_answers import (
+    VECTORS,
+    best_slots,
+    blocks_each,
+    columns_of,
+    sizes_of,
+    slots_possible,
+    tree_key_bytes,
+)
 from fedboost.errors import PeerError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
-
-BLOCKS_EACH = 16  # of N rows in one part of the stream of gradients
-ANSWERS_EACH = 1024  # in one part of a host's answers: ten megabytes of `lattice`
-PART_BYTES_MAX = 1 << 24  # of either, where outputs are many: fewer, but one at least
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,9 @@ class RingGuestRows(GuestRows):
     secret: TreeSecret
     hosts: tuple[str, ...]  # in the table's order
     workers: Workers
+    seen: AnswersSeen
+    least: Sums  # (2·outputs,) no sum is below
+    packing: PackingSecret | None  # of packed answers
 
     def parts(self) -> Iterator[pb.EncryptedGradients]:
         """Some blocks of rows at a time."""
@@ -77,14 +86,30 @@ class RingGuestRows(GuestRows):
     @cached_property
     def sizes(self) -> CipherSizes:
         """See `GuestRows`."""
-        return sizes_of(self.secret.budget, self.secret.outputs)
+        slots = VECTORS if self.packing is None else self.packing.shape.slots
+        return sizes_of(self.secret.budget, self.secret.outputs, slots)
 
     def key_for(self, host: str) -> bytes:
-        """b' of every output, with the host's own a'."""
-        return self.secret.public_keys(self.hosts.index(host))
+        """b' of every output, with the host's own a'; where answers are packed, the key for that
+        behind them, the same for all.
+        """
+        self.seen.keys += 1
+        return self.secret.public_keys(self.hosts.index(host)) + self._packing_key
+
+    @cached_property
+    def _packing_key(self) -> bytes:
+        return b"" if self.packing is None else self.packing.key()
 
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
         """Each node's answers, as wide as its rows make them."""
+        self.seen.sums.append(sum(sums))
+        if self.packing is not None:
+            asked = [
+                AnsweredNode(count, max(1, node.rows), node.most)
+                for count, node in zip(sums, nodes, strict=True)
+            ]
+            own = self.secret, self.packing
+            return decrypt_packed(*own, answers, asked, self.workers, self.least)
         found, first = [np.empty((0, self.secret.outputs), np.int64)], 0
         for count, node in zip(sums, nodes, strict=True):
             own = answers[first : first + self.n_bytes([count], [node])]
@@ -102,6 +127,7 @@ class RingGuest(GuestCipher):
     scheme: RingScheme
     value_bits: int
     nonces: tuple[bytes, ...]  # ours, then each host's in the table's order
+    seen: AnswersSeen = field(default_factory=AnswersSeen)
 
     def told(self, first_tree: int) -> pb.EncryptionKey:
         """The nonces."""
@@ -118,7 +144,15 @@ class RingGuest(GuestCipher):
         origin = Origin(self.context.attempt_digest, self.nonces[0], self.nonces[1:])
         own = TreePolynomials(budget.parameters, origin, tree)
         secret = TreeSecret(own, budget, np.ascontiguousarray(gh), self.context.secrets)
-        return RingGuestRows(secret, self.context.table.hosts, self.context.workers.threads)
+        self.seen.begin(tree)
+        slots, packing = best_slots(self.context.params, budget, self.seen), None
+        if slots != VECTORS:
+            packing = secret.packing(PackingShape(budget.parameters, secret.outputs, slots))
+        least = np.full(secret.outputs, np.iinfo(np.int64).min)
+        if not self.context.params.host_noise and (gh[:, 1::2] >= 0).all():
+            least[1::2] = 0  # of hessians
+        hosts, threads = self.context.table.hosts, self.context.workers.threads
+        return RingGuestRows(secret, hosts, threads, self.seen, least, packing)
 
 
 @dataclass(frozen=True)
@@ -130,6 +164,7 @@ class RingHostRows(HostRows[LatticeSums]):
     budget: Budget
     secrets: Secrets
     workers: Workers
+    packing: PackingKey | None  # where answers are packed
     noise: HostNoise | None = None
 
     @property
@@ -140,7 +175,8 @@ class RingHostRows(HostRows[LatticeSums]):
     @cached_property
     def sizes(self) -> CipherSizes:
         """See `HostRows`."""
-        return sizes_of(self.budget, self.held.numbers.shape[1])
+        slots = VECTORS if self.packing is None else self.packing.shape.slots
+        return sizes_of(self.budget, self.held.numbers.shape[1], slots)
 
     def sums(
         self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
@@ -150,6 +186,9 @@ class RingHostRows(HostRows[LatticeSums]):
 
     def blind(self, nodes: Sequence[NodeSums[LatticeSums]]) -> Iterator[pb.Ciphertexts]:
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
+        if self.packing is not None:
+            yield from self._packed(nodes, self.packing)
+            return
         for part in self.sizes.parts([(len(node.sums), node.rows) for node in nodes]):
             [(place, cut)] = part.sums
             node = nodes[place]
@@ -158,6 +197,25 @@ class RingHostRows(HostRows[LatticeSums]):
             secrets = self.secrets.child("lattice answers", node.tree, node.node, cut.start)
             released = self.key.release(node.sums[cut], width, secrets, self.workers, noise)
             yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
+
+    def _packed(
+        self, nodes: Sequence[NodeSums[LatticeSums]], packing: PackingKey
+    ) -> Iterator[pb.Ciphertexts]:
+        asked = [
+            NodeAnswers(
+                node.sums,
+                self.budget.width(max(1, node.rows)),
+                self.secrets.child("lattice answers", node.tree, node.node, 0),
+                node.noise,
+            )
+            for node in nodes
+        ]
+        parts = self.sizes.parts([(len(node.sums), node.rows) for node in nodes])
+        released = self.key.release_packed(asked, packing, self.workers)
+        data, first = released.to_bytes(), 0
+        for part in parts:
+            yield pb.Ciphertexts(count=part.ciphertexts, data=data[first : first + part.n_bytes])
+            first += part.n_bytes
 
 
 @dataclass(frozen=True)
@@ -172,8 +230,16 @@ class RingHost(HostCipher):
 
     @cached_property
     def sizes(self) -> CipherSizes:
-        """See `HostCipher`."""
-        return sizes_of(self.budget, self.columns)
+        """See `HostCipher`; with the largest key."""
+        largest = max(self._slots_by_size)
+        return replace(sizes_of(self.budget, self.columns, VECTORS), tree_key_bytes=largest)
+
+    @cached_property
+    def _slots_by_size(self) -> dict[int, int]:
+        """The slots of the keys that may come with rows, by their size in bytes."""
+        own = self.budget.parameters
+        possible = slots_possible(self.context.params, own)
+        return {tree_key_bytes(own, self.columns, slots): slots for slots in possible}
 
     def received(self, data: bytes, rows: int) -> Words:
         """Numbers below q."""
@@ -184,53 +250,16 @@ class RingHost(HostCipher):
         own, place = self.context, self.context.table.hosts.index(self.context.party)
         of = TreePolynomials(self.budget.parameters, self.origin, tree)
         held = EncryptedRows.of(of, np.concatenate(parts))
-        keys = TreeKey.received(of, place, key, self.columns)
+        slots, packing = self._slots_by_size.get(len(key)), None
+        if slots is None:
+            raise PeerError(f"the guest sent a key of {len(key)} bytes, which the job does not have")
+        public = tree_key_bytes(self.budget.parameters, self.columns, VECTORS)
+        if slots != VECTORS:
+            shape = PackingShape(self.budget.parameters, self.columns, slots)
+            packing = PackingKey.received(shape, of.encoded(PACKING, 0), key[public:])
+        keys = TreeKey.received(of, place, key[:public], self.columns)
         threads = own.workers.threads
-        return RingHostRows(held, keys, self.budget, own.secrets, threads, self.noise)
-
-
-def sizes_of(budget: Budget, columns: int) -> CipherSizes:
-    """Return the sizes of rows with so many numbers, which travel together: one answer a sum, as
-    wide as its node's rows make it.
-    """
-    own = budget.parameters
-
-    def parts(nodes: Sequence[tuple[int, int]]) -> Iterator[AnswerPart]:
-        for place, (sums, rows) in enumerate(nodes):
-            width = budget.width(max(1, min(budget.rows, rows)))
-            n_bytes = AnswerShape(own, columns, width).n_bytes
-            for cut in answer_parts(sums, n_bytes):
-                count = cut.stop - cut.start
-                yield AnswerPart([(place, cut)], count, count * n_bytes)
-
-    def answer_bytes_max(sums: Sequence[int]) -> int:
-        widest = AnswerShape(own, columns, budget.width(budget.rows)).n_bytes
-        return max(widest, min(PART_BYTES_MAX, min(sum(sums), ANSWERS_EACH) * widest))
-
-    return CipherSizes(
-        per_row=1,
-        row_bytes=columns * own.word_bytes,
-        held_bytes=2 * columns * own.word_bytes,  # with the windows of the host's derivation
-        cell_bytes=8 * (own.ring + columns),
-        rows_each=own.ring * blocks_each(own, columns),
-        parts=parts,
-        answer_bytes_max=answer_bytes_max,
-        tree_key_bytes=own.ring * columns * own.word_bytes,
-    )
-
-
-def blocks_each(own: LatticeParameters, columns: int) -> int:
-    """Return how many blocks of N rows go into a part."""
-    return max(1, min(BLOCKS_EACH, PART_BYTES_MAX // (own.ring * columns * own.word_bytes)))
-
-
-def answer_parts(sums: int, n_bytes: int) -> Iterator[slice]:
-    """Yield which of a node's sums go into each part of an answer, where one sum takes so many
-    bytes.
-    """
-    each = max(1, min(ANSWERS_EACH, PART_BYTES_MAX // n_bytes))
-    for start in range(0, sums, each):
-        yield slice(start, min(start + each, sums))
+        return RingHostRows(held, keys, self.budget, own.secrets, threads, packing, self.noise)
 
 
 def _part(tree: int, first: int, held: int, data: bytearray) -> pb.EncryptedGradients:
@@ -262,9 +291,15 @@ class RingScheme(TreeScheme):
         bits = MESSAGE_BITS_MOST if value_bits is None else value_bits + 1
         return Budget(self.parameters, n_rows, bits, spare_rows(params))
 
-    def sizes(self, params: EncryptedTreeParams, n_rows: int) -> CipherSizes:
+    def sizes(
+        self, params: EncryptedTreeParams, n_rows: int, slots: int = VECTORS
+    ) -> CipherSizes:
         """Those of the widest messages that fit."""
-        return sizes_of(self.budget(params, n_rows), columns_of(params))
+        return sizes_of(self.budget(params, n_rows), columns_of(params), slots)
+
+    def slots(self, params: EncryptedTreeParams, n_rows: int, seen: AnswersSeen) -> int:
+        """See `best_slots`."""
+        return best_slots(params, self.budget(params, n_rows), seen)
 
     def guest_side(
         self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
@@ -286,11 +321,6 @@ class RingScheme(TreeScheme):
         origin = accept_nonces(context, got)
         budget = self.budget(context.params, n_rows, got.value_bits)
         return RingHost(context, budget, origin, columns_of(context.params), noise)
-
-
-def columns_of(params: EncryptedTreeParams) -> int:
-    """Return how many numbers a row has."""
-    return 2 * params.n_outputs // params.trees_per_round
 
 
 def tree_scheme(name: str) -> RingScheme:

@@ -61,6 +61,7 @@ class Ask:
     contributors: int | None
     goes_on: bool
     host_noise: float | None
+    key_trees: int | None
     quantile_tolerance: int | None
     roles: tuple[str, ...]
 
@@ -106,6 +107,8 @@ class Policy(Settings):
     group_rows_min: int = Field(20, ge=1)
     own_rows_min: int = Field(5, ge=1)  # our rows in each sum of a horizontal tree; 1: any number
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
+    # Trees of jobs whose guest we are under one secret of a lattice; see threats in lattice.md.
+    lattice_key_trees_max: int = Field(1, ge=1)
     quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
     # Rows of ours that a metric is about, of each class too; see `judge_holdout`.
     holdout_rows_min: int = Field(20, ge=1)
@@ -168,6 +171,13 @@ class Policy(Settings):
                 f"asks for a host_noise of {self.host_noise_min:g} at least, "
                 f"the job has {ask.host_noise:g}",
                 f"set host_noise: {self.host_noise_min:g} in the job's params",
+            )
+        if ask.key_trees is not None and ask.key_trees > self.lattice_key_trees_max:
+            raise _denied(
+                "lattice_key_trees_max",
+                f"lets {self.lattice_key_trees_max} trees share a lattice secret, "
+                f"the job has {ask.key_trees}",
+                f"set key_trees: {self.lattice_key_trees_max} in the job's encryption",
             )
         tolerance = ask.quantile_tolerance
         if tolerance is not None and tolerance < self.quantile_tolerance_min:

@@ -23,6 +23,7 @@ from fedboost.crypto.schemes import SCHEMES as KEYED
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import schemes
 from fedboost.encrypted.ciphers import (
+    AnswersSeen,
     Cipher,
     CipherSizes,
     Expected,
@@ -39,12 +40,17 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 
 # Of a ciphertext each: a row, a cell or a sum may take several.
 ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add", "add, few rows"
+MAKE_KEY, TAKE_KEY = "make a key", "take a key in"  # of a byte of a tree's key for one host
 SUBTRACT, RUN, ANSWER, DECRYPT = "subtract", "prefix sum", "answer", "decrypt"
 PACK = "pack"  # of a ciphertext full of sums, all but its first one
 START = "tables of a key"  # for each core of a party that encrypts or answers
-OPERATIONS = (ENCRYPT, RECEIVE, ADD, ADD_FEW, SUBTRACT, RUN, PACK, ANSWER, DECRYPT, START)
+OPERATIONS = (
+    *(ENCRYPT, RECEIVE, MAKE_KEY, TAKE_KEY, ADD, ADD_FEW),
+    *(SUBTRACT, RUN, PACK, ANSWER, DECRYPT, START),
+)
 FEW = 0.5  # of the rows: a layer that adds up fewer reads them scattered
 WORD = 8  # bytes of a number as messages carry it here
+SLOTS_BYTES = 2  # of a key of trees, which say how many sums share a ciphertext
 
 
 @dataclass
@@ -133,7 +139,7 @@ class CountingCipher(Cipher):
         if self.params.host_noise:
             scale = NoiseScale.of(self.params, got.value_bits)
             noise = HostNoise(scale, self.secrets.child("host noise"))
-        return CountingHost(self, self.sizes(n_rows), noise)
+        return CountingHost(self, self.sizes(n_rows), n_rows, noise)
 
     def _start(self) -> None:
         if schemes.SCHEMES[self.params.encryption.scheme].has_modulus:
@@ -143,9 +149,13 @@ class CountingCipher(Cipher):
         """Return how many rows the job has where the rehearsal has so many."""
         return max(1, round(rows / self.share))
 
-    def sizes(self, n_rows: int) -> CipherSizes:
+    def sizes(self, n_rows: int, slots: int = 0) -> CipherSizes:
         """Return the sizes of a host that has so many rows here."""
-        return schemes.of(self.params).sizes(self.params, max(2, self.grown(n_rows)))
+        return schemes.of(self.params).sizes(self.params, max(2, self.grown(n_rows)), slots)
+
+    def slots(self, n_rows: int, seen: AnswersSeen) -> int:
+        """Return how many sums share a ciphertext of the next trees' answers."""
+        return schemes.of(self.params).slots(self.params, max(2, self.grown(n_rows)), seen)
 
     @property
     def item_bytes(self) -> int:
@@ -185,6 +195,7 @@ class CountingGuest(GuestCipher):
     cipher: CountingCipher
     value_bits: int
     nonces: tuple[bytes, ...]
+    seen: AnswersSeen = field(default_factory=AnswersSeen)
 
     def told(self, first_tree: int) -> pb.EncryptionKey:
         """A key of the scheme's size."""
@@ -199,7 +210,10 @@ class CountingGuest(GuestCipher):
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> CountingGuestRows:
         """Counted when their parts are asked for."""
-        return CountingGuestRows(self.cipher, self.cipher.sizes(n_rows), tree, gh)
+        self.seen.begin(tree)
+        slots = self.cipher.slots(n_rows, self.seen)
+        sizes = self.cipher.sizes(n_rows, slots)
+        return CountingGuestRows(self.cipher, sizes, tree, gh, self.seen, slots)
 
 
 @dataclass(frozen=True)
@@ -221,6 +235,8 @@ class CountingGuestRows(_Counted, GuestRows):
 
     tree: int
     gh: Sums
+    seen: AnswersSeen
+    slots: int
 
     def parts(self) -> Iterator[pb.EncryptedGradients]:
         """In parts as large as the scheme's."""
@@ -233,9 +249,11 @@ class CountingGuestRows(_Counted, GuestRows):
             yield pb.EncryptedGradients(tree=self.tree, first_row=first, rows=rows)
 
     def key_for(self, host: str) -> bytes:
-        """As large as the scheme's."""
+        """As large as the scheme's; it begins with the slots."""
         del host
-        return bytes(self.sizes.tree_key_bytes)
+        self.seen.keys += 1
+        self.cipher.count(MAKE_KEY, self.sizes.tree_key_bytes)
+        return self.slots.to_bytes(SLOTS_BYTES, "little").ljust(self.sizes.tree_key_bytes, b"\0")
 
     def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
         """Return what they take here."""
@@ -245,8 +263,9 @@ class CountingGuestRows(_Counted, GuestRows):
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
         """The numbers that answers carry."""
         del nodes
+        self.seen.sums.append(sum(sums))
         with self.cipher.tally.aside():
-            self.cipher.count(DECRYPT, self.count(sums))
+            self.cipher.count(DECRYPT, self.sizes.blinded(sum(sums), self.count(sums)))
             return self.cipher.read(answers)
 
 
@@ -254,6 +273,7 @@ class CountingGuestRows(_Counted, GuestRows):
 class CountingHost(_Counted, HostCipher):
     """What an estimate's host takes rows in with."""
 
+    n_rows: int
     noise: HostNoise | None = None
 
     def received(self, data: bytes, rows: int) -> Clear:
@@ -264,8 +284,10 @@ class CountingHost(_Counted, HostCipher):
 
     def rows(self, parts: Sequence[Clear], tree: int, key: bytes) -> CountingHostRows:
         """Return all of them."""
-        del tree, key
-        return CountingHostRows(self.cipher, self.sizes, parts[0].joined(parts[1:]), self.noise)
+        del tree
+        self.cipher.count(TAKE_KEY, len(key))
+        sizes = self.cipher.sizes(self.n_rows, int.from_bytes(key[:SLOTS_BYTES], "little"))
+        return CountingHostRows(self.cipher, sizes, parts[0].joined(parts[1:]), self.noise)
 
 
 @dataclass(frozen=True)
@@ -333,8 +355,9 @@ class CountingHostRows(_Counted, HostRows[Clear]):
                 values.append(self.pairs(node.sums[inside]).data + noise)
             with self.cipher.tally.aside():
                 items = np.concatenate(values)
-                packed = len(items) * self.sizes.per_row - part.ciphertexts
-                self.cipher.count(ANSWER, part.ciphertexts)
+                blinded = self.sizes.blinded(len(items), part.ciphertexts)
+                packed = len(items) * self.sizes.per_row - blinded
+                self.cipher.count(ANSWER, blinded)
                 self.cipher.count(PACK, packed / self.sizes.capacity)
                 message = self.cipher.written(items, part.ciphertexts, part.n_bytes)
             yield message

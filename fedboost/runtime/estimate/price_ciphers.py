@@ -73,13 +73,18 @@ def _rows(ours: GuestCipher, theirs: HostCipher, gh: Any, timed: Timed) -> Price
     yield operations.START, max(0.0, first - count * price)
     given = ours.rows(0, gh, JOB_ROWS)
     sent, key = list(given.parts()), given.key_for(HOST)
+    few = [part.rows for part in ours.rows(0, gh[:1], JOB_ROWS).parts()]
 
-    def received() -> float:
-        parts = [theirs.received(part.rows.data, part.rows.count) for part in sent]
+    def received(rows: Any) -> float:
+        parts = [theirs.received(part.data, part.count) for part in rows]
         theirs.rows(parts, 0, key)
-        return count
+        return 1.0
 
-    yield operations.RECEIVE, timed(received)
+    with_key, whole = timed(partial(received, few)), timed(partial(received, [p.rows for p in sent]))
+    yield operations.RECEIVE, max(0.0, whole - with_key) / count
+    yield operations.TAKE_KEY, with_key / len(key) if key else 0.0
+    make = timed(lambda: float(len(ours.rows(0, gh[:1], JOB_ROWS).key_for(HOST)) or 1))
+    yield operations.MAKE_KEY, make if key else 0.0
     many, cells = _received(ours, theirs, gh, COPIES), _cells(len(gh) * COPIES)
 
     def added(chosen: Any) -> float:
@@ -103,7 +108,8 @@ def _answers(
     whole = [NodeSums(0, 1, count, asked)]
 
     def answered(nodes: Any) -> float:
-        return float(sum(part.count for part in rows.blind(nodes)))
+        count = sum(part.count for part in rows.blind(nodes))
+        return float(sizes.blinded(sum(len(node.sums) for node in nodes), count))
 
     price, pack = timed(partial(answered, whole)), 0.0
     if sizes.capacity > 1:  # a sum alone takes its blinding; full packages are put together, too
@@ -118,7 +124,7 @@ def _answers(
 
     def decrypted() -> float:
         given.read(data, [CANDIDATES], expected)
-        return float(given.count([CANDIDATES]))
+        return float(sizes.blinded(CANDIDATES, given.count([CANDIDATES])))
 
     yield operations.DECRYPT, timed(decrypted)
 

@@ -231,6 +231,7 @@ class Judge:
             contributors=job.contributors,
             goes_on=dataset is not None and job.goes_on,
             host_noise=None if job.role is GUEST else asked.host_noise,
+            key_trees=asked.key_trees if job.role is GUEST else None,
             quantile_tolerance=None if dataset is None else asked.quantile_tolerance,
             roles=tuple(str(role) for role in job.table.roles_of(name)),
         )

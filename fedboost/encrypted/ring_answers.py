@@ -1,0 +1,158 @@
+"""How sums leave a host under a lattice scheme: one vector each, or many in one packed ciphertext.
+
+    vectors   an answer a sum: ready at once, kilobytes each
+    packed    a batch of K sums in one ciphertext, tens of bytes each, under a key that the guest
+              sends first and whose size grows with K
+
+The guest chooses K for every tree by what the trees before it have asked for (`best_slots`); the
+host reads it off the key's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fedboost.crypto.lattice.answers import AnswerShape
+from fedboost.crypto.lattice.budget import Budget
+from fedboost.crypto.lattice.packing_keys import SLOTS, PackingShape
+from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.encrypted.ciphers import AnswerPart, AnswersSeen, CipherSizes
+from fedboost.encrypted.params import EncryptedTreeParams
+
+VECTORS = 0  # the number of slots that stands for answers as vectors
+BLOCKS_EACH = 16  # of N rows in one part of the stream of gradients
+ANSWERS_EACH = 1024  # in one part of a host's answers, but for at least a batch
+PART_BYTES_MAX = 1 << 24  # of either, where outputs are many: fewer, but one at least; of a key, too
+NODE_SUMS = 320  # of a node, before any has been seen: ten columns of 32 bins
+
+# What chooses among numbers of slots, beside bytes: processor seconds on both sides.
+LINK_BYTES_S = 12.5e6  # of a connection between companies, 100 Mbit/s
+VECTOR_S = 30e-6  # to round, write, hash and read a vector
+BATCH_S = 0.8e-3  # to pack a batch and open it, whatever its slots
+SLOT_S = 24e-6  # and by slot, full or not
+KEY_SLOT_S = 0.5e-3  # to make a key and take it in, by slot
+
+Cut = tuple[int, slice]  # of the node at this place, these sums
+
+
+def slots_possible(params: EncryptedTreeParams, lattice: LatticeParameters) -> list[int]:
+    """Return the numbers of slots that a job allows, `VECTORS` among them where it allows those."""
+    own = params.encryption
+    shapes = [PackingShape(lattice, columns_of(params), slots) for slots in SLOTS]
+    fit = [shape.slots for shape in shapes if shape.key_bytes <= PART_BYTES_MAX]
+    if own.answers == "vectors" or not fit:
+        return [VECTORS]
+    return fit if own.answers == "packed" else [VECTORS, *fit]
+
+
+def best_slots(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> int:
+    """Return the number of slots that takes the least time for the next trees.
+
+    Keys serve `key_trees` trees; sums come as those of the last tree have.
+    """
+    keys, asked = seen.last or (1, [NODE_SUMS] * params.max_depth)
+    own, columns, trees = budget.parameters, columns_of(params), params.encryption.key_trees
+
+    def seconds(slots: int) -> float:
+        sizes = sizes_of(budget, columns, slots)
+        answers = [part for sums in asked for part in sizes.parts([(sums, budget.rows)])]
+        n_bytes = sum(part.n_bytes for part in answers)
+        if slots == VECTORS:
+            return n_bytes / LINK_BYTES_S + VECTOR_S * sum(asked)
+        batches = sum(part.ciphertexts for part in answers)
+        key = PackingShape(own, columns, slots).key_bytes / LINK_BYTES_S + KEY_SLOT_S * slots
+        spent = batches * (BATCH_S + SLOT_S * slots)
+        return keys * key / trees + n_bytes / LINK_BYTES_S + spent
+
+    return min(slots_possible(params, own), key=seconds)
+
+
+def columns_of(params: EncryptedTreeParams) -> int:
+    """Return how many numbers a row has."""
+    return 2 * params.n_outputs // params.trees_per_round
+
+
+def tree_key_bytes(own: LatticeParameters, columns: int, slots: int) -> int:
+    """Return the size of what a host gets for a tree: b' of each number, and the packing key."""
+    public = own.ring * columns * own.word_bytes
+    return public if slots == VECTORS else public + PackingShape(own, columns, slots).key_bytes
+
+
+def sizes_of(budget: Budget, columns: int, slots: int) -> CipherSizes:
+    """Return the sizes of rows with so many numbers, which travel together, and of answers as wide
+    as each node's rows make them.
+    """
+    own = budget.parameters
+
+    def width(rows: int) -> int:
+        return budget.width(max(1, min(budget.rows, rows)))
+
+    def vectors(nodes: Sequence[tuple[int, int]]) -> Iterator[AnswerPart]:
+        for place, (sums, rows) in enumerate(nodes):
+            n_bytes = AnswerShape(own, columns, width(rows)).n_bytes
+            for cut in answer_parts(sums, n_bytes):
+                count = cut.stop - cut.start
+                yield AnswerPart([(place, cut)], count, count * n_bytes)
+
+    def packed(nodes: Sequence[tuple[int, int]]) -> Iterator[AnswerPart]:
+        shape = PackingShape(own, columns, slots)
+        together = batches_each(shape, budget)
+        for group in runs([sums for sums, _ in nodes], slots * together):
+            counts = [cut.stop - cut.start for _, cut in group]
+            n_bytes = shape.answer_bytes(counts, [width(nodes[place][1]) for place, _ in group])
+            yield AnswerPart(group, -(-sum(counts) // slots), n_bytes)
+
+    def answer_bytes_max(sums: Sequence[int]) -> int:
+        if slots != VECTORS:
+            shape = PackingShape(own, columns, slots)
+            return batches_each(shape, budget) * shape.batch_bytes(slots, width(budget.rows))
+        widest = AnswerShape(own, columns, width(budget.rows)).n_bytes
+        return max(widest, min(PART_BYTES_MAX, min(sum(sums), ANSWERS_EACH) * widest))
+
+    return CipherSizes(
+        per_row=1,
+        row_bytes=columns * own.word_bytes,
+        held_bytes=2 * columns * own.word_bytes,  # with the windows of the host's derivation
+        cell_bytes=8 * (own.ring + columns),
+        rows_each=own.ring * blocks_each(own, columns),
+        parts=vectors if slots == VECTORS else packed,
+        answer_bytes_max=answer_bytes_max,
+        tree_key_bytes=tree_key_bytes(own, columns, slots),
+    )
+
+
+def runs(counts: Sequence[int], size: int) -> Iterator[list[Cut]]:
+    """Yield the sums of all nodes, one after the other, `size` at a time; the last may be fewer."""
+    found: list[Cut] = []
+    room = size
+    for place, count in enumerate(counts):
+        start = 0
+        while start < count:
+            taken = min(room, count - start)
+            found.append((place, slice(start, start + taken)))
+            start, room = start + taken, room - taken
+            if not room:
+                yield found
+                found, room = [], size
+    if found:
+        yield found
+
+
+def batches_each(shape: PackingShape, budget: Budget) -> int:
+    """Return how many batches go into a part of an answer."""
+    widest = shape.batch_bytes(shape.slots, budget.width(budget.rows))
+    return max(1, min(ANSWERS_EACH // shape.slots, PART_BYTES_MAX // widest))
+
+
+def blocks_each(own: LatticeParameters, columns: int) -> int:
+    """Return how many blocks of N rows go into a part."""
+    return max(1, min(BLOCKS_EACH, PART_BYTES_MAX // (own.ring * columns * own.word_bytes)))
+
+
+def answer_parts(sums: int, n_bytes: int) -> Iterator[slice]:
+    """Yield which of a node's sums go into each part of an answer, where one sum takes so many
+    bytes.
+    """
+    each = max(1, min(ANSWERS_EACH, PART_BYTES_MAX // n_bytes))
+    for start in range(0, sums, each):
+        yield slice(start, min(start + each, sums))
