@@ -69,7 +69,6 @@ class HostTree(HostTreeState, Generic[H]):
         self._columns, self._by_category = cells.columns, cells.by_category
         self._trees = trees
         self._n_bins, self._starts = cells.n_bins, cells.starts
-        self._ordered = np.where(self._by_category, 0, self._n_bins)  # bins that thresholds divide
         self._parents: dict[int, H] = {}  # the cells of the layer above
         self._cells: dict[int, H] = {}  # of the open nodes, as far as they have been made and kept
 
@@ -103,25 +102,22 @@ class HostTree(HostTreeState, Generic[H]):
         """The candidates of some open nodes of tree `number`, none of fewer rows than the minimum
         on a side, and their sums in canonical order.
         """
-        histograms, adds = self._histograms(rows, nodes), rows.adds
+        histograms = self._histograms(rows, nodes)
         self._keep(histograms, rows)
-        cells = _joined([histograms[node] for node in nodes])
-        offered = [self._offered(node, secrets, number) for node in nodes]
-        sums = self._prefix_sums(adds, cells, len(nodes))
-        first_group = len(sums)
-        if any(own.categorical for own in offered):
-            sums = sums.joined([self._group_sums(adds, cells, offered)])
-        width, per_node = int(self._ordered.sum()), int(self._starts[-1])
-        first_bin = np.cumsum(self._ordered) - self._ordered
+        offered = {node: self._offered(node, secrets, number) for node in nodes}
+        grouped, first_group = self._group_sums(rows.adds, histograms, offered), 0
         found = {}
-        for i, (node, own) in enumerate(zip(nodes, offered, strict=True)):
+        for node, own in offered.items():
+            cells = sums = histograms[node]
             column = np.searchsorted(self._columns, own.listed.column)
-            up_to = i * width + first_bin[column] + own.listed.bin
-            missing = i * per_node + self._starts[column + 1] - 1
-            groups = np.arange(first_group, first_group + len(own.order) - len(own.listed))
-            first_group += len(groups)
-            first = np.concatenate([up_to, groups])
+            up_to = self._starts[column] + own.listed.bin
+            n_groups = len(own.order) - len(own.listed)
+            if grouped is not None and n_groups:
+                sums = cells.joined([grouped[first_group : first_group + n_groups]])
+                first_group += n_groups
+            first = np.concatenate([up_to, np.arange(len(cells), len(cells) + n_groups)])
             second = np.full(len(first), -1)
+            missing = self._starts[column + 1] - 1
             second[: len(up_to)] = np.where(own.listed.missing_left, missing, -1)
             found[node] = own, Pairs(sums, first, cells, second)
         return found
@@ -130,16 +126,17 @@ class HostTree(HostTreeState, Generic[H]):
         """Remembers over which groups of cells the sums of an open node have left."""
         self.released[node] = self._cells_of.groups(node, self.minimum)
 
-    def _prefix_sums(self, adds: Adder[H], cells: H, nodes: int) -> H:
-        """Return the sums up to each bin of each column that thresholds divide, node after node.
+    def _running(self, adds: Adder[H], cells: H) -> H:
+        """Return the nodes' cells with the sum up to each bin in its place, where thresholds divide
+        a column.
 
-        They run within a column's bins; the cell of missing rows stays outside.
+        A category, and the rows without a value, keep sums of their own.
         """
-        is_bin = np.repeat(~self._by_category, self._n_bins + 1)
-        is_bin[self._starts[1:] - 1] = False
-        present = np.flatnonzero(np.tile(is_bin, nodes))
-        lengths = np.tile(self._ordered, nodes)
-        return adds.prefix_sums(cells[present], np.concatenate(([0], np.cumsum(lengths))))
+        begins = np.ones(int(self._starts[-1]), np.bool_)
+        for c in np.flatnonzero(~self._by_category):
+            begins[self._starts[c] + 1 : self._starts[c + 1] - 1] = False
+        offsets = np.flatnonzero(np.tile(begins, len(cells) // len(begins)))
+        return adds.prefix_sums(cells, np.append(offsets, len(cells)))
 
     def _offered(self, node: int, secrets: Secrets, number: int) -> NodeCandidates:
         """A node's candidates: between cells or, where these are grouped, between groups."""
@@ -162,29 +159,34 @@ class HostTree(HostTreeState, Generic[H]):
             categorical.append(CategoricalColumn(int(self._columns[c]), segments, lacks))
         return NodeCandidates.shuffled(listed, categorical, secrets, (number, node))
 
-    def _group_sums(self, adds: Adder[H], cells: H, offered: Sequence[NodeCandidates]) -> H:
-        """The sums of the groups of categorical columns, node after node."""
-        indices, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for i, candidates in enumerate(offered):
+    def _group_sums(
+        self, adds: Adder[H], histograms: Mapping[int, H], offered: Mapping[int, NodeCandidates]
+    ) -> H | None:
+        """The sums of the groups of categorical columns, node after node; None without any."""
+        parts, lengths = list[H](), list[Indices]()
+        for node, candidates in offered.items():
             for column in candidates.categorical:
                 c = np.searchsorted(self._columns, column.column)
                 own = np.append(column.groups.lengths, np.ones(int(column.missing), np.int64))
-                indices.append(i * self._starts[-1] + self._starts[c] + np.arange(own.sum()))
+                parts.append(histograms[node][self._starts[c] : self._starts[c] + own.sum()])
                 lengths.append(own)
-        length = np.concatenate(lengths)
-        held = cells[np.concatenate(indices)]
+        if not parts:
+            return None
+        length, held = np.concatenate(lengths), _joined(parts)
         if (length == 1).all():
             return held
         ends = np.cumsum(length)
         return adds.prefix_sums(held, np.concatenate(([0], ends)))[ends - 1]
 
     def _histograms(self, rows: HostRows[H], nodes: Sequence[int]) -> dict[int, H]:
-        """The encrypted histogram of each node: added up, or its parent's minus its sibling's."""
+        """The encrypted histogram of each node with running sums: added up, or its parent's minus
+        its sibling's.
+        """
         added = self._to_add(nodes)
         n_cells = int(self._starts[-1])
         found: dict[int, H] = {}
         if added:
-            sums = self._added_up(rows, added)
+            sums = self._running(rows.adds, self._added_up(rows, added))
             found = {node: sums[i * n_cells : (i + 1) * n_cells] for i, node in enumerate(added)}
         rest = [node for node in nodes if node not in found]
         if rest:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from fedboost.crypto.lattice.answers import NodeAnswers, TreeKey
 from fedboost.crypto.lattice.budget import MESSAGE_BITS_LEAST, MESSAGE_BITS_MOST, Budget
 from fedboost.crypto.lattice.cells import CellAdds, EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import AnsweredNode, decrypt, decrypt_packed
-from fedboost.crypto.lattice.packing_keys import PACKING, PackingKey, PackingSecret, PackingShape
+from fedboost.crypto.lattice.packing_keys import PackingKey, PackingSecret, PackingShape
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
@@ -108,8 +108,8 @@ class RingGuestRows(GuestRows):
                 AnsweredNode(count, max(1, node.rows), node.most)
                 for count, node in zip(sums, nodes, strict=True)
             ]
-            own = self.secret, self.packing
-            return decrypt_packed(*own, answers, asked, self.workers, self.least)
+            read = partial(decrypt_packed, workers=self.workers, least=self.least)
+            return read(self.secret, self.packing, answers, asked)
         found, first = [np.empty((0, self.secret.outputs), np.int64)], 0
         for count, node in zip(sums, nodes, strict=True):
             own = answers[first : first + self.n_bytes([count], [node])]
@@ -147,7 +147,7 @@ class RingGuest(GuestCipher):
         self.seen.begin(tree)
         slots, packing = best_slots(self.context.params, budget, self.seen), None
         if slots != VECTORS:
-            packing = secret.packing(PackingShape(budget.parameters, secret.outputs, slots))
+            packing = secret.packing(slots)
         least = np.full(secret.outputs, np.iinfo(np.int64).min)
         if not self.context.params.host_noise and (gh[:, 1::2] >= 0).all():
             least[1::2] = 0  # of hessians
@@ -252,11 +252,13 @@ class RingHost(HostCipher):
         held = EncryptedRows.of(of, np.concatenate(parts))
         slots, packing = self._slots_by_size.get(len(key)), None
         if slots is None:
-            raise PeerError(f"the guest sent a key of {len(key)} bytes, which the job does not have")
+            raise PeerError(
+                f"the guest sent a key of {len(key)} bytes, which the job does not have"
+            )
         public = tree_key_bytes(self.budget.parameters, self.columns, VECTORS)
         if slots != VECTORS:
             shape = PackingShape(self.budget.parameters, self.columns, slots)
-            packing = PackingKey.received(shape, of.encoded(PACKING, 0), key[public:])
+            packing = PackingKey.received(shape, of.packing_origin, key[public:])
         keys = TreeKey.received(of, place, key[:public], self.columns)
         threads = own.workers.threads
         return RingHostRows(held, keys, self.budget, own.secrets, threads, packing, self.noise)
@@ -291,9 +293,7 @@ class RingScheme(TreeScheme):
         bits = MESSAGE_BITS_MOST if value_bits is None else value_bits + 1
         return Budget(self.parameters, n_rows, bits, spare_rows(params))
 
-    def sizes(
-        self, params: EncryptedTreeParams, n_rows: int, slots: int = VECTORS
-    ) -> CipherSizes:
+    def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = VECTORS) -> CipherSizes:
         """Those of the widest messages that fit."""
         return sizes_of(self.budget(params, n_rows), columns_of(params), slots)
 

@@ -22,11 +22,14 @@ from fedboost.encrypted.params import EncryptedTreeParams
 VECTORS = 0  # the number of slots that stands for answers as vectors
 BLOCKS_EACH = 16  # of N rows in one part of the stream of gradients
 ANSWERS_EACH = 1024  # in one part of a host's answers, but for at least a batch
-PART_BYTES_MAX = 1 << 24  # of either, where outputs are many: fewer, but one at least; of a key, too
-NODE_SUMS = 320  # of a node, before any has been seen: ten columns of 32 bins
+PART_BYTES_MAX = (
+    1 << 24
+)  # of either, where outputs are many: fewer, but one at least; of a key, too
+# A host before any of its answers has been seen; candidates leave by groups of rows (policies).
+COLUMNS_GUESSED, ROWS_EACH_GUESSED = 10, 20
 
 # What chooses among numbers of slots, beside bytes: processor seconds on both sides.
-LINK_BYTES_S = 12.5e6  # of a connection between companies, 100 Mbit/s
+LINK_BYTES_S = 2.5e6  # of a connection between companies, 20 Mbit/s
 VECTOR_S = 30e-6  # to round, write, hash and read a vector
 BATCH_S = 0.8e-3  # to pack a batch and open it, whatever its slots
 SLOT_S = 24e-6  # and by slot, full or not
@@ -50,7 +53,8 @@ def best_slots(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -
 
     Keys serve `key_trees` trees; sums come as those of the last tree have.
     """
-    keys, asked = seen.last or (1, [NODE_SUMS] * params.max_depth)
+    bins = min(params.max_bin, budget.rows // ROWS_EACH_GUESSED)
+    keys, asked = seen.last or (1, [COLUMNS_GUESSED * bins] * params.max_depth)
     own, columns, trees = budget.parameters, columns_of(params), params.encryption.key_trees
 
     def seconds(slots: int) -> float:

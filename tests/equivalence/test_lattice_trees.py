@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from fedboost.encrypted import cells, host_tree, ring
+from fedboost.encrypted import cells, host_tree, ring_answers
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from tests.support import hybrid_jobs
 from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
@@ -283,7 +283,7 @@ def is_sums(posted):
 
 
 def test_rows_in_small_parts_grow_the_same_trees(monkeypatch):
-    monkeypatch.setattr(ring, "BLOCKS_EACH", 1)
+    monkeypatch.setattr(ring_answers, "BLOCKS_EACH", 1)
     done = assert_as_plain(made({"n_estimators": 1, "max_depth": 2, "max_bin": 4}, rows=7000))
     sent = [p for p in done.room.posted if isinstance(p.message, pb.EncryptedGradients)]
     assert {p.message.first_row for p in sent} == {0, 2048, 4096}
@@ -344,7 +344,7 @@ def test_hosts_of_hybridtree_without_rows_in_a_tree_get_empty_streams():
 
 
 def test_hosts_of_hybridtree_have_streams_of_their_own_length(monkeypatch):
-    monkeypatch.setattr(ring, "BLOCKS_EACH", 1)
+    monkeypatch.setattr(ring_answers, "BLOCKS_EACH", 1)
     shares = [range(10), range(6000)]
     job = hybrid_jobs.made({"n_estimators": 1, "max_bin": 4}, rows=6000, shares=shares)
     done = assert_as_plain(job)

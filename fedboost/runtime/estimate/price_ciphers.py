@@ -80,7 +80,10 @@ def _rows(ours: GuestCipher, theirs: HostCipher, gh: Any, timed: Timed) -> Price
         theirs.rows(parts, 0, key)
         return 1.0
 
-    with_key, whole = timed(partial(received, few)), timed(partial(received, [p.rows for p in sent]))
+    with_key, whole = (
+        timed(partial(received, few)),
+        timed(partial(received, [p.rows for p in sent])),
+    )
     yield operations.RECEIVE, max(0.0, whole - with_key) / count
     yield operations.TAKE_KEY, with_key / len(key) if key else 0.0
     make = timed(lambda: float(len(ours.rows(0, gh[:1], JOB_ROWS).key_for(HOST)) or 1))

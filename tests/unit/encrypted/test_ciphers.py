@@ -9,25 +9,28 @@ import pytest
 from fedboost.core import binning
 from fedboost.crypto import layout
 from fedboost.crypto.api import Pairs
-from fedboost.encrypted import keys, ring, schemes
-from fedboost.encrypted.ciphers import Expected, NodeSums, addressed
+from fedboost.encrypted import keys, ring_answers, schemes
+from fedboost.encrypted.ciphers import AnswersSeen, Expected, NodeSums, addressed
 from fedboost.errors import PeerError
 from tests.support.federated import GUEST, HOSTS, contexts_for, frame_of
 
 TELCO, SHOP = HOSTS[:2]
-SCHEMES = ("plain", "lattice", "lattice-4096")
+VECTORS = ("lattice, vectors", "lattice-4096, vectors")
+SCHEMES = ("plain", *VECTORS, "lattice, packed", "lattice-4096, packed")
 
 
 class Pair:
     """A guest and a host of one job, each with its side of the scheme."""
 
     def __init__(self, scheme, rows=300, outputs=1):
+        scheme, _, answers = scheme.partition(", ")
         draw = np.random.default_rng(3)
         ids = [b"%06d" % i for i in range(rows)]
         values = draw.normal(size=(rows, 2)).astype(np.float32)
         frames = {GUEST: frame_of(ids, values, np.arange(rows) % 2)}
         frames |= {host: frame_of(ids, values) for host in (TELCO, SHOP)}
-        params: dict[str, Any] = {"encryption": {"scheme": scheme}, "allow_insecure": True}
+        said = {"answers": answers} if answers else {}
+        params: dict[str, Any] = {"encryption": {"scheme": scheme, **said}, "allow_insecure": True}
         if outputs > 1:
             params |= {"objective": "multi:softprob", "num_class": outputs, "multi_output": True}
         self.contexts = contexts_for("secureboost", frames, params)
@@ -59,14 +62,16 @@ class Pair:
         return side.rows(parts, tree, given.key_for(host)), given
 
 
-@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+@pytest.mark.parametrize("scheme", [*SCHEMES, *(one for one in schemes.SCHEMES if one != "plain")])
 def test_a_scheme_states_the_sizes_of_its_messages(scheme, monkeypatch):
     """What an estimate reckons with, and what messages are admitted by."""
     monkeypatch.setattr(layout, "BLOCK_BYTES", 1 << 11)
     pair = Pair(scheme)
     held, given = pair.rows()
     own = schemes.of(pair.params)
-    sizes, told = own.sizes(pair.params, pair.n_rows), pair.guest.told(0)
+    slots = own.slots(pair.params, pair.n_rows, AnswersSeen())
+    assert bool(slots) == (scheme.startswith("lattice") and "vectors" not in scheme)
+    sizes, told = own.sizes(pair.params, pair.n_rows, slots), pair.guest.told(0)
     assert len(told.key) == own.key_bytes(pair.params)
     assert len(given.key_for(SHOP)) == sizes.tree_key_bytes
     parts = list(given.parts())
@@ -89,7 +94,7 @@ def nodes_of(rows, draw):
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("each", [1, 3, 1024])
 def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, monkeypatch):
-    monkeypatch.setattr(ring, "ANSWERS_EACH", each)
+    monkeypatch.setattr(ring_answers, "ANSWERS_EACH", each)
     pair, draw = Pair(scheme, outputs=outputs), np.random.default_rng(1)
     held, given = pair.rows()
     nodes = nodes_of(pair.n_rows, draw)
@@ -115,7 +120,7 @@ def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, mo
     found = given.read(data, counts, expected)
     assert found.tolist() == np.concatenate(sums).tolist()
     if scheme != "plain":
-        assert max(part.count for part in parts) == min(each, 4)
+        assert max(part.count for part in parts) == (1 if "packed" in scheme else min(each, 4))
         again = held.blind(asked)
         assert b"".join(part.data for part in again) == data  # a retry
         others = [replace(one, tree=1) for one in asked]
@@ -139,7 +144,7 @@ def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, mo
     ],
 )
 def test_parts_are_whole_blocks_and_only_the_last_is_shorter(rows, counts, monkeypatch):
-    monkeypatch.setattr(ring, "BLOCKS_EACH", 1)
+    monkeypatch.setattr(ring_answers, "BLOCKS_EACH", 1)
     pair = Pair("lattice", max(rows, 1))
     given = pair.guest.rows(7, pair.gh[:rows], max(rows, 1))
     parts = list(given.parts())
@@ -151,9 +156,9 @@ def test_parts_are_whole_blocks_and_only_the_last_is_shorter(rows, counts, monke
     assert all(len(part.rows.data) + len(given.key_for(SHOP)) <= most for part in parts)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES[1:])
+@pytest.mark.parametrize("scheme", VECTORS)
 def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkeypatch):
-    monkeypatch.setattr(ring, "PART_BYTES_MAX", 1 << 18)
+    monkeypatch.setattr(ring_answers, "PART_BYTES_MAX", 1 << 18)
     pair = Pair(scheme, 9000, outputs=5)
     host: Any = pair.hosts[SHOP]
     own = host.budget.parameters
@@ -173,7 +178,7 @@ def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkey
         assert [part.count for part in parts[:-1]] == [(1 << 18) // data] * (len(parts) - 1)
         assert max(len(part.data) for part in parts) <= given.bytes_max([40])
         assert len(parts) > 1
-    monkeypatch.setattr(ring, "PART_BYTES_MAX", 1)
+    monkeypatch.setattr(ring_answers, "PART_BYTES_MAX", 1)
     assert given.bytes_max([40]) == given.n_bytes([1], [Expected(9000, np.zeros(10, np.int64))])
     assert {part.count for part in held.blind(node)} == {1}
 
@@ -207,7 +212,7 @@ def test_rows_of_other_trees_have_nothing_in_common():
     assert one.key_for(SHOP) != other.key_for(SHOP)
 
 
-@pytest.mark.parametrize("scheme", ["lattice", "lattice-4096"])
+@pytest.mark.parametrize("scheme", SCHEMES[1:])
 def test_hosts_derive_what_the_guest_does_and_no_other_host_can_use_a_key(scheme):
     pair = Pair(scheme)
     _, given = pair.rows()

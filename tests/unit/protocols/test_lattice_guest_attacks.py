@@ -10,7 +10,7 @@ import pytest
 from fedboost import wire
 from fedboost.crypto import layout
 from fedboost.crypto.lattice.polynomials import NONCE_BYTES, TreePolynomials
-from fedboost.encrypted import keys, packed, ring
+from fedboost.encrypted import keys, packed, ring, ring_answers
 from fedboost.encrypted.ciphers import Expected
 from fedboost.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -176,10 +176,10 @@ def rows(change):
 
 BEYOND = b"\xff" * 7  # 2^56 − 1
 UNFIT = {
-    "no key": (keyed(lambda _: b""), "public keys"),
-    "a short key": (keyed(lambda own: own[:-1]), "public keys"),
-    "a long key": (keyed(lambda own: own + b"\0"), "public keys"),
-    "the key of one output": (keyed(lambda own: own[: len(own) // 2]), "public keys"),
+    "no key": (keyed(lambda _: b""), "a key of 0 bytes"),
+    "a short key": (keyed(lambda own: own[:-1]), "a key of 28671 bytes"),
+    "a long key": (keyed(lambda own: own + b"\0"), "a key of 28673 bytes"),
+    "the key of one output": (keyed(lambda own: own[: len(own) // 2]), "a key of 14336 bytes"),
     "a number of the key beyond q": (keyed(lambda own: own[:-7] + BEYOND), "out of range"),
     "a key of zeros": (keyed(lambda own: bytes(len(own))), "not random"),
     "one output's key of zeros": (keyed(lambda own: bytes(14336) + own[14336:]), "not random"),
@@ -262,7 +262,7 @@ def test_a_host_of_hybridtree_wants_the_key_with_the_places_of_its_rows():
         good.CopyFrom(part)
         for key in (b"", part.gradients.tree_key[:-1], bytes(len(part.gradients.tree_key))):
             part.gradients.tree_key = key
-            with pytest.raises(PeerError, match=r"public keys|not random"):
+            with pytest.raises(PeerError, match=r"a key of|not random"):
                 hybrid_steps.receive_gradients(me, iter([part]))
             assert not type(me).gradients.is_set(me)
             assert (me.tree_batch.trees, me.tree_batch.first) == ([], -1)
@@ -337,18 +337,18 @@ def test_the_largest_lawful_parts_fit_their_bounds():
             tree=2**32 - 1,
             first_row=2**64 - 1,
             rows=pb.Ciphertexts(
-                count=ring.BLOCKS_EACH * own.ring,
-                data=bytes(ring.BLOCKS_EACH * own.ring * 2 * own.word_bytes),
+                count=ring_answers.BLOCKS_EACH * own.ring,
+                data=bytes(ring_answers.BLOCKS_EACH * own.ring * 2 * own.word_bytes),
             ),
-            tree_key=bytes(own.ring * 2 * own.word_bytes),
+            tree_key=bytes(ring_answers.tree_key_bytes(own, 2, 256)),
         )
         size, most = part.ByteSize(), host_steps.bytes_max(me, "receive_gradients")
         assert size <= most < size + 2048
         guest = room.state(GUEST)
         nonce = pb.Nonce(nonce=bytes(NONCE_BYTES))
         assert nonce.ByteSize() <= keys.NONCE_BYTES_MAX
-        sums = guest.encrypted.bytes_max([ring.ANSWERS_EACH * 3])
-        assert sums == ring.ANSWERS_EACH * guest.encrypted.bytes_max([1])
+        sums = guest.encrypted.bytes_max([ring_answers.ANSWERS_EACH * 3])
+        assert sums == ring_answers.ANSWERS_EACH * guest.encrypted.bytes_max([1])
         plain = await conversations.secureboost().until("receive_gradients")
         assert isinstance(plain.state(SHOP).side, packed.PackedHost)
         assert plain.state(SHOP).side.sizes.bytes_max == layout.BLOCK_BYTES

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost import wire
 from fedboost.crypto.lattice.answers import AnswerShape
-from fedboost.encrypted import keys, offers, ring
+from fedboost.encrypted import keys, offers, ring_answers
 from fedboost.encrypted.ciphers import Expected, GuestRows
 from fedboost.encrypted.offers import Offers, read_offers
 from fedboost.errors import FedboostError, PeerError
@@ -342,7 +342,7 @@ def test_a_part_is_no_larger_than_so_many_answers():
         room = await conversations.lattice().until("choose_splits")
         me = room.state(GUEST)
         most = guest_steps.bytes_max(me, "choose_splits")
-        answers = ring.ANSWERS_EACH * shape_of(me, ROWS).n_bytes
+        answers = ring_answers.ANSWERS_EACH * shape_of(me, ROWS).n_bytes
         assert most == answers + wire.PIECE_BYTES < wire.MESSAGE_BYTES_MAX
 
     now(run())

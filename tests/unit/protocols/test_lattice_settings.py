@@ -30,6 +30,7 @@ def ask_of(params):
         contributors=None,
         goes_on=False,
         host_noise=wanted.host_noise,
+        key_trees=None,
         quantile_tolerance=None,
         roles=("host",),
     )

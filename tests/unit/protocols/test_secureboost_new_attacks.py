@@ -80,6 +80,7 @@ def test_a_broken_scheme_needs_the_jobs_word_and_every_policys():
         contributors=None,
         goes_on=False,
         host_noise=wanted.host_noise,
+        key_trees=None,
         quantile_tolerance=None,
         roles=("host",),
     )

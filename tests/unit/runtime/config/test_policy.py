@@ -26,6 +26,7 @@ ASK = Ask(
     contributors=None,
     goes_on=False,
     host_noise=None,
+    key_trees=None,
     quantile_tolerance=None,
     roles=("host",),
 )
