@@ -17,6 +17,7 @@ from tests.tiers import Tier
 ROOT = Path(__file__).resolve().parent.parent
 # Where folders of tests lie, if there is room: stores of daemons wait for the disk at every write.
 MEMORY, MEMORY_MIN = Path("/dev/shm"), 2 << 30  # bytes
+SILENCE_S_MAX = 600  # a test that hangs has shown itself by then (pyproject.toml)
 # What takes longest is begun first, so that all processes end together.
 FIRST = ("tests/e2e", "tests/faults", "tests/equivalence", "tests/vectors")
 
@@ -129,6 +130,12 @@ def begins(item):
     """The place of a test's folder in the order in which all are begun."""
     indices = [n for n, folder in enumerate(FIRST) if item.nodeid.startswith(folder)]
     return indices[0] if indices else len(FIRST)
+
+
+def pytest_runtest_logreport(report):
+    """Ends the run where no test has ended for long: a test hangs, or a process has been lost."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and not tiers.runs(Tier.LONG):
+        faulthandler.dump_traceback_later(SILENCE_S_MAX, exit=True)
 
 
 def pytest_unconfigure(config):

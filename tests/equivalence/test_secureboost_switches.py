@@ -131,6 +131,7 @@ def small_jobs(draw):
         **{name: draw(st.booleans()) for name in SWITCHES},
     }
     if mode == "layered":
+        params.pop("max_depth", None)
         params |= {"host_depth": draw(st.integers(1, 2)), "guest_depth": draw(st.integers(1, 2))}
     else:
         params["max_depth"] = draw(st.integers(1, 3))

@@ -187,7 +187,7 @@ def test_a_job_that_nobody_knows_is_refused(client):
         client.job("nobody")
 
 
-def test_a_closed_client_refuses_and_the_last_one_ends_the_thread(town):
+def test_a_closed_client_refuses_and_the_last_one_ends_the_thread(town, finished):
     before = BACKGROUND._holders
     client = town.client()
     assert BACKGROUND._holders == before + 1
