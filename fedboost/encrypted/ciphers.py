@@ -95,9 +95,14 @@ class AnswersSeen:
     def begin(self, tree: int) -> None:
         """A tree's rows are about to travel."""
         if tree != self.tree:
-            if self.sums:
-                self.last = self.keys, self.sums
-            self.tree, self.keys, self.sums = tree, 0, []
+            self.close()
+            self.tree = tree
+
+    def close(self) -> None:
+        """All answers to the tree have come."""
+        if self.sums:
+            self.last = self.keys, self.sums
+        self.keys, self.sums = 0, []
 
 
 class GuestRows(ABC):
@@ -153,6 +158,10 @@ class GuestCipher(ABC):
 
         `n_rows`: the most that their receiver can have.
         """
+
+    def answers_in_words(self) -> str:
+        """Say how hosts' answers came, where a scheme has several ways; empty where it has one."""
+        return ""
 
 
 class HostRows(ABC, Generic[H]):

@@ -49,6 +49,7 @@ from fedboost.encrypted.ring_answers import (
     best_slots,
     blocks_each,
     columns_of,
+    in_words,
     sizes_of,
     slots_possible,
     tree_key_bytes,
@@ -153,6 +154,13 @@ class RingGuest(GuestCipher):
             least[1::2] = 0  # of hessians
         hosts, threads = self.context.table.hosts, self.context.workers.threads
         return RingGuestRows(secret, hosts, threads, self.seen, least, packing)
+
+    def answers_in_words(self) -> str:
+        """See `GuestCipher`."""
+        self.seen.close()
+        n_rows = len(self.context.parts["train"])
+        budget = self.scheme.budget(self.context.params, n_rows, self.value_bits)
+        return in_words(self.context.params, budget, self.seen)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ host reads it off the key's size.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.budget import Budget
@@ -48,27 +49,58 @@ def slots_possible(params: EncryptedTreeParams, lattice: LatticeParameters) -> l
     return fit if own.answers == "packed" else [VECTORS, *fit]
 
 
-def best_slots(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> int:
-    """Return the number of slots that takes the least time for the next trees.
+@dataclass(frozen=True)
+class AnswersCost:
+    """What the answers to a tree take, with the keys for them."""
 
-    Keys serve `key_trees` trees; sums come as those of the last tree have.
+    n_bytes: float
+    cpu_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """Over a connection between companies."""
+        return self.n_bytes / LINK_BYTES_S + self.cpu_seconds
+
+
+def cost_of(
+    params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen, slots: int
+) -> AnswersCost:
+    """Return what the answers to a tree like the last one take, with so many slots; before any
+    tree, to one with a small host. A key serves `key_trees` trees.
     """
     bins = min(params.max_bin, budget.rows // ROWS_EACH_GUESSED)
     keys, asked = seen.last or (1, [COLUMNS_GUESSED * bins] * params.max_depth)
-    own, columns, trees = budget.parameters, columns_of(params), params.encryption.key_trees
+    sizes = sizes_of(budget, columns_of(params), slots)
+    parts = [part for sums in asked for part in sizes.parts([(sums, budget.rows)])]
+    n_bytes = sum(part.n_bytes for part in parts)
+    if slots == VECTORS:
+        return AnswersCost(n_bytes, VECTOR_S * sum(asked))
+    batches = sum(part.ciphertexts for part in parts)
+    packing = PackingShape(budget.parameters, columns_of(params), slots)
+    keys_each = keys / params.encryption.key_trees
+    return AnswersCost(
+        n_bytes + keys_each * packing.key_bytes,
+        batches * (BATCH_S + SLOT_S * slots) + keys_each * KEY_SLOT_S * slots,
+    )
 
-    def seconds(slots: int) -> float:
-        sizes = sizes_of(budget, columns, slots)
-        answers = [part for sums in asked for part in sizes.parts([(sums, budget.rows)])]
-        n_bytes = sum(part.n_bytes for part in answers)
-        if slots == VECTORS:
-            return n_bytes / LINK_BYTES_S + VECTOR_S * sum(asked)
-        batches = sum(part.ciphertexts for part in answers)
-        key = PackingShape(own, columns, slots).key_bytes / LINK_BYTES_S + KEY_SLOT_S * slots
-        spent = batches * (BATCH_S + SLOT_S * slots)
-        return keys * key / trees + n_bytes / LINK_BYTES_S + spent
 
-    return min(slots_possible(params, own), key=seconds)
+def best_slots(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> int:
+    """Return the number of slots that takes the least time for the next trees."""
+    possible = slots_possible(params, budget.parameters)
+    return min(possible, key=lambda slots: cost_of(params, budget, seen, slots).seconds)
+
+
+def in_words(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> str:
+    """Say how the answers to the last tree came, and what they would have taken otherwise."""
+    slots = best_slots(params, budget, seen)
+    packed = params.model_copy(
+        update={"encryption": params.encryption.model_copy(update={"answers": "packed"})}
+    )
+    other = best_slots(packed, budget, seen) if slots == VECTORS else VECTORS
+    own, beside = (cost_of(params, budget, seen, one).n_bytes / 1e6 for one in (slots, other))
+    if slots == VECTORS:
+        return f"vectors: {own:.1f} MB a tree, packed {beside:.1f}"
+    return f"packed, {slots} sums in a ciphertext: {own:.1f} MB a tree, as vectors {beside:.1f}"
 
 
 def columns_of(params: EncryptedTreeParams) -> int:

@@ -261,7 +261,7 @@ class JobJournal(_message.Message):
     def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., spec: _Optional[bytes] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
 class StatusReport(_message.Message):
-    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy", "released", "warnings", "ids", "alignment")
+    __slots__ = ("ends", "metrics", "counts", "curves", "importance", "best", "rounds", "privacy", "released", "warnings", "ids", "alignment", "answers")
     ENDS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
@@ -274,6 +274,7 @@ class StatusReport(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     ends: str
     metrics: _containers.RepeatedCompositeFieldContainer[Metric]
     counts: _containers.RepeatedCompositeFieldContainer[Count]
@@ -286,7 +287,8 @@ class StatusReport(_message.Message):
     warnings: _containers.RepeatedCompositeFieldContainer[Warned]
     ids: _containers.RepeatedCompositeFieldContainer[MatchedIds]
     alignment: str
-    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., rounds: _Optional[_Iterable[_Union[RoundTold, _Mapping]]] = ..., privacy: _Optional[_Iterable[_Union[Privacy, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Released, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[Warned, _Mapping]]] = ..., ids: _Optional[_Iterable[_Union[MatchedIds, _Mapping]]] = ..., alignment: _Optional[str] = ...) -> None: ...
+    answers: str
+    def __init__(self, ends: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., importance: _Optional[_Iterable[_Union[Importance, _Mapping]]] = ..., best: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., rounds: _Optional[_Iterable[_Union[RoundTold, _Mapping]]] = ..., privacy: _Optional[_Iterable[_Union[Privacy, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Released, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[Warned, _Mapping]]] = ..., ids: _Optional[_Iterable[_Union[MatchedIds, _Mapping]]] = ..., alignment: _Optional[str] = ..., answers: _Optional[str] = ...) -> None: ...
 
 class RoundTold(_message.Message):
     __slots__ = ("round", "done", "of", "metrics")

@@ -127,6 +127,8 @@ def _rows_and_times(story: Story) -> Html:
     if result.alignment:
         rows.append(["method of the alignment", result.alignment])
     rows.append(Band("Work"))
+    if result.answers:
+        rows.append(["hosts' encrypted sums", result.answers])
     if result.trees:
         rows.append(["trees in the model", units.in_count(result.trees)])
     if result.rounds:

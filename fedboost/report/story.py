@@ -32,6 +32,7 @@ class Result(Settings):
     rows: dict[str, int] = Field(default_factory=dict)
     ids: dict[str, dict[str, int]] = Field(default_factory=dict)  # brought and matched, by party
     alignment: str = ""  # the method that found them
+    answers: str = ""  # how hosts' encrypted sums came
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
     lost: tuple[str, ...] = Field((), strict=False)  # hosts that the job went on without
     warnings: tuple[str, ...] = Field((), strict=False)

@@ -272,7 +272,7 @@ def test_trees_that_grow_at_once_share_the_room_for_cells(monkeypatch):
 
 @pytest.mark.parametrize("each", [1, 7])
 def test_answers_in_small_parts_grow_the_same_trees(each, monkeypatch):
-    monkeypatch.setattr(ring, "ANSWERS_EACH", each)
+    monkeypatch.setattr(ring_answers, "ANSWERS_EACH", each)
     done = assert_as_plain(made({"n_estimators": 2}, categories=4))
     counts = [p.message.packages.count for p in done.room.posted if is_sums(p)]
     assert max(counts) == each

@@ -321,6 +321,7 @@ def close_model(guest: Guest) -> Out:
     told, (tops, below) = guest.told(), _kept(guest)
     seen = [one.node for one in below] if guest.is_scored else []
     told.importance.extend(words.importance(guest.context, [*tops, *seen]))
+    told.answers = guest.side.answers_in_words()
     return Out(told=told)
 
 

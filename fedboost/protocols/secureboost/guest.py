@@ -248,6 +248,7 @@ def close_model(guest: Guest) -> Out:
     """Report the finished model: metrics of the round it keeps, curves, importance."""
     told = guest.told()
     told.importance.extend(words.importance(guest.context, _kept(guest)))
+    told.answers = guest.side.answers_in_words()
     return Out(told=told)
 
 

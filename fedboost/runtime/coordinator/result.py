@@ -164,6 +164,7 @@ def result_of(
         "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
         **({"ids": ids(walk.told)} if walk.told.ids else {}),
         **({"alignment": walk.told.alignment} if walk.told.alignment else {}),
+        **({"answers": walk.told.answers} if walk.told.answers else {}),
         "metrics": metrics,
         "trees": counts.get("trees", 0),
         **({"privacy": privacy(walk.told)} if walk.told.privacy else {}),

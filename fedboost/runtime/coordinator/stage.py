@@ -210,3 +210,4 @@ def hear(known: StatusReport, told: StatusReport) -> None:
     known.released.extend(told.released)
     known.ids.extend(told.ids)
     known.alignment = told.alignment or known.alignment
+    known.answers = told.answers or known.answers
