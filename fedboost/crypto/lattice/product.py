@@ -115,14 +115,13 @@ class Multiplier:
 
 
 @cache
-def multiplier_of(ring: int, modulus_bits: int) -> Multiplier:
-    """The products of polynomials of so many coefficients modulo 2^modulus_bits."""
+def _made(ring: int, modulus_bits: int) -> Multiplier:
     return Multiplier(ring, modulus_bits)
 
 
 def multiplier(parameters: LatticeParameters) -> Multiplier:
     """The products of these parameters' ring."""
-    return multiplier_of(parameters.ring, parameters.modulus_bits)
+    return _made(parameters.ring, parameters.modulus_bits)
 
 
 @kernel
