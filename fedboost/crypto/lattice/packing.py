@@ -1,0 +1,215 @@
+"""Packed answers: the numbers of up to K candidates leave in one ring-LWE ciphertext.
+
+From (u_k, b_kj) of an answer to candidate k (`answers`) and a key of the guest (`packing_keys`):
+
+    û_k   the upper 39 of W bits of u_k, signed
+    P_i   Σ_k Σ_b û_k[b·pieces + i] · X^(k + K·b)
+    c1    Σ_i P_i·A_i
+    c0_j  Σ_i P_i·B_ij; once b_kj is added, coefficient k < K is b_kj − ⟨u_k, s_j⟩ under z_j
+
+This is the linear step of HintlessPIR (Li, Micciancio, Raykova, Schultz-Wu, 2023) without
+rotations. Nothing secret of the host is used and nothing is drawn: a batch is a function of the
+answers and of the key.
+
+Numbers modulo 2^W and Q are held as fractions of these, of 64 bits, in units of 2^-64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedboost.crypto.lattice.packing_keys import PackingKey
+from fedboost.crypto.lattice.parameters import PACKED_BITS
+from fedboost.crypto.lattice.transforms import (
+    BLOCK,
+    DEGREE,
+    LANES,
+    MODULI,
+    MODULUS,
+    PRIMES,
+    RESIDUE_BITS,
+    Residues,
+    fold,
+    forward,
+    inverse_across,
+    inverse_within,
+    times,
+)
+from fedboost.crypto.lattice.words import Words, field_bytes, pack
+from fedboost.kernels import inlined, kernel
+
+FOLD_EACH = 8  # chunks whose 16 products below 2^56.03 a sum of 64 bits holds
+MASK = np.uint64((1 << RESIDUE_BITS) - 1)
+REST: Words = np.array([(1 << RESIDUE_BITS) - prime for prime in PRIMES], np.uint64)  # 2^28 mod p
+CUT = np.uint64(64 - PACKED_BITS)
+# Half a unit for rounding, and half of all, which makes negative numbers positive until LESS.
+ADDED = np.uint64((1 << (63 - PACKED_BITS)) + (1 << 63))
+LESS: Residues = np.array([-(1 << (PACKED_BITS - 1)) % prime for prime in PRIMES], np.uint32)
+
+
+def _parts_of_one() -> Words:
+    """What a coefficient c is multiplied with, of each prime: uint64 (primes, 4).
+
+    (M·Q/p)^-1 modulo p as Shoup's pair, which makes y of M·c; then 2^96/p in two words of 32
+    bits, the share of y in the fraction c/Q.
+    """
+    rows = []
+    for prime in PRIMES:
+        scale = pow(DEGREE * (MODULUS // prime), -1, prime)
+        share = (1 << 96) // prime
+        rows.append((scale, (scale << 32) // prime, share >> 32, share & 0xFFFFFFFF))
+    return np.array(rows, np.uint64)
+
+
+SHARES = _parts_of_one()
+
+
+def packed(key: PackingKey, vectors: Words, scalars: Words, widths: Words) -> bytes:
+    """A batch of n ≤ K candidates in bytes; see `PackingShape.batch_bytes`.
+
+    `vectors` are u of each group of outputs, uint64 (groups, n, N), `scalars` b, uint64
+    (n, outputs), and `widths` W, uint64 (n,). What of u and b is above 2^W does not matter.
+    """
+    shape, widest = key.shape, int(widths.max())
+    bits, count = shape.parameters.packed_bits(widest), len(widths)
+    data = np.zeros(shape.batch_bytes(count, widest), np.uint8)
+    place = 0
+    for number, group in enumerate(shape.groups):
+        whole, numbers = fractions(key, number, vectors[number], scalars[:, group], widths)
+        for values, width in ((whole, bits[0]), (numbers, bits[1])):
+            n_bytes = field_bytes(values.shape[1], width)
+            own = data[place : place + len(values) * n_bytes].reshape(len(values), n_bytes)
+            pack(_rounded(values, width), width, own)
+            place += own.size
+    return data.tobytes()
+
+
+def fractions(
+    key: PackingKey, group: int, vectors: Words, scalars: Words, widths: Words
+) -> tuple[Words, Words]:
+    """c1, uint64 (1, M), and c0 with b added, uint64 (outputs, n), of a group of outputs.
+
+    As fractions of 2^64, less than 4 units too small.
+    """
+    shifts = np.uint64(64) - widths
+    values, count = key.values[group], len(vectors)
+    sums = np.zeros((len(PRIMES), BLOCK, values.shape[3], BLOCK), np.uint64)
+    _add_chunks(vectors, shifts, key.shape.slots, values, sums)
+    whole = np.zeros((1, DEGREE), np.uint64)
+    numbers = np.zeros((values.shape[3] - 1, count), np.uint64)
+    _to_fractions(sums, key.shape.slots, whole, numbers)
+    numbers += (scalars << shifts[:, None]).T
+    return whole, numbers
+
+
+def _rounded(values: Words, bits: int) -> Words:
+    return (values + np.uint64(1 << (63 - bits))) >> np.uint64(64 - bits)
+
+
+@kernel
+def _load(vectors: Words, shifts: Words, slots: int, chunk: int, polynomials: Residues) -> None:
+    """Coefficients of a chunk's P_i, uint32 (primes, 16·M), interleaved, below 1.01·2^28.
+
+    Coefficient k + K·b of its polynomial l is û_k[b·pieces + 16·chunk + l], so that neighbours
+    stay neighbours.
+    """
+    count, each = len(vectors), DEGREE // slots
+    given = vectors.reshape((count, each, vectors.shape[1] // (each * LANES), LANES))
+    placed = polynomials.reshape((len(PRIMES), each, slots, LANES))
+    for b in range(each):  # outermost: writes that are 64·K bytes apart would share cache lines
+        for k in range(count):
+            own, shift = given[k, b, chunk], shifts[k]
+            first, second, third = placed[0, b, k], placed[1, b, k], placed[2, b, k]
+            for x in range(LANES):
+                positive = ((own[x] << shift) + ADDED) >> CUT
+                low = np.uint32(positive & MASK)
+                high = np.uint32(positive >> np.uint64(RESIDUE_BITS))
+                first[x] = _residue(low, high, 0)
+                second[x] = _residue(low, high, 1)
+                third[x] = _residue(low, high, 2)
+    for n in range(len(PRIMES)):
+        for b in range(each):
+            placed[n, b, count:] = 0
+
+
+@inlined
+def _residue(low: np.uint32, high: np.uint32, n: int) -> np.uint32:
+    """low + 2^28·high − 2^38 modulo prime n, of 28 and 11 bits: below 2^30 before it is folded."""
+    return fold(np.uint32(low + high * np.uint32(REST[n]) + LESS[n]), MODULI[n])
+
+
+@kernel
+def _add_products(polynomials: Residues, values: Residues, sums: Words) -> None:
+    """Adds Σ over 16 polynomials of uint32 (M, 16) times (M, 1 + outputs, 16), turned."""
+    for x in range(DEGREE):
+        block, inside = x // BLOCK, x % BLOCK
+        for c in range(values.shape[1]):
+            total = np.uint64(0)
+            for lane in range(LANES):
+                total += np.uint64(polynomials[x, lane]) * np.uint64(values[x, c, lane])
+            sums[inside, c, block] += total
+
+
+@inlined
+def _fold_sum(word: np.uint64, n: int) -> np.uint64:
+    return (word & MASK) + (word >> np.uint64(RESIDUE_BITS)) * REST[n]
+
+
+@kernel
+def _add_chunks(vectors: Words, shifts: Words, slots: int, values: Residues, sums: Words) -> None:
+    """Adds Σ P_i·A_i and Σ P_i·B_ij as values, turned, uint64 (primes, 64, 1 + outputs, 64)."""
+    polynomials = np.empty((len(PRIMES), DEGREE * LANES), np.uint32)
+    for chunk in range(len(values)):
+        _load(vectors, shifts, slots, chunk, polynomials)
+        for n in range(len(PRIMES)):
+            forward(polynomials[n], n)
+            _add_products(polynomials[n].reshape((DEGREE, LANES)), values[chunk, n], sums[n])
+            if chunk % FOLD_EACH == FOLD_EACH - 1:
+                flat = sums[n].reshape(sums[n].size)
+                for x in range(len(flat)):
+                    flat[x] = _fold_sum(flat[x], n)
+
+
+@kernel
+def _to_fractions(sums: Words, slots: int, whole: Words, numbers: Words) -> None:
+    """Adds each prime's share of the coefficients' fractions: of c1 all, of c0 those there are."""
+    small = np.empty((BLOCK, sums.shape[2], BLOCK), np.uint32)
+    line = np.empty(DEGREE, np.uint32)
+    for n in range(len(PRIMES)):
+        given, flat = sums[n].reshape(sums[n].size), small.reshape(small.size)
+        for x in range(len(flat)):
+            word = _fold_sum(_fold_sum(given[x], n), n)
+            flat[x] = np.uint32(_fold_sum(_fold_sum(word, n), n))
+        inverse_within(small, n)
+        for c in range(small.shape[1]):
+            for block in range(BLOCK):
+                for x in range(BLOCK):
+                    line[BLOCK * block + x] = small[x, c, block]
+            run = DEGREE if c == 0 else max(BLOCK, slots)
+            inverse_across(line, run, n)
+            if c == 0:
+                _add_shares(line, n, whole[0])
+            else:
+                _add_runs(line, run, n)
+                _add_shares(line, n, numbers[c - 1])
+
+
+@kernel
+def _add_runs(line: Residues, run: int, n: int) -> None:
+    """Adds all runs to the first, below 2^28 + 2^25."""
+    for k in range(run):
+        total = np.uint64(0)
+        for first in range(0, DEGREE, run):
+            total += np.uint64(line[first + k])
+        line[k] = np.uint32(_fold_sum(total, n))
+
+
+@kernel
+def _add_shares(line: Residues, n: int, found: Words) -> None:
+    """Adds ⌊2^64·y/p⌋, less one at most, for M times as many coefficients as are wanted."""
+    p, scale, shoup = MODULI[n], np.uint32(SHARES[n, 0]), np.uint32(SHARES[n, 1])
+    high, low = SHARES[n, 2], SHARES[n, 3]
+    for k in range(len(found)):
+        twice = times(line[k], scale, shoup, p)
+        y = np.uint64(min(twice, np.uint32(twice - p)))
+        found[k] += y * high + ((y * low) >> np.uint64(32))
