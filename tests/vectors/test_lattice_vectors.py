@@ -6,10 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import EncryptedRows
-from fedboost.crypto.lattice.polynomials import TreePolynomials
-from tests.support.lattices import HOST, LATTICE, LATTICE_4096, ORIGIN, grown, ternary_of
+from fedboost.crypto.lattice.decryption import fractions_of
+from fedboost.crypto.lattice.packing import fractions, packed
+from fedboost.crypto.lattice.packing_keys import PackingKey, PackingSecret, PackingShape
+from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
+from tests.support.lattices import GUEST, HOST, LATTICE, LATTICE_4096, ORIGIN, grown, ternary_of
 
 HERE = Path(__file__).parent
 MESSAGES = np.array([[5 * i - 7000, i * i % 1000] for i in range(3000)], dtype=np.int64)
@@ -58,3 +62,44 @@ def test_derivation_encryption_and_answers_are_the_same_in_every_release(golden)
             "answers": digest(released),
         }
     golden(HERE / "lattice.json", json.dumps(lines, indent=1) + "\n")
+
+
+PACKED = ((LATTICE, 32, 20), (LATTICE, 256, 256), (LATTICE_4096, 256, 160))  # K, candidates
+BYTES_OF_ORIGIN = Origin(ORIGIN.manifest, ORIGIN.guest_nonce, ORIGIN.host_nonces[:1]).encoded()
+
+
+def test_keys_and_batches_of_packed_answers_are_the_same_in_every_release(golden):
+    """The numbers of the specification, and of every program that packs as it says."""
+    lines = {}
+    for own, slots, count in PACKED:
+        data = np.frombuffer(GUEST.bytes(2 * samples.ternary_bytes(own.ring), "s"), np.uint8)
+        ternary = samples.ternary(data.reshape(2, -1), own.ring)
+        shape = PackingShape(own, 2, slots)
+        secret = PackingSecret(shape, GUEST, BYTES_OF_ORIGIN, ternary)
+        key = secret.key()
+        held = PackingKey.received(shape, BYTES_OF_ORIGIN, key)
+        vectors, scalars, widths = answers_of(own, count)
+        c1, c0 = fractions(held, 0, vectors, scalars, widths)
+        released = packed(held, vectors[None], scalars, widths)
+        lines[f"{own.name}, K = {slots}, {count} candidates"] = {
+            "s": digest(ternary),
+            "z": digest(secret._ternary),
+            "A": digest(np.concatenate(list(shape.public_chunks(BYTES_OF_ORIGIN)))),
+            "key": digest(key),
+            "c1": digest(c1),
+            "c0": digest(c0),
+            "packed_bytes": len(released),
+            "packed": digest(released),
+            "opened": digest(np.ascontiguousarray(fractions_of(secret, released, widths))),
+        }
+    golden(HERE / "lattice_packing.json", json.dumps(lines, indent=1) + "\n")
+
+
+def answers_of(own, count):
+    """u, uint64 (n, N), b, uint64 (n, 2), and W, uint64 (n,), as the specification says them."""
+    least = own.modulus_bits - 13
+    widths = np.array([least + k % 14 for k in range(count)], np.uint64)
+    mask = (np.uint64(2**64 - 1) >> (np.uint64(64) - widths))[:, None]
+    vectors = np.frombuffer(hashlib.shake_256(b"u").digest(8 * count * own.ring), "<u8")
+    scalars = np.frombuffer(hashlib.shake_256(b"b").digest(16 * count), "<u8")
+    return vectors.reshape(count, -1) & mask, scalars.reshape(count, 2) & mask, widths

@@ -4,23 +4,28 @@
 guest   secret.TreeSecret    one secret per output, fresh for every tree and its messages
           rows               b = a·s + e + Δ·m, a block of N rows at a time        ──► host
           public_keys        b' = a'·s + e'                                        ──► host
-host    rows.Rows            what came, and the polynomials a, which both sides derive
-          cells.Cells        sums of windows of [−a, a] and of b: no multiplication
+          packing            s, encrypted, where answers are to be packed          ──► host
+host    cells.EncryptedRows  what came, and the polynomials a, which both sides derive
+          cells.LatticeSums  sums of windows of [−a, a] and of b: no multiplication
           answers.TreeKey    release: + zero encryption, + flood, rounded, mod 2^W   ──► guest
-guest   decryption.decrypt   sums of m, exact
+                             release_packed: the same numbers, many in a ciphertext  ──► guest
+guest   decryption           sums of m, exact
 ```
 
 docs/explanation/lattice.md says why each step is there.
 
 Modules:
-    answers      a host's answers: rounded, re-randomised, flooded with noise
-    budget       how many rows fit into a sum
-    cells        a host's rows and their sums
-    decryption   decrypts answers and refuses what no sum can be
-    parameters   the rings to choose from, and their security
-    polynomials  public polynomials from agreed seeds
-    product      products of polynomials by Fourier transform
-    samples      secret bytes as ternary numbers, errors and flooding noise
-    secret       the guest's secrets and public keys for one tree
-    words        packs numbers modulo powers of two into bytes
+    answers       a host's answers: rounded, re-randomised, flooded with noise
+    budget        how many rows fit into a sum
+    cells         a host's rows and their sums
+    decryption    decrypts answers and refuses what no sum can be
+    packing       many answers' numbers in one ciphertext
+    packing_keys  the guest's secrets, encrypted for it
+    parameters    the rings to choose from, and their security
+    polynomials   public polynomials from agreed seeds
+    product       products of polynomials by Fourier transform
+    samples       secret bytes as ternary numbers, errors and flooding noise
+    secret        the guest's secrets and public keys for one tree
+    transforms    products of polynomials modulo primes, by number-theoretic transforms
+    words         packs numbers modulo powers of two into bytes
 """

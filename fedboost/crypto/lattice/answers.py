@@ -2,7 +2,8 @@
 
     u ← u + ext0(a'·v + e1)        ext0(r) = (−r_1, …, −r_{N−1}, r_0)
     b_j ← b_j + (b'_j·v)_0 + e2_j  v ternary, e1 an error, e2 Gaussian, all fresh for every answer
-    u rounded to multiples of 2^t, then u and b modulo 2^W
+    vectors: u rounded to multiples of 2^t, then u and b modulo 2^W
+    packed:  u and b modulo 2^W, then many of them in one ciphertext (`packing`)
 
 A zero encryption is never shared among answers: its vectors would be rotations of one polynomial,
 which differences cancel. Of one v at most 8 numbers are told, so that a guest with keys of its own
@@ -16,6 +17,8 @@ meets other noise, so that no two answers ever share a v, whatever is retried or
 from __future__ import annotations
 
 import hashlib
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +28,9 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import BlindedPackages, Pairs, seal_released
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.cells import CellAdds, LatticeSums
-from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.crypto.lattice.packing import packed
+from fedboost.crypto.lattice.packing_keys import PackingKey
+from fedboost.crypto.lattice.parameters import LatticeParameters, groups_of
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.product import Spectrum, multiplier
 from fedboost.crypto.lattice.words import (
@@ -44,8 +49,8 @@ from fedboost.kernels import kernel
 
 Sums = NDArray[np.int64]  # (n, outputs)
 
-OUTPUTS_EACH = 8  # numbers that leave with one vector
-BATCH = 32  # answers made together; what is drawn depends on it
+DRAWN_TOGETHER = 32  # answers of a node; what is drawn depends on it
+ROUND = 256  # answers, about, that wait to be packed: four megabytes of `lattice`
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,7 @@ class AnswerShape:
     @property
     def groups(self) -> list[slice]:
         """The outputs that share a vector."""
-        starts = range(0, self.outputs, OUTPUTS_EACH)
-        return [slice(first, min(first + OUTPUTS_EACH, self.outputs)) for first in starts]
+        return groups_of(self.outputs)
 
     def spans(self) -> list[tuple[slice, slice]]:
         """The bytes of each group's vector and of its numbers, in an answer."""
@@ -81,6 +85,37 @@ class AnswerShape:
     def n_bytes(self) -> int:
         """Size of an answer in bytes."""
         return self.spans()[-1][1].stop
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class NodeAnswers:
+    """Sums of one node that are to be released, and what they are released with.
+
+    `secrets` are the host's own, for this release. What a second use of them tells is whether
+    whole batches of sums were equal, and no more. `noise` int64 (n, outputs) is added to the sums
+    first, where the budget has room for any.
+    """
+
+    sums: LatticeSums | Pairs[LatticeSums]
+    width: int  # W: `Budget.width` of the node
+    secrets: Secrets
+    noise: Sums | None = None
+
+    def __len__(self) -> int:
+        return len(self.sums)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class DrawnAnswers:
+    """A batch of one node's sums, whose zero encryptions and flood are drawn together."""
+
+    pairs: Pairs[LatticeSums]
+    noise: Sums
+    width: int
+    seed: bytes  # secret
+
+    def __len__(self) -> int:
+        return len(self.pairs)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -118,61 +153,124 @@ class TreeKey:
     ) -> BlindedPackages:
         """The sums as answers of `AnswerShape.bytes` each, for W = `Budget.width` of their node.
 
-        `secrets` are the host's own, for this release; see above for what a second use of them
-        tells: only whether whole batches of sums were equal. `noise` int64 (n, outputs) is added
-        to the sums first, where the budget has room for any. A ProtocolError for cells of other
+        `secrets` and `noise` are those of `NodeAnswers`. A ProtocolError for cells of other
         outputs or another ring, and for a width that is no budget's.
         """
         shape = AnswerShape(self.tree.parameters, len(self.leading), width)
-        if not shape.parameters.scale_bits < width <= shape.parameters.modulus_bits:
-            raise ProtocolError(f"answers modulo 2^{width} hold no sums")
-        pairs = sums if isinstance(sums, Pairs) else Pairs.of(sums)
-        of = pairs.a
-        if of.outputs != shape.outputs or of.parameters != shape.parameters:
-            raise ProtocolError(f"{len(pairs)} cells do not go with the public keys of the tree")
-        if noise is None:
-            noise = np.zeros((len(pairs), shape.outputs), np.int64)
-        if noise.shape != (len(pairs), shape.outputs):
-            raise ProtocolError(f"{len(pairs)} sums do not have the noise that they leave with")
-        tasks = []
-        for first in range(0, len(pairs), BATCH):
-            own, seed = slice(first, first + BATCH), secrets.derive("lattice answers", first)
-            tasks.append((self, pairs[own], noise[own], shape, seed))
+        node = NodeAnswers(sums, width, secrets, noise)
+        tasks = [(self, drawn, shape) for drawn in self._batches(node)]
         parts = (workers or Serial()).map(answer, tasks)
         return seal_released(np.concatenate([np.empty((0, shape.n_bytes), np.uint8), *parts]))
+
+    def release_packed(
+        self,
+        nodes: Sequence[NodeAnswers],
+        packing: PackingKey,
+        workers: Workers | None = None,
+    ) -> BlindedPackages:
+        """All nodes' sums, one after the other, packed; as one package of all batches' bytes.
+
+        A batch has `packing.shape.slots` sums, of as many nodes as it takes, and the last what is
+        left: `PackingShape.batches`. A ProtocolError as of `release`, and for a packing key of
+        other parameters or outputs.
+        """
+        shape = packing.shape
+        if (shape.parameters, shape.outputs) != (self.tree.parameters, len(self.leading)):
+            raise ProtocolError("the packing key does not go with the public keys of the tree")
+        batches = [drawn for node in nodes for drawn in self._batches(node)]
+        parts = _packed_batches(self, batches, packing, (workers or Serial()).threads)
+        return seal_released(np.frombuffer(b"".join(parts), np.uint8)[None])
+
+    def _batches(self, node: NodeAnswers) -> Iterator[DrawnAnswers]:
+        """What of a node is drawn together; a ProtocolError for what is not this tree's."""
+        parameters, outputs, count = self.tree.parameters, len(self.leading), len(node)
+        if not parameters.scale_bits < node.width <= parameters.modulus_bits:
+            raise ProtocolError(f"answers modulo 2^{node.width} hold no sums")
+        pairs = node.sums if isinstance(node.sums, Pairs) else Pairs.of(node.sums)
+        if pairs.a.outputs != outputs or pairs.a.parameters != parameters:
+            raise ProtocolError(f"{count} cells do not go with the public keys of the tree")
+        noise = np.zeros((count, outputs), np.int64) if node.noise is None else node.noise
+        if noise.shape != (count, outputs):
+            raise ProtocolError(f"{count} sums do not have the noise that they leave with")
+        for first in range(0, count, DRAWN_TOGETHER):
+            own = slice(first, first + DRAWN_TOGETHER)
+            seed = node.secrets.derive("lattice answers", first)
+            yield DrawnAnswers(pairs[own], noise[own], node.width, seed)
 
     def __repr__(self) -> str:
         return f"TreeKey({len(self.leading)} outputs)"
 
 
-def answer(
-    key: TreeKey, pairs: Pairs[LatticeSums], noise: Sums, shape: AnswerShape, seed: bytes
-) -> ByteArray:
-    """A batch of answers, uint8 (n, shape.bytes), drawn from this secret seed and the sums with
-    their noise.
-    """
-    cells, mask = CellAdds().pairs(pairs), low_bits(shape.width)
-    added = noise.view(np.uint64) << np.uint64(shape.parameters.scale_bits)
-    vectors, scalars = cells.vectors & mask, (cells.scalars + added) & mask
-    hashed = hashlib.sha256(key.digest + shape.width.to_bytes(8, "little"))
-    hashed.update(np.ascontiguousarray(vectors, dtype="<u8").data)
-    hashed.update(np.ascontiguousarray(scalars, dtype="<u8").data)
-    secrets = Secrets(seed).child("batch", hashed.digest())
-    data = np.zeros((len(vectors), shape.n_bytes), dtype=np.uint8)
-    for number, group in enumerate(shape.groups):
-        sums = [vectors, np.ascontiguousarray(scalars[:, group])]
-        sums = _blinded(key, sums, group, secrets.child("group", number))
-        whole, low = sums[0], shape.parameters.drop_bits
-        if low:
-            whole = (whole + np.uint64(1 << (low - 1))) >> np.uint64(low)
-        spans = shape.spans()[number]
-        pack(whole & low_bits(shape.vector_bits), shape.vector_bits, data[:, spans[0]])
-        pack(sums[1] & mask, shape.width, data[:, spans[1]])
+def answer(key: TreeKey, drawn: DrawnAnswers, shape: AnswerShape) -> ByteArray:
+    """A batch of answers as vectors, uint8 (n, shape.n_bytes)."""
+    vectors = np.empty((len(shape.groups), len(drawn), shape.parameters.ring), np.uint64)
+    scalars = np.empty((len(drawn), shape.outputs), np.uint64)
+    _blind(key, drawn, vectors, scalars)
+    data = np.zeros((len(drawn), shape.n_bytes), dtype=np.uint8)
+    low = shape.parameters.drop_bits
+    half = np.uint64(1 << low >> 1)
+    for group, spans, whole in zip(shape.groups, shape.spans(), vectors, strict=True):
+        rounded = (whole + half) >> np.uint64(low)
+        pack(rounded & low_bits(shape.vector_bits), shape.vector_bits, data[:, spans[0]])
+        numbers = np.ascontiguousarray(scalars[:, group]) & low_bits(shape.width)
+        pack(numbers, shape.width, data[:, spans[1]])
     return data
 
 
-def _blinded(key: TreeKey, sums: list[Words], group: slice, secrets: Secrets) -> list[Words]:
-    """Vectors and numbers of a group plus a fresh zero encryption and the flood, modulo 2^64."""
+def _packed_batches(
+    key: TreeKey, batches: Sequence[DrawnAnswers], packing: PackingKey, threads: Workers
+) -> Iterator[bytes]:
+    """The bytes of batches of K answers: some are blinded, packed and forgotten before the next."""
+    shape, waiting = packing.shape, deque(batches)
+    together = shape.slots * threads.count
+    together *= max(1, ROUND // together)
+    room = min(together + DRAWN_TOGETHER - 1, sum(map(len, waiting)))
+    vectors = np.empty((len(shape.groups), room, shape.parameters.ring), np.uint64)
+    scalars, widths = np.empty((room, shape.outputs), np.uint64), np.empty(room, np.uint64)
+    held = 0
+    while waiting or held:
+        tasks: list[tuple[object, ...]] = []
+        while waiting and held < together:
+            drawn = waiting.popleft()
+            own = slice(held, held + len(drawn))
+            tasks.append((key, drawn, vectors[:, own], scalars[own]))
+            widths[own], held = drawn.width, own.stop
+        threads.map(_blind, tasks)
+        ready = held // shape.slots * shape.slots if waiting else held
+        cuts = [slice(at, min(at + shape.slots, ready)) for at in range(0, ready, shape.slots)]
+        tasks = [(packing, vectors[:, cut], scalars[cut], widths[cut]) for cut in cuts]
+        yield from threads.map(packed, tasks)
+        for array in (*vectors, scalars, widths):
+            array[: held - ready] = array[ready:held]
+        held -= ready
+
+
+def _blind(key: TreeKey, drawn: DrawnAnswers, vectors: Words, scalars: Words) -> None:
+    """A batch's u of each group, uint64 (groups, n, N), and b, uint64 (n, outputs), modulo 2^64.
+
+    Written into both arrays. What counts is below 2^W, and so are the sums that noise meets.
+    """
+    parameters, mask = key.tree.parameters, low_bits(drawn.width)
+    cells = CellAdds().pairs(drawn.pairs)
+    added = drawn.noise.view(np.uint64) << np.uint64(parameters.scale_bits)
+    whole, numbers = cells.vectors & mask, (cells.scalars + added) & mask
+    hashed = hashlib.sha256(key.digest + drawn.width.to_bytes(8, "little"))
+    hashed.update(np.ascontiguousarray(whole, dtype="<u8").data)
+    hashed.update(np.ascontiguousarray(numbers, dtype="<u8").data)
+    secrets = Secrets(drawn.seed).child("batch", hashed.digest())
+    for number, group in enumerate(groups_of(numbers.shape[1])):
+        sums = [whole, np.ascontiguousarray(numbers[:, group])]
+        own = secrets.child("group", number)
+        scalars[:, group] = _blinded(key, sums, group, own, vectors[number])
+
+
+def _blinded(
+    key: TreeKey, sums: list[Words], group: slice, secrets: Secrets, vectors: Words
+) -> Words:
+    """Numbers of a group plus a fresh zero encryption and the flood, modulo 2^64.
+
+    The vectors of the same are written into `vectors`.
+    """
     parameters, count = key.tree.parameters, len(sums[0])
     ring, outputs = parameters.ring, group.stop - group.start
     ternary = samples.ternary(_drawn(secrets, count, samples.ternary_bytes(ring), "v"), ring)
@@ -180,11 +278,10 @@ def _blinded(key: TreeKey, sums: list[Words], group: slice, secrets: Secrets) ->
     flood = _drawn(secrets, count, samples.FLOOD_BYTES * outputs, "e2")
     product = multiplier(parameters)
     zeros = product.multiply(key.fixed, product.values(ternary))
-    vectors = np.empty_like(zeros)
     _extend(sums[0], zeros, samples.errors(errors, parameters.error_bits), vectors)
     numbers = sums[1] + samples.flood(flood, parameters.flood).view(np.uint64)
     _add_leading(key.leading[group], ternary, numbers)
-    return [vectors, numbers]
+    return numbers
 
 
 def _drawn(secrets: Secrets, count: int, each: int, use: str) -> ByteArray:

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.lattice.answers import AnswerShape
+from fedboost.crypto.lattice.packing_keys import PackingSecret
+from fedboost.crypto.lattice.product import multiplier_of
 from fedboost.crypto.lattice.secret import TreeSecret
-from fedboost.crypto.lattice.words import ByteArray, Words, unpack
+from fedboost.crypto.lattice.transforms import DEGREE
+from fedboost.crypto.lattice.words import ByteArray, Words, field_bytes, unpack
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import PeerError
 from fedboost.kernels import kernel
 
 _BATCH = 64  # answers whose vectors are unpacked at once: one megabyte of `lattice`
 
+NO_SUM = "an answer does not decrypt into a sum of its node's rows"
+
 Sums = NDArray[np.int64]  # (n, outputs)
+
+
+@dataclass(frozen=True)
+class AnsweredNode:
+    """What the guest knows of a node whose packed answers come."""
+
+    count: int  # of its answers
+    rows: int
+    most: Sums | None = None  # (outputs,) see `decrypt`
 
 
 def decrypt(
@@ -33,11 +50,79 @@ def decrypt(
     """
     budget = secret.budget
     shape = AnswerShape(secret.tree.parameters, secret.outputs, budget.width(node_rows))
-    sums = _rounded(opened(secret, answers, count, shape, workers), shape)
+    sums = _rounded(opened(secret, answers, count, shape, workers), shape.parameters.scale_bits)
     bound = np.int64(node_rows * budget.message_most) if most is None else most
     if (np.abs(sums) > bound).any():
-        raise PeerError("an answer does not decrypt into a sum of its node's rows")
+        raise PeerError(NO_SUM)
     return sums
+
+
+def decrypt_packed(
+    secret: TreeSecret,
+    packing: PackingSecret,
+    data: bytes,
+    nodes: Sequence[AnsweredNode],
+    workers: Workers | None = None,
+    least: Sums | None = None,
+) -> Sums:
+    """All nodes' sums from what `TreeKey.release_packed` gave, int64 (answers, outputs).
+
+    `least` int64 (outputs,) is below which no sum can be: 0 of messages that are not negative,
+    where no noise was added. One and the same PeerError for another size, for bits where none
+    belong, and for sums beyond these bounds and those of `decrypt`.
+    """
+    budget, scale = secret.budget, secret.tree.parameters.scale_bits
+    counts = [node.count for node in nodes]
+    widths = [budget.width(node.rows) for node in nodes]
+    if min(counts, default=0) < 0 or len(data) != packing.shape.answer_bytes(counts, widths):
+        raise PeerError(NO_SUM)
+    tasks, place = [], 0
+    for batch in packing.shape.batches(counts, widths):
+        own = slice(place, place + packing.shape.batch_bytes(len(batch), int(batch.max())))
+        tasks.append((packing, data[own], batch))
+        place = own.stop
+    parts = (workers or Serial()).threads.map(opened_packed, tasks)
+    whole = np.concatenate([np.empty((0, secret.outputs), np.int64), *parts])
+    sums, first = _rounded(whole, scale), 0
+    for node in nodes:
+        of_node = sums[first : first + node.count]
+        bound = node.rows * budget.message_most if node.most is None else node.most
+        lower = np.negative(bound) if least is None else np.maximum(np.negative(bound), least)
+        if (of_node > bound).any() or (of_node < lower).any():
+            raise PeerError(NO_SUM)
+        first += node.count
+    return sums
+
+
+def opened_packed(packing: PackingSecret, data: bytes, widths: Words) -> Sums:
+    """Δ times the sums of a batch plus what noise there is, int64 (n, outputs), modulo 2^W each.
+
+    `widths` are W, uint64 (n,). A PeerError for bits where none belong.
+    """
+    shifts = np.uint64(64) - widths[:, None]
+    return fractions_of(packing, data, widths).view(np.int64) >> shifts.view(np.int64)
+
+
+def fractions_of(packing: PackingSecret, data: bytes, widths: Words) -> Words:
+    """Those numbers as fractions of 2^W, in units of 2^-64, uint64 (n, outputs)."""
+    shape, count = packing.shape, len(widths)
+    bits = shape.parameters.packed_bits(int(widths.max()))
+    product = multiplier_of(DEGREE, bits[0])
+    found = np.empty((count, shape.outputs), np.uint64)
+    place, raw = 0, np.frombuffer(data, np.uint8)
+    for group in shape.groups:
+        parts = []
+        for rows, each, width in ((1, DEGREE, bits[0]), (group.stop - group.start, count, bits[1])):
+            n_bytes = field_bytes(each, width)
+            own = raw[place : place + rows * n_bytes].reshape(rows, n_bytes)
+            parts.append(np.empty((rows, each), np.uint64))
+            if not unpack(own, width, parts[-1]):
+                raise PeerError(NO_SUM)
+            place += own.size
+        masks = product.first(product.fixed(parts[0][0]), packing.multiplied[group], count)
+        numbers = parts[1] << np.uint64(64 - bits[1])
+        found[:, group] = (numbers + (masks << np.uint64(64 - bits[0]))).T
+    return found
 
 
 def opened(
@@ -73,14 +158,13 @@ def _opened_group(
     numbers = np.empty((len(data), len(secrets)), dtype=np.uint64)
     clean = unpack(data[:, spans[0]], shape.vector_bits, vectors)
     if not unpack(data[:, spans[1]], shape.width, numbers) or not clean:
-        raise PeerError("an answer does not decrypt into a sum of its node's rows")
+        raise PeerError(NO_SUM)
     _subtract_products(vectors, secrets, np.uint64(shape.parameters.drop_bits), numbers)
     unused = 64 - shape.width
     return (numbers << np.uint64(unused)).view(np.int64) >> unused
 
 
-def _rounded(numbers: Sums, shape: AnswerShape) -> Sums:
-    scale = shape.parameters.scale_bits
+def _rounded(numbers: Sums, scale: int) -> Sums:
     whole = numbers >> scale
     return whole + (numbers >> (scale - 1) & 1)
 

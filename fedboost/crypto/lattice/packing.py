@@ -185,19 +185,18 @@ def _to_fractions(sums: Words, slots: int, whole: Words, numbers: Words) -> None
             for block in range(BLOCK):
                 for x in range(BLOCK):
                     line[BLOCK * block + x] = small[x, c, block]
+            run = DEGREE if c == 0 else max(BLOCK, slots)
+            inverse_across(line, run, n)
             if c == 0:
-                inverse_across(line, DEGREE, n)
                 _add_shares(line, n, whole[0])
             else:
-                run = max(BLOCK, slots)
-                inverse_across(line, run, n)
                 _add_runs(line, run, n)
                 _add_shares(line, n, numbers[c - 1])
 
 
 @kernel
 def _add_runs(line: Residues, run: int, n: int) -> None:
-    """Adds all runs to the first, below 2^28 + 2^24."""
+    """Adds all runs to the first, below 2^28 + 2^25."""
     for k in range(run):
         total = np.uint64(0)
         for first in range(0, DEGREE, run):

@@ -16,6 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedboost.crypto.lattice import transforms
 from fedboost.errors import ConfigError
 
 # The largest modulus for 128 bits, in bits, by coefficients (`lattice`'s, the Standard's table 1).
@@ -23,6 +24,9 @@ MODULUS_BITS_MOST = {2048: 53, 4096: 109, 8192: 218, 16384: 438}
 WORD_BITS = 64  # polynomials are arrays of machine words, whose overflow must be harmless
 ERROR_BITS_LEAST = 21  # a centred binomial error of 2 · 21 bits has σ = 3.24, and 3.2 is asked
 FLOOD_LEAST = 2.0**20  # what drowns a sum of row errors: 3.3e3 for 2^20 rows
+OUTPUTS_EACH = 8  # numbers that leave with one vector
+PACKED_BITS = 39  # of a coefficient of an answer's vector, the upper ones: those that are packed
+PACKED_BITS_LEAST = 20  # of a coefficient of a packed batch, however narrow its answers are
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,12 @@ class LatticeParameters:
         e'·v and e1·s are N products of an error and a ternary number, of variance 2/3; a number
         rounded to 2^t is off by σ² = 4^t / 12, N times, times a ternary number again.
         """
-        zero = self.error_variance * 4 * self.ring / 3
         rounding = 4.0**self.drop_bits * self.ring / 18 if self.drop_bits else 0.0
-        return zero + self.flood**2 + rounding
+        return self._zero_variance + rounding
+
+    @property
+    def _zero_variance(self) -> float:
+        return self.error_variance * 4 * self.ring / 3 + self.flood**2
 
     def sigma(self, rows: int) -> float:
         """Standard deviation of the noise in a decrypted sum of that many rows."""
@@ -77,7 +84,39 @@ class LatticeParameters:
         """Return the probability that a decrypted sum of that many rows is wrong by a unit of its
         grid.
         """
-        return math.erfc(2.0**self.scale_bits / (2 * math.sqrt(2) * self.sigma(rows)))
+        return self._wrong(self.sigma(rows))
+
+    def packed_bits(self, widest: int) -> tuple[int, int]:
+        """Bits of a coefficient of c1 and of c0 in a batch of packed answers up to that wide."""
+        bits = widest - self.drop_bits + 1, widest - self.drop_bits - 2
+        return max(PACKED_BITS_LEAST, bits[0]), max(PACKED_BITS_LEAST, bits[1])
+
+    def packing_variance(self, width: int, widest: int, count: int) -> float:
+        """σ² of what packing adds to a number modulo 2^width, in a batch of `count` answers of
+        which one is modulo 2^widest.
+
+        Of u, N numbers are rounded to 39 bits and meet a ternary number each. c0 has an error of
+        the key for each of N coefficients of each answer. c1 is rounded, M times, and meets a
+        ternary number; c0 is rounded.
+        """
+        vector, number = self.packed_bits(widest)
+        below = max(0, width - PACKED_BITS)
+        cut = 4.0**below * self.ring / 18 if below else 0.0
+        scaled = (2.0**width / transforms.MODULUS) ** 2 * 4.0**PACKED_BITS / 12
+        rounding = 4.0 ** (width - vector) * transforms.DEGREE / 18 + 4.0 ** (width - number) / 12
+        return cut + scaled * self.ring * count * self.error_variance + rounding
+
+    def packed_sigma(self, rows: int, width: int, widest: int, count: int) -> float:
+        """Standard deviation of the noise in a sum of that many rows from a packed answer."""
+        added = self.packing_variance(width, widest, count)
+        return math.sqrt(rows * self.error_variance + self._zero_variance + added)
+
+    def packed_failure(self, rows: int, width: int, count: int) -> float:
+        """Return the probability that a sum from a batch of equally wide answers is wrong."""
+        return self._wrong(self.packed_sigma(rows, width, width, count))
+
+    def _wrong(self, sigma: float) -> float:
+        return math.erfc(2.0**self.scale_bits / (2 * math.sqrt(2) * sigma))
 
 
 def check_strength(parameters: LatticeParameters) -> None:
@@ -104,6 +143,12 @@ BY_NAME["lattice"] = LatticeParameters(
 BY_NAME["lattice-4096"] = LatticeParameters(
     "lattice-4096", 4096, 64, scale_bits=35, drop_bits=26, flood=2.0**31
 )
+
+
+def groups_of(outputs: int) -> list[slice]:
+    """Return the outputs that share a vector."""
+    starts = range(0, outputs, OUTPUTS_EACH)
+    return [slice(first, min(first + OUTPUTS_EACH, outputs)) for first in starts]
 
 
 def named(name: str) -> LatticeParameters:

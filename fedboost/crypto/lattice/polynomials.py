@@ -24,6 +24,7 @@ DIGEST_BYTES = 32  # of the manifest: SHA-256
 NONCE_BYTES = 32
 ROWS = b"fedboost lattice rows 1"  # a release that derives differently must change these
 ANSWERS = b"fedboost lattice answers 1"
+PACKING = b"fedboost lattice packing 1"
 COEFFICIENT_BYTES = 8
 
 Polynomial = NDArray[np.uint64]
@@ -52,7 +53,7 @@ class Origin:
         """Return all of it as bytes; no two origins are equal, for every part has a
         known length.
         """
-        hosts = _number(len(self.host_nonces)) + b"".join(self.host_nonces)
+        hosts = number_bytes(len(self.host_nonces)) + b"".join(self.host_nonces)
         return self.manifest + self.guest_nonce + hosts
 
 
@@ -72,10 +73,15 @@ class TreePolynomials:
         """a' of the host at that place of the manifest, uint64 (N,) below q."""
         return self._derived(ANSWERS, host)
 
+    @property
+    def packing_origin(self) -> bytes:
+        """What the public polynomials of packing keys come from: the same for all hosts."""
+        return self.encoded(PACKING, 0)
+
     def encoded(self, label: bytes, number: int) -> bytes:
         """Return the bytes to hash for this label and this block or host."""
         names = _sized(label) + _sized(self.parameters.name.encode())
-        return names + self.origin.encoded() + _number(self.number) + _number(number)
+        return names + self.origin.encoded() + number_bytes(self.number) + number_bytes(number)
 
     def _derived(self, label: bytes, number: int) -> Polynomial:
         absorbed = hashlib.shake_256(self.encoded(label, number))
@@ -84,8 +90,9 @@ class TreePolynomials:
 
 
 def _sized(data: bytes) -> bytes:
-    return _number(len(data)) + data
+    return number_bytes(len(data)) + data
 
 
-def _number(value: int) -> bytes:
+def number_bytes(value: int) -> bytes:
+    """Return a count or a place as it is hashed: 8 bytes, little-endian."""
     return value.to_bytes(8, "little")

@@ -100,6 +100,16 @@ class Multiplier:
             _add_rounded(back, self._untwist, np.uint64(number * self.limb_bits), products)
         return products
 
+    def first(self, fixed: Spectrum, values: Spectrum, count: int) -> Words:
+        """The lowest `count` ≤ M coefficients of the same products, uint64 (n, count)."""
+        from scipy import fft
+
+        products = np.zeros((len(values), count), dtype=np.uint64)
+        for number, limb in enumerate(fixed):
+            back = fft.ifft(values * limb, axis=1, overwrite_x=True)
+            _add_first(back, self._untwist, np.uint64(number * self.limb_bits), products)
+        return products
+
     def distance(self, fixed: Spectrum, values: Spectrum) -> float:
         """Return how far from an integer any coefficient of the limbs' products is
         before rounding.
@@ -115,13 +125,14 @@ class Multiplier:
 
 
 @cache
-def _made(ring: int, modulus_bits: int) -> Multiplier:
+def multiplier_of(ring: int, modulus_bits: int) -> Multiplier:
+    """The products of polynomials of so many coefficients modulo 2^modulus_bits."""
     return Multiplier(ring, modulus_bits)
 
 
 def multiplier(parameters: LatticeParameters) -> Multiplier:
     """The products of these parameters' ring."""
-    return _made(parameters.ring, parameters.modulus_bits)
+    return multiplier_of(parameters.ring, parameters.modulus_bits)
 
 
 @kernel
@@ -134,3 +145,12 @@ def _add_rounded(back: Spectrum, untwist: Spectrum, shift: np.uint64, products: 
             value = back[n, k] * untwist[k]
             own[k] += np.uint64(np.int64(np.rint(value.real))) << shift
             own[half + k] += np.uint64(np.int64(np.rint(value.imag))) << shift
+
+
+@kernel
+def _add_first(back: Spectrum, untwist: Spectrum, shift: np.uint64, products: Words) -> None:
+    """The same for those coefficients alone that products have room for."""
+    for n in range(back.shape[0]):
+        for k in range(products.shape[1]):
+            value = back[n, k] * untwist[k]
+            products[n, k] += np.uint64(np.int64(np.rint(value.real))) << shift

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Encrypted, seal_encrypted
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.budget import Budget
+from fedboost.crypto.lattice.packing_keys import PackingSecret, PackingShape
 from fedboost.crypto.lattice.polynomials import Polynomial, TreePolynomials
 from fedboost.crypto.lattice.product import multiplier
 from fedboost.crypto.lattice.words import Words, bytes_of
@@ -79,9 +80,15 @@ class TreeSecret:
         keys = self._masked(self.tree.of_answers(host), "answers", host)
         return bytes_of(keys.T & self.tree.parameters.mask, self.tree.parameters).tobytes()
 
+    def packing(self, slots: int) -> PackingSecret:
+        """The secret of the keys under which hosts pack so many answers of this tree."""
+        shape = PackingShape(self.tree.parameters, self.outputs, slots)
+        origin = self.tree.packing_origin
+        return PackingSecret(shape, self._secrets, origin, self.reversed_secrets())
+
     def reversed_secrets(self) -> NDArray[np.int8]:
         """The secrets as windows are paired with them, highest coefficient first, int8
-        (outputs, N): for decryption and nothing else.
+        (outputs, N): for decryption and packing keys, and nothing else.
         """
         return np.ascontiguousarray(self._ternary[:, ::-1])
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto.lattice import samples
-from fedboost.crypto.lattice.answers import BATCH, AnswerShape, TreeKey
+from fedboost.crypto.lattice.answers import DRAWN_TOGETHER, AnswerShape, TreeKey
 from fedboost.crypto.lattice.cells import LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt, opened
 from fedboost.crypto.lattice.words import bytes_of, field_bytes, pack, unpack
@@ -241,7 +241,7 @@ def near(one, other, width=WIDTH, of=OWN):
 
 def test_equal_sums_look_nothing_alike():
     """Within a batch, in another batch, in another release, and under another tree's keys."""
-    many = released(cells=CELLS[np.zeros(3 * BATCH, np.int64)])
+    many = released(cells=CELLS[np.zeros(3 * DRAWN_TOGETHER, np.int64)])
     parts = [many[i : i + EACH] for i in range(0, len(many), EACH)]
     assert len(set(parts)) == len(parts)
     others = [
@@ -250,7 +250,7 @@ def test_equal_sums_look_nothing_alike():
         released(dataclasses.replace(OWN, key=other_key()), CELLS[:1]),
     ]
     assert near(parts[0], parts[0]) == 1.0
-    for other in [parts[1], parts[BATCH], *others]:
+    for other in [parts[1], parts[DRAWN_TOGETHER], *others]:
         assert near(parts[0], other) < 0.01
 
 

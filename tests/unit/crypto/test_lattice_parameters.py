@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedboost.crypto.lattice import parameters
+from fedboost.crypto.lattice import parameters, transforms
 from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
@@ -61,6 +61,33 @@ def test_sigma_is_the_formula_of_the_design():
     assert LATTICE.sigma(rows) == pytest.approx(math.sqrt(squared), rel=1e-12)
     wrong = math.erfc(2**24 / (2 * math.sqrt(2) * math.sqrt(squared)))
     assert LATTICE.failure(rows) == wrong
+
+
+def test_sigma_of_packed_answers_is_the_formula_of_the_specification():
+    rows, ring, variance, modulus = 1 << 13, 2048, 10.5, math.prod(transforms.PRIMES)
+    assert (LATTICE.packed_bits(53), LATTICE_4096.packed_bits(64)) == ((38, 35), (39, 36))
+    assert (LATTICE.packed_bits(36), LATTICE.packed_bits(34)) == ((21, 20), (20, 20))
+    for width, widest, vector, number in ((53, 53, 38, 35), (40, 53, 38, 35), (40, 40, 25, 22)):
+        squared = 4.0 ** (width - 39) * ring / 18
+        squared += (2.0**width / modulus) ** 2 * 4.0**39 / 12 * ring * 20 * variance
+        squared += 4.0 ** (width - vector) * 4096 / 18 + 4.0 ** (width - number) / 12
+        assert LATTICE.packing_variance(width, widest, 20) == pytest.approx(squared, rel=1e-12)
+        squared += rows * variance + variance * 4 * ring / 3 + 2.0**40
+        sigma = LATTICE.packed_sigma(rows, width, widest, 20)
+        assert sigma == pytest.approx(math.sqrt(squared), rel=1e-12)
+    narrow = LATTICE.packing_variance(39, 39, 20)  # of which no bit of u is cut off
+    assert narrow == pytest.approx(4.0**15 * 4096 / 18 + 4.0**18 / 12, rel=1e-3)
+
+
+def test_packed_sums_are_wrong_less_often_than_sums_from_vectors():
+    for own, width, slots, sigma, wrong in (
+        (LATTICE, 53, 32, 1.18e6, 9.6e-13),
+        (LATTICE, 53, 256, 1.19e6, 1.5e-12),
+        (LATTICE_4096, 64, 256, 2.32e9, 1.2e-13),
+    ):
+        assert own.packed_sigma(1, width, width, slots) == pytest.approx(sigma, rel=0.01)
+        assert own.packed_failure(1, width, slots) == pytest.approx(wrong, rel=0.1)
+        assert own.packed_failure(1, width, slots) < own.failure(1)
 
 
 def test_the_wrong_budget_is_wrong_in_13_percent():

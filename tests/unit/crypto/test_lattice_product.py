@@ -80,6 +80,8 @@ def test_random_products_are_exact_and_nearer_than_proven(own):
     found = product.multiply(fixed, values) & own.mask
     for v, row in zip(ternary, found, strict=True):
         assert (row == exact(a, v, own.modulus_bits)).all()
+    for count in (1, 100, own.ring // 2):
+        assert (product.first(fixed, values, count) & own.mask == found[:, :count]).all()
 
 
 def test_the_proven_distance_is_small_and_longer_limbs_would_not_do():
