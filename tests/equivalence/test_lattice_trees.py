@@ -56,10 +56,17 @@ LEARNED = {
 }
 
 
+ANSWERS = ("vectors", "packed")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("answers", ANSWERS)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("learned", LEARNED.values(), ids=LEARNED)
-def test_every_mode_and_objective_grows_the_plain_trees(mode, learned):
-    done = assert_as_plain(made({"n_estimators": 2, **mode, **learned}, weighted=True))
+def test_every_mode_and_objective_grows_the_plain_trees(mode, learned, answers):
+    job = made({"n_estimators": 2, **mode, **learned}, weighted=True)
+    done = assert_as_plain(job, answers=answers)
+    assert done.room.state(GUEST).side.answers_in_words().startswith(answers)
     assert sum(len(done.shards[host].arrays["tree"]) for host in HOSTS[:2])
 
 
@@ -85,16 +92,18 @@ SAMPLED = {
 
 
 @pytest.mark.some(2)
+@pytest.mark.parametrize("answers", ANSWERS)
 @pytest.mark.parametrize("params", SAMPLED.values(), ids=SAMPLED)
-def test_samples_and_forests_grow_the_plain_trees(params):
-    assert_as_plain(made({"n_estimators": 3, **params}, rows=200))
+def test_samples_and_forests_grow_the_plain_trees(params, answers):
+    assert_as_plain(made({"n_estimators": 3, **params}, rows=200), answers=answers)
 
 
 @pytest.mark.parametrize("scheme", [LATTICE, LATTICE_4096])
+@pytest.mark.parametrize("answers", ANSWERS)
 @pytest.mark.parametrize("trees", [{}, {"multi_output": True}], ids=["trees", "vectors"])
-def test_more_outputs_than_share_a_vector_grow_the_plain_trees(trees, scheme):
+def test_more_outputs_than_share_a_vector_grow_the_plain_trees(trees, scheme, answers):
     job = of_many_classes(made({**MANY, **trees, "n_estimators": 2, "max_depth": 2}))
-    done = assert_as_plain(job, scheme)
+    done = assert_as_plain(job, scheme, answers=answers)
     assert done.room.state(GUEST).outputs_of_tree == (6 if trees else 1)
 
 
@@ -306,9 +315,10 @@ HYBRID = {
 
 
 @pytest.mark.some(2)
+@pytest.mark.parametrize("answers", ANSWERS)
 @pytest.mark.parametrize("params", HYBRID.values(), ids=HYBRID)
-def test_hybridtree_grows_the_plain_trees(params):
-    done = assert_as_plain(hybrid_jobs.made(params, weighted=True))
+def test_hybridtree_grows_the_plain_trees(params, answers):
+    done = assert_as_plain(hybrid_jobs.made(params, weighted=True), answers=answers)
     assert sum(len(done.shards[host].arrays["tree"]) for host in HOSTS[:2])
 
 

@@ -20,9 +20,9 @@ J = TypeVar("J", secureboost_jobs.Job, hybrid_jobs.Job)
 LATTICE, LATTICE_4096 = "lattice", "lattice-4096"
 
 
-def under(job: J, scheme: str) -> J:
-    """The job under a scheme."""
-    return replace(job, params={**job.params, "encryption": {"scheme": scheme}})
+def under(job: J, scheme: str, **more: Any) -> J:
+    """The job under a scheme, with more said of the encryption."""
+    return replace(job, params={**job.params, "encryption": {"scheme": scheme, **more}})
 
 
 @contextlib.contextmanager
@@ -69,6 +69,6 @@ def assert_plain_twin(room: Room, twin: Room, scheme: str = LATTICE) -> SimpleNa
     return SimpleNamespace(shards=shards, room=room, twin=twin)
 
 
-def assert_as_plain(job: J, scheme: str = LATTICE) -> SimpleNamespace:
+def assert_as_plain(job: J, scheme: str = LATTICE, **more: Any) -> SimpleNamespace:
     """A job comes to what its plain twin comes to; see `assert_plain_twin`."""
-    return assert_plain_twin(under(job, scheme).room(), job.room(), scheme)
+    return assert_plain_twin(under(job, scheme, **more).room(), job.room(), scheme)

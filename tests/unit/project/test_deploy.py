@@ -247,8 +247,8 @@ def test_every_policy_allows_the_job():
         assert dataset in party.datasets
         peers = tuple(peer for peer in everybody if peer != name)
         ask = Ask("coordinator", peers, dataset, protocol.name, asks.scheme, asks.key_bits,
-                  asks.gradient_bits, asks.insecure, None, False, asks.host_noise, asks.key_trees, None,
-                  ("guest",))  # fmt: skip
+                  asks.gradient_bits, asks.insecure, None, False, asks.host_noise,
+                  asks.key_trees, None, ("guest",))  # fmt: skip
         party.policy.judge(ask)
 
 

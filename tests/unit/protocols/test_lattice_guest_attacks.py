@@ -214,6 +214,65 @@ def test_rows_and_keys_that_cannot_be_are_refused(lie, says):
     now(run())
 
 
+PACKED = {"encryption": {"scheme": LATTICE, "answers": "packed"}}
+PUBLIC_BYTES = 28672  # b' of both numbers, in front of the packing key
+
+
+async def asked_for_packed_rows():
+    """As `asked_for_rows`, in a job whose answers are packed."""
+    before = await conversations.lattice(**PACKED).until("encrypt_gradients")
+    room = await conversations.lattice(**PACKED).until("receive_gradients")
+    return before.state(SHOP), last_to(room, SHOP, pb.EncryptedGradients)
+
+
+UNPACKED = {
+    "no packing key": (lambda own: own[:PUBLIC_BYTES], "a key of 28672 bytes"),
+    "a short one": (lambda own: own[:-1], "which the job does not have"),
+    "a long one": (lambda own: own + b"\0", "which the job does not have"),
+    "one of more slots than are": (
+        lambda own: own + bytes(15 * (len(own) - PUBLIC_BYTES)),
+        "which the job does not have",
+    ),
+    "a residue beyond its prime": (lambda own: own[:-4] + b"\xff" * 4, "out of range"),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), UNPACKED.values(), ids=UNPACKED)
+def test_packing_keys_that_cannot_be_are_refused(change, says):
+    async def run():
+        me, part = await asked_for_packed_rows()
+        good = pb.EncryptedGradients()
+        good.CopyFrom(part)
+        part.tree_key = change(part.tree_key)
+        assert says in taken_in(me, part)
+        host_steps.receive_gradients(me, iter([good]))
+        assert me.gradients.packing.shape.slots == 32
+
+    now(run())
+
+
+def test_a_job_of_vectors_takes_no_packing_key():
+    async def run():
+        _, part = await asked_for_packed_rows()
+        own = {"encryption": {"scheme": LATTICE, "answers": "vectors"}}
+        me = (await conversations.lattice(**own).until("encrypt_gradients")).state(SHOP)
+        assert "which the job does not have" in taken_in(me, part)
+
+    now(run())
+
+
+def test_a_packing_key_that_encrypts_something_else_decrypts_to_nothing():
+    """A guest's own doing, and its loss: the host packs whatever it is sent."""
+
+    def lie(part):
+        public, own = part.tree_key[:PUBLIC_BYTES], part.tree_key[PUBLIC_BYTES:]
+        part.tree_key = public + own[len(own) // 2 :] + own[: len(own) // 2]
+
+    alter = only_to(SHOP, changing("EncryptedGradients", lie))
+    with pytest.raises(PeerError, match="does not decrypt into a sum"):
+        now(conversations.lattice(alter, **PACKED).walk())
+
+
 def halves(part):
     """The same rows in two parts."""
     first, second = pb.EncryptedGradients(), pb.EncryptedGradients(tree=part.tree, first_row=9)

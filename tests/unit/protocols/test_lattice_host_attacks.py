@@ -287,6 +287,58 @@ def test_sums_beyond_those_of_the_nodes_rows_are_refused():
     assert error.where["step"] == "choose_splits"
 
 
+PACKED: dict[str, Any] = {"encryption": {"scheme": LATTICE, "answers": "packed"}}
+
+
+def lied_packed(change):
+    """The error that ends the tiny job of packed answers in which a host changes a batch."""
+    with pytest.raises(PeerError) as ended:
+        now(conversations.lattice(only_from(SHOP, changing("CandidateSums", data(change))),
+                                  **PACKED).walk())  # fmt: skip
+    assert ended.value.where["step"] == "choose_splits"
+    return ended.value.what
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda own: own[:-1], lambda own: own + b"\0", lambda own: b"", lambda own: 2 * own],
+    ids=["a byte less", "a byte more", "nothing", "twice"],
+)
+def test_batches_of_another_size_are_refused(change):
+    lied_packed(change)
+
+
+@pytest.mark.parametrize("place", [0, 4096 * 38 // 8 // 2], ids=["first", "middle"])
+def test_a_vector_of_a_batch_that_is_changed_is_no_sum(place):
+    """Every coefficient of c1 meets secret numbers: no bit of weight can change unnoticed."""
+
+    def change(own):
+        changed = bytearray(own)
+        for byte in range(place, place + 64):
+            changed[byte] ^= 0xFF
+        return bytes(changed)
+
+    assert "does not decrypt into a sum" in lied_packed(change)
+
+
+def test_what_fills_up_a_batch_must_be_zeros():
+    async def counted():
+        room = await conversations.lattice(**PACKED).until("choose_splits")
+        me = room.state(GUEST)
+        shape, budget = me.encrypted.packing.shape, me.encrypted.secret.budget
+        return me, shape, budget.width(ROWS)
+
+    _, shape, width = now(counted())
+    number = shape.parameters.packed_bits(width)[1]
+
+    def change(own):
+        count = next(n for n in range(1, 33) if shape.batch_bytes(n, width) == len(own))
+        assert count * number % 8
+        return own[:-1] + bytes([own[-1] | 0x80])
+
+    assert lied_packed(change) == "an answer does not decrypt into a sum of its node's rows"
+
+
 def test_noise_is_no_answer():
     draw = np.random.default_rng(5)
     raw = shape().n_bytes

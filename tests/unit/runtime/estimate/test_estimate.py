@@ -10,6 +10,8 @@ import pytest
 from benchmarks import estimate as benchmark
 from fedboost import protocols
 from fedboost.cli import estimate as command
+from fedboost.crypto.lattice.packing_keys import PackingShape
+from fedboost.crypto.lattice.parameters import named
 from fedboost.crypto.oprf.sizes import OprfSizes
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
@@ -170,9 +172,14 @@ def test_without_packing_a_row_takes_two_ciphertexts():
 
 
 def test_answers_of_a_lattice_are_as_large_as_its_polynomials():
-    modular, ring = (rehearsed("secureboost", {**TREES, **own}) for own in ({}, LATTICE))
-    assert n_bytes(ring)["telco->bank"] > 50 * n_bytes(modular)["telco->bank"]
-    held = [setting.stages[-1].memory["telco"] for setting in (modular, ring)]
+    vectors = {"encryption": {"scheme": "lattice", "answers": "vectors"}}
+    found = [rehearsed("secureboost", {**TREES, **own}) for own in ({}, LATTICE, vectors)]
+    modular, packed, whole = (n_bytes(setting)["telco->bank"] for setting in found)
+    assert whole > 50 * modular
+    assert modular < packed < 0.2 * whole
+    sent = [n_bytes(setting)["bank->telco"] for setting in found[1:]]
+    assert sent[0] - sent[1] == pytest.approx(5 * PackingShape(named("lattice"), 2, 32).key_bytes)
+    held = [setting.stages[-1].memory["telco"] for setting in found]
     assert held[1] > held[0]
 
 
