@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from fedboost.crypto.lattice import samples
+from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import EncryptedRows
 from fedboost.crypto.lattice.decryption import fractions_of
 from fedboost.crypto.lattice.packing import fractions, packed
 from fedboost.crypto.lattice.packing_keys import PackingKey, PackingSecret, PackingShape
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
+from fedboost.crypto.lattice.secret import TreeSecret
 from tests.support.lattices import GUEST, HOST, LATTICE, LATTICE_4096, ORIGIN, grown, ternary_of
 
 HERE = Path(__file__).parent
@@ -93,6 +95,27 @@ def test_keys_and_batches_of_packed_answers_are_the_same_in_every_release(golden
             "opened": digest(np.ascontiguousarray(fractions_of(secret, released, widths))),
         }
     golden(HERE / "lattice_packing.json", json.dumps(lines, indent=1) + "\n")
+
+
+def test_what_trees_of_an_epoch_come_from_is_the_same_in_every_release(golden):
+    """What both sides derive, and what a guest draws, of trees that share secrets."""
+    lines = {}
+    for own in (LATTICE, LATTICE_4096):
+        polynomials, budget = TreePolynomials(own, ORIGIN, 3), Budget(own, 3000)
+        secret = TreeSecret(polynomials, budget, MESSAGES, GUEST, epoch=2)
+        tree, keys = secret.tree, secret.public_keys(0)
+        lines[own.name] = {
+            "nonce": secret.nonce.hex(),
+            "a_digest": digest(tree.of_rows(1)),
+            "a_prime_digest": digest(tree.of_answers(1)),
+            "packing_origin": digest(tree.packing_origin),
+            "secrets": digest(ternary_of(secret)),
+            "rows": digest(b"".join(part.to_bytes() for part in secret.encrypt())),
+            "public_keys": digest(keys),
+            "draws": TreeKey.received(tree, 0, keys, 2).digest.hex(),
+            "packing_key": digest(secret.packing(32).key()),
+        }
+    golden(HERE / "lattice_epochs.json", json.dumps(lines, indent=1) + "\n")
 
 
 def answers_of(own, count):

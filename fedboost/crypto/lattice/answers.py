@@ -138,7 +138,7 @@ class TreeKey:
         keys = words_of(data, (outputs, tree.parameters.ring), tree.parameters, "public keys")
         _check_spread(keys, tree.parameters)
         leading = np.concatenate([keys[:, :1], np.uint64(0) - keys[:, :0:-1]], axis=1)
-        origin = tree.encoded(b"tree key", host)
+        origin = tree.of_draws(host)
         digest = hashlib.sha256(origin + bytes_of(keys, tree.parameters).tobytes()).digest()
         fixed = multiplier(tree.parameters).fixed(tree.of_answers(host))
         return cls(tree, leading, fixed, digest)

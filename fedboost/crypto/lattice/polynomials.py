@@ -7,6 +7,10 @@ answer's zero encryption hides nothing. So each is the output of SHAKE256 on
     number of host nonces │ host nonces │ tree │ block or host
 
 with numbers of 8 bytes, little-endian: 8 bytes for each coefficient, little-endian, modulo q.
+
+Trees of an epoch share the guest's secrets s. So each has a nonce of the guest's, bound to what it
+encrypts, that follows the tree's number in what `a` comes from: two encryptions under one a·s
+would show the difference of their messages. `a'` comes from the epoch's number, once a host.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ NONCE_BYTES = 32
 ROWS = b"fedboost lattice rows 1"  # a release that derives differently must change these
 ANSWERS = b"fedboost lattice answers 1"
 PACKING = b"fedboost lattice packing 1"
+EPOCH_ROWS = b"fedboost lattice rows 2"
+EPOCH_ANSWERS = b"fedboost lattice answers 2"
 COEFFICIENT_BYTES = 8
 
 Polynomial = NDArray[np.uint64]
@@ -78,15 +84,71 @@ class TreePolynomials:
         """What the public polynomials of packing keys come from: the same for all hosts."""
         return self.encoded(PACKING, 0)
 
+    def of_draws(self, host: int) -> bytes:
+        """What a host's draws are bound to, besides the keys: all that a' comes from, and the
+        tree.
+        """
+        return self.encoded(b"tree key", host)
+
+    def in_epoch(self, epoch: int, nonce: bytes) -> EpochTreePolynomials:
+        """The same tree among those of an epoch, with the guest's nonce for it."""
+        return EpochTreePolynomials(self.parameters, self.origin, self.number, epoch, nonce)
+
     def encoded(self, label: bytes, number: int) -> bytes:
         """Return the bytes to hash for this label and this block or host."""
-        names = _sized(label) + _sized(self.parameters.name.encode())
-        return names + self.origin.encoded() + number_bytes(self.number) + number_bytes(number)
+        return self.of_attempt(label) + number_bytes(self.number) + number_bytes(number)
+
+    def of_attempt(self, label: bytes) -> bytes:
+        """Return the bytes to hash for this label and what belongs to no single tree."""
+        return _sized(label) + _sized(self.parameters.name.encode()) + self.origin.encoded()
 
     def _derived(self, label: bytes, number: int) -> Polynomial:
-        absorbed = hashlib.shake_256(self.encoded(label, number))
-        data = absorbed.digest(COEFFICIENT_BYTES * self.parameters.ring)
-        return np.frombuffer(data, dtype="<u8").astype(np.uint64) & self.parameters.mask
+        return _polynomial(self.parameters, self.encoded(label, number))
+
+
+@dataclass(frozen=True)
+class EpochTreePolynomials(TreePolynomials):
+    """The same of a tree whose guest has the same secrets for all trees of an epoch.
+
+    A PeerError for a nonce of another size.
+    """
+
+    epoch: int
+    nonce: bytes  # the guest's, for the tree and its messages
+
+    def __post_init__(self) -> None:
+        if len(self.nonce) != NONCE_BYTES:
+            raise PeerError(
+                f"expected a tree's nonce of {NONCE_BYTES} bytes, got {len(self.nonce)}"
+            )
+
+    def of_rows(self, block: int) -> Polynomial:
+        """See `TreePolynomials`: of the nonce, too."""
+        return self._derived(EPOCH_ROWS, block)
+
+    def of_answers(self, host: int) -> Polynomial:
+        """See `TreePolynomials`: the same for every tree of the epoch, so without its nonce."""
+        place = number_bytes(self.epoch) + number_bytes(host)
+        return _polynomial(self.parameters, self.of_attempt(EPOCH_ANSWERS) + place)
+
+    @property
+    def packing_origin(self) -> bytes:
+        """See `TreePolynomials`: the same for every tree of the epoch."""
+        return self.of_attempt(PACKING) + number_bytes(self.epoch)
+
+    def of_draws(self, host: int) -> bytes:
+        """See `TreePolynomials`: keys tell the trees of an epoch apart no longer."""
+        return super().of_draws(host) + number_bytes(self.epoch)
+
+    def encoded(self, label: bytes, number: int) -> bytes:
+        """Return the bytes to hash for this label and this block or host, with tree and nonce."""
+        tree = number_bytes(self.number) + self.nonce
+        return self.of_attempt(label) + tree + number_bytes(number)
+
+
+def _polynomial(parameters: LatticeParameters, place: bytes) -> Polynomial:
+    data = hashlib.shake_256(place).digest(COEFFICIENT_BYTES * parameters.ring)
+    return np.frombuffer(data, dtype="<u8").astype(np.uint64) & parameters.mask
 
 
 def _sized(data: bytes) -> bytes:

@@ -4,6 +4,9 @@ What `Secrets` draws is bound to the tree's origin and to all of its messages: a
 again with anything else, be it a nonce or one message, gets secrets and errors that have nothing to
 do with the first ones; with the same, the same bytes. (Two encryptions under one a·s would tell
 the difference of their messages.)
+
+Where trees share an epoch, s, e' and packing keys are the epoch's. Then a comes from a nonce, which
+is bound to the tree's origin and messages instead, as its rows' errors are.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from fedboost.crypto.api import Encrypted, seal_encrypted
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.packing_keys import PackingSecret, PackingShape
-from fedboost.crypto.lattice.polynomials import Polynomial, TreePolynomials
+from fedboost.crypto.lattice.polynomials import Polynomial, TreePolynomials, number_bytes
 from fedboost.crypto.lattice.product import multiplier
 from fedboost.crypto.lattice.words import Words, bytes_of
 from fedboost.crypto.secrets import Secrets
@@ -29,27 +32,42 @@ Messages = NDArray[np.int64]  # (n, outputs)
 
 
 class TreeSecret:
-    """Fresh secrets for one tree and its messages; it prints nothing and cannot be pickled.
+    """Secrets for one tree and its messages; it prints nothing and cannot be pickled.
 
     `messages` int64 (n, outputs): one number per row and output (g and h, of each class), at most
     `budget.message_most` either way; a ConfigError for others. `secrets` are the guest's own for
-    the job.
+    the job. With an `epoch` s is that of all trees of this number, and hosts need `nonce` (32
+    bytes) with the rows; otherwise s is fresh and `nonce` empty.
     """
 
     def __init__(
-        self, tree: TreePolynomials, budget: Budget, messages: Messages, secrets: Secrets
+        self,
+        tree: TreePolynomials,
+        budget: Budget,
+        messages: Messages,
+        secrets: Secrets,
+        epoch: int | None = None,
     ) -> None:
         _check(messages, budget, tree)
-        self.tree = tree
         self.budget = budget
         self.outputs = messages.shape[1]
         self._messages = messages
-        digest = hashlib.sha256(np.ascontiguousarray(messages, dtype="<i8").data)
-        origin = hashlib.sha256(tree.encoded(b"secrets", self.outputs)).digest()
-        self._secrets = secrets.child("lattice tree", origin, digest.digest())
+        digest = hashlib.sha256(np.ascontiguousarray(messages, dtype="<i8").data).digest()
+        place = tree.encoded(b"secrets", self.outputs)
+        if epoch is None:
+            origin = hashlib.sha256(place).digest()
+            self.tree, self.nonce = tree, b""
+            self._secrets = self._lasting = secrets.child("lattice tree", origin, digest)
+        else:
+            origin = hashlib.sha256(place + number_bytes(epoch)).digest()
+            self.nonce = secrets.derive("lattice tree nonce", origin, digest)
+            self.tree = tree.in_epoch(epoch, self.nonce)
+            self._secrets = secrets.child("lattice tree", origin, digest)
+            attempt = hashlib.sha256(tree.of_attempt(b"secrets") + number_bytes(self.outputs))
+            self._lasting = secrets.child("lattice epoch", attempt.digest(), epoch)
         parameters = tree.parameters
         wanted = self.outputs * samples.ternary_bytes(parameters.ring)
-        data = np.frombuffer(self._secrets.bytes(wanted, "secrets"), dtype=np.uint8)
+        data = np.frombuffer(self._lasting.bytes(wanted, "secrets"), dtype=np.uint8)
         self._ternary = samples.ternary(data.reshape(self.outputs, -1), parameters.ring)
         self._multiplier = multiplier(parameters)
         self._values = self._multiplier.values(self._ternary)
@@ -70,21 +88,23 @@ class TreeSecret:
         scale = np.uint64(parameters.scale_bits)
         for block, first in enumerate(range(0, len(self._messages), parameters.ring)):
             messages = self._messages[first : first + parameters.ring].view(np.uint64)
-            masked = self._masked(self.tree.of_rows(block), "rows", block)[: len(messages)]
-            yield (masked + (messages << scale)) & parameters.mask
+            masked = self._masked(self.tree.of_rows(block), self._secrets, "rows", block)
+            yield (masked[: len(messages)] + (messages << scale)) & parameters.mask
 
     def public_keys(self, host: int) -> bytes:
         """b' of every output for the host at that place of the manifest, as
-        `TreeKey.received` reads them.
+        `TreeKey.received` reads them; the same for all trees of an epoch.
         """
-        keys = self._masked(self.tree.of_answers(host), "answers", host)
+        keys = self._masked(self.tree.of_answers(host), self._lasting, "answers", host)
         return bytes_of(keys.T & self.tree.parameters.mask, self.tree.parameters).tobytes()
 
     def packing(self, slots: int) -> PackingSecret:
-        """The secret of the keys under which hosts pack so many answers of this tree."""
+        """The secret of the keys under which hosts pack so many answers; the same for all trees of
+        an epoch.
+        """
         shape = PackingShape(self.tree.parameters, self.outputs, slots)
         origin = self.tree.packing_origin
-        return PackingSecret(shape, self._secrets, origin, self.reversed_secrets())
+        return PackingSecret(shape, self._lasting, origin, self.reversed_secrets())
 
     def reversed_secrets(self) -> NDArray[np.int8]:
         """The secrets as windows are paired with them, highest coefficient first, int8
@@ -92,11 +112,11 @@ class TreeSecret:
         """
         return np.ascontiguousarray(self._ternary[:, ::-1])
 
-    def _masked(self, polynomial: Polynomial, use: str, number: int) -> Words:
+    def _masked(self, polynomial: Polynomial, secrets: Secrets, use: str, number: int) -> Words:
         """polynomial · s + fresh e for each output, uint64 (N, outputs), modulo 2^64."""
         parameters = self.tree.parameters
         each = samples.ERROR_BYTES * parameters.ring
-        drawn = self._secrets.bytes(self.outputs * each, "errors", use, number)
+        drawn = secrets.bytes(self.outputs * each, "errors", use, number)
         data = np.frombuffer(drawn, dtype=np.uint8).reshape(self.outputs, each)
         noise = samples.errors(data, parameters.error_bits).astype(np.int64).view(np.uint64)
         fixed = self._multiplier.fixed(polynomial)
