@@ -88,21 +88,41 @@ class AnswersSeen:
     """What hosts have answered about the trees so far: the next ones are like the last."""
 
     tree: int = -1
-    keys: int = 0  # that hosts were sent for it
+    hosts: int = 0  # that rows went to
     sums: list[int] = field(default_factory=list)  # of each of their answers
-    last: tuple[int, list[int]] | None = None  # keys and sums of the tree before
+    last: tuple[int, list[int]] | None = None  # hosts and sums of the tree before
+    # Of trees that share a key: which they are, how many sums share a ciphertext, who has the key.
+    epoch: int = -1
+    slots: int = 0
+    told: set[str] = field(default_factory=set)
 
-    def begin(self, tree: int) -> None:
-        """A tree's rows are about to travel."""
+    def begin(self, tree: int, epoch: int | None, choose: Callable[[], int]) -> int:
+        """Return how many sums share a ciphertext of a tree whose rows are about to travel: as
+        chosen now, or when the `epoch` began that it shares a key with.
+        """
         if tree != self.tree:
             self.close()
             self.tree = tree
+        if epoch is None:
+            return choose()
+        if epoch != self.epoch:
+            self.epoch, self.slots, self.told = epoch, choose(), set()
+        return self.slots
+
+    def takes_key(self, host: str) -> bool:
+        """Note that a host gets rows; return whether it lacks the key for its answers."""
+        self.hosts += 1
+        if self.epoch < 0:
+            return True
+        lacks = host not in self.told
+        self.told.add(host)
+        return lacks
 
     def close(self) -> None:
         """All answers to the tree have come."""
         if self.sums:
-            self.last = self.keys, self.sums
-        self.keys, self.sums = 0, []
+            self.last = self.hosts, self.sums
+        self.hosts, self.sums = 0, []
 
 
 class GuestRows(ABC):
@@ -249,6 +269,11 @@ class TreeScheme(ABC):
         """
         del params, n_rows, seen
         return 0
+
+    def epoch(self, params: EncryptedTreeParams, tree: int) -> int | None:
+        """Return which trees share a key with this one; None where none does, or all do."""
+        del params, tree
+        return None
 
     def key_bytes(self, params: EncryptedTreeParams) -> int:
         """Return the size of a public key with its proof; 0 without one."""

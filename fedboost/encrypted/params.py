@@ -88,6 +88,15 @@ class EncryptedTreeParams(TreeParams):
         return self
 
     @model_validator(mode="after")
+    def _noise_hides_no_reaction(self) -> Self:
+        if self.host_noise and self.encryption.key_trees > 1:
+            raise ValueError(
+                "key_trees above 1 and host_noise do not go together: noise would hide from the "
+                "guest what a host alters to learn its secret; leave one of them out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _noise_can_be_added(self) -> Self:
         scheme = self.encryption.scheme
         if self.host_noise and not SCHEMES[scheme].adds_noise:

@@ -23,7 +23,7 @@ from fedboost.crypto.lattice.cells import CellAdds, EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import AnsweredNode, decrypt, decrypt_packed
 from fedboost.crypto.lattice.packing_keys import PackingKey, PackingSecret, PackingShape
 from fedboost.crypto.lattice.parameters import LatticeParameters
-from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
+from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin, TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.words import Words, words_of
 from fedboost.crypto.secrets import Secrets
@@ -49,6 +49,7 @@ from fedboost.encrypted.ring_answers import (
     best_slots,
     blocks_each,
     columns_of,
+    epoch_of,
     in_words,
     sizes_of,
     slots_possible,
@@ -92,10 +93,11 @@ class RingGuestRows(GuestRows):
 
     def key_for(self, host: str) -> bytes:
         """b' of every output, with the host's own a'; where answers are packed, the key for that
-        behind them, the same for all.
+        behind them, the same for all; where trees share secrets, this one's nonce before them.
         """
-        self.seen.keys += 1
-        return self.secret.public_keys(self.hosts.index(host)) + self._packing_key
+        packing = self._packing_key if self.seen.takes_key(host) else b""
+        public = self.secret.public_keys(self.hosts.index(host))
+        return self.secret.nonce + public + packing
 
     @cached_property
     def _packing_key(self) -> bytes:
@@ -140,17 +142,16 @@ class RingGuest(GuestCipher):
         )
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> RingGuestRows:
-        """Fresh secrets for these rows."""
-        budget = self.scheme.budget(self.context.params, n_rows, self.value_bits)
+        """Secrets for these rows: fresh, or those of the trees that share them."""
+        params = self.context.params
+        budget = self.scheme.budget(params, n_rows, self.value_bits)
         origin = Origin(self.context.attempt_digest, self.nonces[0], self.nonces[1:])
-        own = TreePolynomials(budget.parameters, origin, tree)
-        secret = TreeSecret(own, budget, np.ascontiguousarray(gh), self.context.secrets)
-        self.seen.begin(tree)
-        slots, packing = best_slots(self.context.params, budget, self.seen), None
-        if slots != VECTORS:
-            packing = secret.packing(slots)
+        own, epoch = TreePolynomials(budget.parameters, origin, tree), epoch_of(params, tree)
+        secret = TreeSecret(own, budget, np.ascontiguousarray(gh), self.context.secrets, epoch)
+        slots = self.seen.begin(tree, epoch, partial(best_slots, params, budget, self.seen))
+        packing = None if slots == VECTORS else secret.packing(slots)
         least = np.full(secret.outputs, np.iinfo(np.int64).min)
-        if not self.context.params.host_noise and (gh[:, 1::2] >= 0).all():
+        if not params.host_noise and (gh[:, 1::2] >= 0).all():
             least[1::2] = 0  # of hessians
         hosts, threads = self.context.table.hosts, self.context.workers.threads
         return RingGuestRows(secret, hosts, threads, self.seen, least, packing)
@@ -226,6 +227,23 @@ class RingHostRows(HostRows[LatticeSums]):
             first += part.n_bytes
 
 
+@dataclass
+class LastingKey:
+    """The packing key of trees that share one, at a host."""
+
+    epoch: int = -1
+    packing: PackingKey | None = None
+
+    def of(self, epoch: int | None) -> PackingKey | None:
+        """Return that of these trees; None where it has not come, or each tree has its own."""
+        return self.packing if epoch == self.epoch else None
+
+    def keep(self, epoch: int | None, packing: PackingKey | None) -> None:
+        """Note what goes with these trees."""
+        if epoch is not None:
+            self.epoch, self.packing = epoch, packing
+
+
 @dataclass(frozen=True)
 class RingHost(HostCipher):
     """What all of an attempt's trees come from, at a host."""
@@ -235,11 +253,12 @@ class RingHost(HostCipher):
     origin: Origin
     columns: int  # numbers of a row
     noise: HostNoise | None = None
+    lasting: LastingKey = field(default_factory=LastingKey)
 
     @cached_property
     def sizes(self) -> CipherSizes:
         """See `HostCipher`; with the largest key."""
-        largest = max(self._slots_by_size)
+        largest = NONCE_BYTES + max(self._slots_by_size)
         return replace(sizes_of(self.budget, self.columns, VECTORS), tree_key_bytes=largest)
 
     @cached_property
@@ -256,20 +275,36 @@ class RingHost(HostCipher):
     def rows(self, parts: Sequence[Words], tree: int, key: bytes) -> RingHostRows:
         """The rows with the windows of our own derivation."""
         own, place = self.context, self.context.table.hosts.index(self.context.party)
-        of = TreePolynomials(self.budget.parameters, self.origin, tree)
+        of, epoch = (
+            TreePolynomials(self.budget.parameters, self.origin, tree),
+            epoch_of(own.params, tree),
+        )
+        if epoch is not None:
+            of, key = of.in_epoch(epoch, key[:NONCE_BYTES]), key[NONCE_BYTES:]
+        public = tree_key_bytes(self.budget.parameters, self.columns, VECTORS)
+        packing = self._packing(of, epoch, key, public)
+        keys = TreeKey.received(of, place, key[:public], self.columns)
         held = EncryptedRows.of(of, np.concatenate(parts))
-        slots, packing = self._slots_by_size.get(len(key)), None
-        if slots is None:
+        self.lasting.keep(epoch, packing)
+        threads = own.workers.threads
+        return RingHostRows(held, keys, self.budget, own.secrets, threads, packing, self.noise)
+
+    def _packing(
+        self, of: TreePolynomials, epoch: int | None, key: bytes, public: int
+    ) -> PackingKey | None:
+        """The packing key behind the public ones, or that of the tree's epoch; None of vectors."""
+        kept = self.lasting.of(epoch)
+        if kept is not None and len(key) == public:
+            return kept
+        slots = self._slots_by_size.get(len(key))
+        if slots is None or kept is not None:
             raise PeerError(
                 f"the guest sent a key of {len(key)} bytes, which the job does not have"
             )
-        public = tree_key_bytes(self.budget.parameters, self.columns, VECTORS)
-        if slots != VECTORS:
-            shape = PackingShape(self.budget.parameters, self.columns, slots)
-            packing = PackingKey.received(shape, of.packing_origin, key[public:])
-        keys = TreeKey.received(of, place, key[:public], self.columns)
-        threads = own.workers.threads
-        return RingHostRows(held, keys, self.budget, own.secrets, threads, packing, self.noise)
+        if slots == VECTORS:
+            return None
+        shape = PackingShape(self.budget.parameters, self.columns, slots)
+        return PackingKey.received(shape, of.packing_origin, key[public:])
 
 
 def _part(tree: int, first: int, held: int, data: bytearray) -> pb.EncryptedGradients:
@@ -308,6 +343,10 @@ class RingScheme(TreeScheme):
     def slots(self, params: EncryptedTreeParams, n_rows: int, seen: AnswersSeen) -> int:
         """See `best_slots`."""
         return best_slots(params, self.budget(params, n_rows), seen)
+
+    def epoch(self, params: EncryptedTreeParams, tree: int) -> int | None:
+        """See `epoch_of`."""
+        return epoch_of(params, tree)
 
     def guest_side(
         self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]

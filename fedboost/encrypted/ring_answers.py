@@ -31,10 +31,10 @@ COLUMNS_GUESSED, ROWS_EACH_GUESSED = 10, 20
 
 # What chooses among numbers of slots, beside bytes: processor seconds on both sides.
 LINK_BYTES_S = 2.5e6  # of a connection between companies, 20 Mbit/s
-VECTOR_S = 30e-6  # to round, write, hash and read a vector
-BATCH_S = 0.8e-3  # to pack a batch and open it, whatever its slots
-SLOT_S = 24e-6  # and by slot, full or not
-KEY_SLOT_S = 0.5e-3  # to make a key and take it in, by slot
+VECTOR_S = 25e-6  # to round, write, hash and read a vector
+BATCH_S = 0.2e-3  # to pack a batch and open it, whatever its slots
+SLOT_S = 12e-6  # and by slot, full or not
+KEY_SLOT_S = 0.3e-3  # to make a key and take it in, by slot
 
 Cut = tuple[int, slice]  # of the node at this place, these sums
 
@@ -69,7 +69,7 @@ def cost_of(
     tree, to one with a small host. A key serves `key_trees` trees.
     """
     bins = min(params.max_bin, budget.rows // ROWS_EACH_GUESSED)
-    keys, asked = seen.last or (1, [COLUMNS_GUESSED * bins] * params.max_depth)
+    hosts, asked = seen.last or (1, [COLUMNS_GUESSED * bins] * params.max_depth)
     sizes = sizes_of(budget, columns_of(params), slots)
     parts = [part for sums in asked for part in sizes.parts([(sums, budget.rows)])]
     n_bytes = sum(part.n_bytes for part in parts)
@@ -77,7 +77,7 @@ def cost_of(
         return AnswersCost(n_bytes, VECTOR_S * sum(asked))
     batches = sum(part.ciphertexts for part in parts)
     packing = PackingShape(budget.parameters, columns_of(params), slots)
-    keys_each = keys / params.encryption.key_trees
+    keys_each = hosts / params.encryption.key_trees
     return AnswersCost(
         n_bytes + keys_each * packing.key_bytes,
         batches * (BATCH_S + SLOT_S * slots) + keys_each * KEY_SLOT_S * slots,
@@ -101,6 +101,12 @@ def in_words(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> 
     if slots == VECTORS:
         return f"vectors: {own:.1f} MB a tree, packed {beside:.1f}"
     return f"packed, {slots} sums in a ciphertext: {own:.1f} MB a tree, as vectors {beside:.1f}"
+
+
+def epoch_of(params: EncryptedTreeParams, tree: int) -> int | None:
+    """Return which trees share their secrets with this one; None where none does."""
+    each = params.encryption.key_trees
+    return tree // each if each > 1 else None
 
 
 def columns_of(params: EncryptedTreeParams) -> int:

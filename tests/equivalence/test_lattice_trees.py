@@ -91,6 +91,30 @@ SAMPLED = {
 }
 
 
+SHARED = {
+    "trees": {"n_estimators": 5},
+    "mix": {"mode": "mix", "n_estimators": 8},
+    "classes": {"n_estimators": 2, **CLASSES},
+    "forest": {"forest": {"n_trees": 2, "subsample": 0.6}, "n_estimators": 3},
+}
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("answers", ANSWERS)
+@pytest.mark.parametrize("params", SHARED.values(), ids=SHARED)
+def test_trees_under_one_secret_grow_the_plain_trees(params, answers):
+    done = assert_as_plain(made(params), answers=answers, key_trees=4)
+    sent = [p for p in done.room.posted if isinstance(p.message, pb.EncryptedGradients)]
+    keys = [len(p.message.tree_key) for p in sent if p.message.tree_key]
+    assert (min(keys) < max(keys)) == (answers == "packed")
+    assert min(keys) == 28672 + 32
+
+
+def test_hosts_of_hybridtree_share_the_trees_of_a_secret():
+    job = hybrid_jobs.made({"n_estimators": 4})
+    assert_as_plain(job, answers="packed", key_trees=3)
+
+
 @pytest.mark.some(2)
 @pytest.mark.parametrize("answers", ANSWERS)
 @pytest.mark.parametrize("params", SAMPLED.values(), ids=SAMPLED)

@@ -59,12 +59,14 @@ class Warm:
 
 
 def _encrypted(scheme: str, **more: Any) -> dict[str, Any]:
-    return {**TREES, "encryption": {"scheme": scheme}, **more}
+    scheme, _, answers = scheme.partition(", ")
+    own = {"answers": answers} if answers else {}
+    return {**TREES, "encryption": {"scheme": scheme, **own}, **more}
 
 
 JOBS = {
-    "lattice": Warm("secureboost", _encrypted("lattice"), group_rows_min=20),
-    "lattice, all groups": Warm("secureboost", _encrypted("lattice")),
+    "lattice": Warm("secureboost", _encrypted("lattice, packed"), group_rows_min=20),
+    "lattice, all groups": Warm("secureboost", _encrypted("lattice, vectors")),
     "lattice, sparse": Warm("secureboost", _encrypted("lattice"), table="sparse", then="predict"),
     "lattice, classes": Warm("secureboost", _encrypted("lattice", objective="multi:softprob",
                                                        num_class=3), classes=3),

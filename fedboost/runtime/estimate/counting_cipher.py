@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
@@ -210,10 +211,12 @@ class CountingGuest(GuestCipher):
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> CountingGuestRows:
         """Counted when their parts are asked for."""
-        self.seen.begin(tree)
-        slots = self.cipher.slots(n_rows, self.seen)
+        epoch = schemes.of(self.cipher.params).epoch(self.cipher.params, tree)
+        choose = partial(self.cipher.slots, n_rows, self.seen)
+        slots = self.seen.begin(tree, epoch, choose)
         sizes = self.cipher.sizes(n_rows, slots)
-        return CountingGuestRows(self.cipher, sizes, tree, gh, self.seen, slots)
+        shared = self.cipher.sizes(n_rows).tree_key_bytes
+        return CountingGuestRows(self.cipher, sizes, tree, gh, self.seen, slots, shared)
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,7 @@ class CountingGuestRows(_Counted, GuestRows):
     gh: Sums
     seen: AnswersSeen
     slots: int
+    shared_bytes: int  # of a tree's key where another tree has brought the rest
 
     def parts(self) -> Iterator[pb.EncryptedGradients]:
         """In parts as large as the scheme's."""
@@ -250,10 +254,10 @@ class CountingGuestRows(_Counted, GuestRows):
 
     def key_for(self, host: str) -> bytes:
         """As large as the scheme's; it begins with the slots."""
-        del host
-        self.seen.keys += 1
-        self.cipher.count(MAKE_KEY, self.sizes.tree_key_bytes)
-        return self.slots.to_bytes(SLOTS_BYTES, "little").ljust(self.sizes.tree_key_bytes, b"\0")
+        brings = self.seen.takes_key(host)
+        n_bytes = self.sizes.tree_key_bytes if brings else self.shared_bytes
+        self.cipher.count(MAKE_KEY, n_bytes)
+        return self.slots.to_bytes(SLOTS_BYTES, "little").ljust(n_bytes, b"\0")[:n_bytes]
 
     def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
         """Return what they take here."""

@@ -1,5 +1,7 @@
 """How many sums share a ciphertext of a lattice's answers, and how they are cut."""
 
+from functools import partial
+
 import pytest
 
 from fedboost.crypto.lattice.budget import Budget
@@ -68,15 +70,27 @@ def test_before_any_answer_a_small_host_is_expected():
 
 def test_the_last_tree_says_what_the_next_is_like():
     own = AnswersSeen()
-    own.begin(0)
-    own.keys += 2
+    chosen = iter([64, 32, 128, 256, 512])
+    choose = partial(next, chosen)
+    assert own.begin(0, None, choose) == 64
+    assert own.takes_key("telco")
+    assert own.takes_key("shop")
     own.sums += [3, 4]
-    own.begin(0)  # for another host
+    assert own.begin(0, None, choose) == 32  # for another host, in hybridtree
     assert own.last is None
-    own.begin(1)
+    own.begin(1, None, choose)
     assert own.last == (2, [3, 4])
-    own.begin(2)  # of which nothing came: a tree of the guest's alone
+    own.begin(2, None, choose)  # of which nothing came: a tree of the guest's alone
     assert own.last == (2, [3, 4])
+
+
+def test_trees_that_share_a_key_keep_its_slots_and_each_host_gets_it_once():
+    own, choose = AnswersSeen(), partial(next, iter([64, 128]))
+    found = []
+    for tree in range(4):
+        slots = own.begin(tree, tree // 2, choose)
+        found.append((slots, own.takes_key("telco"), tree > 0 and own.takes_key("shop")))
+    assert found == [(64, True, False), (64, False, True), (128, True, True), (128, False, False)]
 
 
 def test_the_result_says_what_answers_took_and_would_have_taken_otherwise():
@@ -95,6 +109,12 @@ def test_runs_cut_all_sums_one_after_the_other(size):
         for run in runs(counts, size)
     ]
     assert found == [every[first : first + size] for first in range(0, len(every), size)]
+
+
+def test_noise_and_a_lasting_key_do_not_go_together():
+    raw = {"host_noise": 1.0, "encryption": {"scheme": "lattice", "key_trees": 2}}
+    with pytest.raises(ConfigError, match="do not go together"):
+        parse(EncryptedTreeParams, raw)
 
 
 def test_answers_and_keys_are_of_lattices_alone():

@@ -273,6 +273,34 @@ def test_a_packing_key_that_encrypts_something_else_decrypts_to_nothing():
         now(conversations.lattice(alter, **PACKED).walk())
 
 
+def test_a_second_packing_key_for_the_same_trees_is_refused():
+    """Under it the same answers would be packed once more, with errors of the guest's choice."""
+    held = []
+
+    def note(part):
+        held.append(part.tree_key)
+
+    def lie(part):
+        nonce = part.tree_key[:NONCE_BYTES]
+        part.tree_key = nonce + held[0][NONCE_BYTES:]
+
+    own = {"encryption": {"scheme": LATTICE, "answers": "packed", "key_trees": 2}}
+    first, second = changing("EncryptedGradients", note), changing("EncryptedGradients", lie, 1)
+    alter = only_to(SHOP, lambda *sent: second(*first(*sent)))
+    with pytest.raises(PeerError, match="which the job does not have"):
+        now(conversations.lattice(alter, **own).walk())
+
+
+def test_a_tree_that_shares_a_secret_has_a_nonce_of_its_own():
+    own = {"encryption": {"scheme": LATTICE, "key_trees": 2}}
+
+    def lie(part):
+        part.tree_key = part.tree_key[:8]
+
+    with pytest.raises(PeerError, match="nonce of 32 bytes, got 8"):
+        now(conversations.lattice(only_to(SHOP, changing("EncryptedGradients", lie)), **own).walk())
+
+
 def halves(part):
     """The same rows in two parts."""
     first, second = pb.EncryptedGradients(), pb.EncryptedGradients(tree=part.tree, first_row=9)

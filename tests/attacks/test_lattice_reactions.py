@@ -1,0 +1,85 @@
+"""What an active host reads of the guest's secret from which of its candidates win.
+
+It adds units of g, times a coordinate of its answer's vector, to the candidate that would win. The
+guest then reads a sum that is off by as many units times that coordinate of its secret, which is
+−1, 0 or 1 (one for g, one for h), and tells the host who has won. Where the altered candidate wins all the same, rows do
+not divide as it was read, and the job ends with the host's name: about one question in three.
+"""
+
+from unittest import mock
+
+import numpy as np
+
+from fedboost.crypto.api import Pairs
+from fedboost.encrypted import ring
+from fedboost.encrypted.ciphers import NodeSums
+from fedboost.encrypted.host_noise import NoiseScale
+from fedboost.errors import PeerError
+from fedboost.messages.protocol import encrypted_pb2 as pb
+from tests.support import conversations
+from tests.support.federated import GUEST, HOSTS, now
+
+SHOP = HOSTS[1]
+QUESTIONS = 18
+SHIFT = 3 << 14  # units of g: some three rows'
+JOB = {"encryption": {"scheme": "lattice", "answers": "packed"}, "n_estimators": 1, "max_depth": 1}
+
+
+def altered(node, place, coordinate):
+    """The sums of a node, one of them with the shift in a coordinate of its vector."""
+    sums = ring.CellAdds().pairs(node.sums)
+    shift = np.uint64(SHIFT << sums.parameters.scale_bits)
+    sums.vectors[place, coordinate] += shift
+    sums.vectors[place] &= sums.parameters.mask
+    return NodeSums(node.tree, node.node, node.rows, Pairs.of(sums))
+
+
+def winner(coordinate=None, place=0):
+    """Which candidate of the host wins the root, None where the job ends; and the secret numbers
+    that it has asked for, of g and h.
+    """
+    blind = ring.RingHostRows.blind
+    room = conversations.lattice(**JOB)
+
+    def lying(self, nodes):
+        if coordinate is not None and self.secrets is room.contexts[SHOP].secrets:
+            nodes = [altered(node, place, coordinate) for node in nodes]
+        return blind(self, nodes)
+
+    won = None
+    with mock.patch.object(ring.RingHostRows, "blind", lying):
+        try:
+            now(room.walk())
+        except PeerError as error:
+            assert "otherwise than it offered" in error.what
+            assert error.where["party"] == SHOP
+        else:
+            told = next(
+                p.message
+                for p in room.posted
+                if isinstance(p.message, pb.WonSplits) and p.envelope.receiver == SHOP
+            )
+            won = np.frombuffer(told.candidates.data, "<i4").tolist()
+    secret = room.state(GUEST).encrypted.secret.reversed_secrets()
+    return won, tuple(secret[:, coordinate or 0].tolist())
+
+
+def questions():
+    """Answers to as many questions, and the truth."""
+    (place,), _ = winner()
+    asked = [winner(coordinate, place) for coordinate in range(QUESTIONS)]
+    return [(None if won is None else won == [place], secret) for won, secret in asked]
+
+
+def test_a_host_that_alters_a_sum_ends_the_job_where_it_wins_and_is_named():
+    found = questions()
+    assert {secret for wins, secret in found if wins} == {(0, 0)}
+    assert (0, 0) not in {secret for wins, secret in found if not wins}
+    assert sum(wins is None for wins, _ in found) >= QUESTIONS // 4
+
+
+def test_a_host_goes_on_asking_where_divisions_are_not_compared(monkeypatch):
+    monkeypatch.setattr(NoiseScale, "most", property(lambda _: np.full(2, 1 << 50)))
+    found = questions()
+    assert None not in {wins for wins, _ in found}
+    assert len({secret[0] for wins, secret in found if wins}) == 2  # −1 or 1 wins, with 0
