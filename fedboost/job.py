@@ -179,6 +179,20 @@ class ChosenScheme(Settings):
         return {**params, "encryption": {**said, "scheme": self.scheme}}
 
 
+def encryption_of(params: Mapping[str, Any], chosen: ChosenScheme | None) -> dict[str, str]:
+    """Return `scheme` and `because` of a job with encryption; empty of any other.
+
+    `params` are those of the job's file, which may not have been checked.
+    """
+    if chosen is not None:
+        return {"scheme": chosen.scheme, "because": chosen.because}
+    said = params.get("encryption")
+    scheme = said.get("scheme") if isinstance(said, Mapping) else None
+    if not isinstance(scheme, str):
+        return {}
+    return {"scheme": scheme, "because": "the job names it"}
+
+
 class JobSpec(Settings):
     """The job file."""
 

@@ -111,6 +111,9 @@ def _against(
 
 
 def _lack(params: EncryptedTreeParams, name: str) -> str:
+    asked, most = params.precision_bits or 0, SCHEMES[name].gradient_bits_max
+    if asked > most:
+        return f"precision_bits is {asked}, and {name} has {most} at most"
     return next((lack.what for lack in params.lacks(SCHEMES[name])), "")
 
 

@@ -86,12 +86,6 @@ class EncryptedTreeParams(TreeParams):
                 f"{scheme.name} cannot",
                 "use another scheme, or leave host_noise out",
             )
-        if (self.precision_bits or 0) > scheme.gradient_bits_max:
-            yield Lack(
-                f"precision_bits is {self.precision_bits}, {scheme.name} has at most "
-                f"{scheme.gradient_bits_max}",
-                "use another scheme, or leave precision_bits out",
-            )
 
     @model_validator(mode="after")
     def _scheme_can(self) -> Self:

@@ -8,9 +8,9 @@ each prediction.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -370,22 +370,6 @@ class Policy(Settings):
     def judge_approver(self, user: str) -> None:
         """Nothing; a PolicyError unless `user` may approve and deny jobs."""
         _listed("approvers", self.approvers, user, "approvals by the user")
-
-
-def undeclared(policy: Policy, declared: Mapping[str, Any]) -> list[str]:
-    """Sentences on policy names that `declared` (``peers``, ``datasets``, …) does not know."""
-    named = {
-        "coordinators": policy.coordinators,
-        "peers": policy.peers,
-        "datasets": policy.datasets,
-        "predict.peers": policy.predict.peers,
-    }
-    return [
-        f"policy.{key} names {name!r}, which the file does not declare"
-        for key, names in named.items()
-        for name in names
-        if name not in declared[key.rpartition(".")[2]]
-    ]
 
 
 def _listed(key: str, allowed: tuple[str, ...], asked: str, what: str) -> None:

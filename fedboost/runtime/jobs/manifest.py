@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedboost import __version__
 from fedboost.errors import ConfigError, PeerError
-from fedboost.job import ChosenScheme, JobSpec, Name
+from fedboost.job import ChosenScheme, JobSpec, Name, encryption_of
 from fedboost.settings import Settings, parse
 from fedboost.wire import CONTROL_BYTES_MAX, WIRE_VERSION, json_object
 
@@ -67,7 +66,7 @@ class Manifest(Settings):
     @property
     def encryption(self) -> dict[str, str]:
         """Return `scheme` and `because` of a job with encryption; empty of any other."""
-        return _encryption(self.model_dump(mode="json"))
+        return encryption_of(self.spec.params, self.scheme)
 
     def encode(self) -> bytes:
         """The canonical text: JSON with sorted keys and no spaces."""
@@ -118,25 +117,16 @@ class ManifestOutline:
 def outline(text: bytes) -> ManifestOutline:
     """Read the outline of a manifest in our own store, also of one that another version wrote."""
     raw = json.loads(text)
+    chosen = parse(ChosenScheme, raw["scheme"]) if raw.get("scheme") else None
+    said = encryption_of(raw["spec"]["params"], chosen)
     return ManifestOutline(
         coordinator=raw["coordinator"],
         submitter=raw["submitter"],
         protocol=raw["spec"]["protocol"],
         version=raw["version"],
         parties=tuple(member["name"] for member in raw["members"]),
-        encryption="{scheme}: {because}".format_map(said) if (said := _encryption(raw)) else "",
+        encryption="{scheme}: {because}".format_map(said) if said else "",
     )
-
-
-def _encryption(raw: Mapping[str, Any]) -> dict[str, str]:
-    """Return `scheme` and `because` of a manifest with encryption; empty of any other."""
-    if raw.get("scheme"):
-        chosen = parse(ChosenScheme, raw["scheme"])
-        return {"scheme": chosen.scheme, "because": chosen.because}
-    said = raw["spec"]["params"].get("encryption")
-    if not isinstance(said, dict) or not isinstance(said.get("scheme"), str):
-        return {}
-    return {"scheme": said["scheme"], "because": "the job names it"}
 
 
 def sha256(text: bytes) -> bytes:
