@@ -73,7 +73,7 @@ def test_more_rows_than_lattice_adds_up_fall_back(bits, most):
 
 def test_rows_count_as_the_next_power_of_two_so_that_noise_does_not_measure_them():
     """Noise is worth rows: a coordinator that varies it learns rows to a factor of two."""
-    said = [
+    said: list[dict[str, str]] = [
         dict(offer(EncryptedTreeParams(precision_bits=12, host_noise=noise), None, rows).against)
         for noise in (1.0, 20.0, 64.0)
         for rows in (33_000, 50_000, 65_536)
