@@ -100,7 +100,8 @@ def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iter
     yield from _declared(node, signed)
     yield Rule("Protocol", ask.protocol, _any(policy.protocols), "policy.protocols")
     if ask.scheme is not None:
-        asked = "{scheme}: {because}".format_map(signed.manifest.encryption)
+        because = signed.manifest.encryption.get("because", "not chosen")  # of an older version
+        asked = f"{ask.scheme}: {because}"
         allowed = "any" if policy.schemes is None else _any(policy.schemes)
         yield Rule("Encryption", asked, allowed, "policy.schemes")
     if ask.insecure:

@@ -146,9 +146,9 @@ class TableSample:
         return replace(self, frames=frames, share=share)
 
 
-def _settled(spec: JobSpec, rows: int) -> tuple[JobSpec, dict[str, str]]:
-    """Return the job with its encryption scheme, as all parties' policies would have it that
-    deny none, and which one it is and why; `rows` are at most those of the guest's table.
+def _settled(spec: JobSpec, rows: int) -> tuple[JobSpec, dict[str, str], list[str]]:
+    """Return the job with its encryption scheme, which one it is and why, and what is assumed;
+    `rows` are at most those of the guest's table.
     """
     params, chosen = parse(protocols.named(spec.protocol).params, spec.params), None
     if choice.is_open(params):
@@ -156,7 +156,8 @@ def _settled(spec: JobSpec, rows: int) -> tuple[JobSpec, dict[str, str]]:
         offers[spec.parties.table().guest] = choice.offer(params, None, rows)
         chosen = choice.choose(params, offers)
         spec = spec.model_copy(update={"params": chosen.settled(spec.params)})
-    return spec, encryption_of(spec.params, chosen)
+    assumed = [] if chosen is None else ["every party's policy allows every encryption scheme"]
+    return spec, encryption_of(spec.params, chosen), assumed
 
 
 @dataclass
@@ -199,7 +200,7 @@ def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
     columns = {party: len(frame.columns) for party, frame in frames.items()}
     ids = {party: set(frame.ids) for party, frame in frames.items()}
     table, used = spec.parties.table(), protocols.named(spec.protocol).rows
-    spec, encryption = _settled(spec, row_count_most(sources[table.guest]))
+    spec, encryption, assumed = _settled(spec, row_count_most(sources[table.guest]))
     own, every = ids[table.guest], set.intersection(*ids.values())
     shared = {host: len(own & ids[host]) for host in table.hosts}
     scene = Scene(spec, rows, columns, len(every if used is RowsUsed.COMMON else own), shared)
@@ -210,7 +211,7 @@ def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
     few = _thinned(scene, found, scene.thinning())
     share = few[table.guest].n_rows / max(1, scene.learnt(table.guest))
     in_order = {party: frame.take(canonical_order(frame.ids)) for party, frame in few.items()}
-    return Setting(scene, TableSample(scene, in_order, share), encryption=encryption)
+    return Setting(scene, TableSample(scene, in_order, share), assumed, encryption)
 
 
 def from_words(spec: JobSpec, said: Said) -> Setting:
@@ -234,12 +235,12 @@ def from_words(spec: JobSpec, said: Said) -> Setting:
                 todo=f"give --columns {party}=N; of other parties' tables ask their owners",
             )
     own = said.rows[spec.parties.table().guest]
-    spec, encryption = _settled(spec, own)
+    spec, encryption, assumed = _settled(spec, own)
     shared = {host: min(said.rows[host], own) for host in spec.parties.hosts}
     common = min(said.rows.values()) if used is RowsUsed.COMMON else own
     scene = Scene(spec, dict(said.rows), dict(said.columns), common, shared)
     apart = used is RowsUsed.OWN
-    assumed = [] if apart else ["all ids of the smaller table are in common"]
+    assumed += [] if apart else ["all ids of the smaller table are in common"]
     return Setting(scene, None, assumed, encryption)
 
 

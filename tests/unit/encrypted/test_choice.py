@@ -1,5 +1,7 @@
 """What `encryption.scheme: auto` becomes: for whom, for how many rows, for which settings."""
 
+from typing import Any
+
 import pytest
 
 from fedboost.encrypted import choice, schemes
@@ -159,8 +161,9 @@ def test_an_open_job_asks_for_no_scheme_yet_and_trains_under_none():
 
 def test_a_choice_stands_in_the_place_of_auto_only():
     found = ChosenScheme(scheme="lattice")
-    for said in ({}, {"encryption": {}}, {"encryption": {"scheme": AUTO}}):
-        assert found.settled(said)["encryption"] == {"scheme": "lattice"}
+    said: list[dict[str, Any]] = [{}, {"encryption": {}}, {"encryption": {"scheme": AUTO}}]
+    for one in said:
+        assert found.settled(one)["encryption"] == {"scheme": "lattice"}
     named = {"encryption": {"scheme": "paillier"}, "max_depth": 2}
     assert found.settled(named) == named
     keyed = ChosenScheme(scheme="paillier").settled({"encryption": {"key_bits": 3072}})

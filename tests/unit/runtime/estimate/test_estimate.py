@@ -267,6 +267,26 @@ def test_an_estimate_says_what_a_result_says(name):
     json.dumps(found, allow_nan=False)
 
 
+def test_a_job_that_names_no_scheme_is_estimated_under_the_one_that_it_would_get(tmp_path):
+    few, many = (
+        rehearsed("secureboost", {**TREES, "n_estimators": 1}, rows=rows)
+        for rows in (1000, 1 << 22)
+    )
+    assert few.encryption == {"scheme": "lattice", "because": "every party's policy allows it"}
+    assert n_bytes(few) == n_bytes(
+        rehearsed("secureboost", {**TREES, **LATTICE, "n_estimators": 1})
+    )
+    assert many.encryption["scheme"] == "paillier"
+    assert many.encryption["because"] == "bank's table may have more rows than lattice adds up"
+    assert any("policy allows every encryption scheme" in one for one in few.assumed)
+    spec = job().model_copy(update={"params": {**TREES, "n_estimators": 2}})
+    sources = small_jobs.written(tmp_path, small_jobs.tables("secureboost", rows=120))
+    found = estimate(from_tables(spec, sources), Placement(2), flat())
+    assert found.encryption == few.encryption
+    named = estimate(from_words(job(), SAID), Placement(2), flat())
+    assert named.encryption == {"scheme": "plain", "because": "the job names it"}
+
+
 def test_a_job_on_an_earlier_alignment_has_no_stage_for_it():
     spec = job().model_copy(update={"alignment": "a-job"})
     found = estimate(from_words(spec, SAID), Placement(2), flat())

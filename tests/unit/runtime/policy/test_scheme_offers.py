@@ -11,10 +11,12 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import PeerError, PolicyError
 from fedboost.job import ChosenScheme, PassedOver
 from fedboost.messages.party_pb2 import Proposal, SchemesReply, SchemesRequest
+from fedboost.pages import asking
 from fedboost.runtime.cluster.local import COORDINATOR, cluster
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.runtime.jobs.submitted import sign_submission, submission_id
+from fedboost.runtime.policy import reading
 from fedboost.runtime.transport.identity import Peer
 from tests.support import small_jobs
 
@@ -109,11 +111,15 @@ def test_a_job_runs_under_the_scheme_that_all_have_signed(tmp_path, allowed, sch
     async def work(made):
         journal = await made.run(open_job())
         (job,) = made.parties[HOST].store.jobs()
-        return journal, manifest.decode(job.manifest)
+        node = made.parties[HOST]
+        (rule,) = [r for r in asking.read(node, job).rules if r.key == "policy.schemes"]
+        uses = {use.about: use.says for use in reading.owned(node.config, job).uses}
+        return journal, manifest.decode(job.manifest), (rule.asked, uses["encryption"])
 
-    journal, signed = in_cluster(tmp_path, work, rows=60, **{HOST: {"schemes": allowed}})
+    journal, signed, shown = in_cluster(tmp_path, work, rows=60, **{HOST: {"schemes": allowed}})
     assert finished(journal)["encryption"] == {"scheme": scheme, "because": because}
-    assert journal.status.encryption == f"{scheme}: {because}"
+    said = f"{scheme}: {because}"
+    assert (journal.status.encryption, *shown) == (said, said, said)
     assert signed.params["encryption"] == {"scheme": scheme}
     assert signed.spec == open_job()  # as its submitter has signed it
     assert json.loads(journal.spec)["params"] == signed.spec.params
