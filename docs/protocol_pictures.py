@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fedboost import protocols
+from fedboost.encrypted import choice
+from fedboost.encrypted.params import Encryption
 from fedboost.flow import (
     AGGREGATOR,
     GUEST,
@@ -104,6 +106,9 @@ def pictures() -> dict[str, str]:
 def _recorded(protocol: Protocol) -> Recorder:
     """Return the steps of a job with default parameters and two hosts."""
     params = protocol.params.model_construct(split="scored")
+    if choice.is_open(params):
+        chosen = Encryption(scheme=choice.choose(params, {}).scheme)
+        params = params.model_copy(update={"encryption": chosen})
     run = Recorder(params, Table("guest", ("first", "last"), "aggregator"))
 
     async def walk() -> None:

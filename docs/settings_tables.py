@@ -126,7 +126,14 @@ def _allowed(field: FieldInfo) -> str:
 
 def _bounded(kind: str, metadata: Collection[Any]) -> str:
     """A type in words, and between what its values lie, or how many of them there may be."""
-    kind = next((_names(one.known) for one in metadata if isinstance(one, NameIn)), kind)
+    kind = next(
+        (
+            _names([*filter(None, [one.also]), *one.known])
+            for one in metadata
+            if isinstance(one, NameIn)
+        ),
+        kind,
+    )
     found = {
         name: getattr(one, name, None) for one in metadata for name in BOUNDS if hasattr(one, name)
     }

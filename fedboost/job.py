@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
+AUTO = "auto"  # an encryption scheme that is chosen before anybody signs
 FOLDS_MAX = 1000  # each is a job of its own
 
 
@@ -136,6 +137,60 @@ class Alignment(Settings):
     # oprf: fast for many ids; ecdh: for few. auto: oprf from 20,000 ids of the guest on, padding
     # included
     method: Literal["auto", "oprf", "ecdh"] = "auto"
+
+
+class PassedOver(Settings):
+    """An encryption scheme that would have come first in a job, and what is against it."""
+
+    scheme: str
+    why: Literal["policy", "rows", "settings"]  # of parties, or of the job
+    parties: Annotated[tuple[Name, ...], Field(strict=False)] = ()  # whose; of settings nobody's
+    what: str = Field("", max_length=300)  # of settings: what they ask and the scheme cannot do
+
+    def in_words(self) -> str:
+        """Say what is against it."""
+        whose, many = " and ".join(f"{party}'s" for party in self.parties), len(self.parties) > 1
+        if self.why == "policy":
+            verb = "policies do" if many else "policy does"
+            return f"{whose} {verb} not allow {self.scheme}"
+        if self.why == "rows":
+            return f"{whose} table{'s' * many} may have more rows than {self.scheme} adds up"
+        return self.what
+
+
+class ChosenScheme(Settings):
+    """What `encryption.scheme: auto` has become in a job; see `encrypted.choice`."""
+
+    scheme: str
+    passed: Annotated[tuple[PassedOver, ...], Field(strict=False)] = ()  # in the rule's order
+
+    @property
+    def because(self) -> str:
+        """Say why it is this one."""
+        against = "; ".join(one.in_words() for one in self.passed)
+        return against or "every party's policy allows it"
+
+    def settled(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a job's `params` with the scheme in the place of `auto`."""
+        said = params.get("encryption")
+        said = said if isinstance(said, Mapping) else {}
+        if said.get("scheme", AUTO) != AUTO:
+            return dict(params)
+        return {**params, "encryption": {**said, "scheme": self.scheme}}
+
+
+def encryption_of(params: Mapping[str, Any], chosen: ChosenScheme | None) -> dict[str, str]:
+    """Return `scheme` and `because` of a job with encryption; empty of any other.
+
+    `params` are those of the job's file, which may not have been checked.
+    """
+    if chosen is not None:
+        return {"scheme": chosen.scheme, "because": chosen.because}
+    said = params.get("encryption")
+    scheme = said.get("scheme") if isinstance(said, Mapping) else None
+    if not isinstance(scheme, str):
+        return {}
+    return {"scheme": scheme, "because": "the job names it"}
 
 
 class JobSpec(Settings):

@@ -41,6 +41,7 @@ class NameIn:
 
     what: str  # the registry holds
     known: Mapping[str, object]
+    also: str = ""  # a word that stands for any of them
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -49,9 +50,10 @@ class NameIn:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def check(self, name: str) -> str:
-        """Return a known name; a ValueError lists those there are."""
-        if name not in self.known:
-            raise ValueError(f"there is no {self.what} {name!r}, but {', '.join(self.known)}")
+        """Return a known name, or the word; a ValueError lists those there are."""
+        if name not in self.known and (not self.also or name != self.also):
+            names = [self.also] * bool(self.also) + [*self.known]
+            raise ValueError(f"there is no {self.what} {name!r}, but {', '.join(names)}")
         return name
 
 

@@ -35,7 +35,6 @@ PARAMS: dict[str, Any] = {
     "learning_rate": 0.3,
     "max_bin": 16,
     "eval_metric": ["auc", "logloss"],
-    "encryption": {"scheme": "paillier", "key_bits": 2048},
 }
 
 

@@ -57,7 +57,7 @@ def estimate_command(file: Path, *, as_json: bool, measure: bool, **given: Any) 
     The first call on a machine measures it, for about twenty seconds; the figures are kept in
     ~/.cache/fedboost. Without --link all parties are daemons on this machine and share its cores.
     """
-    setting, spec = _setting(file, given)
+    setting = _setting(file, given)
     place = _place(given["link"], given["cores"])
     console = Console(stderr=True)
     prices = Prices.load(cache_file(home()), anew=measure)
@@ -65,7 +65,7 @@ def estimate_command(file: Path, *, as_json: bool, measure: bool, **given: Any) 
         forecast = estimate(
             setting, place, prices, lambda name: status.update(f"measuring: {name} …")
         )
-    warnings = list(_warnings(forecast, spec))
+    warnings = list(_warnings(forecast))
     if as_json:
         click.echo(json.dumps({**forecast.said(), "warnings": warnings}))
         return 0
@@ -73,7 +73,7 @@ def estimate_command(file: Path, *, as_json: bool, measure: bool, **given: Any) 
     return 0
 
 
-def _setting(file: Path, given: Mapping[str, Any]) -> tuple[Setting, JobSpec]:
+def _setting(file: Path, given: Mapping[str, Any]) -> Setting:
     raw = read_yaml(file)
     where = {"file": str(file)}
     if given["data"]:
@@ -83,11 +83,11 @@ def _setting(file: Path, given: Mapping[str, Any]) -> tuple[Setting, JobSpec]:
             )
         sources = read_sources(given["data"])
         spec = _one(complete(raw, sources, **where))
-        return from_tables(spec, sources), spec
+        return from_tables(spec, sources)
     spec = _one(_unfilled(raw, where))
     everybody = spec.parties.with_data
     rows = _numbers(given["rows"], everybody, "--rows")
-    return from_words(spec, Said(rows, _numbers(given["columns"], (), "--columns"))), spec
+    return from_words(spec, Said(rows, _numbers(given["columns"], (), "--columns")))
 
 
 def _unfilled(raw: object, where: dict[str, str]) -> JobSpec:
@@ -138,14 +138,12 @@ def _place(link: str | None, cores: int | None) -> Placement:
     return Placement(cores_here, apart=True, bytes_per_s=each, latency_s=seconds)
 
 
-def _warnings(found: Estimate, spec: JobSpec) -> Iterator[str]:
-    encryption = spec.params.get("encryption")
-    scheme = encryption.get("scheme") if isinstance(encryption, dict) else None
+def _warnings(found: Estimate) -> Iterator[str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for party, n_bytes in found.memory_peak_bytes.items():
         if n_bytes > MEMORY_WARNS:
             than = ", more than this machine has" if n_bytes > memory else ""
-            who = scheme or found.protocol
+            who = found.encryption.get("scheme") or found.protocol
             yield f"{who} needs {units.in_bytes(n_bytes)} of memory at {party}{than}"
     for link, n_bytes in found.bytes.items():
         if n_bytes > BYTES_WARN:
@@ -160,6 +158,8 @@ def _print(found: Estimate, place: Placement, warnings: list[str]) -> None:
     console.print(f"[bold]{found.name}[/] ({found.protocol}), {where}, {place.cores} cores")
     said = ", ".join(f"{units.in_count(count)} {name}" for name, count in found.rows.items())
     console.print(f"rows: {said}")
+    if found.encryption:
+        console.print("encryption: {scheme}: {because}".format_map(found.encryption))
     times = Table("time", title_justify="left", box=None, pad_edge=False)
     times.add_column("", justify="right")
     names = {"per_tree": "a tree", "per_round": "a round"}

@@ -68,6 +68,8 @@ def status(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -
     click.echo(f"{jobs.id} ({jobs.protocol}) is {jobs.state}, since {_ago(jobs.updated)}")
     if jobs.progress.of:
         click.echo(f"{jobs.progress.done} of {jobs.progress.of} {jobs.progress.round}s done")
+    if jobs.encryption:
+        click.echo(f"encryption: {jobs.encryption}")
     for waiting in jobs.waiting:
         step = waiting.step.replace("_", " ")
         click.echo(f"waiting for {waiting.party}, {step}, {time.time() - waiting.since:.0f} s")

@@ -14,6 +14,7 @@ Modules:
     outline      names, types and size of a data set
     predictions  writes predictions beside their ids
     reading      reads csv, parquet, svmlight and SQLite; adds places to errors
+    row_count    how many rows a table has at most
     selection    which columns a job uses
     sheet        a table as its source holds it
     sources      where a party's table lies

@@ -16,6 +16,7 @@ Modules:
     answers       a host's answers of one layer: sums and row divisions
     candidates    candidates of one node, in canonical and in secret order
     cells         which rows add to which cells of a histogram
+    choice        the scheme of a job that leaves it open
     ciphers       the interface of a scheme for guest and host
     growth        where rows stand in a tree, for guest and host
     guest_tree    a growing tree at the guest

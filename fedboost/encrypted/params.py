@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from fedboost.core.params import MAX_DEPTH, ROUNDS_MAX, TreeParams
-from fedboost.encrypted.schemes import SCHEMES
+from fedboost.encrypted.schemes import SCHEMES, JobScheme
 from fedboost.flow import Asks
+from fedboost.job import AUTO
 from fedboost.settings import NameIn, Settings
 
 
 class Encryption(Settings):
     """How gradients are hidden from the hosts."""
 
-    scheme: Annotated[str, NameIn("encryption scheme", SCHEMES)] = "paillier"
+    # auto: lattice where every party's policy and the job allow it, otherwise paillier
+    scheme: Annotated[str, NameIn("encryption scheme", SCHEMES, also=AUTO)] = AUTO
     key_bits: int = Field(2048, ge=1024, le=8192)  # of the modulus; policies ask for 2048 at least
     # Of the lattice schemes: one vector a sum, or many sums in one ciphertext (lattice.md).
     answers: Literal["auto", "packed", "vectors"] = "auto"
     key_trees: int = Field(1, ge=1, le=ROUNDS_MAX)  # of the lattice schemes: trees under one secret
 
-    @model_validator(mode="after")
-    def _only_a_modulus_has_bits(self) -> Self:
-        if not SCHEMES[self.scheme].has_modulus and "key_bits" in self.model_fields_set:
-            raise ValueError(f"{self.scheme} has no modulus: leave key_bits out")
-        return self
+    @property
+    def chosen(self) -> JobScheme | None:
+        """Return the scheme; None of `auto`."""
+        return SCHEMES.get(self.scheme)
 
-    @model_validator(mode="after")
-    def _only_a_lattice_packs_vectors(self) -> Self:
-        said = {"answers", "key_trees"} & self.model_fields_set
-        if SCHEMES[self.scheme].has_modulus and said:
-            raise ValueError(
-                f"{self.scheme} is not a lattice scheme: leave {' and '.join(sorted(said))} out"
-            )
-        return self
+
+class Lack(NamedTuple):
+    """Something that a scheme cannot do for a job, and what to do about it."""
+
+    what: str
+    todo: str
 
 
 class LabelProtection(Settings):
@@ -77,15 +77,22 @@ class EncryptedTreeParams(TreeParams):
             )
         return self
 
-    @model_validator(mode="after")
-    def _insecure_is_said(self) -> Self:
-        scheme = self.encryption.scheme
-        if not SCHEMES[scheme].secure and scheme != "plain" and not self.allow_insecure:
-            raise ValueError(
-                f"{scheme} is broken: a host that knows a few gradients learns all of them; "
-                "set allow_insecure: true to reproduce the paper all the same"
+    def lacks(self, scheme: JobScheme) -> Iterator[Lack]:
+        """Yield what these settings ask of a scheme that it cannot do."""
+        if not scheme.has_modulus and "key_bits" in self.encryption.model_fields_set:
+            yield Lack(
+                f"key_bits is of a modulus, and {scheme.name} has no modulus", "leave key_bits out"
             )
-        return self
+        said = {"answers", "key_trees"} & self.encryption.model_fields_set
+        if scheme.has_modulus and said:
+            names = " and ".join(sorted(said))
+            yield Lack(f"{scheme.name} is not a lattice scheme", f"leave {names} out")
+        if self.host_noise and not scheme.adds_noise:
+            yield Lack(
+                "host_noise adds numbers that a host knows to encrypted sums, which "
+                f"{scheme.name} cannot",
+                "use another scheme, or leave host_noise out",
+            )
 
     @model_validator(mode="after")
     def _noise_hides_no_reaction(self) -> Self:
@@ -97,19 +104,25 @@ class EncryptedTreeParams(TreeParams):
         return self
 
     @model_validator(mode="after")
-    def _noise_can_be_added(self) -> Self:
-        scheme = self.encryption.scheme
-        if self.host_noise and not SCHEMES[scheme].adds_noise:
+    def _scheme_can(self) -> Self:
+        scheme = self.encryption.chosen
+        if scheme is None:
+            return self
+        if not scheme.secure and scheme.name != "plain" and not self.allow_insecure:
             raise ValueError(
-                f"host_noise adds numbers that a host knows to encrypted sums, which {scheme} "
-                "cannot: use another scheme, or leave host_noise out"
+                f"{scheme.name} is broken: a host that knows a few gradients learns all of them; "
+                "set allow_insecure: true to reproduce the paper all the same"
             )
+        for lack in self.lacks(scheme):
+            raise ValueError(f"{lack.what}: {lack.todo}")
         return self
 
 
 def asks(params: EncryptedTreeParams) -> Asks:
-    """Return what the parameters ask of a party's policy."""
-    scheme = SCHEMES[params.encryption.scheme]
+    """Return what the parameters ask of a party's policy; of `auto`, what any scheme does."""
+    scheme = params.encryption.chosen
+    if scheme is None:
+        return Asks(scheme=AUTO, host_noise=params.host_noise)
     return Asks(
         scheme=scheme.name,
         key_bits=params.encryption.key_bits if scheme.has_modulus and scheme.secure else None,

@@ -18,6 +18,8 @@ from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.budget import MESSAGE_BITS_MOST
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.schemes import SCHEMES as KEYED
+from fedboost.errors import ConfigError
+from fedboost.job import AUTO
 
 if TYPE_CHECKING:
     from fedboost.encrypted.ciphers import TreeScheme
@@ -70,8 +72,14 @@ SCHEMES: Mapping[str, JobScheme] = {
 
 
 def of(params: EncryptedTreeParams) -> TreeScheme:
-    """Return a job's scheme as trees use it."""
+    """Return a job's scheme as trees use it; a ConfigError where none has been chosen yet."""
     name = params.encryption.scheme
+    if name == AUTO:
+        raise ConfigError(
+            "the job's encryption scheme has not been chosen yet",
+            todo=f"name one: {', '.join(SCHEMES)}",
+            key="encryption.scheme",
+        )
     found = importlib.import_module(f"{__package__}.{SCHEMES[name].module}")
     scheme: TreeScheme = found.tree_scheme(name)
     return scheme

@@ -83,7 +83,7 @@ class WatchRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., after: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("id", "name", "protocol", "state", "reason", "waiting", "progress", "attempt", "created", "updated", "submitter", "warnings")
+    __slots__ = ("id", "name", "protocol", "state", "reason", "waiting", "progress", "attempt", "created", "updated", "submitter", "warnings", "encryption")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +96,7 @@ class JobStatus(_message.Message):
     UPDATED_FIELD_NUMBER: _ClassVar[int]
     SUBMITTER_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTION_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     protocol: str
@@ -108,7 +109,8 @@ class JobStatus(_message.Message):
     updated: float
     submitter: str
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., created: _Optional[float] = ..., updated: _Optional[float] = ..., submitter: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    encryption: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., created: _Optional[float] = ..., updated: _Optional[float] = ..., submitter: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., encryption: _Optional[str] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("party", "step", "since")

@@ -9,6 +9,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class SchemesRequest(_message.Message):
+    __slots__ = ("spec",)
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    spec: bytes
+    def __init__(self, spec: _Optional[bytes] = ...) -> None: ...
+
+class SchemesReply(_message.Message):
+    __slots__ = ("named", "denied", "too_small")
+    NAMED_FIELD_NUMBER: _ClassVar[int]
+    DENIED_FIELD_NUMBER: _ClassVar[int]
+    TOO_SMALL_FIELD_NUMBER: _ClassVar[int]
+    named: _containers.RepeatedScalarFieldContainer[str]
+    denied: _containers.RepeatedScalarFieldContainer[str]
+    too_small: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, named: _Optional[_Iterable[str]] = ..., denied: _Optional[_Iterable[str]] = ..., too_small: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Proposal(_message.Message):
     __slots__ = ("manifest",)
     MANIFEST_FIELD_NUMBER: _ClassVar[int]

@@ -46,6 +46,11 @@ class PartyStub:
                 request_serializer=fedboost_dot_messages_dot_job__pb2.CheckLinkRequest.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_job__pb2.CheckLinkReply.FromString,
                 _registered_method=True)
+        self.OfferSchemes = channel.unary_unary(
+                '/fedboost.Party/OfferSchemes',
+                request_serializer=fedboost_dot_messages_dot_party__pb2.SchemesRequest.SerializeToString,
+                response_deserializer=fedboost_dot_messages_dot_party__pb2.SchemesReply.FromString,
+                _registered_method=True)
         self.Propose = channel.unary_unary(
                 '/fedboost.Party/Propose',
                 request_serializer=fedboost_dot_messages_dot_party__pb2.Proposal.SerializeToString,
@@ -99,6 +104,12 @@ class PartyServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CheckLink(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OfferSchemes(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -164,6 +175,11 @@ def add_PartyServicer_to_server(servicer, server):
                     servicer.CheckLink,
                     request_deserializer=fedboost_dot_messages_dot_job__pb2.CheckLinkRequest.FromString,
                     response_serializer=fedboost_dot_messages_dot_job__pb2.CheckLinkReply.SerializeToString,
+            ),
+            'OfferSchemes': grpc.unary_unary_rpc_method_handler(
+                    servicer.OfferSchemes,
+                    request_deserializer=fedboost_dot_messages_dot_party__pb2.SchemesRequest.FromString,
+                    response_serializer=fedboost_dot_messages_dot_party__pb2.SchemesReply.SerializeToString,
             ),
             'Propose': grpc.unary_unary_rpc_method_handler(
                     servicer.Propose,
@@ -261,6 +277,33 @@ class Party:
             '/fedboost.Party/CheckLink',
             fedboost_dot_messages_dot_job__pb2.CheckLinkRequest.SerializeToString,
             fedboost_dot_messages_dot_job__pb2.CheckLinkReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OfferSchemes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedboost.Party/OfferSchemes',
+            fedboost_dot_messages_dot_party__pb2.SchemesRequest.SerializeToString,
+            fedboost_dot_messages_dot_party__pb2.SchemesReply.FromString,
             options,
             channel_credentials,
             insecure,

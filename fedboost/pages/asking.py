@@ -99,12 +99,18 @@ def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iter
         yield Rule("Data set", ask.dataset, _any(policy.datasets), "policy.datasets")
     yield from _declared(node, signed)
     yield Rule("Protocol", ask.protocol, _any(policy.protocols), "policy.protocols")
+    if ask.scheme is not None:
+        because = signed.manifest.encryption.get("because", "not chosen")  # of an older version
+        asked = f"{ask.scheme}: {because}"
+        allowed = "any" if policy.schemes is None else _any(policy.schemes)
+        yield Rule("Encryption", asked, allowed, "policy.schemes")
     if ask.insecure:
         allowed = "also schemes that hide nothing" if policy.allow_insecure else "none of that kind"
-        yield Rule("Encryption", f"{ask.scheme}: hides nothing", allowed, "policy.allow_insecure")
+        asked = f"{ask.scheme} hides nothing"
+        yield Rule("What encryption hides", asked, allowed, "policy.allow_insecure")
     elif ask.key_bits is not None:
-        asked, least = f"{ask.scheme}, {ask.key_bits} bits", f"{policy.key_bits_min} bits at least"
-        yield Rule("Encryption", asked, least, "policy.key_bits_min")
+        least = f"{policy.key_bits_min} bits at least"
+        yield Rule("Key", f"{ask.key_bits} bits", least, "policy.key_bits_min")
     if ask.gradient_bits is not None:
         most = f"{policy.gradient_bits_max} bits at most"
         yield Rule("Gradients", f"{ask.gradient_bits} bits each", most, "policy.gradient_bits_max")

@@ -239,10 +239,12 @@ def _parties(result: Mapping[str, Any]) -> Table:
 def _facts(result: Mapping[str, Any]) -> Table:
     seconds = units.told_seconds(result.get("seconds") or {})
     rows, ids = result.get("rows") or {}, result.get("ids") or {}
+    said = result.get("encryption") or {}
     lines = [
         ("rows", ", ".join(f"{units.in_count(rows[name])} {name}" for name in rows)),
         ("ids", ", ".join(f"{p} {units.matched(own)}" for p, own in ids.items())),
         ("lost", ", ".join(result.get("lost") or ())),
+        ("encryption", "{scheme}: {because}".format_map(said) if said else ""),
         *(("warning", words) for words in result.get("warnings") or ()),
         ("time", ", ".join(f"{name} {units.in_seconds(seconds[name])}" for name in seconds)),
         ("model", result.get("model") or ""),

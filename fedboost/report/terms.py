@@ -16,7 +16,9 @@ DEPTH_MAX = 8  # of nested settings; deeper ones are shown as one text
 
 
 def terms(story: Story) -> Html:
-    """Parties, their data, and the settings; defaults on demand."""
+    """Parties, their data, the encryption and why it is this one, the settings; defaults on
+    demand.
+    """
     said = dict(_flat(story.said_params))
     whole = dict(_flat(effective_params(story)))
     validation = story.spec.get("validation")
@@ -30,6 +32,8 @@ def terms(story: Story) -> Html:
     ]
     heads = [Column("setting"), Column("value")]
     parts = [_parties(story)]
+    if story.status.encryption:
+        parts.append(tag("p", tag("b", "Encryption: "), f"{story.status.encryption}."))
     if settings:
         parts.append(table("What the job says", heads, settings))
     more = (

@@ -57,6 +57,7 @@ def town(tmp_path_factory):
 
     def manual(raw):
         raw["policy"] |= {"approve": "always", "approvers": [OWNER]}
+        raw["policy"]["schemes"] = ["plain", "paillier"]
 
     world.edit(town, "bank", bank)
     world.edit(town, "strict", strict)

@@ -1,7 +1,10 @@
 """A party whose owner wants to be asked: the job waits, says for whom, and obeys the owner."""
 
+import html
+
 import pytest
 
+from fedboost.report.page import render
 from tests.e2e import world
 from tests.e2e.conftest import MALLORY, OWNER
 
@@ -39,6 +42,23 @@ def test_a_job_waits_for_a_person_and_runs_once_that_person_agrees(town):
     assert seconds["waited"] > 0.0
     assert seconds["total"] >= seconds["train"]
     assert seen_by_manual(town, id_)["state"] == "finished"
+
+
+def test_a_party_that_denies_the_lattice_gets_paillier_and_all_read_why(town):
+    small = {"encryption": {}, "n_estimators": 1, "max_depth": 1}
+    id_ = world.submit(town, world.job("bank", ("telco", "manual"), params=small))
+    why = "manual's policy does not allow lattice"
+    world.wait_for(lambda: world.call(town, "status", id_).waiting, 10, "the job waits")
+    assert f"encryption: paillier: {why}\n" in world.ask(town, "job", "status", id_).out
+    approved = world.owner(town, "manual", "approve", id_, "--yes", user=OWNER)
+    assert f"encryption: paillier: {why}\n" in approved.err
+    world.watch(town, id_)
+    journal = world.call(town, "journal", id_)
+    assert world.result(journal)["encryption"] == {"scheme": "paillier", "because": why}
+    assert f"paillier: {why}." in html.unescape(render(journal))
+    steps = {e.step.step for e in journal.events if e.WhichOneof("what") == "step"}
+    assert "share_key" in steps
+    assert "offer_nonce" not in steps  # which a lattice begins with
 
 
 @world.JOBS

@@ -14,6 +14,7 @@ from tests.e2e import world
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("one_command")]
 PARTIES = ("bank", "telco", "shop")
 KEYS = {
+    "encryption",
     "released", "warnings", "ids", "rehearsal", "alignment",
     "job", "name", "state", "protocol", "rows", "metrics", "trees", "seconds", "cpu_seconds",
     "memory_peak_bytes", "bytes", "exchanges", "model", "report",

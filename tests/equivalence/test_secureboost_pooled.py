@@ -346,12 +346,15 @@ def in_canonical_order(table):
     return Pooled(columns, table.y[order], [ids[i] for i in order], table.held)
 
 
+PAILLIER = {"encryption": {"scheme": "paillier"}}
+
+
 @pytest.mark.parametrize(
     ("widths", "rows", "params"),
     [
         ((2, 3), 130, PLAIN),
         ((1, 2, 2, 1), 130, {**PLAIN, "objective": "reg:squarederror"}),
-        ((2, 2), 90, {"n_estimators": 1, "max_depth": 2, "max_bin": 4}),  # paillier, 2048 bits
+        ((2, 2), 90, {**PAILLIER, "n_estimators": 1, "max_depth": 2, "max_bin": 4}),
     ],
     ids=["one host", "three hosts", "paillier"],
 )

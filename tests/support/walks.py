@@ -60,6 +60,10 @@ class FakeControl:
         self.commits.append(place_of(request))
         return party_pb2.CommitReply()
 
+    async def offer_schemes(self, _):
+        """Has nothing against any."""
+        return party_pb2.SchemesReply()
+
     async def propose(self, _):
         """Agrees."""
         return party_pb2.Agreement(signature=self.party.encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Self
 
 from pydantic import model_validator
@@ -9,8 +10,8 @@ from pydantic import model_validator
 from fedboost.core.hybrid import VALUE_MAX, HybridParams
 from fedboost.data.frame import Frame
 from fedboost.encrypted import meter
-from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.schemes import SCHEMES
+from fedboost.encrypted.params import EncryptedTreeParams, Lack
+from fedboost.encrypted.schemes import JobScheme
 from fedboost.flow import GUEST, Releases, Role, Table
 from fedboost.model import labels
 
@@ -60,13 +61,16 @@ class HybridTreeParams(HybridParams, EncryptedTreeParams):
             raise ValueError(
                 f"split: unscored cannot use {said[0]} ({_SCORED_ONLY[said[0]]}): leave it out"
             )
-        scheme = self.encryption.scheme
-        if not SCHEMES[scheme].multiplies:
-            raise ValueError(
-                f"split: unscored multiplies encrypted sums, which {scheme} cannot: "
-                "use another scheme, or split: scored"
-            )
         return self
+
+    def lacks(self, scheme: JobScheme) -> Iterator[Lack]:
+        """See `EncryptedTreeParams`."""
+        yield from super().lacks(scheme)
+        if self.split == "unscored" and not scheme.multiplies:
+            yield Lack(
+                f"split: unscored multiplies encrypted sums, which {scheme.name} cannot",
+                "use another scheme, or split: scored",
+            )
 
 
 def check(role: Role, params: HybridTreeParams, frame: Frame, held_out: bool) -> None:

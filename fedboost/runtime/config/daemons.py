@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PolicyError
-from fedboost.runtime.config.policy import Names, Policy, undeclared
+from fedboost.runtime.config.policy import Names, Policy
 from fedboost.runtime.process.logs import LogFormat
 from fedboost.runtime.transport.addresses import (
     HOST_PATTERN,
@@ -120,6 +120,22 @@ class DaemonConfig(Settings):
         if self.page is not None:
             _check_page(self.page, self.tls)
         return self
+
+
+def undeclared(policy: Policy, declared: Mapping[str, Any]) -> list[str]:
+    """Sentences on policy names that `declared` (``peers``, ``datasets``, …) does not know."""
+    named = {
+        "coordinators": policy.coordinators,
+        "peers": policy.peers,
+        "datasets": policy.datasets,
+        "predict.peers": policy.predict.peers,
+    }
+    return [
+        f"policy.{key} names {name!r}, which the file does not declare"
+        for key, names in named.items()
+        for name in names
+        if name not in declared[key.rpartition(".")[2]]
+    ]
 
 
 class PartyConfig(DaemonConfig):

@@ -8,16 +8,17 @@ each prediction.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.errors import PolicyError
+from fedboost.job import AUTO
 from fedboost.runtime.transport.addresses import Name
-from fedboost.settings import Settings
+from fedboost.settings import NameIn, Settings
 
 Tell = Literal["metrics", "curves", "figures"]
 Part = Literal["guest", "host", "aggregator"]
@@ -66,6 +67,14 @@ class Ask:
     roles: tuple[str, ...]
 
 
+def _schemes(names: tuple[str, ...]) -> tuple[str, ...]:
+    from fedboost.encrypted.schemes import SCHEMES  # only where an owner names any
+
+    for name in names:
+        NameIn("encryption scheme", SCHEMES).check(name)
+    return names
+
+
 class PredictPolicy(Settings):
     """Who may ask this party to take part in predictions, and for how many rows."""
 
@@ -85,6 +94,8 @@ class Policy(Settings):
     protocols: Words = ()  # protocols that may run
     # Parts that jobs may give us.
     roles: Annotated[tuple[Part, ...], Field(strict=False)] = ("guest", "host", "aggregator")
+    # Encryption schemes that jobs may use; absent: all, but for those that hide nothing.
+    schemes: Annotated[Words, AfterValidator(_schemes)] | None = None
     allow_insecure: bool = False  # whether schemes that hide nothing (plain, broken ones) may run
     key_bits_min: int = Field(2048, ge=2048)  # bits of the modulus
     gradient_bits_max: int = Field(64, ge=1)  # declared bits of one gradient; bounds a bad guest
@@ -141,6 +152,13 @@ class Policy(Settings):
                 f"does not allow the scheme {ask.scheme}, which "
                 "protects nothing against a curious peer",
             )
+        if ask.scheme is not None and not self.allows_scheme(ask.scheme):
+            allowed = ", ".join(self.schemes or ()) or "none"
+            raise _denied(
+                "schemes",
+                f"does not allow the scheme {ask.scheme}",
+                f"leave encryption.scheme out, or name one that it allows: {allowed}",
+            )
         if ask.key_bits is not None and ask.key_bits < self.key_bits_min:
             raise _denied(
                 "key_bits_min",
@@ -187,6 +205,10 @@ class Policy(Settings):
                 f"the job has {tolerance}",
                 "leave quantile_tolerance out of the job's params",
             )
+
+    def allows_scheme(self, name: str) -> bool:
+        """Return whether a job may use the scheme; `auto` is none yet, and is judged as chosen."""
+        return self.schemes is None or name in self.schemes or name == AUTO
 
     @property
     def apart_min(self) -> int:
@@ -358,22 +380,6 @@ class Policy(Settings):
     def judge_approver(self, user: str) -> None:
         """Nothing; a PolicyError unless `user` may approve and deny jobs."""
         _listed("approvers", self.approvers, user, "approvals by the user")
-
-
-def undeclared(policy: Policy, declared: Mapping[str, Any]) -> list[str]:
-    """Sentences on policy names that `declared` (``peers``, ``datasets``, …) does not know."""
-    named = {
-        "coordinators": policy.coordinators,
-        "peers": policy.peers,
-        "datasets": policy.datasets,
-        "predict.peers": policy.predict.peers,
-    }
-    return [
-        f"policy.{key} names {name!r}, which the file does not declare"
-        for key, names in named.items()
-        for name in names
-        if name not in declared[key.rpartition(".")[2]]
-    ]
 
 
 def _listed(key: str, allowed: tuple[str, ...], asked: str, what: str) -> None:

@@ -185,7 +185,7 @@ class Attempts:
 
     def _walk(self, terms: Manifest, attempt: int) -> JobWalk:
         protocol = protocols.named(terms.spec.protocol)
-        params = parse(protocol.params, terms.spec.params, section="params")
+        params = parse(protocol.params, terms.params, section="params")
         stages = protocols.stages(terms.spec, params)
         return JobWalk(
             terms=terms,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from fedboost import __version__, flow, wire
+from fedboost import __version__, flow, protocols, wire
 from fedboost.errors import ConfigError, JobError
-from fedboost.job import JobSpec
-from fedboost.messages import job_pb2
+from fedboost.job import ChosenScheme, JobSpec
+from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest, Submission
@@ -24,6 +24,10 @@ class Introducing(Protocol):
     """A party that says who it is."""
 
     def hello(self) -> Awaitable[job_pb2.HelloReply]: ...
+
+    def offer_schemes(
+        self, request: party_pb2.SchemesRequest
+    ) -> Awaitable[party_pb2.SchemesReply]: ...
 
 
 class Intake:
@@ -51,6 +55,7 @@ class Intake:
                     f"the coordinator knows no party {party!r}", todo=f"did you mean {nearest!r}?"
                 )
         members = await asyncio.gather(*map(self._member, parties))
+        scheme = await self._scheme(spec, parties)
         if self._is_taken(id_, spec, submitter):  # meanwhile
             return None
         terms = Manifest(
@@ -60,6 +65,7 @@ class Intake:
             spec=spec,
             members=list(members),
             submission=submission,
+            scheme=scheme,
         )
         if self._config.tls is not None:  # what every party will ask, so that its user hears it
             submitter_of(terms, self._config.tls.read().ca)
@@ -72,6 +78,24 @@ class Intake:
         except JobError:
             return False
         return (terms.submitter, terms.spec) == (submitter, spec)
+
+    async def _scheme(self, spec: JobSpec, parties: Sequence[str]) -> ChosenScheme | None:
+        """Ask the parties what `auto` may become, and choose; None where the job says it."""
+        from fedboost.encrypted import choice
+
+        params = parse(protocols.named(spec.protocol).params, spec.params, section="params")
+        if not choice.is_open(params):
+            return None
+        request = party_pb2.SchemesRequest(spec=spec.model_dump_json().encode())
+        replies = await asyncio.gather(*(self._link(p).offer_schemes(request) for p in parties))
+        offers = {
+            party: choice.SchemeOffer(
+                tuple(said.named),
+                {**dict.fromkeys(said.too_small, "rows"), **dict.fromkeys(said.denied, "policy")},
+            )
+            for party, said in zip(parties, replies, strict=True)
+        }
+        return choice.choose(params, offers)
 
     async def _member(self, party: str) -> JobMember:
         said = await self._link(party).hello()

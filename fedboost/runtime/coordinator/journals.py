@@ -235,4 +235,5 @@ def _outlined(job: StoredJob) -> JobStatus:
         created=job.created,
         updated=job.updated,
         submitter=terms.submitter,
+        encryption=terms.encryption,
     )

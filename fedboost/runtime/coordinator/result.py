@@ -161,6 +161,7 @@ def result_of(
         "name": walk.terms.spec.name,
         "state": "finished",
         "protocol": walk.terms.spec.protocol,
+        **({"encryption": said} if (said := walk.terms.encryption) else {}),
         "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
         **({"ids": ids(walk.told)} if walk.told.ids else {}),
         **({"alignment": walk.told.alignment} if walk.told.alignment else {}),

@@ -62,6 +62,7 @@ class Estimate:
     cpu_seconds: dict[str, float]
     memory_peak_bytes: dict[str, int]
     bytes: dict[str, int]
+    encryption: dict[str, str]  # `scheme` and `because`, if no policy denies it
     steps: dict[tuple[str, str], float]  # seconds by stage and step, in the order they begin
     assumed: list[str] = field(default_factory=list)
 
@@ -96,6 +97,7 @@ def estimate(
         cpu_seconds=_added(own for one in took for own in one.cpu_seconds.items()),
         memory_peak_bytes={party: round(clock.memory(party, stages)) for party in scene.parties},
         bytes={link: round(n_bytes) for link, n_bytes in sent.items()},
+        encryption=dict(setting.encryption),
         steps=_added(((one.stage, one.name), one.seconds) for one in took),
         assumed=[*setting.assumed, *(said for one in stages for said in one.assumed)],
     )

@@ -18,11 +18,13 @@ from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import canonical_order
 from fedboost.data.loading import load_with_ids
+from fedboost.data.row_count import row_count_most
 from fedboost.data.sources import SourceSpec
 from fedboost.encoded_ids import EncodedIds
+from fedboost.encrypted import choice
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Artefact, RowsUsed
-from fedboost.job import JobSpec
+from fedboost.job import JobSpec, encryption_of
 from fedboost.settings import parse
 
 if TYPE_CHECKING:
@@ -144,6 +146,20 @@ class TableSample:
         return replace(self, frames=frames, share=share)
 
 
+def _settled(spec: JobSpec, rows: int) -> tuple[JobSpec, dict[str, str], list[str]]:
+    """Return the job with its encryption scheme, which one it is and why, and what is assumed;
+    `rows` are at most those of the guest's table.
+    """
+    params, chosen = parse(protocols.named(spec.protocol).params, spec.params), None
+    if choice.is_open(params):
+        offers = {party: choice.SchemeOffer() for party in spec.parties.with_data}
+        offers[spec.parties.table().guest] = choice.offer(params, None, rows)
+        chosen = choice.choose(params, offers)
+        spec = spec.model_copy(update={"params": chosen.settled(spec.params)})
+    assumed = [] if chosen is None else ["every party's policy allows every encryption scheme"]
+    return spec, encryption_of(spec.params, chosen), assumed
+
+
 @dataclass
 class Setting:
     """A job and its tables, and what is assumed of them."""
@@ -151,6 +167,7 @@ class Setting:
     scene: Scene
     sample: TableSample | None  # None: nothing of them is at hand
     assumed: list[str] = field(default_factory=list)
+    encryption: Mapping[str, str] = field(default_factory=dict)  # its `scheme` and `because`
 
     @cached_property
     def stages(self) -> list[Stage]:
@@ -183,6 +200,7 @@ def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
     columns = {party: len(frame.columns) for party, frame in frames.items()}
     ids = {party: set(frame.ids) for party, frame in frames.items()}
     table, used = spec.parties.table(), protocols.named(spec.protocol).rows
+    spec, encryption, assumed = _settled(spec, row_count_most(sources[table.guest]))
     own, every = ids[table.guest], set.intersection(*ids.values())
     shared = {host: len(own & ids[host]) for host in table.hosts}
     scene = Scene(spec, rows, columns, len(every if used is RowsUsed.COMMON else own), shared)
@@ -193,7 +211,7 @@ def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
     few = _thinned(scene, found, scene.thinning())
     share = few[table.guest].n_rows / max(1, scene.learnt(table.guest))
     in_order = {party: frame.take(canonical_order(frame.ids)) for party, frame in few.items()}
-    return Setting(scene, TableSample(scene, in_order, share))
+    return Setting(scene, TableSample(scene, in_order, share), assumed, encryption)
 
 
 def from_words(spec: JobSpec, said: Said) -> Setting:
@@ -217,11 +235,13 @@ def from_words(spec: JobSpec, said: Said) -> Setting:
                 todo=f"give --columns {party}=N; of other parties' tables ask their owners",
             )
     own = said.rows[spec.parties.table().guest]
+    spec, encryption, assumed = _settled(spec, own)
     shared = {host: min(said.rows[host], own) for host in spec.parties.hosts}
     common = min(said.rows.values()) if used is RowsUsed.COMMON else own
     scene = Scene(spec, dict(said.rows), dict(said.columns), common, shared)
     apart = used is RowsUsed.OWN
-    return Setting(scene, None, [] if apart else ["all ids of the smaller table are in common"])
+    assumed += [] if apart else ["all ids of the smaller table are in common"]
+    return Setting(scene, None, assumed, encryption)
 
 
 def made(scene: Scene, params: BoostingParams) -> TableSample:

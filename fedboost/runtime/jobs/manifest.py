@@ -7,11 +7,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedboost import __version__
 from fedboost.errors import ConfigError, PeerError
-from fedboost.job import JobSpec, Name
+from fedboost.job import ChosenScheme, JobSpec, Name, encryption_of
 from fedboost.settings import Settings, parse
 from fedboost.wire import CONTROL_BYTES_MAX, WIRE_VERSION, json_object
 
@@ -48,8 +48,25 @@ class Manifest(Settings):
     spec: JobSpec
     members: list[JobMember]
     submission: Submission | None = None  # none where nobody has certificates
+    scheme: ChosenScheme | None = None  # of a job that says `encryption.scheme: auto`
     wire_version: int = WIRE_VERSION
     version: str = __version__
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `scheme` where the job leaves no choice."""
+        return {key: said for key, said in write(self).items() if key != "scheme" or said}
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Return the protocol's settings: the job file's, with the scheme that was chosen."""
+        own = self.spec.params
+        return own if self.scheme is None else self.scheme.settled(own)
+
+    @property
+    def encryption(self) -> dict[str, str]:
+        """Return `scheme` and `because` of a job with encryption; empty of any other."""
+        return encryption_of(self.spec.params, self.scheme)
 
     def encode(self) -> bytes:
         """The canonical text: JSON with sorted keys and no spaces."""
@@ -86,6 +103,7 @@ class ManifestOutline:
     protocol: str
     version: str
     parties: tuple[str, ...]
+    encryption: str  # "SCHEME: why this one"; empty without encryption
 
     def check_version(self) -> None:
         """A ConfigError where the job began under another version of fedboost than this."""
@@ -99,12 +117,15 @@ class ManifestOutline:
 def outline(text: bytes) -> ManifestOutline:
     """Read the outline of a manifest in our own store, also of one that another version wrote."""
     raw = json.loads(text)
+    chosen = parse(ChosenScheme, raw["scheme"]) if raw.get("scheme") else None
+    said = encryption_of(raw["spec"]["params"], chosen)
     return ManifestOutline(
         coordinator=raw["coordinator"],
         submitter=raw["submitter"],
         protocol=raw["spec"]["protocol"],
         version=raw["version"],
         parties=tuple(member["name"] for member in raw["members"]),
+        encryption="{scheme}: {because}".format_map(said) if said else "",
     )
 
 

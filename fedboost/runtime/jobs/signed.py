@@ -53,7 +53,7 @@ class SignedJob:
     @cached_property
     def params(self) -> Any:
         """The settings of the job's protocol; a ConfigError where they are not valid."""
-        return parse(self.protocol.params, self.manifest.spec.params, section="params")
+        return parse(self.protocol.params, self.manifest.params, section="params")
 
     @property
     def role(self) -> Role:

@@ -119,6 +119,13 @@ class PartyNode:
     # The coordinator
 
     @quietly
+    async def offer_schemes(
+        self, caller: Peer, request: party_pb2.SchemesRequest
+    ) -> party_pb2.SchemesReply:
+        """What is against which encryption scheme, of a job that leaves the choice open."""
+        return await self._starting.offer_schemes(caller, request)
+
+    @quietly
     async def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
         """Our signature under a job that our policy allows; none while a person has to approve."""
         return self._starting.propose(caller, request)

@@ -22,6 +22,7 @@ from fedboost.crypto.set_sizes import check_common
 from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.errors import ConfigError, PolicyError
 from fedboost.flow import AGGREGATOR, HOST, Spent
+from fedboost.job import AUTO
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.job import PartyJob
@@ -49,7 +50,7 @@ LEFT_MAX = 1000  # further jobs that are counted
 NO_TREES = {"encryption", "dropout"}  # settings that leave trees as they are
 # What a job changes so that these keys let it pass, beside smaller trees.
 INSTEAD: Mapping[str, Change] = {
-    "policy.allow_insecure": {"encryption": {"scheme": "lattice"}},
+    "policy.allow_insecure": {"encryption": {"scheme": AUTO}},
     "policy.aggregation_apart_min": {"dropout": "wait"},
 }
 

@@ -11,6 +11,7 @@ from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.jobs.submitted import read_spec
 from fedboost.runtime.ledger.signed_heads import Recalled
 from fedboost.runtime.party.answers import Answers
 from fedboost.runtime.party.job import PartyJob
@@ -53,6 +54,16 @@ class Starting:
         if not consents:
             return party_pb2.Agreement()
         return party_pb2.Agreement(signature=parts.judge.signatures_of_jobs.sign(digest))
+
+    async def offer_schemes(
+        self, caller: Peer, request: party_pb2.SchemesRequest
+    ) -> party_pb2.SchemesReply:
+        """What is against which encryption scheme, of a job that leaves the choice open."""
+        from fedboost.runtime.policy.scheme_offers import scheme_offer
+
+        check_leader(caller)
+        spec = read_spec(request.spec)
+        return await asyncio.to_thread(scheme_offer, self._parts.judge, caller.name, spec)
 
     async def begin(self, job: PartyJob, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
         """Starts an attempt: every party has signed, our table is sound. Says how far we are."""

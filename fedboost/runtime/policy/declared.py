@@ -107,7 +107,7 @@ def in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
     """
     spec, party = terms.spec, config.name
     protocol, table = protocols.named(spec.protocol), spec.parties.table()
-    params = parse(protocol.params, spec.params, section="params")
+    params = parse(protocol.params, terms.params, section="params")
     members = table.of(tuple(Role))
     found = [("role", " and ".join(table.roles_of(party)))]
     others = [f"{p} ({' and '.join(table.roles_of(p))})" for p in members if p != party]
@@ -117,6 +117,8 @@ def in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
         found += _of_table(config, selection, None if protocol.leaves == "model" else model)
     if spec.validation is not None:
         found.append(("rows held out", _held_out(spec.validation)))
+    if terms.encryption:
+        found.append(("encryption", "{scheme}: {because}".format_map(terms.encryption)))
     found.append(("noise", _noise(protocol, params, table.roles_of(party)[0])))
     scored = "none in this job" if model is None else f"of all rows in common, by the model {model}"
     return [*found, ("predictions", scored)]

@@ -33,6 +33,7 @@ from fedboost.runtime.transport.identity import (
     verify,
     verify_certificate,
 )
+from fedboost.settings import parse
 
 SEPARATOR = b"\0"  # between a certificate, which is text, and the signature made with its key
 
@@ -121,6 +122,7 @@ class Judge:
         table = terms.spec.parties.table()
         if {m.name for m in terms.members} != set(table.of(tuple(flow.Role))):
             raise PeerError("the manifest's members are not the job's parties")
+        self._scheme(terms)
         if self.config.insecure_loopback or self._is_known(terms):
             return
         for member in terms.members:
@@ -129,6 +131,22 @@ class Judge:
                 raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
             self.trust.refuse_revoked(peer)
         self._submission(terms)
+
+    def _scheme(self, terms: Manifest) -> None:
+        """Refuses an encryption scheme that is not chosen as the job's settings have it, or by
+        words that our policy does not say.
+        """
+        from fedboost.encrypted import choice
+
+        params = parse(protocols.named(terms.spec.protocol).params, terms.spec.params)
+        choice.check(params, terms.scheme)
+        for one in () if terms.scheme is None else terms.scheme.passed:
+            is_ours = one.why == "policy" and self.config.name in one.parties
+            if is_ours and self.config.policy.allows_scheme(one.scheme):
+                raise PeerError(
+                    f"the manifest says that our policy does not allow {one.scheme}, and it does",
+                    todo="submit the job anew",
+                )
 
     def _submission(self, terms: Manifest) -> None:
         """Refuses a job that its submitter, as the manifest names it, did not sign like this."""

@@ -180,7 +180,7 @@ class Spending:
         table = terms.spec.parties.table()
         try:
             protocol = protocols.named(terms.spec.protocol)
-            params = parse(protocol.params, terms.spec.params, section="params")
+            params = parse(protocol.params, terms.params, section="params")
         except ConfigError:  # of another version of fedboost
             return None
         if protocol.releases is None or self._party not in table.hosts:

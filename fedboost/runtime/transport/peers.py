@@ -109,6 +109,10 @@ class PartyControl:
         )
         return reply
 
+    async def offer_schemes(self, request: party_pb2.SchemesRequest) -> party_pb2.SchemesReply:
+        reply: party_pb2.SchemesReply = await self._ask("OfferSchemes", request)
+        return reply
+
     async def propose(self, request: party_pb2.Proposal) -> party_pb2.Agreement:
         reply: party_pb2.Agreement = await self._ask("Propose", request)
         return reply

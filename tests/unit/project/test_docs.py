@@ -269,7 +269,7 @@ def test_a_picture_has_every_step_of_a_job_with_default_parameters():
     drawn = pictures.pictures()["flow-secureboost.svg"]
     flow = protocols.named("secureboost").flow
     missing = {step.name for step in flow if step.name not in drawn}
-    assert missing == {"offer_nonce", "hear_nonces", "grow_alone"}  # lattice, mode: layered
+    assert missing == {"grow_alone"}  # mode: layered
     assert drawn.count("first layer)") == 1
     assert drawn.count("for each ") == 3
 

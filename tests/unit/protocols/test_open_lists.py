@@ -182,7 +182,9 @@ def test_a_scheme_of_another_kind_brings_its_own_precision(nearest):
 
 
 def test_an_unknown_scheme_is_refused_with_those_there_are(twin):
-    with pytest.raises(ConfigError, match=r"no encryption scheme 'rot13', but paillier, .*twin"):
+    with pytest.raises(
+        ConfigError, match=r"no encryption scheme 'rot13', but auto, paillier, .*twin"
+    ):
         parse(SecureBoostParams, {"encryption": {"scheme": "rot13"}})
 
 

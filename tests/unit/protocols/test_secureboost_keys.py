@@ -32,7 +32,7 @@ def new_host(params, **more):
     return host_steps.begin(contexts[HOST])
 
 
-PAILLIER = {"max_bin": 4, "n_estimators": 1}
+PAILLIER = {"max_bin": 4, "n_estimators": 1, "encryption": {"scheme": "paillier"}}
 BITS = 53  # of a gradient, as 18 rows allow
 
 

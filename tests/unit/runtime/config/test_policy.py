@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fedboost.errors import ConfigError, PolicyError
-from fedboost.runtime.config.policy import Ask, Policy, undeclared
+from fedboost.runtime.config.daemons import undeclared
+from fedboost.runtime.config.policy import Ask, Policy
 from fedboost.settings import parse
 
 OPEN = {
@@ -73,6 +74,18 @@ def test_each_rule_denies_and_names_its_key(change, key):
         policy().judge(replace(ASK, **change))
     assert caught.value.where["key"] == f"policy.{key}"
     assert caught.value.exit_code == 4
+
+
+def test_schemes_that_an_owner_does_not_name_are_denied():
+    own, lattice = policy(schemes=["paillier"]), replace(ASK, scheme="lattice", key_bits=None)
+    own.judge(ASK)
+    policy().judge(lattice)
+    with pytest.raises(PolicyError, match="does not allow the scheme lattice") as caught:
+        own.judge(lattice)
+    assert caught.value.where["key"] == "policy.schemes"
+    assert "paillier" in caught.value.todo
+    with pytest.raises(ConfigError, match="no encryption scheme 'latice'"):
+        policy(schemes=["latice"])
 
 
 @pytest.mark.parametrize(
@@ -267,7 +280,7 @@ def test_a_policy_that_means_nothing_is_refused(keys):
 def test_every_key_is_enforced_somewhere():
     judged = {
         "approve", "approvers", "coordinators", "peers", "datasets", "protocols",
-        "allow_insecure", "key_bits_min", "gradient_bits_max", "predict", "tells",
+        "allow_insecure", "schemes", "key_bits_min", "gradient_bits_max", "predict", "tells",
         "epsilon_element_max", "epsilon_row_max", "aggregation_parties_min",
         "group_rows_min", "own_rows_min", "disclosure_warn", "disclosure_max", "disclosure_apart",
         "host_noise_min",

@@ -93,6 +93,7 @@ def n_bytes(setting):
 
 
 TREES = {"n_estimators": 5, "max_depth": 2, "max_bin": 16}
+PAILLIER = {**TREES, "encryption": {"scheme": "paillier"}}
 LATTICE = {"encryption": {"scheme": "lattice"}}
 
 
@@ -121,7 +122,7 @@ def test_bytes_and_exchanges_are_those_of_the_job(tmp_path, name, params):
 
 
 def test_encryption_is_counted_once_a_row_and_tree():
-    setting = rehearsed("secureboost", TREES)
+    setting = rehearsed("secureboost", PAILLIER)
     assert total(setting, "bank", "paillier-2048: encrypt") == 5 * 1000
     assert total(setting, "telco", "paillier-2048: receive") == 5 * 1000
     # All rows at the root, of the two nodes below it the smaller one, but for the largest bins.
@@ -131,7 +132,7 @@ def test_encryption_is_counted_once_a_row_and_tree():
 
 
 def test_candidates_are_answered_and_read_one_for_each_bin_but_the_last():
-    setting = rehearsed("secureboost", TREES)
+    setting = rehearsed("secureboost", PAILLIER)
     nodes, packages = 5 * 3, 10  # of 16 sums at most
     assert total(setting, "telco", "paillier-2048: answer") == nodes * packages
     assert total(setting, "bank", "paillier-2048: decrypt") == nodes * packages
@@ -141,39 +142,39 @@ def test_candidates_are_answered_and_read_one_for_each_bin_but_the_last():
 
 def test_goss_encrypts_the_rows_that_it_draws():
     goss = {"goss": {"top_rate": 0.2, "other_rate": 0.1}}
-    setting = rehearsed("secureboost", {**TREES, **goss})
+    setting = rehearsed("secureboost", {**PAILLIER, **goss})
     assert total(setting, "bank", "paillier-2048: encrypt") == pytest.approx(5 * 300)
 
 
 @pytest.mark.parametrize(("trees", "of_host"), [(1, 3), (2, 2), (4, 1)])
 def test_mix_encrypts_in_the_hosts_trees_alone(trees, of_host):
     mix = {"n_estimators": 5 + (trees == 1), "mode": "mix", "trees_per_party": trees}
-    setting = rehearsed("secureboost", {**TREES, **mix})
+    setting = rehearsed("secureboost", {**PAILLIER, **mix})
     assert total(setting, "bank", "paillier-2048: encrypt") == of_host * 1000
 
 
 def test_a_tree_per_class_is_counted_for_each_class():
     classes = {"objective": "multi:softprob", "num_class": 3}
-    setting = rehearsed("secureboost", {**TREES, **classes})
+    setting = rehearsed("secureboost", {**PAILLIER, **classes})
     assert total(setting, "bank", "paillier-2048: encrypt") == 3 * 5 * 1000
-    vectors = rehearsed("secureboost", {**TREES, **classes, "multi_output": True})
+    vectors = rehearsed("secureboost", {**PAILLIER, **classes, "multi_output": True})
     assert total(vectors, "bank", "paillier-2048: encrypt") == 5 * 1000
 
 
 def test_a_forest_encrypts_the_rows_of_any_of_its_trees():
     forest = {"forest": {"n_trees": 2, "subsample": 0.5}}
-    setting = rehearsed("secureboost", {**TREES, **forest})
+    setting = rehearsed("secureboost", {**PAILLIER, **forest})
     assert total(setting, "bank", "paillier-2048: encrypt") == pytest.approx(5 * 750, rel=0.05)
 
 
 def test_without_packing_a_row_takes_two_ciphertexts():
-    setting = rehearsed("secureboost", {**TREES, "gh_packing": False})
+    setting = rehearsed("secureboost", {**PAILLIER, "gh_packing": False})
     assert total(setting, "bank", "paillier-2048: encrypt") == 5 * 2 * 1000
 
 
 def test_answers_of_a_lattice_are_as_large_as_its_polynomials():
     vectors = {"encryption": {"scheme": "lattice", "answers": "vectors"}}
-    found = [rehearsed("secureboost", {**TREES, **own}) for own in ({}, LATTICE, vectors)]
+    found = [rehearsed("secureboost", {**TREES, **own}) for own in (PAILLIER, LATTICE, vectors)]
     modular, packed, whole = (n_bytes(setting)["telco->bank"] for setting in found)
     assert whole > 50 * modular
     assert modular < packed < 0.2 * whole
@@ -271,6 +272,26 @@ def test_an_estimate_says_what_a_result_says(name):
     assert sum(found["bytes"].values()) > 0
     assert found["assumed"]
     json.dumps(found, allow_nan=False)
+
+
+def test_a_job_that_names_no_scheme_is_estimated_under_the_one_that_it_would_get(tmp_path):
+    few, many = (
+        rehearsed("secureboost", {**TREES, "n_estimators": 1}, rows=rows)
+        for rows in (1000, 1 << 22)
+    )
+    assert few.encryption == {"scheme": "lattice", "because": "every party's policy allows it"}
+    assert n_bytes(few) == n_bytes(
+        rehearsed("secureboost", {**TREES, **LATTICE, "n_estimators": 1})
+    )
+    assert many.encryption["scheme"] == "paillier"
+    assert many.encryption["because"] == "bank's table may have more rows than lattice adds up"
+    assert any("policy allows every encryption scheme" in one for one in few.assumed)
+    spec = job().model_copy(update={"params": {**TREES, "n_estimators": 2}})
+    sources = small_jobs.written(tmp_path, small_jobs.tables("secureboost", rows=120))
+    found = estimate(from_tables(spec, sources), Placement(2), flat())
+    assert found.encryption == few.encryption
+    named = estimate(from_words(job(), SAID), Placement(2), flat())
+    assert named.encryption == {"scheme": "plain", "because": "the job names it"}
 
 
 def test_a_job_on_an_earlier_alignment_has_no_stage_for_it():
