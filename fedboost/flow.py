@@ -336,6 +336,29 @@ class Run(ABC):
         so that no attempt needs it again for what it was in.
         """
 
+    async def loop(
+        self,
+        name: str,
+        most: int,
+        *steps: Step,
+        first: tuple[Step, ...] = (),
+        among: tuple[str, ...] = (),
+        keeps: CheckpointPolicy | None = None,
+    ) -> None:
+        """Has `steps` done in each round of a loop (`rounds`), and `first` before the first of them
+        in this attempt, if any is left.
+
+        Several rounds may be asked for at once, so that nobody waits for the coordinator between
+        two of them. One party's last step of a round may end the loop; each other party's first
+        step of a round takes what that one gives, so that it begins none that does not come.
+        """
+        before = first
+        for _ in self.rounds(name, most, keeps=keeps):
+            if before:
+                await self(*before, among=among)
+                before = ()
+            await self(*steps, among=among)
+
     @property
     def is_resumed(self) -> bool:
         """Return whether the stage carries on behind a place that everybody has kept."""

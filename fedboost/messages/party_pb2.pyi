@@ -96,7 +96,7 @@ class StageReply(_message.Message):
     def __init__(self, told: _Optional[_Union[_job_pb2.StatusReport, _Mapping]] = ...) -> None: ...
 
 class StepCall(_message.Message):
-    __slots__ = ("job", "attempt", "stage", "turns", "awaits", "rounds", "among", "spares")
+    __slots__ = ("job", "attempt", "stage", "turns", "awaits", "rounds", "among", "spares", "loop")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +105,7 @@ class StepCall(_message.Message):
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     AMONG_FIELD_NUMBER: _ClassVar[int]
     SPARES_FIELD_NUMBER: _ClassVar[int]
+    LOOP_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     stage: str
@@ -113,7 +114,8 @@ class StepCall(_message.Message):
     rounds: _containers.RepeatedScalarFieldContainer[int]
     among: _containers.RepeatedScalarFieldContainer[str]
     spares: bool
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., awaits: _Optional[bool] = ..., rounds: _Optional[_Iterable[int]] = ..., among: _Optional[_Iterable[str]] = ..., spares: _Optional[bool] = ...) -> None: ...
+    loop: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., awaits: _Optional[bool] = ..., rounds: _Optional[_Iterable[int]] = ..., among: _Optional[_Iterable[str]] = ..., spares: _Optional[bool] = ..., loop: _Optional[str] = ...) -> None: ...
 
 class Turn(_message.Message):
     __slots__ = ("step", "number")
@@ -134,6 +136,22 @@ class StepReply(_message.Message):
     step: str
     waits_for: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, working: _Optional[bool] = ..., turns: _Optional[_Iterable[_Union[TurnReply, _Mapping]]] = ..., step: _Optional[str] = ..., waits_for: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class EndLoopRequest(_message.Message):
+    __slots__ = ("job", "attempt", "stage", "number")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    stage: str
+    number: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., stage: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
+
+class EndLoopReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class TurnReply(_message.Message):
     __slots__ = ("told", "cost")

@@ -71,6 +71,11 @@ class PartyStub:
                 request_serializer=fedboost_dot_messages_dot_party__pb2.StepCall.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_party__pb2.StepReply.FromString,
                 _registered_method=True)
+        self.EndLoop = channel.unary_unary(
+                '/fedboost.Party/EndLoop',
+                request_serializer=fedboost_dot_messages_dot_party__pb2.EndLoopRequest.SerializeToString,
+                response_deserializer=fedboost_dot_messages_dot_party__pb2.EndLoopReply.FromString,
+                _registered_method=True)
         self.Commit = channel.unary_unary(
                 '/fedboost.Party/Commit',
                 request_serializer=fedboost_dot_messages_dot_party__pb2.CommitRequest.SerializeToString,
@@ -139,6 +144,12 @@ class PartyServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndLoop(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Commit(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -200,6 +211,11 @@ def add_PartyServicer_to_server(servicer, server):
                     servicer.RunStep,
                     request_deserializer=fedboost_dot_messages_dot_party__pb2.StepCall.FromString,
                     response_serializer=fedboost_dot_messages_dot_party__pb2.StepReply.SerializeToString,
+            ),
+            'EndLoop': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndLoop,
+                    request_deserializer=fedboost_dot_messages_dot_party__pb2.EndLoopRequest.FromString,
+                    response_serializer=fedboost_dot_messages_dot_party__pb2.EndLoopReply.SerializeToString,
             ),
             'Commit': grpc.unary_unary_rpc_method_handler(
                     servicer.Commit,
@@ -412,6 +428,33 @@ class Party:
             '/fedboost.Party/RunStep',
             fedboost_dot_messages_dot_party__pb2.StepCall.SerializeToString,
             fedboost_dot_messages_dot_party__pb2.StepReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndLoop(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedboost.Party/EndLoop',
+            fedboost_dot_messages_dot_party__pb2.EndLoopRequest.SerializeToString,
+            fedboost_dot_messages_dot_party__pb2.EndLoopReply.FromString,
             options,
             channel_credentials,
             insecure,

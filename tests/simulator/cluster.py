@@ -63,8 +63,7 @@ class Place:
     certs: Path
     spec: JobSpec  # names everybody
     sources: Mapping[str, SourceSpec]
-    # Each layer of a tree is kept: on a clock that stands still none would be.
-    timers: Timers = field(default_factory=lambda: Timers(keep_s=0.0))
+    timers: Timers
     policies: Mapping[str, Policy] = field(default_factory=dict)  # other than permissive ones
 
     @property

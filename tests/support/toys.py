@@ -33,6 +33,7 @@ from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
 from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.authority import Leaf, Term
 from fedboost.settings import parse
 from tests.simulator.cluster import Place, Plan, Simulation, simulate
@@ -73,6 +74,7 @@ class Toy:
     # Whether the same bytes are sent whatever the order in which a daemon draws at random.
     is_drawn_again: bool = True
     method: str = ""  # of its alignment
+    keep_s: float = 0.0  # each layer of a tree is kept: on a clock that stands still none would be
 
     @property
     def is_horizontal(self) -> bool:
@@ -363,7 +365,8 @@ class Ground:
         """A cluster on these stores."""
         sources = {p: SourceSpec(path=str(self.folder / f"{p}.parquet")) for p in PARTIES}
         first = self.toy.earlier or self.toy
-        return Place(stores, self.folder / "certs", first.spec(), sources)
+        timers = Timers(keep_s=self.toy.keep_s)
+        return Place(stores, self.folder / "certs", first.spec(), sources, timers)
 
     @cached_property
     def earlier(self) -> Left:

@@ -34,6 +34,8 @@ class FakeControl:
         self.party = party
         self.calls = []
         self.commits = []
+        self.ended = []  # up to which steps nothing more came
+        self.rounds = None  # of a loop that it does before it ends it
         self.fails = None
         self.ends = ""
         self.deaf = False  # gone before it hears how the job ended
@@ -47,11 +49,16 @@ class FakeControl:
         if self.fails is not None:
             raise self.fails
         turns = []
-        for _ in call.turns:
+        for _ in call.turns[: self.rounds if call.loop else None]:
             cost = StepCost(party=self.party, seconds=1.0, cpu_seconds=1.0)
             cost.sent.add(peer=BANK, bytes=10, messages=1)
             turns.append(TurnReply(told=StatusReport(ends=self.ends), cost=cost))
         return StepReply(turns=turns)
+
+    async def end_loop(self, request):
+        """Hears that a loop has ended."""
+        self.ended.append(request.number)
+        return party_pb2.EndLoopReply()
 
     async def commit(self, request):
         """Keeps a round."""

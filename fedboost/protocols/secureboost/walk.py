@@ -61,13 +61,14 @@ async def walk(run: Run) -> None:
         hosts = plan.of_round(run.params, run.table, number)
         await run(start_round)
         for _ in run.rounds("class", run.params.trees_per_round):
-            layers = run.rounds("layer", hosts.host_layers, keeps=CheckpointPolicy.NOW_AND_THEN)
-            for grown, _ in enumerate(layers):
-                if not grown:  # in this attempt, which has a key of its own
-                    await run(encrypt_gradients, among=hosts.hosts)
-                    await run(receive_gradients, among=hosts.hosts)
-                layer = (open_layer, sum_candidates, choose_splits, divide_rows, grow_nodes)
-                await run(*layer, among=hosts.hosts)
+            await run.loop(
+                "layer",
+                hosts.host_layers,
+                *(open_layer, sum_candidates, choose_splits, divide_rows, grow_nodes),
+                first=(encrypt_gradients, receive_gradients),  # every attempt has a key of its own
+                among=hosts.hosts,
+                keeps=CheckpointPolicy.NOW_AND_THEN,
+            )
             if hosts.guest_layers:
                 await run(grow_alone)
             await run(close_trees)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedboost import flow
 from fedboost.flow import LOOP, START, CheckpointPolicy, Place, Step
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, Progress, StatusReport, StepDone
-from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
+from fedboost.messages.party_pb2 import EndLoopRequest, StepCall, StepReply, Turn
 from fedboost.runtime.coordinator.journals import Costs
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.clock import now
@@ -35,6 +36,7 @@ class StageWalk(flow.Run):
     is_due: bool = False  # whether where it stands is to be kept before anything follows
     committed: float = field(default_factory=now)
     round_took: float = math.inf  # seconds, the last one of the outermost loop
+    loop_took: dict[str, float] = field(default_factory=dict)  # the same of inner ones, by name
     metrics: list[job_pb2.Metric] = field(default_factory=list)
     several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
     told: StatusReport = field(default_factory=StatusReport)
@@ -51,6 +53,20 @@ class StageWalk(flow.Run):
         among: tuple[str, ...] = (),
         spares: bool = False,
     ) -> None:
+        await self._ask(steps, at=at, among=among, spares=spares)
+
+    async def _ask(
+        self,
+        steps: tuple[Step, ...],
+        *,
+        at: str | None = None,
+        among: tuple[str, ...] = (),
+        spares: bool = False,
+        loop: str = "",
+    ) -> int:
+        """Have parties do steps, the next rounds of a `loop` if it is named; return how many were
+        done before it ended.
+        """
         settles = any(step.hears for step in steps)
         self.is_due |= settles and not self.job.gone <= set(self.job.lost)
         await self.commit()
@@ -58,6 +74,7 @@ class StageWalk(flow.Run):
         gone = frozenset(self.job.gone)
         self.job.spares |= spares
         turns: dict[str, list[Turn]] = {}
+        before = self.number
         for step in steps:
             self.number += 1
             for party in (at,) if at is not None else self.table.among(step.roles, hosts):
@@ -70,12 +87,17 @@ class StageWalk(flow.Run):
             rounds=self.counters,
             among=hosts,
             spares=self.job.spares,
+            loop=loop,
         )
 
-        def call(party: str) -> Coroutine[Any, Any, StepReply]:
+        async def call(party: str) -> StepReply:
             call = StepCall(turns=turns[party])
             call.MergeFrom(common)
-            return self.job.controls[party].run_step(call, partial(self.job.hear, party))
+            reply = await self.job.controls[party].run_step(call, partial(self.job.hear, party))
+            if loop and reply.turns[-1].told.ends == loop and len(reply.turns) < len(turns[party]):
+                others = {peer: own[-1].number for peer, own in turns.items() if peer != party}
+                await self._end_loop(others)
+            return reply
 
         named = ", ".join(dict.fromkeys(step.name for step in steps))
         logs.note(stage=self.protocol.name, step=named)
@@ -83,7 +105,20 @@ class StageWalk(flow.Run):
         replies = await self.job.ask(tuple(turns), named, call)
         if settles:
             self.job.lose_for_good(gone, self.protocol.name)
-        self._note(steps, turns, replies, now() - started)
+        done = max(turns[p][len(reply.turns) - 1].number for p, reply in replies.items()) - before
+        self._note(steps[:done], turns, replies, now() - started)
+        return done
+
+    async def _end_loop(self, numbers: Mapping[str, int]) -> None:
+        """Tell parties that no more of what they were asked for will come, up to those numbers."""
+        job, stage = self.job, self.protocol.name
+        requests = {
+            party: EndLoopRequest(job=job.id, attempt=job.attempt, stage=stage, number=number)
+            for party, number in numbers.items()
+        }
+        await asyncio.gather(
+            *(job.controls[party].end_loop(request) for party, request in requests.items())
+        )
 
     def _note(
         self,
@@ -98,7 +133,7 @@ class StageWalk(flow.Run):
         costs = {name: Costs(reply) for name, reply in done.items()}
         sent: dict[int, str] = {}  # the steps by which something was sent, by their numbers
         for party, reply in replies.items():
-            for turn, spent in zip(turns[party], reply.turns, strict=True):
+            for turn, spent in zip(turns[party], reply.turns, strict=False):
                 costs[turn.step].add(spent.cost)
                 if spent.cost.sent:
                     sent[turn.number] = turn.step
@@ -117,6 +152,38 @@ class StageWalk(flow.Run):
             event.exchanges = sum(step == name for step in sent.values())
             event.seconds = seconds * (busy[name] / whole if whole else 1 / len(done))
         self.job.emit(*(Event(step=event) for event in done.values()))
+
+    async def loop(
+        self,
+        name: str,
+        most: int,
+        *steps: Step,
+        first: tuple[Step, ...] = (),
+        among: tuple[str, ...] = (),
+        keeps: CheckpointPolicy | None = None,
+    ) -> None:
+        """See `flow.Run`: as many rounds at once as should be over when one is to be kept."""
+        before, at_once, ended = first, 0, ""
+        for index in self.rounds(name, most, keeps=keeps):
+            if before:
+                await self(*before, among=among)
+                before = ()
+            if not at_once:
+                await self.commit()
+                asked, started = self._at_once(name, most - index), now()
+                done = await self._ask(steps * asked, among=among, loop=name)
+                at_once = done // len(steps)
+                self.loop_took[name] = (now() - started) / at_once
+                ended, self.ended = self.ended, ""
+            at_once -= 1
+            if not at_once:
+                self.ended = ended
+
+    def _at_once(self, name: str, left: int) -> int:
+        """Return how many rounds of a loop, of those left, to ask for at once."""
+        took = self.loop_took.get(name, math.inf)
+        left_s = self.committed + self.job.timers.keep_s - now()
+        return left if took * left <= left_s else max(1, math.ceil(left_s / took))
 
     @property
     def is_resumed(self) -> bool:

@@ -51,7 +51,8 @@ class PartyMetrics(Metrics):
         if self._counted.get(call.job) == place:
             return
         self._counted[call.job] = place
-        for turn, spent in zip(call.turns, reply.turns, strict=True):
+        # Of a loop that has ended there are fewer.
+        for turn, spent in zip(call.turns, reply.turns, strict=False):
             stage, step = self.step(call.stage, turn.step)
             self.observe("fedboost_own_step_seconds", spent.cost.seconds, stage, step)
             self.count("fedboost_own_step_cpu_seconds_total", stage, by=spent.cost.cpu_seconds)

@@ -132,6 +132,9 @@ class Rehearsal(flow.Run):
     ) -> None:
         """Does the steps in their order, at party after party."""
         self._calling = True
+        self._do(steps, at, among)
+
+    def _do(self, steps: tuple[Step, ...], at: str | None, among: tuple[str, ...]) -> None:
         asked: set[str] = set()
         for step in steps:
             phase, sent = self._phase_of(step), self._sent
@@ -141,6 +144,22 @@ class Rehearsal(flow.Run):
                     asked.add(party)
                 self._perform(step, party, among, phase)
             phase.exchanges += self._sent > sent
+
+    async def loop(
+        self,
+        name: str,
+        most: int,
+        *steps: Step,
+        first: tuple[Step, ...] = (),
+        among: tuple[str, ...] = (),
+        keeps: CheckpointPolicy | None = None,
+    ) -> None:
+        """See `flow.Run`: all rounds at once, as where they are quick."""
+        for number, _ in enumerate(self.rounds(name, most, keeps=keeps)):
+            if not number:
+                await self(*first, among=among)
+                self._calling = True
+            self._do(steps, None, among)
 
     def _perform(self, step: Step, party: str, among: tuple[str, ...], phase: Phase) -> None:
         actor = self.actors[party]

@@ -38,6 +38,13 @@ class Started:
     task: asyncio.Task[TurnReply]
 
 
+async def heard(call: Future[StepRequest]) -> StepRequest:
+    """Return the coordinator's call of a step, mostly at once: few begin before it asks."""
+    if call.done() and not call.cancelled():
+        return call.result()
+    return await asyncio.wrap_future(call)
+
+
 Reply = TypeVar("Reply", bound=Message)
 
 

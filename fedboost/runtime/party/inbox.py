@@ -6,6 +6,7 @@ import asyncio
 import bisect
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
@@ -50,6 +51,7 @@ class Inbox:
         self._waits: list[Callable[[], list[str]]] = []  # under way: whose messages are missing
         self._changed = asyncio.Condition()
         self._stopped: FedboostError | None = None
+        self.gives_up = False  # what `comes` waits for will not come
 
     @property
     def awaited(self) -> list[str]:
@@ -114,16 +116,30 @@ class Inbox:
         Whoever has sent a later one first, which no party does, is refused by a PeerError.
         """
 
-        def missing() -> list[str]:
-            there = self.senders(kind, before)
-            left = [sender for sender in senders if sender not in there]
-            for sender in left:
-                if self._waiting.get((kind, sender)):
-                    raise _later(kind, sender)
-            return left
-
+        missing = partial(self._missing, kind, senders, before)
         if missing():
             await self._until(lambda: not missing(), kind, missing)
+
+    async def comes(self, kind: str, senders: list[str], before: int) -> bool:
+        """Wait as `arrival` does; return False where the inbox gives up first."""
+        missing = partial(self._missing, kind, senders, before)
+        await self._until(lambda: not missing() or self.gives_up, kind, missing)
+        return not missing()
+
+    async def give_up(self) -> None:
+        """End the wait of `comes`, now and until the next call of the coordinator."""
+        self.gives_up = True
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _missing(self, kind: str, senders: list[str], before: int) -> list[str]:
+        """Return who has sent nothing yet; a PeerError names one who has sent a later one."""
+        there = self.senders(kind, before)
+        left = [sender for sender in senders if sender not in there]
+        for sender in left:
+            if self._waiting.get((kind, sender)):
+                raise _later(kind, sender)
+        return left
 
     def take(self, kind: str, sender: str, before: int) -> Message:
         """The one message that a step before number `before` gave; two of them are a PeerError."""

@@ -150,6 +150,15 @@ class PartyNode:
         job = self.under_way.at(caller, request.job, request.attempt)
         return await self._stages.run_step(job, request)
 
+    @quietly
+    async def end_loop(
+        self, caller: Peer, request: party_pb2.EndLoopRequest
+    ) -> party_pb2.EndLoopReply:
+        """Hear that a loop has ended whose next round we wait for."""
+        job = self.under_way.at(caller, request.job, request.attempt)
+        await job.session_of(request.stage).end_loop(request.number)
+        return party_pb2.EndLoopReply()
+
     def check_leads(self, caller: Peer, job: str) -> None:
         """Refuses whoever does not lead the job, before anything of it is told."""
         self.under_way.led(caller, job)

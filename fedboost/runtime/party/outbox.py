@@ -14,6 +14,7 @@ from fedboost import wire
 from fedboost.errors import FedboostError, ProtocolError, UnreachableError
 from fedboost.flow import DisclosureInfo, Out, Step
 from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.job_pb2 import LinkBytes
 from fedboost.runtime.ledger.rows import SALT_BYTES, Noted
 
 if TYPE_CHECKING:
@@ -83,6 +84,19 @@ class Outbox:
     sent: dict[str, Sent] = field(default_factory=dict)
     passed_over: set[str] = field(default_factory=set)  # peers who may lack what was sent to them
     stopped: FedboostError | None = None  # why nothing leaves any more
+
+    @property
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Return bytes and messages so far, by peer."""
+        return {peer: (sent.bytes, sent.messages) for peer, sent in self.sent.items()}
+
+    def sent_since(self, before: Mapping[str, tuple[int, int]]) -> list[LinkBytes]:
+        """Return what has been sent since the `counts` were those, to whom any was."""
+        return [
+            LinkBytes(peer=peer, bytes=n_bytes - before.get(peer, (0, 0))[0], messages=more)
+            for peer, (n_bytes, messages) in self.counts.items()
+            if (more := messages - before.get(peer, (0, 0))[1])
+        ]
 
     def send(
         self, place: MessagePlace, receivers: Sequence[str], out: Out, *, spares: bool

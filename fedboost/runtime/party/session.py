@@ -26,7 +26,7 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import StatusReport, StepCost
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
 from fedboost.runtime.ledger.rows import SALT_BYTES, Noted
-from fedboost.runtime.party.answers import Started, StepRequest
+from fedboost.runtime.party.answers import Started, StepRequest, heard
 from fedboost.runtime.party.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
 from fedboost.runtime.party.outbox import Links, MessagePlace, Outbox, Record, Sent, Terms
 from fedboost.runtime.party.roles import Roles
@@ -241,18 +241,35 @@ class Session:
         self._numbers, among = numbers, tuple(call.among)
         asked = [StepRequest(turn.number, among, call.awaits, call.spares) for turn in call.turns]
         [first, *later] = zip(steps, asked, strict=True)
-        self._current = asyncio.create_task(self._in_turn(self._take_up(*first), later))
+        self._inbox.gives_up = False
+        self._current = asyncio.create_task(self._in_turn(self._take_up(*first), later, call.loop))
         self._current.add_done_callback(hear_out)
         return await asyncio.shield(self._current)
 
     async def _in_turn(
-        self, ahead: Started, later: Iterable[tuple[Step, StepRequest]]
+        self, ahead: Started, later: Iterable[tuple[Step, StepRequest]], loop: str
     ) -> StepReply:
-        """One step after the other; the first is under way."""
+        """One step after the other, the first under way; of a `loop`, until it has ended."""
         reply = StepReply(turns=[await ahead.task])
         for step, asked in later:
+            if loop and (reply.turns[-1].told.ends == loop or not await self._comes(step, asked)):
+                break
             reply.turns.append(await self._take_up(step, asked).task)
         return reply
+
+    async def _comes(self, step: Step, asked: StepRequest) -> bool:
+        """Wait for what a step of a loop takes; return whether it comes, and not the loop's end."""
+        if step.takes is None:
+            return True
+        self._at_step = step.name
+        senders = self._roles.senders(step, asked.among)
+        return await self._inbox.comes(step.takes.DESCRIPTOR.full_name, senders, asked.number)
+
+    async def end_loop(self, number: int) -> None:
+        """Hear that the loop has ended whose rounds the call up to step `number` asked for."""
+        if self._numbers[-1:] != (number,):
+            raise ProtocolError("a loop has ended that was not asked for")
+        await self._inbox.give_up()
 
     def _take_up(self, step: Step, asked: StepRequest) -> Started:
         """The step at work, whether it has read ahead of its call or not."""
@@ -273,7 +290,7 @@ class Session:
         logs.note(stage=self.protocol.name, step=step.name)
         started = now()
         worked = self.context.workers.busy_seconds()
-        before = {peer: (sent.bytes, sent.messages) for peer, sent in self.sent.items()}
+        sent_before = self._outbox.counts
         loop = asyncio.get_running_loop()
         try:
             got = await self._collect(step, call)
@@ -281,7 +298,7 @@ class Session:
             told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
             seconds = now() - started
             if step.takes is not None and self._roles.takes_parts(step):
-                asked = await _heard(call)
+                asked = await heard(call)
                 self._inbox.check_read(step.takes.DESCRIPTOR.full_name, asked.number)
         except asyncio.CancelledError:
             # Of `call`, or of a step that was stopped before a thread was free for it.
@@ -293,17 +310,9 @@ class Session:
             if self._roles.takes_parts(step):
                 await self.stop(error)  # whoever still sends parts hears it at the next one
             raise error from None
-        cost = StepCost(
-            party=self.context.party,
-            seconds=seconds,
-            cpu_seconds=cpu + self.context.workers.busy_seconds() - worked,
-        )
-        for peer, sent in self.sent.items():
-            old_bytes, old_messages = before.get(peer, (0, 0))
-            if sent.messages > old_messages:
-                cost.sent.add(
-                    peer=peer, bytes=sent.bytes - old_bytes, messages=sent.messages - old_messages
-                )
+        cpu += self.context.workers.busy_seconds() - worked
+        sent = self._outbox.sent_since(sent_before)
+        cost = StepCost(party=self.context.party, seconds=seconds, cpu_seconds=cpu, sent=sent)
         return TurnReply(told=told, cost=cost)
 
     async def _collect(self, step: Step, asked: Future[StepRequest]) -> object:
@@ -316,7 +325,7 @@ class Session:
         if streams and alone:
             sender = self._roles.senders(step, ())[0]
             return self._inbox.parts(kind, sender, await self._inbox.next(kind, sender), wait)
-        call = await _heard(asked)
+        call = await heard(asked)
         before = call.number
         expected = self._roles.senders(step, call.among)
         if streams and not step.tolerates:
@@ -389,10 +398,3 @@ class Session:
         receivers = self._roles.receivers(place.step, asked.among) if to_all else ()
         sending = self._outbox.send(place, receivers, out, spares=asked.spares)
         return self._bridge.start(loop, *sending)
-
-
-async def _heard(call: Future[StepRequest]) -> StepRequest:
-    """Return the coordinator's call of a step, mostly at once: few begin before it asks."""
-    if call.done() and not call.cancelled():
-        return call.result()
-    return await asyncio.wrap_future(call)

@@ -125,6 +125,10 @@ class PartyControl:
         reply: party_pb2.StageReply = await self._ask("OpenStage", request)
         return reply
 
+    async def end_loop(self, request: party_pb2.EndLoopRequest) -> party_pb2.EndLoopReply:
+        reply: party_pb2.EndLoopReply = await self._ask("EndLoop", request)
+        return reply
+
     async def commit(self, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
         reply: party_pb2.CommitReply = await self._ask("Commit", request)
         return reply

@@ -10,7 +10,7 @@ from fedboost.messages.job_pb2 import Event, PartyLost
 from fedboost.runtime.coordinator import stage
 from fedboost.runtime.transport.addresses import Timers
 from tests.support.federated import now
-from tests.support.walks import ADDER, BANK, COUNT, PARTIES, STAGE, calls_of, walk_of
+from tests.support.walks import ADDER, BANK, COUNT, PARTIES, STAGE, FakeControl, calls_of, walk_of
 
 KEEP_S = Timers().keep_s
 
@@ -139,6 +139,63 @@ def test_a_coordinator_that_keeps_as_often_as_it_can_keeps_each_layer_in_no_time
     job, run, _ = walk_of()
     job.timers = Timers(keep_s=0)
     assert len(grown(run, clock, 0.0)[0]) == 2 * 2 * 3 + 2
+
+
+# Rounds that are asked for at once
+
+
+class Paced(FakeControl):
+    """A party that takes its time for each round of a loop."""
+
+    def __init__(self, party, clock, took):
+        super().__init__(party)
+        self.clock, self.took = clock, took
+
+    async def run_step(self, call, hear=None):
+        reply = await super().run_step(call, hear)
+        self.clock.now += self.took * len(reply.turns)
+        return reply
+
+
+def looped(clock, took, *, ends_after=None, most=6):
+    """Walks two trees of a loop of layers; gives the walk, and how many turns each call had."""
+    job, run, _ = walk_of()
+    bank = job.controls[BANK] = Paced(BANK, clock, took)
+    run.committed = clock.now
+
+    async def walk():
+        for _ in run.rounds("tree", 2):
+            bank.rounds, bank.ends = ends_after, "layer" if ends_after else ""
+            await run.loop("layer", most, COUNT, keeps=CheckpointPolicy.NOW_AND_THEN)
+            bank.ends = ""
+        await run.commit()
+
+    now(walk())
+    return run, [len(call.turns) for call in calls_of(job, BANK)]
+
+
+def test_one_layer_is_asked_for_at_first_and_then_what_is_over_when_one_is_to_be_kept(clock):
+    run, asked = looped(clock, 0.4 * KEEP_S)
+    assert asked == [1, 2, 3, 3, 3]
+    kept = run.job.controls[BANK].commits
+    assert kept == [(0, 3), 1, (1, 3), 2]
+    assert all(control.commits == kept for control in run.job.controls.values())
+
+
+def test_slow_layers_are_asked_for_one_by_one_and_quick_ones_all_at_once(clock):
+    assert looped(clock, KEEP_S)[1] == [1] * 12
+    assert looped(clock, 0.01 * KEEP_S)[1] == [1, 5, 6]
+    assert looped(clock, 0.0)[1] == [1, 5, 6]
+
+
+def test_everybody_hears_that_a_loop_has_ended_which_asks_for_more(clock):
+    run, asked = looped(clock, 0.01 * KEEP_S, ends_after=1)
+    assert asked == [1, 6]  # the first call asked for one layer: nothing is left of it
+    others = {name: own.ended for name, own in run.job.controls.items() if name != BANK}
+    assert all(ended == [run.number] for name, ended in others.items() if name in PARTIES)
+    assert run.job.controls[BANK].ended == []
+    assert run.job.controls[BANK].commits == [1, 2]
+    assert run.ended == ""
 
 
 @pytest.mark.parametrize(("took", "kept"), [(0.9 * KEEP_S, [1, 2]), (KEEP_S, [LOOP, 1, 2])])

@@ -403,6 +403,29 @@ def test_a_step_whose_message_has_not_arrived_is_refused():
     now(run())
 
 
+def test_a_round_of_a_loop_is_not_waited_for_once_the_loop_has_ended():
+    async def run():
+        room = await echo(rounds=3).open()
+        host = room.sessions[HOST]
+        turns = [Turn(step="answer", number=number) for number in (2, 5, 8)]
+        call = StepCall(turns=turns, awaits=True, loop="call")
+        answering = asyncio.create_task(host.run_step(call))
+        guest = room.sessions[GUEST]
+        for number in (1, 4):
+            await guest.run_step(step("call", number))
+            compared = [Turn(step="compare", number=number + 2)]
+            await guest.run_step(StepCall(turns=compared, awaits=True))
+        with pytest.raises(ProtocolError, match="not asked for"):
+            await host.end_loop(5)
+        assert not answering.done()
+        await host.end_loop(8)
+        assert len((await answering).turns) == 2
+        assert await host.run_step(call) == await answering  # asked again
+        await host.end_loop(8)
+
+    now(run())
+
+
 def test_a_second_answer_of_one_host_is_refused():
     async def run():
         room = await echo().open()
