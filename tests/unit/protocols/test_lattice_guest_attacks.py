@@ -214,7 +214,7 @@ def test_rows_and_keys_that_cannot_be_are_refused(lie, says):
     now(run())
 
 
-PACKED = {"encryption": {"scheme": LATTICE, "answers": "packed"}}
+PACKED: dict[str, Any] = {"encryption": {"scheme": LATTICE, "answers": "packed"}}
 PUBLIC_BYTES = 28672  # b' of both numbers, in front of the packing key
 
 
@@ -254,7 +254,7 @@ def test_packing_keys_that_cannot_be_are_refused(change, says):
 def test_a_job_of_vectors_takes_no_packing_key():
     async def run():
         _, part = await asked_for_packed_rows()
-        own = {"encryption": {"scheme": LATTICE, "answers": "vectors"}}
+        own: dict[str, Any] = {"encryption": {"scheme": LATTICE, "answers": "vectors"}}
         me = (await conversations.lattice(**own).until("encrypt_gradients")).state(SHOP)
         assert "which the job does not have" in taken_in(me, part)
 
@@ -284,7 +284,7 @@ def test_a_second_packing_key_for_the_same_trees_is_refused():
         nonce = part.tree_key[:NONCE_BYTES]
         part.tree_key = nonce + held[0][NONCE_BYTES:]
 
-    own = {"encryption": {"scheme": LATTICE, "answers": "packed", "key_trees": 2}}
+    own: dict[str, Any] = {"encryption": {"scheme": LATTICE, "answers": "packed", "key_trees": 2}}
     first, second = changing("EncryptedGradients", note), changing("EncryptedGradients", lie, 1)
     alter = only_to(SHOP, lambda *sent: second(*first(*sent)))
     with pytest.raises(PeerError, match="which the job does not have"):
@@ -292,7 +292,7 @@ def test_a_second_packing_key_for_the_same_trees_is_refused():
 
 
 def test_a_tree_that_shares_a_secret_has_a_nonce_of_its_own():
-    own = {"encryption": {"scheme": LATTICE, "key_trees": 2}}
+    own: dict[str, Any] = {"encryption": {"scheme": LATTICE, "key_trees": 2}}
 
     def lie(part):
         part.tree_key = part.tree_key[:8]
