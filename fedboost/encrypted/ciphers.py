@@ -206,6 +206,18 @@ class HostRows(ABC, Generic[H]):
     def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
         """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds.segment_sum`."""
 
+    def running(self, cells: H, offsets: NDArray[np.integer]) -> H:
+        """Running sums within segments; see `api.Adds.prefix_sums`. `cells` may become them."""
+        return self.adds.prefix_sums(cells, offsets)
+
+    def siblings(self, parents: Sequence[H], others: Sequence[H]) -> list[H]:
+        """Return the cells of each parent minus those of the other child; `parents` may become
+        them.
+        """
+        minus = self.adds.subtract(joined(parents), joined(others))
+        ends = np.cumsum([len(parent) for parent in parents]).tolist()
+        return [minus[end - len(parent) : end] for end, parent in zip(ends, parents, strict=True)]
+
     @abstractmethod
     def blind(self, nodes: Sequence[NodeSums[H]]) -> Iterator[pb.Ciphertexts]:
         """The nodes' sums with their noise, blinded, node after node: one part or several."""
@@ -311,6 +323,11 @@ class Cipher(ABC):
     @abstractmethod
     def host(self, got: pb.EncryptionKey, n_rows: int) -> HostCipher:
         """See `keys.host_side`."""
+
+
+def joined(parts: Sequence[H]) -> H:
+    """All parts, one after the other; at least one."""
+    return parts[0].joined(parts[1:]) if len(parts) > 1 else parts[0]
 
 
 def addressed(

@@ -17,7 +17,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.encrypted.candidates import CategoricalColumn, Named, NodeCandidates
 from fedboost.encrypted.cells import Cells, Rows
-from fedboost.encrypted.ciphers import HostRows
+from fedboost.encrypted.ciphers import HostRows, joined
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.tree_batch import TreeBatch
 from fedboost.state import state
@@ -126,7 +126,7 @@ class HostTree(HostTreeState, Generic[H]):
         """Remembers over which groups of cells the sums of an open node have left."""
         self.released[node] = self._cells_of.groups(node, self.minimum)
 
-    def _running(self, adds: Adder[H], cells: H) -> H:
+    def _running(self, rows: HostRows[H], cells: H) -> H:
         """Return the nodes' cells with the sum up to each bin in its place, where thresholds divide
         a column.
 
@@ -136,7 +136,7 @@ class HostTree(HostTreeState, Generic[H]):
         for c in np.flatnonzero(~self._by_category):
             begins[self._starts[c] + 1 : self._starts[c + 1] - 1] = False
         offsets = np.flatnonzero(np.tile(begins, len(cells) // len(begins)))
-        return adds.prefix_sums(cells, np.append(offsets, len(cells)))
+        return rows.running(cells, np.append(offsets, len(cells)))
 
     def _offered(self, node: int, secrets: Secrets, number: int) -> NodeCandidates:
         """A node's candidates: between cells or, where these are grouped, between groups."""
@@ -172,7 +172,7 @@ class HostTree(HostTreeState, Generic[H]):
                 lengths.append(own)
         if not parts:
             return None
-        length, held = np.concatenate(lengths), _joined(parts)
+        length, held = np.concatenate(lengths), joined(parts)
         if (length == 1).all():
             return held
         ends = np.cumsum(length)
@@ -182,20 +182,21 @@ class HostTree(HostTreeState, Generic[H]):
         """The encrypted histogram of each node with running sums: added up, or its parent's minus
         its sibling's.
         """
-        added = self._to_add(nodes)
+        found = {node: self._cells[node] for node in nodes if node in self._cells}
+        added = self._to_add([node for node in nodes if node not in found])
         n_cells = int(self._starts[-1])
-        found: dict[int, H] = {}
         if added:
-            sums = self._running(rows.adds, self._added_up(rows, added))
-            found = {node: sums[i * n_cells : (i + 1) * n_cells] for i, node in enumerate(added)}
+            sums = self._running(rows, self._added_up(rows, added))
+            for i, node in enumerate(added):
+                found[node] = sums[i * n_cells : (i + 1) * n_cells]
         rest = [node for node in nodes if node not in found]
         if rest:
-            siblings = self._cells | found
-            above = _joined([self._parents[parent(node)] for node in rest])
-            beside = _joined([siblings[sibling(node)] for node in rest])
-            minus = rows.adds.subtract(above, beside)
-            for i, node in enumerate(rest):
-                found[node] = minus[i * n_cells : (i + 1) * n_cells]
+            beside = self._cells | found
+            above = [self._parents.pop(parent(node)) for node in rest]
+            made = rows.siblings(above, [beside[sibling(node)] for node in rest])
+            found.update(zip(rest, made, strict=True))
+        # A sibling whose turn comes later can be made no more: its parent has become this one.
+        self._cells.update({n: found[n] for n in added if n not in nodes and n in self.opened})
         return {node: found[node] for node in nodes}
 
     def _to_add(self, nodes: Sequence[int]) -> list[int]:
@@ -218,7 +219,7 @@ class HostTree(HostTreeState, Generic[H]):
         room = KEPT_BYTES_MAX // max(1, self._trees * self.n_bytes(rows))
         if self._subtraction:
             for node, cells in histograms.items():
-                if len(self._cells) < room:
+                if len(self._cells) < room or node in self._cells:
                     self._cells[node] = cells
 
     def _added_up(self, rows: HostRows[H], added: Sequence[int]) -> H:
@@ -286,7 +287,3 @@ class HostTreeBatch(TreeBatch[HostTree[Any]]):
         self.offered |= offered
         for tree, node in map(self.at, offered):
             tree.note_released(node)
-
-
-def _joined(parts: Sequence[H]) -> H:
-    return parts[0].joined(parts[1:]) if len(parts) > 1 else parts[0]

@@ -193,6 +193,19 @@ class RingHostRows(HostRows[LatticeSums]):
         """Sums of windows."""
         return self.held.segment_sum(rows, cells, n_cells, self.workers)
 
+    def running(self, cells: LatticeSums, offsets: NDArray[np.integer]) -> LatticeSums:
+        """See `HostRows`; in place."""
+        cells.run(offsets, self.workers)
+        return cells
+
+    def siblings(
+        self, parents: Sequence[LatticeSums], others: Sequence[LatticeSums]
+    ) -> list[LatticeSums]:
+        """See `HostRows`; in place."""
+        for parent, other in zip(parents, others, strict=True):
+            parent.take_off(other, self.workers)
+        return [*parents]
+
     def blind(self, nodes: Sequence[NodeSums[LatticeSums]]) -> Iterator[pb.Ciphertexts]:
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
         if self.packing is not None:

@@ -15,8 +15,9 @@ nodes does so in parts (`segment_sums`, `encrypted.answers`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,11 +95,37 @@ class LatticeSums:
 
         A ProtocolError unless the offsets span all cells.
         """
+        sums = LatticeSums(self.parameters, self.vectors.copy(), self.scalars.copy())
+        sums.run(offsets)
+        return sums
+
+    def run(self, offsets: NDArray[np.integer], workers: Workers | None = None) -> None:
+        """Becomes its own running sums; see `prefix_sums`."""
         check_segments(self, offsets)
-        sums = [np.empty_like(part) for part in self._parts]
-        for part, total in zip(self._parts, sums, strict=True):
-            _run(part, np.asarray(offsets, np.int64), self.parameters.mask, total)
-        return LatticeSums(self.parameters, *sums)
+        starts = np.asarray(offsets, np.int64)
+        self._in_place(workers, _run, lambda part, cut: (part[:, cut], starts))
+
+    def take_off(self, other: LatticeSums, workers: Workers | None = None) -> None:
+        """Becomes self[i] − other[i]; a ProtocolError unless there are as many of both."""
+        self._check_pairs(other)
+        others = {id(own): part for own, part in zip(self._parts, other._parts, strict=True)}
+        self._in_place(
+            workers, _take_off, lambda part, cut: (part[:, cut], others[id(part)][:, cut])
+        )
+
+    def _in_place(
+        self,
+        workers: Workers | None,
+        change: Callable[..., None],
+        given: Callable[[Words, slice], tuple[NDArray[Any], ...]],
+    ) -> None:
+        """Change all numbers; each worker some coefficients of all vectors."""
+        workers = workers or Serial()
+        cuts = np.linspace(0, self.vectors.shape[1], workers.count + 1).astype(int).tolist()
+        mask = self.parameters.mask
+        spans = [slice(*span) for span in itertools.pairwise(cuts)]
+        workers.map(change, [(*given(self.vectors, span), mask) for span in spans])
+        change(*given(self.scalars, slice(None)), mask)
 
     @property
     def _parts(self) -> tuple[Words, Words]:
@@ -303,15 +330,20 @@ def _gather(part: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Word
 
 
 @kernel
-def _run(part: Words, offsets: NDArray[np.int64], mask: np.uint64, sums: Words) -> None:
+def _run(sums: Words, offsets: NDArray[np.int64], mask: np.uint64) -> None:
     for segment in range(len(offsets) - 1):
-        for i in range(offsets[segment], offsets[segment + 1]):
-            if i == offsets[segment]:
-                for k in range(part.shape[1]):
-                    sums[i, k] = part[i, k]
-            else:
-                for k in range(part.shape[1]):
-                    sums[i, k] = (part[i, k] + sums[i - 1, k]) & mask
+        for i in range(offsets[segment] + 1, offsets[segment + 1]):
+            own, before = sums[i], sums[i - 1]
+            for k in range(sums.shape[1]):
+                own[k] = (own[k] + before[k]) & mask
+
+
+@kernel
+def _take_off(sums: Words, others: Words, mask: np.uint64) -> None:
+    for i in range(sums.shape[0]):
+        own, other = sums[i], others[i]
+        for k in range(sums.shape[1]):
+            own[k] = (own[k] - other[k]) & mask
 
 
 @kernel
