@@ -70,9 +70,7 @@ class Ask:
 def _schemes(names: tuple[str, ...]) -> tuple[str, ...]:
     from fedboost.encrypted.schemes import SCHEMES  # only where an owner names any
 
-    for name in names:
-        NameIn("encryption scheme", SCHEMES).check(name)
-    return names
+    return tuple(map(NameIn("encryption scheme", SCHEMES).check, names))
 
 
 class PredictPolicy(Settings):
@@ -153,11 +151,10 @@ class Policy(Settings):
                 "protects nothing against a curious peer",
             )
         if ask.scheme is not None and not self.allows_scheme(ask.scheme):
-            allowed = ", ".join(self.schemes or ()) or "none"
             raise _denied(
                 "schemes",
-                f"does not allow the scheme {ask.scheme}",
-                f"leave encryption.scheme out, or name one that it allows: {allowed}",
+                f"does not allow the scheme {ask.scheme}, but {', '.join(self.schemes or ())}",
+                "leave encryption.scheme out of the job's params",
             )
         if ask.key_bits is not None and ask.key_bits < self.key_bits_min:
             raise _denied(
