@@ -2,6 +2,9 @@
 
 python -m benchmarks.encryption [--quick] [--json F] [--record F] [--data NAME]
 [--part ops|trees|auc|memory] [--from F]
+
+With a line between all daemons, 20 Mbit/s each way and 50 ms there and back, trees and round trips:
+python -m benchmarks.encryption --link 20mbit,50ms [--part link|trips] and the rest as above
 """
 
 from __future__ import annotations
@@ -15,8 +18,11 @@ from typing import Any
 
 from benchmarks import (
     encryption_jobs,
+    encryption_link,
+    encryption_link_tables,
     encryption_operations,
     encryption_tables,
+    encryption_trips,
     harness,
     parts,
     plus_jobs,
@@ -24,9 +30,11 @@ from benchmarks import (
 from benchmarks.encryption_operations import OPERATIONS
 from benchmarks.encryption_plan import AUC, DATA, TREES, Plan
 from benchmarks.harness import Report
+from benchmarks.links import Link
 from benchmarks.plus_tables import Row
 
 NAME = "encryption"
+LINKED = "encryption_link"  # of a report over a line
 OPS = "ops"
 
 
@@ -41,7 +49,10 @@ MEASURES: dict[str, tuple[tuple[str, ...], Callable[[str, Plan], list[Row]]]] = 
     "trees": (TREES, encryption_jobs.measure_trees),
     "memory": (TREES, encryption_jobs.measure_memory),
     "auc": (AUC, encryption_jobs.measure_auc),
+    "link": (encryption_link.DATA, encryption_link.measure),
+    "trips": ((encryption_trips.TABLE,), encryption_trips.measure),
 }
+LINK_PARTS = ("link", "trips")
 PARTS = tuple(MEASURES)
 
 
@@ -63,20 +74,34 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
         "validation": f"{plus_jobs.VALIDATION['fraction']} by id, seed {plus_jobs.SEED}, AUC alone",
         "parties": "1 guest, 1 host",
         **{name.replace("_", " "): value for name, value in asdict(plan).items()},
+        "link": "none" if plan.link is None else plan.link.words,
         "quick": quick,
     }
 
 
 def options(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line: that of every benchmark, and more."""
-    found = harness.parse(parts.parser(NAME, __doc__ or "", DATA, PARTS), DATA, given)
-    found.part = found.part or list(PARTS)
+    parser = parts.parser(NAME, __doc__ or "", DATA, PARTS)
+    parser.add_argument(
+        *("--link",), type=Link.parse_round_trip, metavar="20mbit,50ms",
+        help="a line between all daemons: its rate each way, and there and back",
+    )  # fmt: skip
+    found = harness.parse(parser, DATA, given)
+    wanted = [part for part in PARTS if (part in LINK_PARTS) == (found.link is not None)]
+    found.part = found.part or wanted
+    if not set(found.part) <= set(wanted):
+        parser.error(f"--part {' and '.join(LINK_PARTS)} go with --link, the others without")
     return found
 
 
 def earlier(files: Sequence[Path]) -> Report:
     """The rows of earlier runs; where two measured the same of a data set, the later file's."""
-    return parts.earlier(files, (OPERATIONS, *DATA), encryption_tables.figures)
+    return parts.earlier(files, (OPERATIONS, *DATA), figures)
+
+
+def figures(rows: list[Row]) -> dict[str, float]:
+    """What the claims stand on, of all parts."""
+    return encryption_tables.figures(rows) | encryption_link_tables.figures(rows)
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -85,13 +110,15 @@ def main(given: Sequence[str] | None = None) -> None:
     if asked.earlier:
         report = earlier(asked.earlier)
     else:
-        plan = Plan.of(quick=asked.quick)
-        report = Report(NAME, settings(plan, quick=asked.quick))
+        plan = Plan.of(quick=asked.quick, link=asked.link)
+        name = LINKED if asked.link else NAME
+        report = Report(name, settings(plan, quick=asked.quick))
         for part in asked.part:
             for name in (OPERATIONS, *asked.data):
                 report.rows += timed(name, plan, part)
-        report.figures = encryption_tables.figures(report.rows)
-    report.write(asked, encryption_tables.shown(report.rows))
+        report.figures = figures(report.rows)
+    tables = encryption_tables.shown(report.rows) + encryption_link_tables.shown(report.rows)
+    report.write(asked, tables)
 
 
 if __name__ == "__main__":

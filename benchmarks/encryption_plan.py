@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from benchmarks import plus_jobs, tables
+from benchmarks.links import Link
 from benchmarks.tables import Table
 
 LATTICE, STATISTICAL = "lattice", "lattice-4096"
@@ -54,9 +55,15 @@ class Plan:
     ring_rows: int  # that operations of lattices are timed on
     modular_rows: int  # encrypted rows that those of the others are timed on
     least_s: float  # how long each of these is timed at least
+    link_rows: int  # of a table at most, whose trees go over a line
+    link_columns: int  # of its host at most
+    link_trees: int  # cycles of timed trees, behind one that warms up
+    link_repeats: int  # jobs of each case, in turn with the others'
+    trip_trees: int  # of a job whose round trips are counted
+    link: Link | None = None  # between all daemons; None: nothing goes over a line
 
     @classmethod
-    def of(cls, *, quick: bool) -> Self:
+    def of(cls, *, quick: bool, link: Link | None = None) -> Self:
         """The quick one, or all."""
         if quick:
             return cls(
@@ -68,6 +75,8 @@ class Plan:
                 depth=2, sampled=(500, 1500), fast_trees=2, slow_trees=2,
                 auc_rows=1000, auc_depth=2, rounds=1, repeats={},
                 ring_rows=50_000, modular_rows=160, least_s=0.05,
+                link_rows=1000, link_columns=2, link_trees=1, link_repeats=1, trip_trees=2,
+                link=link,
             )  # fmt: skip
         return cls(
             schemes=tuple(SCHEMES), rows={}, host_columns={}, depth=plus_jobs.DEPTH,
@@ -75,6 +84,8 @@ class Plan:
             auc_rows=None, auc_depth=plus_jobs.DEPTH, rounds=plus_jobs.ROUNDS,
             repeats={"vehicle": 3, "epsilon_5k": 3},
             ring_rows=1_000_000, modular_rows=1024, least_s=2.0,
+            link_rows=1 << 62, link_columns=1 << 30, link_trees=2, link_repeats=2, trip_trees=8,
+            link=link,
         )  # fmt: skip
 
     def timed_trees(self, scheme: str) -> int:

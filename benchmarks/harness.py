@@ -109,9 +109,10 @@ class Busy:
     ours: float
     machine: float
     stolen: float
+    by_daemon: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def now(cls) -> Busy | None:
+    def now(cls, cluster: ClusterProcesses | None = None) -> Busy | None:
         """As the kernel counts; None where it does not say (not Linux)."""
         try:
             line = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
@@ -119,11 +120,14 @@ class Busy:
             return None
         ticks = [int(one) for one in line]
         everything = sum(ticks[place] for place in BUSY) * TICK_S
-        return cls(time.monotonic(), _tree_seconds(os.getpid()), everything, ticks[7] * TICK_S)
+        daemons = {} if cluster is None else cluster.processes
+        spent = _tree_seconds(os.getpid(), *(daemon.pid for daemon in daemons.values()))
+        by_daemon = {name: spent[daemon.pid] for name, daemon in daemons.items()}
+        return cls(time.monotonic(), spent[os.getpid()], everything, ticks[7] * TICK_S, by_daemon)
 
 
-def _tree_seconds(root: int) -> float:
-    """Processor seconds of a process, its descendants, and those that they have waited for."""
+def _tree_seconds(*roots: int) -> dict[int, float]:
+    """Processor seconds of processes, their descendants, and those that they have waited for."""
     spent: dict[int, tuple[int, int]] = {}  # parent and ticks by process
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -132,13 +136,14 @@ def _tree_seconds(root: int) -> float:
             except OSError:
                 continue
             spent[int(entry.name)] = int(fields[1]), sum(int(one) for one in fields[11:15])
-    total = 0
+    totals = dict.fromkeys(roots, 0)
     for process, (_, ticks) in spent.items():
         above = process
-        while above in spent and above != root:
+        while above in spent:
+            if above in totals:
+                totals[above] += ticks
             above = spent[above][0]
-        total += ticks if above == root else 0
-    return total * TICK_S
+    return {root: total * TICK_S for root, total in totals.items()}
 
 
 @dataclass
@@ -160,6 +165,7 @@ class Lap:
     seconds: float  # of wall time
     ours: float | None  # processor seconds of all our processes; None where unknown
     others: float | None  # of all other processes of the machine
+    by_daemon: dict[str, float] = field(default_factory=dict)  # processor seconds of each
 
 
 @dataclass(frozen=True)
@@ -253,7 +259,7 @@ class _Watched:
 
 async def _follow(cluster: ClusterProcesses, spec: JobSpec) -> _Watched:
     """Runs a job and looks at the clocks as it goes."""
-    begun = last = Busy.now()
+    begun = last = Busy.now(cluster)
     at, trees, ends = time.time(), list[Lap](), dict[str, float]()
     async with CoordinatorClient(cluster.client, retry_s=10) as client:
         job = await client.submit(spec.model_dump_json().encode())
@@ -262,9 +268,10 @@ async def _follow(cluster: ClusterProcesses, spec: JobSpec) -> _Watched:
             if what in ("stage", "step"):
                 ends[event.stage.stage or event.step.step] = event.at
             if what == "stage" and event.stage.stage != spec.protocol:
-                begun, last, at = Busy.now(), Busy.now(), event.at
+                begun = last = Busy.now(cluster)
+                at = event.at
             elif what == "step" and event.step.step in TREE_ENDS:
-                now = Busy.now()
+                now = Busy.now(cluster)
                 trees.append(_lap(event.at - at, last, now))
                 last, at = now, event.at
             elif what == "round":
@@ -277,7 +284,10 @@ async def _follow(cluster: ClusterProcesses, spec: JobSpec) -> _Watched:
 
 def _lap(seconds: float, first: Busy | None, last: Busy | None) -> Lap:
     spent = _between(first, last)
-    return Lap(seconds, spent.get("ours"), spent.get("others"))
+    by_daemon: dict[str, float] = {}
+    if first is not None and last is not None:
+        by_daemon = {name: own - first.by_daemon[name] for name, own in last.by_daemon.items()}
+    return Lap(seconds, spent.get("ours"), spent.get("others"), by_daemon)
 
 
 def spent(trees: Sequence[Lap]) -> tuple[float | None, float | None]:

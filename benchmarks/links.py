@@ -4,7 +4,8 @@ A benchmark has the option `--link 20mbit,50ms` by ``type=Link.parse`` and enter
 
 A proxy for each pair stands between whoever dials and whoever listens. Every daemon sends through
 one line and receives through another, whoever is at the other end, as behind one connection to the
-internet. What TCP itself does on a long line (its slow start, lost packets) is not imitated.
+internet; daemons that are on one machine share its lines, and nothing lies between them.
+What TCP itself does on a long line (its slow start, lost packets) is not imitated.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import asyncio
 import re
 import socket
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,6 +48,18 @@ class Link:
             raise ValueError(f"a link is {text!r}, expected for example 20mbit,50ms")
         return cls(1e6 * float(found[1]), 1e-3 * float(found[2]))
 
+    @classmethod
+    def parse_round_trip(cls, text: str) -> Link:
+        """The same, where the milliseconds are those there and back."""
+        one_way = cls.parse(text)
+        return replace(one_way, latency_s=one_way.latency_s / 2)
+
+    @property
+    def words(self) -> str:
+        """Return what it is worth, for people."""
+        rate, there_and_back = self.bits_per_s / 1e6, 2e3 * self.latency_s
+        return f"{rate:g} Mbit/s each way, {there_and_back:g} ms there and back"
+
     def __str__(self) -> str:
         """As `parse` reads it."""
         return f"{self.bits_per_s / 1e6:g}mbit,{1e3 * self.latency_s:g}ms"
@@ -70,19 +83,31 @@ class Lines:
     """Everybody's lines, both ways."""
 
     link: Link
+    together: Collection[str] = ()  # daemons on one machine
     up: dict[str, Line] = field(default_factory=dict)
     down: dict[str, Line] = field(default_factory=dict)
 
     def of(self, sender: str, receiver: str) -> tuple[Line, Line]:
         """The two that a byte from one to the other goes through."""
         rate = self.link.bits_per_s
-        up = self.up.setdefault(sender, Line(rate))
-        return up, self.down.setdefault(receiver, Line(rate))
+        up = self.up.setdefault(self._machine(sender), Line(rate))
+        return up, self.down.setdefault(self._machine(receiver), Line(rate))
+
+    def are_between(self, one: str, other: str) -> bool:
+        """Return whether two daemons are on machines of their own."""
+        return self._machine(one) != self._machine(other)
+
+    def _machine(self, daemon: str) -> str:
+        return min(self.together) if daemon in self.together else daemon
 
 
 @contextmanager
-def shaped(cluster: ClusterProcesses, link: Link | None = None) -> Iterator[None]:
-    """Puts the lines between the daemons of a cluster that is not running yet."""
+def shaped(
+    cluster: ClusterProcesses, link: Link | None = None, together: Collection[str] = ()
+) -> Iterator[None]:
+    """Puts the lines between the daemons of a cluster that is not running yet; those named
+    `together` are on one machine.
+    """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="wan", daemon=True)
     thread.start()
@@ -90,7 +115,7 @@ def shaped(cluster: ClusterProcesses, link: Link | None = None) -> Iterator[None
     def there(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
-    proxies = _Proxies(Lines(link or Link()))
+    proxies = _Proxies(Lines(link or Link(), together))
     try:
         for name in (COORDINATOR, *cluster.names):
             there(proxies.between(name, cluster.config(name)))
@@ -113,12 +138,13 @@ class _Proxies:
     async def between(self, caller: str, config: Path) -> None:
         """Gives the settings of a daemon the ports that lead to its peers' lines."""
         raw = yaml.safe_load(config.read_text())
-        if caller != COORDINATOR:
+        if caller != COORDINATOR and self.lines.are_between(caller, COORDINATOR):
             remote = raw["coordinator"]
             remote["address"] = await self.listen(caller, COORDINATOR, remote["address"])
         book = raw["parties"] if caller == COORDINATOR else raw["peers"]
         for peer, address in book.items():
-            book[peer] = await self.listen(caller, peer, address)
+            if self.lines.are_between(caller, peer):
+                book[peer] = await self.listen(caller, peer, address)
         write_file(config, yaml.safe_dump(raw, sort_keys=False).encode(), PUBLIC_MODE)
 
     async def listen(self, caller: str, called: str, address: str) -> str:
@@ -178,6 +204,8 @@ def _socket() -> socket.socket:
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
+    # asyncio sets it only where a socket was made for TCP by name; without, 40 ms come and go.
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
 
 

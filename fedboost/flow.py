@@ -346,7 +346,7 @@ class Run(ABC):
         keeps: CheckpointPolicy | None = None,
     ) -> None:
         """Has `steps` done in each round of a loop (`rounds`), and `first` before the first of them
-        in this attempt, if any is left.
+        in this attempt, if any is left, in one call with it.
 
         Several rounds may be asked for at once, so that nobody waits for the coordinator between
         two of them. One party's last step of a round may end the loop; each other party's first
@@ -354,10 +354,8 @@ class Run(ABC):
         """
         before = first
         for _ in self.rounds(name, most, keeps=keeps):
-            if before:
-                await self(*before, among=among)
-                before = ()
-            await self(*steps, among=among)
+            await self(*before, *steps, among=among)
+            before = ()
 
     @property
     def is_resumed(self) -> bool:

@@ -69,8 +69,7 @@ async def walk(run: Run) -> None:
                 among=hosts.hosts,
                 keeps=CheckpointPolicy.NOW_AND_THEN,
             )
-            if hosts.guest_layers:
-                await run(grow_alone)
-            await run(close_trees)
+            alone = (grow_alone,) if hosts.guest_layers else ()
+            await run(*alone, close_trees)
         await run(close_round)
     await run(close_model)

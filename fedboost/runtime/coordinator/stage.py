@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from fedboost import flow
 from fedboost.flow import LOOP, START, CheckpointPolicy, Place, Step
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, Progress, StatusReport, StepDone
-from fedboost.messages.party_pb2 import EndLoopRequest, StepCall, StepReply, Turn
+from fedboost.messages.party_pb2 import EndLoopRequest, StepCall, StepReply, Turn, TurnReply
 from fedboost.runtime.coordinator.journals import Costs
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.clock import now
@@ -63,9 +63,9 @@ class StageWalk(flow.Run):
         among: tuple[str, ...] = (),
         spares: bool = False,
         loop: str = "",
-    ) -> int:
-        """Have parties do steps, the next rounds of a `loop` if it is named; return how many were
-        done before it ended.
+    ) -> list[list[TurnReply]]:
+        """Have parties do steps, the next rounds of a `loop` if it is named; return what was said
+        of each that was done before it ended.
         """
         settles = any(step.hears for step in steps)
         self.is_due |= settles and not self.job.gone <= set(self.job.lost)
@@ -107,7 +107,11 @@ class StageWalk(flow.Run):
             self.job.lose_for_good(gone, self.protocol.name)
         done = max(turns[p][len(reply.turns) - 1].number for p, reply in replies.items()) - before
         self._note(steps[:done], turns, replies, now() - started)
-        return done
+        said: list[list[TurnReply]] = [[] for _ in range(done)]
+        for party, reply in replies.items():
+            for turn, spent in zip(turns[party], reply.turns, strict=False):
+                said[turn.number - before - 1].append(spent)
+        return said
 
     async def _end_loop(self, numbers: Mapping[str, int]) -> None:
         """Tell parties that no more of what they were asked for will come, up to those numbers."""
@@ -165,15 +169,12 @@ class StageWalk(flow.Run):
         """See `flow.Run`: as many rounds at once as should be over when one is to be kept."""
         before, at_once, ended = first, 0, ""
         for index in self.rounds(name, most, keeps=keeps):
-            if before:
-                await self(*before, among=among)
-                before = ()
             if not at_once:
                 await self.commit()
-                asked, started = self._at_once(name, most - index), now()
-                done = await self._ask(steps * asked, among=among, loop=name)
-                at_once = done // len(steps)
-                self.loop_took[name] = (now() - started) / at_once
+                asked = before + steps * self._at_once(name, most - index)
+                said = (await self._ask(asked, among=among, loop=name))[len(before) :]
+                before, at_once = (), len(said) // len(steps)
+                self.loop_took[name] = _seconds(said) / at_once
                 ended, self.ended = self.ended, ""
             at_once -= 1
             if not at_once:
@@ -265,6 +266,14 @@ class StageWalk(flow.Run):
         self.job.heads = [reply.head for reply in replies.values() if reply.HasField("head")]
         self.committed = now()
         self.job.gained = True
+
+
+def _seconds(said: Sequence[Sequence[TurnReply]]) -> float:
+    """Return how long the party took for steps that took longest, waiting for others included."""
+    spent: dict[str, float] = {}
+    for turn in (turn for step in said for turn in step):
+        spent[turn.cost.party] = spent.get(turn.cost.party, 0.0) + turn.cost.seconds
+    return max(spent.values())
 
 
 def hear(known: StatusReport, told: StatusReport) -> None:

@@ -156,10 +156,8 @@ class Rehearsal(flow.Run):
     ) -> None:
         """See `flow.Run`: all rounds at once, as where they are quick."""
         for number, _ in enumerate(self.rounds(name, most, keeps=keeps)):
-            if not number:
-                await self(*first, among=among)
-                self._calling = True
-            self._do(steps, None, among)
+            self._calling = not number
+            self._do(steps if number else first + steps, None, among)
 
     def _perform(self, step: Step, party: str, among: tuple[str, ...], phase: Phase) -> None:
         actor = self.actors[party]

@@ -199,7 +199,7 @@ class Session:
         coming.add_done_callback(lambda _: self._coming.pop(key, None))
         coming.add_done_callback(hear_out)
         if starts:  # before any wait, in which the coordinator could ask for it and start it too
-            self._eager[step.name] = self._start(step)
+            self._eager[step.name] = self._start(step, now())
         await asyncio.shield(coming)
         return False
 
@@ -242,7 +242,8 @@ class Session:
         asked = [StepRequest(turn.number, among, call.awaits, call.spares) for turn in call.turns]
         [first, *later] = zip(steps, asked, strict=True)
         self._inbox.gives_up = False
-        self._current = asyncio.create_task(self._in_turn(self._take_up(*first), later, call.loop))
+        started = self._take_up(*first, since=now())
+        self._current = asyncio.create_task(self._in_turn(started, later, call.loop))
         self._current.add_done_callback(hear_out)
         return await asyncio.shield(self._current)
 
@@ -252,9 +253,10 @@ class Session:
         """One step after the other, the first under way; of a `loop`, until it has ended."""
         reply = StepReply(turns=[await ahead.task])
         for step, asked in later:
+            since = now()
             if loop and (reply.turns[-1].told.ends == loop or not await self._comes(step, asked)):
                 break
-            reply.turns.append(await self._take_up(step, asked).task)
+            reply.turns.append(await self._take_up(step, asked, since).task)
         return reply
 
     async def _comes(self, step: Step, asked: StepRequest) -> bool:
@@ -271,24 +273,23 @@ class Session:
             raise ProtocolError("a loop has ended that was not asked for")
         await self._inbox.give_up()
 
-    def _take_up(self, step: Step, asked: StepRequest) -> Started:
+    def _take_up(self, step: Step, asked: StepRequest, since: float) -> Started:
         """The step at work, whether it has read ahead of its call or not."""
         self._check_not_stopped()
         self._at_step = step.name
-        started = self._eager.pop(step.name, None) or self._start(step)
+        started = self._eager.pop(step.name, None) or self._start(step, since)
         started.call.set_result(asked)
         return started
 
-    def _start(self, step: Step) -> Started:
+    def _start(self, step: Step, since: float) -> Started:
         self._roles.start(step)
         call: Future[StepRequest] = Future()
-        task = asyncio.create_task(self._perform(step, call))
+        task = asyncio.create_task(self._perform(step, call, since))
         task.add_done_callback(hear_out)
         return Started(call, task)
 
-    async def _perform(self, step: Step, call: Future[StepRequest]) -> TurnReply:
+    async def _perform(self, step: Step, call: Future[StepRequest], since: float) -> TurnReply:
         logs.note(stage=self.protocol.name, step=step.name)
-        started = now()
         worked = self.context.workers.busy_seconds()
         sent_before = self._outbox.counts
         loop = asyncio.get_running_loop()
@@ -296,7 +297,7 @@ class Session:
             got = await self._collect(step, call)
             self._check_not_stopped()
             told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
-            seconds = now() - started
+            seconds = now() - since
             if step.takes is not None and self._roles.takes_parts(step):
                 asked = await heard(call)
                 self._inbox.check_read(step.takes.DESCRIPTOR.full_name, asked.number)
@@ -357,11 +358,10 @@ class Session:
         self._check_not_stopped()
         started = time.thread_time()
         part_of = self._roles.of(step)
-        function = getattr(part_of.module, step.name)
         given = [part_of.state] if step.takes is None else [part_of.state, got]
         if step.hears:
             given.append(self.context.table.among(step.hears, self._asked(step, call).among))
-        out = function(*given)
+        out = getattr(part_of.module, step.name)(*given)
         outs = out if inspect.isgenerator(out) else iter((out,))
         told = StatusReport()
         in_flight: deque[Future[None]] = deque()

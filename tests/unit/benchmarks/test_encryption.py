@@ -294,7 +294,7 @@ def test_parts_of_a_run_are_shown_together(tmp_path, monkeypatch):
 
 def test_the_command_line_says_what_is_run():
     asked = encryption.options(["--quick"])
-    assert tuple(asked.part) == encryption.PARTS
+    assert (*asked.part, *encryption.LINK_PARTS) == encryption.PARTS
     assert tuple(asked.data) == encryption_plan.DATA
     assert encryption.settings(Plan.of(quick=False), quick=False)["schemes"] == tuple(SCHEMES)
     with pytest.raises(SystemExit):

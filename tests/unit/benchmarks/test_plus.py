@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
@@ -197,9 +198,12 @@ class FakeClient:
 def test_a_tree_is_timed_from_the_end_of_the_one_before(monkeypatch):
     monkeypatch.setattr(harness, "CoordinatorClient", FakeClient)
     spec = plus_jobs.job(toy(), 2, "plain", {})
-    cluster: Any = SimpleNamespace(client=None)
+    daemons = {"host": SimpleNamespace(pid=os.getpid())}  # as it were
+    cluster: Any = SimpleNamespace(client=None, processes=daemons)
     watched = asyncio.run(harness._follow(cluster, spec))
     assert [tree.seconds for tree in watched.trees] == [2.0, 4.5]
+    if watched.begun is not None:  # the kernel says
+        assert all(tree.by_daemon == {"host": tree.ours} for tree in watched.trees)
 
 
 def test_cuts_are_shares_of_the_time_saved():

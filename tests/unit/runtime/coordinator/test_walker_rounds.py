@@ -154,13 +154,16 @@ class Paced(FakeControl):
     async def run_step(self, call, hear=None):
         reply = await super().run_step(call, hear)
         self.clock.now += self.took * len(reply.turns)
+        for turn in reply.turns:
+            turn.cost.seconds = self.took
         return reply
 
 
 def looped(clock, took, *, ends_after=None, most=6):
     """Walks two trees of a loop of layers; gives the walk, and how many turns each call had."""
     job, run, _ = walk_of()
-    bank = job.controls[BANK] = Paced(BANK, clock, took)
+    job.controls = {name: Paced(name, clock, took * (name == BANK)) for name in job.controls}
+    bank = job.controls[BANK]
     run.committed = clock.now
 
     async def walk():
