@@ -84,7 +84,7 @@ class Plan:
             auc_rows=None, auc_depth=plus_jobs.DEPTH, rounds=plus_jobs.ROUNDS,
             repeats={"vehicle": 3, "epsilon_5k": 3},
             ring_rows=1_000_000, modular_rows=1024, least_s=2.0,
-            link_rows=1 << 62, link_columns=1 << 30, link_trees=2, link_repeats=2, trip_trees=8,
+            link_rows=1 << 62, link_columns=1 << 30, link_trees=2, link_repeats=1, trip_trees=8,
             link=link,
         )  # fmt: skip
 

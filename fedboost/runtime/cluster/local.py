@@ -190,6 +190,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         disclosure_max=math.inf,
         aggregation_parties_min=2,
         group_rows_min=1,
+        lattice_key_trees_max=1_000_000_000,
         aggregation_apart_min=1,
         own_rows_min=1,
         quantile_tolerance_min=0,
