@@ -190,7 +190,7 @@ class Policy(Settings):
         if ask.key_trees is not None and ask.key_trees > self.lattice_key_trees_max:
             raise _denied(
                 "lattice_key_trees_max",
-                f"lets {self.lattice_key_trees_max} trees share a lattice secret, "
+                f"lets at most {self.lattice_key_trees_max} trees share a lattice secret, "
                 f"the job has {ask.key_trees}",
                 f"set key_trees: {self.lattice_key_trees_max} in the job's encryption",
             )
