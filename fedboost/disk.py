@@ -112,6 +112,24 @@ def append_file(path: Path, at: int, content: bytes, mode: int) -> None:
                 raise
 
 
+def check_room(folder: Path, least: int) -> int:
+    """Return how many bytes are free for files in a folder, once one of `least` bytes was written.
+
+    A StoreError where the disk refuses it, or has less.
+    """
+    probe = folder / f"room{NEW}"
+    with on_disk(folder):
+        try:
+            with probe.open("wb") as file:
+                file.write(bytes(least))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            probe.unlink(missing_ok=True)
+        held = os.statvfs(folder)
+    return held.f_bavail * held.f_frsize
+
+
 def read_file(path: Path) -> bytes:
     """Read a file; a StoreError where it cannot be read."""
     with on_disk(path):

@@ -108,7 +108,7 @@ class LazyGroup(click.Group):
                        "ids."),
         "demo": ("demo", "Train on scikit-learn's breast cancer table, split over three daemons, "
                  "beside XGBoost."),
-        "doctor": ("daemons", "Check certificates, ports, clocks, versions, and every link both "
+        "doctor": ("daemons", "Check certificates, disk, clocks, versions, and every link both "
                    "ways; names what fails."),
         "estimate": ("estimate", "Say what the job in FILE will take, from what this machine takes "
                      "for each primitive."),
