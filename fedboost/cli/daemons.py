@@ -51,7 +51,10 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
 
     ours = load(PartyConfig, config)
     _log_as(ours, "party")
-    how: dict[str, Any] = {"until_stdin_closes": until_stdin_closes}
+    how: dict[str, Any] = {
+        "until_stdin_closes": until_stdin_closes,
+        "reread": lambda: load(PartyConfig, config),
+    }
     if ours.page is not None:
         from fedboost.pages.serving import beside_party
 
@@ -73,7 +76,10 @@ def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
 
     ours = load(CoordinatorConfig, config)
     _log_as(ours, "coordinator")
-    how: dict[str, Any] = {"until_stdin_closes": until_stdin_closes}
+    how: dict[str, Any] = {
+        "until_stdin_closes": until_stdin_closes,
+        "reread": lambda: load(CoordinatorConfig, config),
+    }
     if ours.page is not None:
         from fedboost.pages.serving import beside_coordinator
 

@@ -35,7 +35,7 @@ from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.clock import pauses
 from fedboost.runtime.process.pulse import Pulse
-from fedboost.runtime.store.store import JobState, Store, StoredJob
+from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
 from fedboost.runtime.transport import faults
 from fedboost.settings import parse
 
@@ -124,6 +124,11 @@ class Attempts:
         stored = self._store.job(job)
         events = [event async for event in self._journals.pages(job, 0)]
         return await asyncio.to_thread(journal_of, stored, self.status(stored), events)
+
+    def needed(self) -> set[str]:
+        """Return the parties of all jobs that are not over."""
+        goes = self._store.jobs(*GOING)
+        return {party for job in goes for party in manifest.outline(job.manifest).parties}
 
     def waits(self) -> list[job_pb2.Waiting]:
         """Whom jobs wait for now: of those that run, and of those that are paused."""
