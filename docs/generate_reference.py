@@ -195,10 +195,25 @@ def _title(kind: type[Settings]) -> str:
     return f"Shared `params`: {name.lower()}"
 
 
+FILLED = (
+    "In a daemon's file `${env:NAME}` is the value of a variable and `${file:/path}` what a file",
+    "holds, without the end of its last line: in quotes a text, otherwise whatever it reads like.",
+    "`$${` is a plain `${`. Errors show the reference, not the value.",
+    "",
+    "SIGHUP, or `fedboost party reload`, has a daemon take up changes of `policy`, `peers`,",
+    "`datasets` and `retention` (a coordinator: `parties`, `users` and `retention`). Jobs that run",
+    "go on; new stages are judged by the new policy. With any other change nothing is taken up.",
+    "",
+    "`FEDBOOST_CONFIG` is the default of `--config`. `fedboost schema party` prints the JSON",
+    "Schema of a file (`coordinator`, `client`, `dataset`, `job`) for editors.",
+)
+
+
 def _files() -> Iterator[str]:
     yield from ("# Settings files", "", FOR["settings"], "", NOTE, "")
     yield "YAML; relative paths are relative to the folder in which the command runs. Samples:"
     yield from ("[configs](../../configs/). What a party allows: [policy](policy.md).", "")
+    yield from (*FILLED, "")
     seen: dict[type[Settings], str] = {Policy: "policy", SourceSpec: "datasets"}
     for title, kind in (
         ("Party", PartyConfig),

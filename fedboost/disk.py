@@ -93,6 +93,43 @@ def write_file(path: Path, content: bytes, mode: int) -> None:
         sync_folder(path.parent)
 
 
+def append_file(path: Path, at: int, content: bytes, mode: int) -> None:
+    """Write behind the first `at` bytes of a file, durably; whatever stood there is gone.
+
+    The first write makes the file. Where the disk refuses, its first `at` bytes stay as they were.
+    """
+    with on_disk(path):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | (0 if at else os.O_EXCL), mode)
+        with os.fdopen(handle, "wb") as file:
+            file.truncate(at)
+            file.seek(at)
+            try:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), at)  # a full disk: half a piece would keep it full
+                raise
+
+
+def check_room(folder: Path, least: int) -> int:
+    """Return how many bytes are free for files in a folder, once one of `least` bytes was written.
+
+    A StoreError where the disk refuses it, or has less.
+    """
+    probe = folder / f"room{NEW}"
+    with on_disk(folder):
+        try:
+            with probe.open("wb") as file:
+                file.write(bytes(least))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            probe.unlink(missing_ok=True)
+        held = os.statvfs(folder)
+    return held.f_bavail * held.f_frsize
+
+
 def read_file(path: Path) -> bytes:
     """Read a file; a StoreError where it cannot be read."""
     with on_disk(path):

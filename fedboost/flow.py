@@ -10,7 +10,7 @@ import importlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cached_property
 from types import ModuleType
@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # a coordinator knows no tables
     from fedboost.crypto.secrets import Secrets
     from fedboost.crypto.workers import Workers
     from fedboost.data.frame import Frame
+    from fedboost.state import GrownList
 
 T = TypeVar("T")
 
@@ -146,22 +147,33 @@ class Artefact:
     arrays: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     disclosure: Artefact | None = None  # beside it, what later jobs may use again
     transcript: Artefact | None = None  # and, since the last one, what an audit needs to know
+    # Of a checkpoint, the lists that only grow; the store knows what it has of them
+    grown: Mapping[str, GrownList] = field(default_factory=dict)
 
     @classmethod
     def of_state(cls, held: Any, transcript: Artefact | None = None, history: bytes = b"") -> Self:
         """Return a checkpoint of a dataclass (`fedboost.state`); `history` is its `HISTORY`."""
-        from fedboost.state import state_dict
+        from fedboost.state import parted_state
 
-        facts, arrays = state_dict(type(held), held)
+        facts, arrays, grown = parted_state(type(held), held)
         if history:
             facts[HISTORY] = history.hex()
-        return cls(facts, arrays, transcript=transcript)
+        return cls(facts, arrays, transcript=transcript, grown=grown)
+
+    def whole(self) -> Artefact:
+        """Return the same with all lists among facts and arrays, as a store gives it back."""
+        from fedboost.state import joined_state
+
+        pieces = [one.since(0) for one in self.grown.values()]
+        facts, arrays = joined_state(self.facts, self.arrays, pieces)
+        return replace(self, facts=facts, arrays=arrays, grown={})
 
     def state(self, kind: type[T]) -> T:
         """Return what `of_state` has kept, of this kind."""
         from fedboost.state import load_state
 
-        return load_state(kind, self.facts, self.arrays)
+        kept = self.whole()
+        return load_state(kind, kept.facts, kept.arrays)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -20,9 +20,13 @@ from pydantic_core import core_schema
 
 from fedboost.errors import ConfigError
 
+if TYPE_CHECKING:
+    from fedboost.strict_yaml import Loader
+
 NEAR = 0.5  # likeness from which a word can be a mistyped one
 QUOTED = r"'([^']*)'"
 FILE_BYTES_MAX = 1 << 20  # a settings file larger than this is not one
+SECRET_CHARS_MIN = 4  # a number or a yes is no secret, and errors would be hard to read
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -114,20 +118,28 @@ def home() -> Path:
 
 def read_yaml(path: Path) -> object:
     """Read a YAML file; a ConfigError where it is absent, too large or not YAML."""
+    return yaml_in(_bytes(path), file=str(path))
+
+
+def _bytes(path: Path) -> bytes:
     try:
-        text = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise ConfigError(
             f"cannot read the file: {error.strerror}", file=str(path), todo="check the path"
         ) from None
-    return yaml_in(text, file=str(path))
 
 
 def yaml_in(text: bytes, **where: str) -> object:
     """Parse YAML; a ConfigError where it is too large, or none. `where` goes into it."""
-    import yaml
-
     from fedboost.strict_yaml import Loader
+
+    return _document(Loader, text, where)[0]
+
+
+def _document(kind: type[Loader], text: bytes, where: dict[str, str]) -> tuple[object, Loader]:
+    """Return what a loader makes of YAML, and the loader."""
+    import yaml
 
     if len(text) > FILE_BYTES_MAX:
         raise ConfigError(
@@ -136,7 +148,8 @@ def yaml_in(text: bytes, **where: str) -> object:
             **where,
         )
     try:
-        return Loader(text).get_single_data()
+        loader = kind(text)
+        return loader.get_single_data(), loader
     except ConfigError as error:
         raise error.at(**where) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -151,8 +164,24 @@ def yaml_in(text: bytes, **where: str) -> object:
 
 
 def load(kind: type[Model], path: Path) -> Model:
-    """The YAML file at `path` as a `kind`."""
-    return parse(kind, read_yaml(path), file=str(path))
+    """The YAML file at `path` as a `kind`; `${env:NAME}` and `${file:/path}` in it are filled in.
+
+    Errors say the references, not what they stand for. Only for files of whoever runs this.
+    """
+    from fedboost.strict_yaml import FilledLoader
+
+    raw, loader = _document(FilledLoader, _bytes(path), {"file": str(path)})
+    assert isinstance(loader, FilledLoader)
+    try:
+        return parse(kind, raw, file=str(path))
+    except ConfigError as error:
+        hidden = sorted(loader.filled.items(), key=lambda pair: -len(pair[0]))
+        for value, reference in hidden:
+            if len(value) >= SECRET_CHARS_MIN:
+                error.what = error.what.replace(value, reference)
+                error.todo = error.todo.replace(value, reference)
+        error.args = (error.what,)
+        raise
 
 
 def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, str]) -> ConfigError:

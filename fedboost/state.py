@@ -7,16 +7,28 @@ arrays as its type has fields, whatever it holds.
     trees: list[Tree]              trees                  how many trees
         totals: dict[int, Sums]    trees.each.totals      how many of each tree, then `.key`
                                    …totals.value.shape    and their shapes, and all numbers
+
+Values of a list stand behind those before them, in every array. So what a `Growing` list has gained
+since a checkpoint is a piece of its own, and the pieces one behind the other are the list.
 """
 
 from __future__ import annotations
 
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 from typing import get_type_hints as hints_of
 
 import numpy as np
@@ -27,7 +39,12 @@ from fedboost.errors import DataError
 T = TypeVar("T")
 Arrays = dict[str, NDArray[np.generic]]
 
+Texts = dict[str, list[str]]
+
 TEXTS = "texts"  # the fact that holds them, by field
+_GROWS = "grows"
+# A list that only ever gains values at its end, and whose values never change.
+Growing = Annotated[list[T], _GROWS]
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
@@ -38,11 +55,50 @@ def state(kind: type[T]) -> type[T]:
     return made
 
 
+@dataclass(frozen=True)
+class GrownList:
+    """A `Growing` list of a state as it was when the state was taken."""
+
+    values: Sequence[Any] = field(repr=False)  # the list itself, which may have gained more since
+    count: int
+    name: str  # of the values' arrays and texts
+    codec: Codec
+
+    def since(self, start: int) -> tuple[Texts, Arrays]:
+        """Return texts and arrays of the values from place `start` on."""
+        columns = Columns()
+        self.codec.put(self.values[start : self.count], self.name, columns)
+        return columns.texts, columns.arrays
+
+
 def state_dict(kind: type[T], held: T) -> tuple[dict[str, Any], Arrays]:
     """Return facts and arrays that hold the fields of `kind`, a dataclass, which `held` has."""
+    facts, arrays, grown = parted_state(kind, held)
+    return joined_state(facts, arrays, [one.since(0) for one in grown.values()])
+
+
+def parted_state(kind: type[T], held: T) -> tuple[dict[str, Any], Arrays, dict[str, GrownList]]:
+    """Return the same without what `Growing` lists hold, and these by name."""
     columns = Columns()
     _codec_of(cast(Any, kind)).put([held], "", columns)
-    return {TEXTS: columns.texts}, columns.arrays
+    return {TEXTS: columns.texts}, columns.arrays, columns.grown
+
+
+def joined_state(
+    facts: Mapping[str, Any], arrays: Arrays, pieces: Iterable[tuple[Texts, Arrays]]
+) -> tuple[dict[str, Any], Arrays]:
+    """Return a state's facts and arrays with what its lists have gained, piece behind piece."""
+    texts: Texts = {}
+    parts: dict[str, list[NDArray[Any]]] = {}
+    for gained, columns in pieces:
+        for name, own in gained.items():
+            texts.setdefault(name, []).extend(own)
+        for name, column in columns.items():
+            parts.setdefault(name, []).append(column)
+    held = {name: np.concatenate(own) for name, own in parts.items()}
+    if texts:
+        facts = {**facts, TEXTS: {**facts.get(TEXTS, {}), **texts}}
+    return {**facts}, {**arrays, **held}
 
 
 def load_state(kind: type[T], facts: Mapping[str, Any], arrays: Arrays) -> T:
@@ -74,8 +130,9 @@ def restore_into(held: T, kept: T) -> None:
 class Columns:
     """The values of a state's fields, by name; whatever is taken is gone."""
 
-    texts: dict[str, list[str]] = field(default_factory=dict)
+    texts: Texts = field(default_factory=dict)
     arrays: Arrays = field(default_factory=dict)
+    grown: dict[str, GrownList] = field(default_factory=dict)
 
     def put(self, name: str, values: NDArray[Any]) -> None:
         """Add a field's values, int64 or whatever they are; none leave no trace."""
@@ -120,7 +177,7 @@ class NumberCodec(Codec):
         return list(found) if self.dtype == np.float32 else cast(list[Any], found.tolist())
 
 
-class Texts(Codec):
+class Strings(Codec):
     """Strings."""
 
     def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
@@ -200,6 +257,28 @@ class Many(Codec):
 
 
 @dataclass(frozen=True)
+class GrowingLists(Codec):
+    """`Growing` lists: that of a whole state beside it, those of parts of which there are several
+    as any list.
+    """
+
+    many: Many
+
+    def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
+        """Add how many there are, and the list itself."""
+        if len(values) != 1:
+            self.many.put(values, name, into)
+            return
+        [own] = values
+        into.put(name, np.array([len(own)], np.int64))
+        into.grown[name] = GrownList(own, len(own), f"{name}.each", self.many.inner)
+
+    def take(self, count: int, name: str, out: Columns) -> list[Any]:
+        """Remove them."""
+        return self.many.take(count, name, out)
+
+
+@dataclass(frozen=True)
 class Fields(Codec):
     """Parts that each value has: a dataclass's fields, a tuple's places, a dict's pairs."""
 
@@ -245,7 +324,7 @@ PLAIN: dict[Any, Codec] = {
     bool: NumberCodec(np.dtype(np.bool_)),
     float: NumberCodec(np.dtype(np.float64)),
     np.float32: NumberCodec(np.dtype(np.float32)),
-    str: Texts(),
+    str: Strings(),
     bytes: Blocks(np.dtype(np.uint8), is_bytes=True),
 }
 
@@ -258,6 +337,8 @@ def _codec_of(hint: Any) -> Codec:
     if is_dataclass(hint):
         return _fields_of(cast(type, hint))
     origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated and args[1:] == (_GROWS,):
+        return GrowingLists(cast(Many, _codec_of(args[0])))
     if origin is np.ndarray:
         return _blocks_of(args[1])
     if origin in (Union, types.UnionType) and len(args) == 2 and args[1] is type(None):
@@ -293,7 +374,7 @@ def _blocks_of(dtype: Any) -> Codec:
 
 def _fields_of(kind: type) -> Codec:
     """Return the codec of a dataclass."""
-    hints, parts = hints_of(kind), {}
+    hints, parts = hints_of(kind, include_extras=True), {}
     for one in fields(cast(Any, kind)):
         try:
             parts[one.name] = _codec_of(hints[one.name])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -36,6 +39,81 @@ class Loader(yaml.SafeLoader):
                 )
             seen.add(name)
         return super().construct_mapping(node, deep)
+
+
+# `${env:NAME}`, `${file:/path}`; a second $ in front takes its meaning away.
+REFERENCE = re.compile(r"\$(\$?)\{(\w+):([^}]*)\}")
+FILE_BYTES_MAX = 1 << 16  # of a file that holds one value
+_TEXT = "tag:yaml.org,2002:str"
+
+
+class FilledLoader(Loader):
+    """The same for a daemon's own files: values may refer to variables and to files.
+
+    In quotes such a value is a text, without them whatever it reads like.
+    """
+
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        self.filled: dict[str, str] = {}  # by what was found, what stands in the file for it
+        self._done: set[yaml.Node] = set()
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        _nodes(node, {})  # ends where a node holds itself
+        self._fill(node, "")
+        return super().construct_document(node)
+
+    def _fill(self, node: yaml.Node, key: str) -> None:
+        if node in self._done:
+            return
+        self._done.add(node)
+        if isinstance(node, yaml.MappingNode):
+            for name, value in node.value:
+                self._fill(value, f"{key}.{name.value}" if key else str(name.value))
+        elif isinstance(node, yaml.SequenceNode):
+            for place, value in enumerate(node.value):
+                self._fill(value, f"{key}.{place}")
+        elif isinstance(node, yaml.ScalarNode) and REFERENCE.search(node.value):
+            node.value = REFERENCE.sub(lambda match: self._found(match, key), node.value)
+            read_like: Any = self.resolve
+            plain = node.style is None
+            node.tag = read_like(yaml.ScalarNode, node.value, (True, False)) if plain else _TEXT
+
+    def _found(self, match: re.Match[str], key: str) -> str:
+        is_meant_so, kind, name = match.groups()
+        reference = match[0]
+        if is_meant_so:
+            return reference[1:]
+        if kind == "env":
+            found = os.environ.get(name)
+            if found is None:
+                raise ConfigError(f"{key}: there is no variable {name}", todo=f"set {name}")
+        elif kind == "file":
+            found = _content(name, key)
+        else:
+            raise ConfigError(
+                f"{key}: {reference} refers to nothing",
+                todo="write ${env:NAME} or ${file:/path}; $${ is a text that begins with ${",
+            )
+        self.filled[found] = reference
+        return found
+
+
+def _content(name: str, key: str) -> str:
+    """Return what a file holds, without the end of its last line."""
+    try:
+        with Path(name).expanduser().open("rb") as file:
+            found = file.read(FILE_BYTES_MAX + 1)
+        if len(found) > FILE_BYTES_MAX:
+            raise ConfigError(f"{key}: {name} is no file of one value", todo="check the path")
+        return found.decode().removesuffix("\n")
+    except OSError as error:
+        reason = error.strerror
+    except (ValueError, RuntimeError):  # no text, no path, nobody's home
+        reason = "it holds no text, or is no path"
+    raise ConfigError(
+        f"{key}: cannot read {name}: {reason}", todo="check the path and who may read it"
+    )
 
 
 def _nodes(node: yaml.Node, known: dict[yaml.Node, int]) -> int:

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from fedboost.core import fixed_point, objectives
 from fedboost.core.early_stopping import EarlyStopping
-from fedboost.core.local import History, Watched
+from fedboost.core.local import Watched
 from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Summary
 from fedboost.core.params import CLASSIFYING, BoostingParams
 from fedboost.core.tallies import Tally
 from fedboost.errors import DataError, JobError
-from fedboost.state import state
+from fedboost.state import Growing, state
 
 Floats = NDArray[np.float64]
 Vector = NDArray[np.int64]
@@ -135,7 +135,7 @@ def bound(exceeded: Vector, what: str) -> float:
 class MeasuresState:
     """The metrics so far, and which round was the best."""
 
-    history: History
+    history: Growing[dict[str, dict[str, float]]]
     stopping: EarlyStopping
 
 

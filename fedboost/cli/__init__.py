@@ -21,8 +21,9 @@ Modules:
     main        entry point: runs a command and prints its error
     model       `fedboost model list`, `show`, `import`, `delete` and others
     outcome     runs jobs in turn, prints how they go and end, writes reports
-    owner       `fedboost party jobs`, `approve`, `deny`, `forget`, `account`
+    owner       `fedboost party jobs`, `approve`, `deny`, `forget`, `reload`, `account`
     predicting  `fedboost model predict`: scores rows by a job
+    schema      `fedboost schema`: JSON Schemas of files
     shelves     finds the stores in which a model's shards lie
     submit      `fedboost job submit`, `watch`, `resume`, `report`
     sweep       `fedboost job sweep`: cross-validation and searches

@@ -19,7 +19,7 @@ from fedboost.audit.findings import LINKINGS, Finding
 from fedboost.audit.linear import SOLVERS
 from fedboost.audit.transcript import AuditResult
 from fedboost.cli.complete import jobs_here
-from fedboost.cli.connect import JSON
+from fedboost.cli.connect import DAEMON, JSON
 from fedboost.cli.groups import cli
 from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.flow import Artefact
@@ -33,8 +33,7 @@ from fedboost.settings import load
 
 @cli.command("audit")
 @click.argument("job", shell_complete=jobs_here)
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              help="The party's settings file.")  # fmt: skip
+@DAEMON
 @click.option("--linking", type=click.Choice(LINKINGS), multiple=True,
               help="What an attacker of sums knows; absent: each in turn.")  # fmt: skip
 @click.option("--columns", type=click.IntRange(min=1), default=attacks.COLUMNS, show_default=True,

@@ -30,8 +30,11 @@ TLS = click.option(
 COORDINATOR = click.option(
     "--coordinator", metavar="HOST:PORT", help="Where the coordinator listens."
 )
+CONFIG_VARIABLE = "FEDBOOST_CONFIG"  # what --config is where it is absent
 DAEMON = click.option(
     "--config",
+    envvar=CONFIG_VARIABLE,
+    show_envvar=True,
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
     help="The daemon's settings file.",

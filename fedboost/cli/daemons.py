@@ -51,7 +51,10 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
 
     ours = load(PartyConfig, config)
     _log_as(ours, "party")
-    how: dict[str, Any] = {"until_stdin_closes": until_stdin_closes}
+    how: dict[str, Any] = {
+        "until_stdin_closes": until_stdin_closes,
+        "reread": lambda: load(PartyConfig, config),
+    }
     if ours.page is not None:
         from fedboost.pages.serving import beside_party
 
@@ -73,7 +76,10 @@ def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
 
     ours = load(CoordinatorConfig, config)
     _log_as(ours, "coordinator")
-    how: dict[str, Any] = {"until_stdin_closes": until_stdin_closes}
+    how: dict[str, Any] = {
+        "until_stdin_closes": until_stdin_closes,
+        "reread": lambda: load(CoordinatorConfig, config),
+    }
     if ours.page is not None:
         from fedboost.pages.serving import beside_coordinator
 
@@ -151,14 +157,14 @@ coordinator_group.add_command(_command(CoordinatorConfig, "the coordinator's"))
 @DAEMON
 @JSON
 def doctor(config: Path, as_json: bool) -> int:
-    """Check certificates, ports, clocks, versions, and every link both ways; names what fails.
+    """Check certificates, disk, clocks, versions, and every link both ways; names what fails.
 
     \b
       fedboost doctor --config configs/party-bank.yaml
       fedboost doctor --config configs/coordinator.yaml --json
     """
     ours, role = daemon_config(config)
-    findings = [_certificate(ours, role)]
+    findings = [_certificate(ours, role), links.look_at_store(ours)]
     findings += run(_examine(ours, role))
     failed = [finding for finding in findings if finding.error is not None]
     if as_json:

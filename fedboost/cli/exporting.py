@@ -71,8 +71,7 @@ def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> Non
 
 @model_group.command("release")
 @click.argument("model", metavar="ID", shell_complete=models_here)
-@click.option("--config", required=True, type=click.Path(path_type=Path, dir_okay=False),
-              metavar="PARTY.yaml", help="The settings file of the releasing host.")  # fmt: skip
+@DAEMON
 @click.option("--to", "receiver", required=True, metavar="PARTY", help="The model's guest.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @OUT

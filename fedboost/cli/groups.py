@@ -108,12 +108,13 @@ class LazyGroup(click.Group):
                        "ids."),
         "demo": ("demo", "Train on scikit-learn's breast cancer table, split over three daemons, "
                  "beside XGBoost."),
-        "doctor": ("daemons", "Check certificates, ports, clocks, versions, and every link both "
+        "doctor": ("daemons", "Check certificates, disk, clocks, versions, and every link both "
                    "ways; names what fails."),
         "estimate": ("estimate", "Say what the job in FILE will take, from what this machine takes "
                      "for each primitive."),
         "restore": ("backup", "Put the store of a backup into the empty folder that the settings "
                     "name, every file checked."),
+        "schema": ("schema", "Print the JSON Schema of a settings or job file, for editors."),
         "simulate": ("cluster", "Run the job in FILE with all parties in this process."),
         "warm": ("estimate", "Compile what jobs compute with, once for this machine, so that no "
                  "job has to."),
@@ -251,6 +252,7 @@ def model_group() -> None:
     "move": ("backup", "Write a stopped daemon's store for another machine, and close the store "
              "here."),
     "page": ("daemons", "Print the link that signs you in to the party's page, token included."),
+    "reload": ("owner", "Have the daemon take up what has changed in its settings file."),
     "serve": ("daemons", "Run the party's daemon until it is told to stop."),
 })  # fmt: skip
 def party_group() -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from fedboost.cli.connect import CONFIG_VARIABLE
 from fedboost.cli.groups import ledger_group
 from fedboost.printable import printable
 from fedboost.runtime.config.daemons import PartyConfig
@@ -23,6 +24,8 @@ from fedboost.settings import load
 CONFIG = click.option(
     "--config",
     "file",
+    envvar=CONFIG_VARIABLE,
+    show_envvar=True,
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
     help="The party's settings file.",

@@ -1,4 +1,4 @@
-"""`fedboost party jobs`, `approve`, `deny`, `forget`, `account`: a data owner at the own daemon."""
+"""`fedboost party` for its owner: `jobs`, `approve`, `deny`, `forget`, `reload`, `account`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import DAEMON, JSON, TLS, own_daemon, run
 from fedboost.cli.groups import party_group
 from fedboost.messages import job_pb2
-from fedboost.messages.party_pb2 import DenyRequest, ForgetRequest, OwnedJob, OwnedJobs
+from fedboost.messages.party_pb2 import (
+    DenyRequest,
+    ForgetRequest,
+    OwnedJob,
+    OwnedJobs,
+    Reloaded,
+    ReloadRequest,
+)
 from fedboost.runtime.client.client import ask_owner
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
@@ -94,6 +101,26 @@ def deny(job: str, reason: str, config: Path, tls: Path | None) -> None:
     """
     said: OwnedJob = _ask(config, tls, "Deny", DenyRequest(id=job, reason=reason))
     click.echo(f"{said.id} is denied")
+
+
+@party_group.command("reload")
+@owner_options
+@JSON
+def reload(config: Path, tls: Path | None, as_json: bool) -> None:
+    """Have the daemon take up what has changed in its settings file.
+
+    \b
+      fedboost party reload --config configs/party-bank.yaml --tls certs
+
+    That is policy, peers, data sets and retention, as at SIGHUP; another change needs a restart,
+    and then nothing is taken up. Jobs that run go on, judged by the new policy from their next
+    stage on.
+    """
+    said: Reloaded = _ask(config, tls, "Reload", ReloadRequest())
+    if as_json:
+        click.echo(json.dumps({"changed": list(said.changed)}))
+    else:
+        click.echo(f"changed: {', '.join(said.changed) or 'nothing'}")
 
 
 @party_group.command("forget")

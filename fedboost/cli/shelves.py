@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 from fedboost.cli.cluster import FOLDER
+from fedboost.cli.connect import CONFIG_VARIABLE
 from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import kinds, shards
@@ -116,7 +118,7 @@ def stores(command: Command) -> Command:
             "--config",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="PARTY.yaml",
-            help="A party's settings file: its store.",
+            help=f"A party's settings file: its store.  [env var: {CONFIG_VARIABLE}]",
         ),
     ):
         command = option(command)
@@ -144,6 +146,8 @@ def open_shelves(config: Path | None, cluster: Path | None) -> Shelves:
     """The stores that the options name; a ConfigError where they name two things or nothing."""
     if config is not None and cluster is not None:
         raise ConfigError("--config and --cluster exclude each other", todo="give one of them")
+    if config is None and cluster is None and CONFIG_VARIABLE in os.environ:
+        config = Path(os.environ[CONFIG_VARIABLE])
     if config is not None:
         party = load(PartyConfig, config)
         return Shelves({party.name: party.store}, config=party)

@@ -23,7 +23,7 @@ from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.tree import Tree
 from fedboost.errors import ConfigError, DataError
-from fedboost.state import state
+from fedboost.state import Growing, state
 
 Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -153,8 +153,8 @@ class Watched:
 class TrainingState:
     """The rounds so far, their metrics, and which was the best."""
 
-    rounds: list[tuple[Tree, ...]]
-    history: History
+    rounds: Growing[tuple[Tree, ...]]
+    history: Growing[dict[str, dict[str, float]]]
     stopping: EarlyStopping
 
 

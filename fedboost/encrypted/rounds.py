@@ -21,7 +21,7 @@ from fedboost.flow import StageContext
 from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import labels, words
 from fedboost.slot import Slot
-from fedboost.state import state
+from fedboost.state import Growing, state
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
@@ -57,8 +57,8 @@ class RoundsState:
 
     margin: Floats  # (rows, outputs), training and validation rows
     stopping: EarlyStopping
-    history: History
-    forest: list[int]  # trees of each round, for each class
+    history: Growing[dict[str, dict[str, float]]]
+    forest: Growing[int]  # trees of each round, for each class
     start: Floats | None  # (rows, outputs) the margins that the gradients under way are taken at
 
 

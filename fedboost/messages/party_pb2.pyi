@@ -309,6 +309,16 @@ class Use(_message.Message):
     says: str
     def __init__(self, about: _Optional[str] = ..., says: _Optional[str] = ...) -> None: ...
 
+class ReloadRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Reloaded(_message.Message):
+    __slots__ = ("changed",)
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    changed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, changed: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class OwnedModels(_message.Message):
     __slots__ = ("models",)
     MODELS_FIELD_NUMBER: _ClassVar[int]

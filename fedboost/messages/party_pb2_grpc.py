@@ -614,6 +614,11 @@ class OwnerStub:
                 request_serializer=fedboost_dot_messages_dot_party__pb2.ModelId.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_party__pb2.ShardPiece.FromString,
                 _registered_method=True)
+        self.Reload = channel.unary_unary(
+                '/fedboost.Owner/Reload',
+                request_serializer=fedboost_dot_messages_dot_party__pb2.ReloadRequest.SerializeToString,
+                response_deserializer=fedboost_dot_messages_dot_party__pb2.Reloaded.FromString,
+                _registered_method=True)
 
 
 class OwnerServicer:
@@ -657,6 +662,13 @@ class OwnerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Reload(self, request, context):
+        """the settings file, without a restart
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OwnerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -689,6 +701,11 @@ def add_OwnerServicer_to_server(servicer, server):
                     servicer.FetchModel,
                     request_deserializer=fedboost_dot_messages_dot_party__pb2.ModelId.FromString,
                     response_serializer=fedboost_dot_messages_dot_party__pb2.ShardPiece.SerializeToString,
+            ),
+            'Reload': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reload,
+                    request_deserializer=fedboost_dot_messages_dot_party__pb2.ReloadRequest.FromString,
+                    response_serializer=fedboost_dot_messages_dot_party__pb2.Reloaded.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -854,6 +871,33 @@ class Owner:
             '/fedboost.Owner/FetchModel',
             fedboost_dot_messages_dot_party__pb2.ModelId.SerializeToString,
             fedboost_dot_messages_dot_party__pb2.ShardPiece.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedboost.Owner/Reload',
+            fedboost_dot_messages_dot_party__pb2.ReloadRequest.SerializeToString,
+            fedboost_dot_messages_dot_party__pb2.Reloaded.FromString,
             options,
             channel_credentials,
             insecure,

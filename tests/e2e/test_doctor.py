@@ -1,6 +1,10 @@
 """`fedboost doctor` names the link that fails, and which way."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 
 import grpc
 import pytest
@@ -86,7 +90,7 @@ def test_a_certificate_of_another_ca_fails_every_link_of_ours_and_only_those(tow
     code, findings = doctor(config)
     assert code == 3
     assert "certificate of party telco" not in failed(findings)
-    assert len(failed(findings)) == len(findings) - 1
+    assert len(failed(findings)) == len(findings) - 2  # that and the store are in order
     assert all("is not one of our CA's" in f["error"][0] for f in findings.values() if not f["ok"])
 
 
@@ -136,3 +140,22 @@ def test_the_way_back_is_tried_by_the_other_side(town, tmp_path):
         "party stranger is not known here"
         in findings[f"here -> bank ({town.addresses['bank']})"]["error"][0]
     )
+
+
+def test_a_disk_without_room_for_a_job_is_named(town):
+    """A small disk over the store, which only this command sees."""
+    store = town.store("telco")
+    command = [sys.executable, "-m", "fedboost", "doctor", "--json", "--config"]
+    inside = "mount -t tmpfs -o size=1m none $0 || exit 99; exec $@"
+    words = ["unshare", "-Urm", "sh", "-c", inside, str(store), *command, town.config("telco")]
+    env = {**os.environ, "PYTHONPATH": str(world.ROOT)}
+    said = subprocess.run(words, capture_output=True, text=True, env=env, check=False, timeout=60)
+    if not said.stdout:
+        pytest.skip(f"no file system of our own here: {said.stderr[:100]}")
+    findings = {one["what"]: one for one in json.loads(said.stdout)["findings"]}
+    assert "free some space" in "\n".join(findings[f"store {store}"]["error"])
+    assert failed(findings) == {f"store {store}", *absent(findings)}
+
+
+def absent(findings):
+    return {what for what in findings if ABSENT in what}

@@ -1,6 +1,8 @@
 """A disk is full or out of order: the job pauses and says whose, loses nothing, and goes on."""
 
 import asyncio
+import re
+import time
 from contextlib import asynccontextmanager, contextmanager
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from fedboost import __version__
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, UnreachableError
+from fedboost.errors import ConfigError, StoreError, UnreachableError
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.runtime.cluster import local
@@ -22,7 +24,7 @@ from tests.support.federated import now
 from tests.support.secureboost_jobs import made
 
 JOB = made({"n_estimators": 3, "max_depth": 2}, (2, 2))
-TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.05)
+TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.05, peer_lost_s=2.0)
 BUSY_S = 3.0  # in which a job comes to its first event, also on a busy machine
 QUIET_S = 0.5  # many times the pauses between two looks
 
@@ -176,8 +178,9 @@ def refusing(number, times):
     return fsync
 
 
-def test_a_coordinator_whose_disk_is_full_pauses_the_job_when_it_can_say_so(
-    tmp_path, monkeypatch, undisturbed
+@pytest.mark.parametrize("is_asked_at_once", [False, True])
+def test_a_coordinator_whose_disk_is_full_says_that_nothing_runs(
+    tmp_path, monkeypatch, undisturbed, caplog, is_asked_at_once
 ):
     async def run():
         async with world(tmp_path, monkeypatch) as cluster:
@@ -187,11 +190,66 @@ def test_a_coordinator_whose_disk_is_full_pauses_the_job_when_it_can_say_so(
             with growing(store._connection), full(store._connection):
                 await asyncio.sleep(BUSY_S)  # until it has met the full disk
                 status = await status_of(cluster, job)
-                assert status.state == "running", "it rests, and the store does not know"
-            status = await until(cluster, job, "paused", "finished")
-            assert (status.state, status.reason.code) == ("paused", "store")
-            assert [waiting.party for waiting in status.waiting] == [local.COORDINATOR]
+                assert (status.state, status.reason.code) == ("paused", "store")
+                assert status.reason.todo.startswith("free some space; then the coordinator notes")
+                assert [waiting.party for waiting in status.waiting] == [local.COORDINATOR]
+                [listed] = await cluster.coordinator.attempts.statuses()
+                assert (listed.state, listed.reason) == (status.state, status.reason)
+                for party in cluster.parties.values():
+                    assert party.store.job(job).state == "paused", "nobody works for nothing"
+                with pytest.raises(StoreError):
+                    await cluster.coordinator.cancel(cluster.user, JobId(id=job))
+                said = [r for r in caplog.records if "has ended, and" in r.getMessage()]
+                assert len(said) == 1, "once, however often it is tried"
+            if is_asked_at_once:  # before the store knows that there is anything to resume
+                assert (await status_of(cluster, job)).reason.todo.endswith("how the attempt ended")
+            else:
+                while not (await status_of(cluster, job)).reason.todo.endswith(f"resume {job}"):
+                    await asyncio.sleep(0.01)
             assert_same(await resumed(cluster, job), undisturbed)
+
+    now(run())
+
+
+def test_a_party_whose_disk_is_full_says_so_once(tmp_path, monkeypatch, undisturbed, caplog):
+    async def run():
+        async with world(tmp_path, monkeypatch) as cluster:
+            node = cluster.parties["telco"]
+            job = await begun(cluster)
+            await until(cluster, job, "running")
+            while node.store.job(job).state != "running":
+                await asyncio.sleep(0.01)
+            with growing(node.store._connection), full(node.store._connection):
+                await node.pause_all()
+                for _ in range(5):  # a second each in a daemon
+                    node.states.again()
+                said = [r for r in caplog.records if "cannot note" in r.getMessage()]
+                assert len(said) == 1
+                assert "free some space" in said[0].getMessage()
+            assert_same(await resumed(cluster, job), undisturbed)
+
+    now(run())
+
+
+def test_a_coordinator_that_stood_still_blames_itself(tmp_path, monkeypatch, undisturbed):
+    async def run():
+        async with world(tmp_path, monkeypatch) as cluster:
+            node, real = cluster.parties["bank"], cluster.parties["bank"].commit
+            frozen_s = 0.75 * TIMERS.peer_lost_s
+
+            async def late(*_):
+                monkeypatch.setattr(node, "commit", real)
+                time.sleep(frozen_s)  # the whole process
+                raise UnreachableError("bank has shown no sign of life", party="bank")
+
+            monkeypatch.setattr(node, "commit", late)
+            job = await begun(cluster)
+            await until(cluster, job, "finished")
+            events = cluster.coordinator.store.events_of(job, "state")
+            [why] = [e.event["state"]["reason"] for e in events if "reason" in e.event["state"]]
+            assert re.fullmatch(r"the coordinator stood still for \d\.\d s .*", why["what"])
+            assert why["where"] == [{"key": "party", "value": local.COORDINATOR}]
+            assert_same(left(cluster, job), undisturbed)
 
     now(run())
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from unittest import mock
 
-from fedboost.runtime.store import store
+from fedboost import disk
+from fedboost.runtime.store import pieces, store
 from fedboost.runtime.store.lock import StoreLock
 from tests.simulator.processes import PROCESS, Process
 
@@ -60,6 +61,11 @@ def watched(watch: Watch) -> Iterator[None]:
 
         return move
 
+    append = disk.append_file
+
+    def appending(path: Path, *content: Any) -> None:
+        guarded(lambda: _file(path), lambda: append(path, *content))
+
     connect = sqlite3.connect
 
     def connected(*args: Any, **more: Any) -> sqlite3.Connection:
@@ -73,6 +79,7 @@ def watched(watch: Watch) -> Iterator[None]:
     with ExitStack() as stack:
         for name in ("replace", "rename"):
             stack.enter_context(mock.patch.object(Path, name, moving(name)))
+        stack.enter_context(mock.patch.object(pieces, "append_file", appending))
         stack.enter_context(mock.patch.object(sqlite3, "connect", connected))
         stack.enter_context(mock.patch.object(os, "fsync", _at_once))
         stack.enter_context(mock.patch.object(store, "StoreLock", _lock))

@@ -25,8 +25,10 @@ import yaml
 from google.protobuf.message import Message
 
 from fedboost import protocols, wire
+from fedboost.core.early_stopping import EarlyStopping
 from fedboost.data.reading import read_table
 from fedboost.data.sources import SourceSpec
+from fedboost.encrypted.rounds import RoundsState
 from fedboost.errors import FedboostError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
@@ -52,6 +54,7 @@ from fedboost.runtime.transport import authority, faults, identity, tls
 from fedboost.runtime.transport.authority import Leaf, Term
 from fedboost.runtime.transport.identity import CertificateFaultError
 from fedboost.settings import load, parse
+from fedboost.state import parted_state
 from tests.conftest import ROOT
 from tests.support import models, small_jobs
 
@@ -241,6 +244,15 @@ def a_file(folder: Path, path: Path, read: Callable[[], object]) -> Decoder:
 ARRAYS = {"gradient": np.arange(6.0).reshape(2, 3), "flags": np.array([True, False])}
 
 
+ROUNDS = RoundsState(
+    margin=np.zeros((2, 1)),
+    stopping=EarlyStopping(None, bigger_is_better=True),
+    history=[{"train": {"auc": 0.5}}],
+    forest=[1],
+    start=None,
+)
+
+
 def archive(_: Path) -> Decoder:
     """Of arrays in an archive."""
 
@@ -255,7 +267,8 @@ def archive(_: Path) -> Decoder:
 
 def checkpoint(ending: str, folder: Path) -> Decoder:
     """Of one of the files of a checkpoint."""
-    Checkpoints().save(folder, (1,), {"tree": 1, "loss": [0.5]}, ARRAYS)
+    facts, arrays, grown = parted_state(RoundsState, ROUNDS)
+    Checkpoints().save(folder, (1,), {"tree": 1, **facts}, {**ARRAYS, **arrays}, grown)
     (path,) = folder.glob(f"*.{ending}")
     return a_file(folder, path, lambda: Checkpoints().load(folder))
 
@@ -434,6 +447,7 @@ DECODERS: dict[str, Callable[[Path], Decoder]] = {
     "archive": archive,
     "checkpoint json": partial(checkpoint, "json"),
     "checkpoint npz": partial(checkpoint, "npz"),
+    "checkpoint pieces": partial(checkpoint, "pieces"),
     "shard json": partial(shard, shards.FACTS),
     "shard npz": partial(shard, shards.ARRAYS),
     "transcript": transcript,

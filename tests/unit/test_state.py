@@ -14,7 +14,15 @@ from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
 
 from fedboost.errors import DataError
-from fedboost.state import load_state, restore_into, state, state_dict
+from fedboost.state import (
+    Growing,
+    joined_state,
+    load_state,
+    parted_state,
+    restore_into,
+    state,
+    state_dict,
+)
 
 Floats = NDArray[np.float64]
 
@@ -125,6 +133,40 @@ def test_a_state_has_as_many_arrays_as_its_type_has_fields_whatever_it_holds():
     (few, one), (many, other) = (state_dict(Forest, Forest(trees=[TREE] * n)) for n in (1, 50))
     assert set(one) == set(other)
     assert set(few["texts"]) == set(many["texts"])
+
+
+@state
+class Texts:
+    """A part with a list that grows."""
+
+    texts: Growing[str]
+
+
+@state
+class Boosting:
+    """A list that grows, alone and in parts of which there are several."""
+
+    trees: Growing[Leaf]
+    texts: Growing[str]
+    several: list[Texts]
+
+
+@given(st.lists(st.lists(LEAVES, max_size=3), max_size=4), st.lists(TEXTS, max_size=3))
+def test_pieces_one_behind_the_other_are_the_list(stretches, texts):
+    own = Boosting(trees=[], texts=texts, several=[Texts(texts=texts)] * 2)
+    pieces = []
+    for stretch in [*stretches, []]:
+        start = len(own.trees)
+        own.trees += stretch
+        facts, arrays, grown = parted_state(Boosting, own)
+        assert set(grown) == {"trees", "texts"}
+        pieces.append(grown["trees"].since(start))
+    pieces.append(grown["texts"].since(0))
+    joined = joined_state(facts, arrays, pieces)
+    assert plain(load_state(Boosting, *joined)) == plain(own)
+    assert plain(load_state(Boosting, *state_dict(Boosting, own))) == plain(own)
+    with pytest.raises(DataError, match="expected"):
+        load_state(Boosting, *joined_state(facts, arrays, [*pieces, ({}, {"trees": np.ones(1)})]))
 
 
 def altered(change):

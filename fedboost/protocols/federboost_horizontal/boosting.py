@@ -20,7 +20,7 @@ from fedboost.core.local import Trained, Watched
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Tree
 from fedboost.slot import Slot
-from fedboost.state import restore_into, state
+from fedboost.state import Growing, restore_into, state
 
 Vector = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 class TreeBoostingState:
     """Rounds and their metrics so far."""
 
-    rounds: list[tuple[Tree, ...]]
+    rounds: Growing[tuple[Tree, ...]]
     measures: MeasuresState
     layer: int  # of the round at hand
 

@@ -17,7 +17,7 @@ from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
 from fedboost.errors import JobError
-from fedboost.state import restore_into, state
+from fedboost.state import Growing, restore_into, state
 
 Vector = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ class Scaling:
 class NetworkBoostingState:
     """Rounds and their metrics so far."""
 
-    rounds: list[Round]
+    rounds: Growing[Round]
     measures: MeasuresState
     number: int  # of the network at hand: more than rounds where one was given up
 

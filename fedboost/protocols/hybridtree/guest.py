@@ -40,7 +40,7 @@ from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.streams import nothing, side_by_side
 from fedboost.protocols.hybridtree.view import HostView, views
 from fedboost.slot import Slot
-from fedboost.state import restore_into, state
+from fedboost.state import Growing, restore_into, state
 
 Sums = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -54,8 +54,8 @@ class HybridTreeGuestState:
     """What a checkpoint keeps: finished trees, margins and metrics, and trees under way."""
 
     rounds: RoundsState
-    tops: list[GuestNode]
-    below: list[Below]
+    tops: Growing[GuestNode]
+    below: Growing[Below]
     key: bytes  # under which hosts keep leaf values; none where they keep no such
     trees_closed: int
     ends: str

@@ -46,7 +46,7 @@ from fedboost.model import columns, hybrid, vertical
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.hybridtree.unscored import Cutter
 from fedboost.slot import Slot
-from fedboost.state import state
+from fedboost.state import Growing, state
 
 __all__ = (
     "accept_key", "answer_rows", "begin", "bytes_max", "divide_rows", "finish",
@@ -62,11 +62,11 @@ Rows = NDArray[np.int32]
 class HybridTreeHostState:
     """What a checkpoint keeps: the splits so far, and a tree under way."""
 
-    splits: list[OwnSplit]
+    splits: Growing[OwnSplit]
     number: int
     is_recorded: bool
     under_way: HostTreeState | None
-    leaves: list[LeafValues]  # with unscored splits
+    leaves: Growing[LeafValues]  # with unscored splits
     key: bytes  # under which they are
 
 

@@ -33,7 +33,7 @@ from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.plan import Plan
 from fedboost.protocols.secureboost.visibility import Visibility, VisibilityState
 from fedboost.slot import Slot
-from fedboost.state import restore_into, state
+from fedboost.state import Growing, restore_into, state
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
@@ -54,7 +54,7 @@ class SecureBoostGuestState:
     """What a checkpoint keeps: finished trees, margins and metrics, and trees under way."""
 
     rounds: RoundsState
-    nodes: list[GuestNode]
+    nodes: Growing[GuestNode]
     trees_closed: int
     ends: str
     is_recorded: bool

@@ -33,7 +33,7 @@ from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.secureboost import earlier, plan
 from fedboost.slot import Slot
-from fedboost.state import state
+from fedboost.state import Growing, state
 
 Indices = NDArray[np.int64]
 
@@ -52,7 +52,7 @@ class SecureBoostHostTrees:
 class SecureBoostHostState:
     """What a checkpoint keeps: the splits so far, and trees under way."""
 
-    splits: list[OwnSplit]
+    splits: Growing[OwnSplit]
     number: int
     first_tree: int
     is_recorded: bool

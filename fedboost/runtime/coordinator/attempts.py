@@ -34,7 +34,9 @@ from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.clock import pauses
-from fedboost.runtime.store.store import JobState, Store, StoredJob
+from fedboost.runtime.process.pulse import Pulse
+from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
+from fedboost.runtime.transport import faults
 from fedboost.settings import parse
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,8 @@ class _Driven:
     task: asyncio.Task[None]
     cancelled_by: str = ""
     has_place: bool = False  # among the jobs that run at once
+    unnoted: StoreError | None = None  # why the store cannot say yet that the attempt is over
+    resumes: bool = False  # somebody has asked for another one meanwhile
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,16 @@ class Attempts:
     def status(self, job: StoredJob) -> job_pb2.JobStatus:
         """Return how a job stands, and who is waited for since when."""
         walk = self.walk(job.id)
-        return status_of(job, walk, self._journals.of_status(job.id) if walk is None else ())
+        events = self._journals.of_status(job.id) if walk is None else ()
+        return self._as_it_is(status_of(job, walk, events))
+
+    def _as_it_is(self, status: job_pb2.JobStatus) -> job_pb2.JobStatus:
+        """The status of a job, paused where its attempt is over and our disk cannot take that."""
+        driven = self._driven.get(status.id)
+        if driven is not None and driven.unnoted is not None:
+            status.state = JobState.PAUSED
+            status.reason.CopyFrom(faults.to_message(driven.unnoted))
+        return status
 
     async def statuses(self) -> list[job_pb2.JobStatus]:
         """Return how all jobs stand, oldest first; jobs go on while those at rest are read."""
@@ -103,13 +116,19 @@ class Attempts:
         def read() -> list[tuple[StoredJob, list[Event]]]:
             return [(job, self._journals.of_status(job.id)) for job in self._store.jobs()]
 
-        return [status_of(job, self.walk(job.id), e) for job, e in await asyncio.to_thread(read)]
+        jobs = await asyncio.to_thread(read)
+        return [self._as_it_is(status_of(job, self.walk(job.id), events)) for job, events in jobs]
 
     async def journal(self, job: str) -> job_pb2.JobJournal:
         """Everything the coordinator knows of a job."""
         stored = self._store.job(job)
         events = [event async for event in self._journals.pages(job, 0)]
         return await asyncio.to_thread(journal_of, stored, self.status(stored), events)
+
+    def needed(self) -> set[str]:
+        """Return the parties of all jobs that are not over."""
+        goes = self._store.jobs(*GOING)
+        return {party for job in goes for party in manifest.outline(job.manifest).parties}
 
     def waits(self) -> list[job_pb2.Waiting]:
         """Whom jobs wait for now: of those that run, and of those that are paused."""
@@ -131,6 +150,8 @@ class Attempts:
         self._states.check_cancel(job)
         self._returns.drop(job.id)
         driven = self._driven.get(job.id)
+        if driven is not None and driven.unnoted is not None:
+            raise driven.unnoted
         if driven is not None:
             driven.cancelled_by = driven.cancelled_by or user
             driven.task.cancel()
@@ -142,11 +163,17 @@ class Attempts:
             await self._errands.tell(walk, ended.state, reason)
 
     def resume(self, job: StoredJob) -> None:
-        """Makes another attempt at a job that rests; nothing where one is under way."""
-        if job.id not in self._driven:
+        """Makes another attempt at a job that rests; nothing where one is under way.
+
+        Where our store has yet to take how the last one ended, as soon as it has.
+        """
+        driven = self._driven.get(job.id)
+        if driven is None:
             self._states.check_resume(job)
             self._begin_again(job)
             self._returns.drop(job.id)
+        else:
+            driven.resumes = driven.unnoted is not None
 
     def drop(self, job: str) -> None:
         """Leaves alone a job that is forgotten."""
@@ -238,7 +265,7 @@ class Attempts:
         logs.note(job=walk.id, attempt=walk.attempt)
         try:
             ended = await self._walked(driven)
-            job = await self._noted(walk.id, ended)
+            job = await self._noted(driven, ended)
         finally:
             if driven.has_place:
                 self._queue.leave(walk.terms.submitter)
@@ -248,6 +275,8 @@ class Attempts:
             self._returns.expect(walk.id, self._needed(job), gained=walk.gained)
         reason = ended.reason if isinstance(ended, _Stopped) else None
         await self._errands.tell(walk, job.state, reason)  # shown first: who is gone hears it late
+        if driven.resumes:
+            await self._carry_on(walk.id)
 
     async def _enter(self, walk: JobWalk) -> None:
         """Return when the job may run; until then it is queued, and its status says behind whom."""
@@ -263,9 +292,12 @@ class Attempts:
             walk.waiting.pop(name, None)
         self._driven[walk.id].has_place = True
 
-    async def _noted(self, job: str, ended: _Stopped | dict[str, Any]) -> StoredJob:
-        """The job, its end noted as soon as the store can take it."""
-        timers = self._config.timers
+    async def _noted(self, driven: _Driven, ended: _Stopped | dict[str, Any]) -> StoredJob:
+        """The job, its end noted as soon as the store can take it.
+
+        Until then its status says so, and parties hear that it is paused.
+        """
+        job, timers = driven.walk.id, self._config.timers
         pauses_s = pauses(timers.retry_first_s, timers.retry_max_s)
         while True:
             try:
@@ -273,15 +305,28 @@ class Attempts:
                     return self._states.rests(job, ended.event, ended.reason)
                 return self._states.finished(job, ended)
             except StoreError as error:
-                log.error("%s has ended, and: %s", job, "; ".join(error.lines()))
+                if driven.unnoted is None:
+                    log.error("%s has ended, and: %s", job, "; ".join(error.lines()))
+                    await self._pause_unnoted(driven, error)
                 await asyncio.sleep(next(pauses_s))
+
+    async def _pause_unnoted(self, driven: _Driven, error: StoreError) -> None:
+        """Has everybody see that nothing runs, although our store cannot say so."""
+        name = self._config.name
+        error.todo = f"{error.todo}; then the coordinator notes by itself how the attempt ended"
+        error.at(party=name)
+        driven.unnoted = error
+        wait = Waiting(party=name, step="space for its journal", since=time.time())
+        driven.walk.waiting[name] = wait
+        await driven.walk.stop(JobState.PAUSED, error)
 
     async def _walked(self, driven: _Driven) -> _Stopped | dict[str, Any]:
         """Drives an attempt; gives the job's result, or why there is none."""
         walk, event = driven.walk, CoordinatorJobEvent
+        pulse = Pulse(self._config.timers.peer_lost_s / 4)
         try:
             walk.recall([event async for event in self._journals.pages(walk.id, 0)])
-            return await self._watched(walk)
+            return await self._watched(walk, pulse)
         except asyncio.CancelledError:
             if driven.cancelled_by:
                 return _Stopped(event.CANCELLED, _cancelled(driven.cancelled_by))
@@ -292,7 +337,7 @@ class Attempts:
         except (UnreachableError, StoreError) as error:
             if isinstance(error, StoreError):  # a party has named itself; then it is ours
                 error.at(party=self._config.name)
-            return _Stopped(event.PAUSED, error)
+            return _Stopped(event.PAUSED, self._ours(pulse) or error)
         except FedboostError as error:
             return _Stopped(event.FAILED, error)
         except Exception as error:
@@ -301,19 +346,32 @@ class Attempts:
             failed = FedboostError(what, todo="see the coordinator's log")
             return _Stopped(event.FAILED, failed)
 
-    async def _watched(self, walk: JobWalk) -> dict[str, Any]:
+    def _ours(self, pulse: Pulse) -> UnreachableError | None:
+        """Return that we have stood still, where we have: who waited for us is not lost."""
+        stood_s = pulse.stood_still_s(within_s=self._config.timers.peer_lost_s)
+        if not stood_s:
+            return None
+        return UnreachableError(
+            f"the coordinator stood still for {stood_s:.1f} s and heard nobody",
+            party=self._config.name,
+            todo="see whether it was stopped, or its machine is overloaded or was asleep",
+        )
+
+    async def _watched(self, walk: JobWalk, pulse: Pulse) -> dict[str, Any]:
         """The walk's result; raises who is gone, also of those it asks for nothing now."""
         running = asyncio.create_task(walk.run())
         looking = asyncio.create_task(first_gone(walk, self._link, self._config.timers))
+        beating = asyncio.create_task(pulse.beat())
         try:
             await asyncio.wait((running, looking), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 raise looking.result()
             return running.result()
         finally:
-            for task in (running, looking):
+            tasks = running, looking, beating
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(running, looking, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _cancelled(user: str) -> JobError:

@@ -36,7 +36,7 @@ class Intake:
     def __init__(
         self, config: CoordinatorConfig, store: Store, link: Callable[[str], Introducing]
     ) -> None:
-        self._config, self._store, self._link = config, store, link
+        self.config, self._store, self._link = config, store, link
 
     async def terms(
         self, id_: str, spec: JobSpec, submitter: str, submission: Submission | None
@@ -49,8 +49,8 @@ class Intake:
             return None
         parties = spec.parties.table().of(tuple(flow.Role))
         for party in parties:
-            if party not in self._config.parties:
-                nearest = difflib.get_close_matches(party, self._config.parties, n=1, cutoff=0.0)[0]
+            if party not in self.config.parties:
+                nearest = difflib.get_close_matches(party, self.config.parties, n=1, cutoff=0.0)[0]
                 raise ConfigError(
                     f"the coordinator knows no party {party!r}", todo=f"did you mean {nearest!r}?"
                 )
@@ -60,15 +60,15 @@ class Intake:
             return None
         terms = Manifest(
             job=id_,
-            coordinator=self._config.name,
+            coordinator=self.config.name,
             submitter=submitter,
             spec=spec,
             members=list(members),
             submission=submission,
             scheme=scheme,
         )
-        if self._config.tls is not None:  # what every party will ask, so that its user hears it
-            submitter_of(terms, self._config.tls.read().ca)
+        if self.config.tls is not None:  # what every party will ask, so that its user hears it
+            submitter_of(terms, self.config.tls.read().ca)
         return terms
 
     def _is_taken(self, id_: str, spec: JobSpec, submitter: str) -> bool:

@@ -10,11 +10,12 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from fedboost.errors import JobError, PolicyError
+from fedboost.errors import ConfigError, JobError, PolicyError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobStatus
 from fedboost.runtime.config.daemons import CoordinatorConfig
+from fedboost.runtime.config.reloading import changed_keys, check_parties
 from fedboost.runtime.coordinator.attempts import Attempts, PartyCalls
 from fedboost.runtime.coordinator.intake import Intake, signed
 from fedboost.runtime.coordinator.journals import Journals
@@ -39,8 +40,9 @@ class CoordinatorNode:
         store: Store,
         link: Callable[[str], PartyCalls],
     ) -> None:
-        self.config = config
         self.store = store
+        # Reads the owner's settings file again, where there is one
+        self.reread: Callable[[], CoordinatorConfig] | None = None
         self._identity = identity
         self._link = link
         self._journals = Journals(store)
@@ -48,6 +50,15 @@ class CoordinatorNode:
         self.attempts = Attempts(config, store, self._journals, link)
         self._forgetting = Forgetting(store)
         self._tags = Tags(store)
+
+    @property
+    def config(self) -> CoordinatorConfig:
+        """The owner's settings."""
+        return self._intake.config
+
+    @config.setter
+    def config(self, config: CoordinatorConfig) -> None:
+        self._intake.config = config
 
     async def hello(self, _: Peer, __: job_pb2.HelloRequest) -> job_pb2.HelloReply:
         """Return who we are."""
@@ -172,6 +183,20 @@ class CoordinatorNode:
         for job in self._forgetting.jobs_due(self.config.retention.jobs_days):
             if self.attempts.is_settled(job):
                 await self._forget(job)
+
+    async def take_up(self) -> list[str]:
+        """Read the settings file again, and have what has changed count from now on.
+
+        Returns the keys that have. A ConfigError where the file is wrong, or a change needs a
+        restart or the end of a job; then nothing changes.
+        """
+        if self.reread is None:
+            raise ConfigError("this daemon has no settings file", todo="restart it")
+        fresh = await asyncio.to_thread(self.reread)
+        changed = changed_keys(self.config, fresh)
+        check_parties(self.config, fresh, self.attempts.needed())
+        self.config = fresh
+        return changed
 
     async def wake(self) -> None:
         """Goes on where an earlier process of ours was interrupted; called once, at the start."""

@@ -111,8 +111,12 @@ async def serve_party(
     write_report: WriteReport | None = None,
     until_stdin_closes: bool = False,
     beside: Beside = _nothing,
+    reread: Callable[[], PartyConfig] | None = None,
 ) -> None:
-    """A party's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
+    """A party's daemon, until SIGTERM or SIGINT, and what runs `beside` its node.
+
+    At SIGHUP it takes up what `reread` gives of its settings file.
+    """
     from fedboost.runtime.party.node import PartyNode
     from fedboost.runtime.policy.judgement import Trust
     from fedboost.runtime.process.workers import ProcessWorkers
@@ -122,12 +126,12 @@ async def serve_party(
     trust = Trust(certificates.fresh, lambda: certificates.pems.ca, standing.revocations.check)
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
-        links: PeerCalls = PeerLinks(standing.dialer, dict(config.peers))
+        links: PeerCalls = PeerLinks(standing.dialer, lambda: node.config.peers)
         metrics = _party_metrics(config, standing, workers)
         if metrics is not None:
             links = metrics.on(links)
         node = PartyNode(config, trust, store, links, workers)
-        node.finishing.write_report = write_report
+        node.finishing.write_report, node.reread = write_report, reread
         server, port = bind(
             standing.certificates if config.tls else None, config.listen, config.timers
         )
@@ -136,7 +140,7 @@ async def serve_party(
             (party_pb2.DESCRIPTOR, "Owner", party_pb2_grpc.add_OwnerServicer_to_server),
             (exchange_pb2.DESCRIPTOR, "Exchange", exchange_pb2_grpc.add_ExchangeServicer_to_server),
         )
-        links_of = _links_of(config, standing)
+        links_of = _links_of(lambda: node.config, standing)
         served = Served(node if metrics is None else metrics.around(node), links_of)
         for descriptor, name, add in services:
             add(Servicer(served, standing.gate, descriptor.services_by_name[name]), server)
@@ -144,9 +148,9 @@ async def serve_party(
         watch = asyncio.create_task(
             node.watch_coordinator(lambda: links_of(config.coordinator.name))
         )
-        house = _kept(node.forget_old, config.retention)
+        house = _kept(node.forget_old, lambda: node.config.retention)
         try:
-            with standing.counted(config, metrics, store):
+            with standing.counted(config, metrics, store), _hung_up(node.take_up):
                 async with beside(node):
                     await _serve(server, f"party {config.name}", port, until_stdin_closes)
         finally:
@@ -162,32 +166,40 @@ async def serve_party(
 
 
 async def serve_coordinator(
-    config: CoordinatorConfig, *, until_stdin_closes: bool = False, beside: Beside = _nothing
+    config: CoordinatorConfig,
+    *,
+    until_stdin_closes: bool = False,
+    beside: Beside = _nothing,
+    reread: Callable[[], CoordinatorConfig] | None = None,
 ) -> None:
-    """The coordinator's daemon, until SIGTERM or SIGINT, and what runs `beside` its node."""
+    """The coordinator's daemon, until SIGTERM or SIGINT, and what runs `beside` its node.
+
+    At SIGHUP it takes up what `reread` gives of its settings file.
+    """
     from fedboost.runtime.coordinator.node import CoordinatorNode
 
     standing = DaemonAccess(config, "coordinator")
     with Store(config.store, f"coordinator {config.name}") as store:
-        controls = {
-            name: PartyControl(standing.dialer, name, address)
-            for name, address in config.parties.items()
-        }
-        node = CoordinatorNode(config, standing.certificates.fresh, store, controls.__getitem__)
+
+        def control(name: str) -> PartyControl:
+            return PartyControl(standing.dialer, name, lambda: node.config.parties)
+
+        node = CoordinatorNode(config, standing.certificates.fresh, store, control)
+        node.reread = reread
         metrics = _coordinator_metrics(config, standing, node)
         server, port = bind(
             standing.certificates if config.tls else None, config.listen, config.timers
         )
-        served = Served(node, _links_of(config, standing))
+        served = Served(node, _links_of(lambda: node.config, standing))
         service = job_pb2.DESCRIPTOR.services_by_name["Coordinator"]
         job_pb2_grpc.add_CoordinatorServicer_to_server(
             Servicer(served, standing.gate, service), server
         )
         health = _health(server, service.full_name)
         woken = asyncio.create_task(node.wake())
-        house = _kept(node.forget_old, config.retention)
+        house = _kept(node.forget_old, lambda: node.config.retention)
         try:
-            with standing.counted(config, metrics, store):
+            with standing.counted(config, metrics, store), _hung_up(node.take_up):
                 async with beside(node):
                     await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
         finally:
@@ -225,14 +237,15 @@ def _coordinator_metrics(
 
 
 def _kept(
-    forget_old: Callable[[], Awaitable[None]], keeps: CoordinatorRetention
+    forget_old: Callable[[], Awaitable[None]], keeps: Callable[[], CoordinatorRetention]
 ) -> asyncio.Task[None]:
-    """Forgets what is too old, now and then; nothing where everything is kept for ever."""
+    """Forgets what is too old, now and then; nothing while everything is kept for ever."""
 
     async def house() -> None:
-        while keeps != type(keeps)():
+        while True:
             try:
-                await forget_old()
+                if keeps() != type(keeps())():
+                    await forget_old()
             except FedboostError as error:
                 log.error("what is too old is not deleted: %s", "; ".join(error.lines()))
             await asyncio.sleep(HOUSE_S)
@@ -268,9 +281,36 @@ def _health(server: Any, *services: str) -> Health:
     return health
 
 
-def _links_of(config: DaemonConfig, standing: DaemonAccess) -> Callable[[str], Awaitable[object]]:
-    targets = doctor.targets(config)
-    return lambda name: doctor.say_hello(standing.dialer, targets, name)
+def _links_of(
+    config: Callable[[], DaemonConfig], standing: DaemonAccess
+) -> Callable[[str], Awaitable[object]]:
+    return lambda name: doctor.say_hello(standing.dialer, doctor.targets(config()), name)
+
+
+@contextmanager
+def _hung_up(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[None]:
+    """Inside, SIGHUP has the daemon take up what has changed in its settings file."""
+    under_way: set[asyncio.Task[None]] = set()
+
+    async def reload() -> None:
+        try:
+            changed = await take_up()
+        except FedboostError as error:
+            log.error("the settings stay as they were: %s", "; ".join(error.lines()))
+        else:
+            log.info("settings read again, changed: %s", ", ".join(changed) or "nothing")
+
+    def begin() -> None:
+        task = loop.create_task(reload())
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, begin)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
 
 
 async def _serve(server: Any, who: str, port: int, until_stdin_closes: bool) -> None:

@@ -1,21 +1,24 @@
-"""What `fedboost doctor` looks at: every link of a daemon, both ways, with versions and clocks."""
+"""What `fedboost doctor` looks at: the store, every link both ways, with versions and clocks."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
 
 from fedboost import __version__, wire
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.disk import check_room
+from fedboost.errors import ConfigError, FedboostError, StoreError
 from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2_grpc
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import Role
 
+ROOM_BYTES = 4 << 20  # for a few checkpoints of a small job; with less, none goes far
 CLOCK_SKEW_MAX_S = 60.0  # certificates and journals of two machines drift apart beyond this
 
 
@@ -65,6 +68,23 @@ async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
             party=name,
         )
     return reply
+
+
+def look_at_store(config: DaemonConfig) -> LinkCheck:
+    """Whether the daemon's store has room for what a job writes."""
+    what, folder = f"store {config.store}", Path(config.store)
+    if not folder.exists():
+        return LinkCheck(what, note="none yet: the daemon makes it")
+    try:
+        free = check_room(folder, ROOM_BYTES)
+    except StoreError as error:
+        return LinkCheck(what, error)
+    if free < ROOM_BYTES:
+        short = StoreError(
+            f"{free / 1e6:.1f} MB are free", todo="free some space", file=str(folder)
+        )
+        return LinkCheck(what, short)
+    return LinkCheck(what, note=f"{free / 1e9:.1f} GB free")
 
 
 async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[LinkCheck]:

@@ -28,6 +28,9 @@ class JobFiles:
     histories: dict[str, dict[Place, str]] = field(default_factory=dict)
     _checkpoints: Checkpoints = field(default_factory=Checkpoints)
 
+    def __post_init__(self) -> None:
+        self._transcripts = Transcripts(self.store.folder)
+
     # What later attempts must find unchanged
 
     def pin(self, name: str, digest: str) -> bool:
@@ -63,12 +66,16 @@ class JobFiles:
         """Keep a checkpoint at a place of a stage; an aggregator has nothing to go on from."""
         if self.signed.role is flow.AGGREGATOR:
             return
-        Transcripts(self.store.folder).add(self.signed.id, place, taken.transcript)
-        self._checkpoints.save(self._folder(stage), place, taken.facts, taken.arrays)
+        self._transcripts.add(self.signed.id, place, taken.transcript)
+        self._checkpoints.save(self._folder(stage), place, taken.facts, taken.arrays, taken.grown)
+
+    def let_go(self) -> None:
+        """Let go of what checkpoints remember of a session that is over."""
+        self._checkpoints.let_go()
 
     def kept(self, stage: str, place: Place) -> Artefact | None:
         """Return the checkpoint at a place and delete those behind it; None at a stage's start."""
-        Transcripts(self.store.folder).discard_after(self.signed.id, place)
+        self._transcripts.discard_after(self.signed.id, place)
         self._checkpoints.discard_after(self._folder(stage), place)
         if place == START or self.signed.role is flow.AGGREGATOR:
             return None

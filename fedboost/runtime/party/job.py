@@ -135,6 +135,7 @@ class PartyJob:
                 self.sent[peer] = (count + sent.bytes, messages + sent.messages)
             self.passed_over |= self.session.passed_over
             self.session.release()
+            self.files.let_go()
         self.session = None
 
     def finish(self, result: dict[str, Any]) -> None:

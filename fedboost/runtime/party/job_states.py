@@ -179,14 +179,16 @@ class PartyJobStates:
 
         Nothing where the job is in no attempt that could end so.
         """
-        self._untold.pop(id_, None)
+        known = self._untold.pop(id_, None)
         try:
             job = self._store.job(id_)
             if (job.state, event) not in TABLE:
                 return
             job = self._happens(id_, event, reason.what, reason.where.get("party", ""))
         except StoreError as error:
-            log.error("the store cannot note that %s is to %s: %s", id_, event, error.what)
+            if known is None:
+                text = "the store cannot note that %s is to %s, and will be tried until it can: %s"
+                log.error(text, id_, event, "; ".join(error.lines()))
             self._untold[id_] = event, reason
             return
         log.warning("%s is %s: %s", id_, job.state.shown, "; ".join(reason.lines()))

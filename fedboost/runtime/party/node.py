@@ -12,11 +12,19 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from fedboost.crypto.workers import Workers
-from fedboost.errors import FedboostError, OwnersError, PeerError, PolicyError, UnreachableError
+from fedboost.errors import (
+    ConfigError,
+    FedboostError,
+    OwnersError,
+    PeerError,
+    PolicyError,
+    UnreachableError,
+)
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope, RecallReply, RecallRequest
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.config.reloading import changed_keys, check_datasets
 from fedboost.runtime.party import model_store
 from fedboost.runtime.party.halting import Finishing, Halting
 from fedboost.runtime.party.parts import PartyParts, PeerCalls
@@ -91,6 +99,8 @@ class PartyNode:
         self.finishing = Finishing(parts)
         self._halting = Halting(parts)
         self._admission = Admission()
+        # Reads the owner's settings file again, where there is one
+        self.reread: Callable[[], PartyConfig] | None = None
 
     @property
     def config(self) -> PartyConfig:
@@ -295,6 +305,11 @@ class PartyNode:
         for piece in model_store.pieces(packed):
             yield piece
 
+    async def reload(self, caller: Peer, _: party_pb2.ReloadRequest) -> party_pb2.Reloaded:
+        """Takes up what has changed in our settings file; jobs that run go on."""
+        self.judge.owner(caller)
+        return party_pb2.Reloaded(changed=await self.take_up())
+
     def hush(self, job: str, error: OwnersError) -> FedboostError:
         """Return what others may read of an error about our table, which we keep for the owner."""
         quiet = error.quiet()
@@ -306,6 +321,21 @@ class PartyNode:
         return error if "figures" in self.config.policy.tells else quiet
 
     # The daemon
+
+    async def take_up(self) -> list[str]:
+        """Read the settings file again, and have what has changed count from now on.
+
+        Returns the keys that have. A ConfigError where the file is wrong, or a change needs a
+        restart or the end of a job; then nothing changes.
+        """
+        if self.reread is None:
+            raise ConfigError("this daemon has no settings file", todo="restart it")
+        fresh = await asyncio.to_thread(self.reread)
+        changed = changed_keys(self.config, fresh)
+        running = (job for job in self.under_way.values() if job.halted is None)
+        check_datasets(self.config, fresh, {job.signed.dataset for job in running})
+        self.config = fresh
+        return changed
 
     async def watch_coordinator(self, is_there: Callable[[], Awaitable[object]]) -> None:
         """Pauses jobs whose coordinator is gone, as long as the daemon runs."""

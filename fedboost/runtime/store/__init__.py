@@ -5,6 +5,7 @@ Modules:
     checkpoints     checkpoints, checked by hash
     forgetting      deletes jobs and models that are over
     lock            one daemon per store
+    pieces          lists of checkpoints that only grow
     rows_in_common  rows and disclosures that later jobs use again
     schema          tables of the database, by version
     sealing         sealed secrets of jobs

@@ -3,6 +3,8 @@
 jobs/ID/STAGE/checkpoint-00000012.json          written last: with it the checkpoint exists
 jobs/ID/STAGE/checkpoint-00000012-3f9a….npz     arrays, without pickle; the JSON holds their hash
 jobs/ID/STAGE/checkpoint-00000012.00000000.00000003.json     inside round 13, after three layers
+jobs/ID/STAGE/grown-00000001.pieces             lists that only grow (see `pieces`): a round costs
+                                                the same however many came before it
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, wri
 from fedboost.errors import ProtocolError, StoreError
 from fedboost.flow import Place
 from fedboost.model.arrays import read as read_arrays
+from fedboost.runtime.store import pieces
+from fedboost.runtime.store.pieces import Pieces
+from fedboost.state import GrownList, joined_state
 
 log = logging.getLogger(__name__)
 
 Layout = list[tuple[str, str, list[int]]]  # name, dtype and shape of each array
 
-FORMAT = 4  # since 4 arrays of one dtype lie in one
+FORMAT = 5  # since 5 lists that grow lie beside
 KEPT = 2  # the last joint commit may lie one place behind the last checkpoint
 NUMBER_MAX = 99_999_999  # of a place
 _JSON_NAME = re.compile(r"checkpoint-(\d{8}(?:\.\d{8})*)\.json")
@@ -52,6 +57,7 @@ class Checkpoints:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._pieces: dict[Path, Pieces] = {}  # by folder, of the checkpoint saved last
 
     def save(
         self,
@@ -59,18 +65,20 @@ class Checkpoints:
         place: Place,
         state: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]],
+        grown: Mapping[str, GrownList] | None = None,
     ) -> None:
         """Keep the state at a place; durable when this returns, and the last two stay.
 
         `state` is what JSON can hold, `arrays` any numeric, boolean or fixed-width text arrays;
-        a ProtocolError refuses everything else, so that nothing is lost silently.
+        a ProtocolError refuses everything else, so that nothing is lost silently. Of lists that
+        the checkpoint before holds as well, only what they have gained is written.
         """
         if not place or not all(0 <= number <= NUMBER_MAX for number in place):
             raise ProtocolError(f"the place {place} is empty or outside 0..{NUMBER_MAX}")
         _check_plain(dict(state))
         packed, layout = _packed(arrays)
         digest = hashlib.sha256(packed).hexdigest()
-        body = {
+        body: dict[str, Any] = {
             "format": FORMAT,
             "place": list(place),
             "arrays": f"{_stem(place)}-{digest[:16]}.npz",
@@ -78,12 +86,23 @@ class Checkpoints:
             "layout": layout,
             "state": dict(state),
         }
-        text = json.dumps({**body, "sha256": _digest(body)}).encode()
         with self._lock:
             make_folder(folder)
-            write_file(folder / str(body["arrays"]), packed, SECRET_MODE)
+            before = self._pieces.get(folder)
+            if before is None or not before.is_followed_by(grown or {}):
+                before = pieces.fresh(folder)
+            after = before.with_all(grown or {})
+            body["grown"] = after.named
+            text = json.dumps({**body, "sha256": _digest(body)}).encode()
+            write_file(folder / body["arrays"], packed, SECRET_MODE)
             write_file(_path(folder, place), text, SECRET_MODE)
+            self._pieces[folder] = after
             self._prune(folder)
+
+    def let_go(self) -> None:
+        """Forget the lists that have been saved; the next checkpoints hold them anew."""
+        with self._lock:
+            self._pieces.clear()
 
     def places(self, folder: Path) -> list[Place]:
         """The places that have a checkpoint, oldest first, whether whole or torn."""
@@ -138,10 +157,11 @@ class Checkpoints:
             for old in self.places(folder)[:-KEPT]:
                 _path(folder, old).unlink()
             kept = [_path(folder, place) for place in self.places(folder)]
-            named = {_arrays_named(path.read_bytes()) for path in kept}
+            named = set[str]().union(*(_files_named(path.read_bytes()) for path in kept))
             for path in folder.glob("checkpoint-*"):
                 if path.name.endswith(NEW) or (path.suffix == ".npz" and path.name not in named):
                     path.unlink()
+            pieces.remove_others(folder, named)
 
 
 def _load(path: Path) -> Checkpoint:
@@ -159,16 +179,21 @@ def _load(path: Path) -> Checkpoint:
             )
         place, state = tuple(body["place"]), body["state"]
         arrays_path, arrays_hash = path.parent / body["arrays"], body["arrays_sha256"]
-        layout = body["layout"]
+        layout, grown = body["layout"], body["grown"]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _torn(path) from None
     packed = read_file(arrays_path)
     if hashlib.sha256(packed).hexdigest() != arrays_hash:
         raise _torn(arrays_path)
     try:
-        return Checkpoint(place, state, _unpacked(packed, layout))
+        arrays = _unpacked(packed, layout)
     except (ValueError, KeyError, TypeError):
         raise _torn(arrays_path) from None
+    try:
+        gained = pieces.read(path.parent, grown)
+    except (ValueError, KeyError, TypeError):
+        raise _torn(path) from None
+    return Checkpoint(place, *joined_state(state, arrays, gained))
 
 
 def _stem(place: Place) -> str:
@@ -236,8 +261,9 @@ def _check_plain(state: dict[str, Any]) -> None:
         raise ProtocolError("the state of a checkpoint changes in JSON (a tuple, a key not text)")
 
 
-def _arrays_named(text: bytes) -> str:
+def _files_named(text: bytes) -> set[str]:
     try:
-        return str(json.loads(text)["arrays"])
+        body = json.loads(text)
+        return {str(body["arrays"]), str(body["grown"]["file"])}
     except (ValueError, KeyError, TypeError):
-        return ""
+        return set()

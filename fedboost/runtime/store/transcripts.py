@@ -17,7 +17,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Transcripts:
     """Those that one party's store holds, by job."""
 
     store: Path  # its folder
+    _held: dict[str, int] = field(default_factory=dict)  # bytes of a job's rounds, once counted
 
     def folder(self, job: str) -> Path:
         """Return where that of a job lies; a ConfigError for what is no job's id."""
@@ -60,13 +61,17 @@ class Transcripts:
         np.savez_compressed(out, **arrays)
         path = folder / f"part-{'.'.join(f'{number:08d}' for number in place)}.npz"
         with on_disk(folder):
-            held = sum(other.stat().st_size for other in self._parts(job) if other != path)
-        if place == END or held + out.tell() <= BYTES_MAX:
+            if job not in self._held:
+                self._held[job] = sum(part.stat().st_size for part in self._parts(job))
+            held = self._held[job] - (path.stat().st_size if path.exists() else 0) + out.tell()
+        if place == END or held <= BYTES_MAX:
             make_folder(folder)
             write_file(path, out.getvalue(), SECRET_MODE)
+            self._held[job] = held
 
     def discard_after(self, job: str, place: Place) -> None:
         """Removes what has come behind a place: the parties agreed to go on from there."""
+        self._held.pop(job, None)
         for path in self._parts(job):
             if _place(path) > place:
                 with on_disk(path):

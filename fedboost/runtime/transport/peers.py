@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -20,7 +20,8 @@ from fedboost.runtime.transport.channel import WINDOW_PIECES, Contact, Dialer
 class PeerLinks:
     """A party's links to the other parties, by name."""
 
-    def __init__(self, dialer: Dialer, addresses: dict[str, str]) -> None:
+    def __init__(self, dialer: Dialer, addresses: Callable[[], Mapping[str, str]]) -> None:
+        """`addresses` gives those that count now."""
         self._dialer = dialer
         self._addresses = addresses
 
@@ -62,20 +63,22 @@ class PeerLinks:
         return reply
 
     def _address(self, name: str) -> str:
-        address = self._addresses.get(name)
-        if address is None:
-            raise UnreachableError(
-                f"no address is known for {name}", party=name, todo="add it to `peers`"
-            )
-        return address
+        return _known(self._addresses(), name, "peers")
 
 
 class PartyControl:
     """The coordinator's link to one party; implements `walker.Control`."""
 
-    def __init__(self, dialer: Dialer, name: str, address: str) -> None:
+    def __init__(
+        self, dialer: Dialer, name: str, addresses: Callable[[], Mapping[str, str]]
+    ) -> None:
+        """`addresses` gives those that count now."""
         self._dialer = dialer
-        self._target = (name, address)
+        self._name, self._addresses = name, addresses
+
+    @property
+    def _target(self) -> tuple[str, str]:
+        return self._name, _known(self._addresses(), self._name, "parties")
 
     async def _ask(
         self, method: str, request: Any, deadline_s: float | None = None, *, retries: bool = True
@@ -196,3 +199,13 @@ class PartyControl:
             contact.made()
             if hear is not None:
                 hear(reply)
+
+
+def _known(addresses: Mapping[str, str], name: str, key: str) -> str:
+    """Return an address; an UnreachableError where the settings' `key` has none."""
+    address = addresses.get(name)
+    if address is None:
+        raise UnreachableError(
+            f"no address is known for {name}", party=name, todo=f"add it to `{key}`"
+        )
+    return address

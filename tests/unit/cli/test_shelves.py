@@ -7,13 +7,14 @@ import pytest
 from click.testing import CliRunner
 
 from fedboost.cli.groups import model_group
-from fedboost.cli.shelves import Shelves
+from fedboost.cli.shelves import Shelves, open_shelves
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import JobStatus
 from fedboost.model import shards
 from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.store.store import JobState
+from tests.e2e.world import ROOT
 from tests.support.models import MODEL, PARTIES, random_model
 
 NEWER, FRAUD, TWIN = "credit-11111111", "fraud-22222222", "credit-33333333"
@@ -119,3 +120,12 @@ def test_a_job_file_names_its_model_as_a_command_does(text, model):
     spec = {"name": "scores", "params": {"model": text, "batch_rows": 5}}
     handed_in = json.loads(asyncio.run(Lists()._with_model(json.dumps(spec).encode())))
     assert handed_in == {"name": "scores", "params": {"model": model, "batch_rows": 5}}
+
+
+def test_a_variable_names_the_party_where_no_option_does(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDBOOST_CONFIG", "configs/party-bank.yaml")
+    monkeypatch.chdir(ROOT)
+    found = open_shelves(None, None)
+    assert list(found.stores) == ["bank"]
+    (tmp_path / "var" / "telco" / "models").mkdir(parents=True)
+    assert list(open_shelves(None, tmp_path).stores) == ["telco"]

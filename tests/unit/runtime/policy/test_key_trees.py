@@ -18,6 +18,6 @@ def test_the_guests_policy_alone_bounds_the_trees_of_one_secret(tmp_path, party,
     status = in_cluster(tmp_path, work, **{party: {"lattice_key_trees_max": 1}})
     if refuses:
         assert "at most 1 trees share a lattice secret, the job has 2" in status.reason.what
-        assert ("party", GUEST) in {(place.name, place.value) for place in status.reason.where}
+        assert ("party", GUEST) in {(place.key, place.value) for place in status.reason.where}
     else:
         assert status.state == "finished"

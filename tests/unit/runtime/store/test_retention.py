@@ -122,7 +122,10 @@ def test_who_keeps_everything_is_never_asked(keeps):
         raise AssertionError("asked")
 
     async def inside():
-        await daemon._kept(never, keeps)
+        house = daemon._kept(never, lambda: keeps)
+        await asyncio.sleep(2.5 * daemon.HOUSE_S)
+        assert not house.done(), "settings may change"
+        house.cancel()
 
     hurried(inside())
 
@@ -136,7 +139,7 @@ def test_a_disk_that_refuses_is_asked_again_an_hour_later():
             raise StoreError("cannot write")
 
     async def inside():
-        house = daemon._kept(forget_old, Retention(jobs_days=1.0))
+        house = daemon._kept(forget_old, lambda: Retention(jobs_days=1.0))
         await asyncio.sleep(2.5 * daemon.HOUSE_S)
         house.cancel()
 

@@ -1,0 +1,28 @@
+"""`fedboost schema`: the JSON Schema of a file that people write."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from fedboost.cli.groups import cli
+
+FILES = ("client", "coordinator", "dataset", "job", "party")  # `schemas.FILES`, unloaded
+
+
+@cli.command("schema")
+@click.argument("file", type=click.Choice(FILES))
+def schema(file: str) -> None:
+    """Print the JSON Schema of a settings or job file, for editors.
+
+    \b
+      fedboost schema party > party.schema.json
+      fedboost schema job > job.schema.json
+
+    With `# yaml-language-server: $schema=party.schema.json` in a file's first line, editors
+    complete its keys and mark what is wrong.
+    """
+    from fedboost.runtime.client.schemas import json_schema
+
+    click.echo(json.dumps(json_schema(file), indent=1))

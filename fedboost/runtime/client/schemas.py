@@ -1,0 +1,75 @@
+"""JSON Schemas of the files that people write, for editors and for checks without fedboost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fedboost import protocols
+from fedboost.data.sources import SourceSpec
+from fedboost.job import JobSpec
+from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.settings import Settings
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# In place of a number or of one of several words, which `load` fills in.
+REFERENCE = {"type": "string", "pattern": r"\$\{(env|file):"}
+_NARROW = ({"type": "integer"}, {"type": "number"}, {"type": "boolean"})
+
+Schema = dict[str, Any]
+
+
+def _own(kind: type[Settings]) -> Callable[[], Schema]:
+    """A file of whoever runs the command: values may refer to variables and files."""
+    return lambda: _with_references(kind.model_json_schema())
+
+
+def _job() -> Schema:
+    """A job's file: `params` as its protocol has them."""
+    schema = JobSpec.model_json_schema()
+    own = []
+    for name in protocols.names():
+        template = "#/$defs/{model}"
+        params = protocols.named(name).params.model_json_schema(ref_template=template)
+        schema["$defs"] |= params.pop("$defs", {})
+        schema["$defs"][f"params of {name}"] = params
+        own.append(
+            {
+                "if": {"properties": {"protocol": {"const": name}}},
+                "then": {"properties": {"params": {"$ref": f"#/$defs/params of {name}"}}},
+            }
+        )
+    schema["properties"]["protocol"]["enum"] = list(protocols.names())
+    return {**schema, "allOf": own}
+
+
+FILES: dict[str, Callable[[], Schema]] = {
+    "client": _own(ClientConfig),
+    "coordinator": _own(CoordinatorConfig),
+    "dataset": _own(SourceSpec),
+    "job": _job,
+    "party": _own(PartyConfig),
+}
+
+
+def json_schema(file: str) -> Schema:
+    """Return the JSON Schema (draft 2020-12) of one of `FILES`.
+
+    It says keys, types, bounds and words; what several keys must have in common is checked where
+    the file is read.
+    """
+    return {"$schema": DIALECT, **FILES[file]()}
+
+
+def _with_references(schema: Any) -> Any:
+    """A schema whose numbers, switches and words may also be references."""
+    if isinstance(schema, list):
+        return [_with_references(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    narrow = any(schema.items() >= one.items() for one in _NARROW)
+    if narrow or "enum" in schema or "const" in schema or "pattern" in schema:
+        return {"anyOf": [schema, REFERENCE]}
+    inner = {key: _with_references(part) for key, part in schema.items() if key != "default"}
+    return {**schema, **inner}

@@ -1,0 +1,37 @@
+"""Whether this process has stood still: stopped, starved, or asleep with its machine.
+
+Whoever stands still hears nobody, and must not take the others for lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from fedboost.runtime.process.clock import now
+
+
+class Pulse:
+    """The beats of an event loop, and the last gap between them."""
+
+    def __init__(self, every_s: float) -> None:
+        """A gap is what is longer than two beats, `every_s` seconds each."""
+        self._every_s, self._last = every_s, now()
+        self._gap_s, self._gap_ended = 0.0, 0.0
+
+    async def beat(self) -> None:
+        """Beat as long as it is awaited."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            self._look()
+
+    def stood_still_s(self, within_s: float) -> float:
+        """Return how many seconds the process stood still last, if that ended no more than
+        `within_s` ago, else 0.
+        """
+        self._look()
+        return self._gap_s if self._gap_s and now() - self._gap_ended <= within_s else 0.0
+
+    def _look(self) -> None:
+        gap_s, self._last = now() - self._last, now()
+        if gap_s > 2 * self._every_s:
+            self._gap_s, self._gap_ended = gap_s, self._last
