@@ -32,6 +32,7 @@ Modules:
     record        keeps a transcript for audits
     release       the one way out for a host's sums
     ring          both sides of the lattice schemes
+    ring_answers  how answers leave under a lattice: vectors or packed
     rounds        a guest's rounds: margins, metrics, early stopping
     schemes       schemes that a job may name
     tree_batch    trees that grow together, their nodes numbered as one

@@ -92,7 +92,7 @@ REVEALS: dict[str, tuple[str, str]] = {
     ),
     "fedboost.encrypted.EncryptedGradients": (
         "to the hosts, which training rows take part in each tree; with goss, that these have large gradients or were drawn.",
-        "encrypted under the guest's key.",
+        "encrypted under the guest's key. A tree's keys reveal nothing: they are ring-LWE samples and a random nonce.",
     ),
     "fedboost.encrypted.CandidateSums": (
         "to the guest, this host's candidate sums without column, bin or row count, with noise of the host's where the job has `host_noise`, and how many there are; of a categorical column, which sums belong together, how many categories it has, and whether rows of the node lack a value in it.",

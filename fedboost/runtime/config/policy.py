@@ -116,7 +116,7 @@ class Policy(Settings):
     group_rows_min: int = Field(20, ge=1)
     own_rows_min: int = Field(5, ge=1)  # our rows in each sum of a horizontal tree; 1: any number
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
-    # Trees of jobs whose guest we are under one secret of a lattice; see threats in lattice.md.
+    # Trees under one secret of a lattice, of jobs whose guest we are: why it is 1, see lattice.md.
     lattice_key_trees_max: int = Field(1, ge=1)
     quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
     # Rows of ours that a metric is about, of each class too; see `judge_holdout`.
