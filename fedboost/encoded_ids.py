@@ -59,7 +59,7 @@ class EncodedIds(Sequence[bytes]):
 
     @property
     def sizes(self) -> Indices:
-        """How many bytes each has, int64 (n,)."""
+        """Return how many bytes each has, int64 (n,)."""
         return np.diff(self.offsets)
 
     def take(self, rows: Indices) -> EncodedIds:
@@ -128,7 +128,7 @@ class EncodedIds(Sequence[bytes]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """How many they are, never which."""
+        """Say how many they are, never which."""
         return f"EncodedIds({len(self)})"
 
 
@@ -276,7 +276,9 @@ def _find(
 def _slot(
     table: Table, data: Bytes, offsets: Indices, text: Bytes, start: np.int64, end: np.int64
 ) -> tuple[np.int64, np.uint64]:
-    """Where the table has the string text[start:end], or room for it; and half of its hash."""
+    """Return where the table has the string text[start:end], or room for it; and half of its
+    hash.
+    """
     value = FNV_START
     for i in range(start, end):
         value = np.uint64((value ^ np.uint64(text[i])) * FNV_FACTOR)

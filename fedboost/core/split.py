@@ -47,7 +47,7 @@ class Limits:
     bounds: Floats | None = None  # (nodes, 2) of weights (core.monotone); None: any
 
     def of(self, node: int, column: int) -> Limits:
-        """Those of one node and one column, by their places."""
+        """Return those of one node and one column, by their places."""
         groups = None if self.groups is None else self.groups[node, column]
         return Limits(groups, None if self.bounds is None else self.bounds[node])
 

@@ -193,7 +193,7 @@ class PackedScheme(TreeScheme):
         return replace(own, bits=self.bits_of(params, n_rows)) if params.host_noise else own
 
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = 0) -> CipherSizes:
-        """Those of the job's keys."""
+        """Return those of the job's keys."""
         del slots
         scheme, bits = SCHEMES[params.encryption.scheme], params.encryption.key_bits
         room = scheme.plaintext_bits(bits)

@@ -350,7 +350,7 @@ class RingScheme(TreeScheme):
         return Budget(self.parameters, n_rows, bits, spare_rows(params))
 
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = VECTORS) -> CipherSizes:
-        """Those of the widest messages that fit."""
+        """Return those of the widest messages that fit."""
         return sizes_of(self.budget(params, n_rows), columns_of(params), slots)
 
     def slots(self, params: EncryptedTreeParams, n_rows: int, seen: AnswersSeen) -> int:

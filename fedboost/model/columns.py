@@ -28,7 +28,8 @@ def directions(
     categorical: Collection[str],
     others: int = 0,
 ) -> Directions | None:
-    """By column 1 or −1 where predictions may only rise or fall with it; None where nobody asks.
+    """Return by column 1 or −1 where predictions may only rise or fall with it; None where nobody
+    asks.
 
     `others` are columns of hosts behind these, which have no direction. A ConfigError names a
     column that is none of these, or has no order.

@@ -174,7 +174,7 @@ class Side:
 
 
 def in_turn(workers: Workers, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
-    """What tasks give, in their order; as many are at work as there are threads."""
+    """Yield what tasks give, in their order; as many are at work as there are threads."""
     threads = workers.threads
     waiting: deque[Pending[T]] = deque()
     for task in tasks:

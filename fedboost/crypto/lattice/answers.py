@@ -182,7 +182,7 @@ class TreeKey:
         return seal_released(np.frombuffer(b"".join(parts), np.uint8)[None])
 
     def _batches(self, node: NodeAnswers) -> Iterator[DrawnAnswers]:
-        """What of a node is drawn together; a ProtocolError for what is not this tree's."""
+        """Yield what of a node is drawn together; a ProtocolError for what is not this tree's."""
         parameters, outputs, count = self.tree.parameters, len(self.leading), len(node)
         if not parameters.scale_bits < node.width <= parameters.modulus_bits:
             raise ProtocolError(f"answers modulo 2^{node.width} hold no sums")

@@ -104,7 +104,7 @@ def opened_packed(packing: PackingSecret, data: bytes, widths: Words) -> Sums:
 
 
 def fractions_of(packing: PackingSecret, data: bytes, widths: Words) -> Words:
-    """Those numbers as fractions of 2^W, in units of 2^-64, uint64 (n, outputs)."""
+    """Return those numbers as fractions of 2^W, in units of 2^-64, uint64 (n, outputs)."""
     shape, count = packing.shape, len(widths)
     bits = shape.parameters.packed_bits(int(widths.max()))
     product = multiplier_of(DEGREE, bits[0])

@@ -48,7 +48,7 @@ LESS: Residues = np.array([-(1 << (PACKED_BITS - 1)) % prime for prime in PRIMES
 
 
 def _parts_of_one() -> Words:
-    """What a coefficient c is multiplied with, of each prime: uint64 (primes, 4).
+    """Return what a coefficient c is multiplied with, of each prime: uint64 (primes, 4).
 
     (M·Q/p)^-1 modulo p as Shoup's pair, which makes y of M·c; then 2^96/p in two words of 32
     bits, the share of y in the fraction c/Q.

@@ -81,12 +81,12 @@ class TreePolynomials:
 
     @property
     def packing_origin(self) -> bytes:
-        """What the public polynomials of packing keys come from: the same for all hosts."""
+        """Return what the public polynomials of packing keys come from: the same for all hosts."""
         return self.encoded(PACKING, 0)
 
     def of_draws(self, host: int) -> bytes:
-        """What a host's draws are bound to, besides the keys: all that a' comes from, and the
-        tree.
+        """Return what a host's draws are bound to, besides the keys: all that a' comes from, and
+        the tree.
         """
         return self.encoded(b"tree key", host)
 

@@ -118,7 +118,9 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """By the method that the guest's size and the job say: the guest ends the other's loop."""
+    """Align by the method that the guest's size and the job say: the guest ends the other's
+    loop.
+    """
     await run(choose_method)
     for _ in run.rounds(ECDH, 1, keeps=CheckpointPolicy.NOTHING):
         await open_on_curve(run)
@@ -136,7 +138,7 @@ async def go_round(run: Run) -> None:
 
 
 async def open_on_curve(run: Run) -> None:
-    """What all share is opened host by host."""
+    """Open what all share, host by host."""
     await go_round(run)
     await run(intersect)
     for host in reversed(run.table.hosts):

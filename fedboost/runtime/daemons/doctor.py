@@ -71,7 +71,7 @@ async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
 
 
 def look_at_store(config: DaemonConfig) -> LinkCheck:
-    """Whether the daemon's store has room for what a job writes."""
+    """Tell whether the daemon's store has room for what a job writes."""
     what, folder = f"store {config.store}", Path(config.store)
     if not folder.exists():
         return LinkCheck(what, note="none yet: the daemon makes it")

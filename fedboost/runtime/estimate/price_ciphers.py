@@ -60,7 +60,7 @@ def _received(ours: GuestCipher, theirs: HostCipher, gh: Any, copies: int = 1) -
 
 
 def _rows(ours: GuestCipher, theirs: HostCipher, gh: Any, timed: Timed) -> Priced:
-    """What is done to each row."""
+    """Price what is done to each row."""
 
     def encrypted() -> float:
         return float(sum(part.rows.count for part in ours.rows(0, gh, JOB_ROWS).parts()))
@@ -102,7 +102,7 @@ def _rows(ours: GuestCipher, theirs: HostCipher, gh: Any, timed: Timed) -> Price
 def _answers(
     ours: GuestCipher, theirs: HostCipher, gh: Any, sizes: CipherSizes, timed: Timed
 ) -> Priced:
-    """What is done to each sum, and to each ciphertext of an answer."""
+    """Price what is done to each sum, and to each ciphertext of an answer."""
     rows, count, offsets = _received(ours, theirs, gh), len(gh), np.arange(COLUMNS + 1) * BINS
     sums = rows.sums(np.arange(count), _cells(count), BINS * COLUMNS)
     yield operations.SUBTRACT, timed(lambda: float(len(rows.adds.subtract(sums, sums[::-1]))))

@@ -64,7 +64,7 @@ class Scene:
 
     @property
     def guest(self) -> str:
-        """Whose labels the job learns."""
+        """Name the party whose labels the job learns."""
         return self.spec.parties.table().guest
 
     @property

@@ -132,7 +132,7 @@ class PartyNode:
     async def offer_schemes(
         self, caller: Peer, request: party_pb2.SchemesRequest
     ) -> party_pb2.SchemesReply:
-        """What is against which encryption scheme, of a job that leaves the choice open."""
+        """Return what is against which encryption scheme, of a job that leaves the choice open."""
         return await self._starting.offer_schemes(caller, request)
 
     @quietly

@@ -58,7 +58,7 @@ class Starting:
     async def offer_schemes(
         self, caller: Peer, request: party_pb2.SchemesRequest
     ) -> party_pb2.SchemesReply:
-        """What is against which encryption scheme, of a job that leaves the choice open."""
+        """Return what is against which encryption scheme, of a job that leaves the choice open."""
         from fedboost.runtime.policy.scheme_offers import scheme_offer
 
         check_leader(caller)

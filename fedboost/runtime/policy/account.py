@@ -260,8 +260,8 @@ def has_left(sql: sqlite3.Connection, job: str, peer: str, sha256: str) -> bool:
 
 
 def told(sql: sqlite3.Connection, table: Owned, guests: Guests) -> dict[Spent, float]:
-    """What has been told of a table, by kind: of sums what some guests have got, of the most told
-    column; of everything else what anybody has.
+    """Return what has been told of a table, by kind: of sums what some guests have got, of the
+    most told column; of everything else what anybody has.
     """
     found: dict[Spent, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     text = f"SELECT kind, about, peer, sum(amount) FROM charges WHERE {SAME}"  # noqa: S608  ours

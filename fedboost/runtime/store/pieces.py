@@ -42,7 +42,7 @@ class Pieces:
 
     @property
     def named(self) -> dict[str, Any]:
-        """What a checkpoint says of it."""
+        """Return what a checkpoint says of it."""
         return {"file": self.path.name, "bytes": self.size, "sha256": self.hashed.hexdigest()}
 
     def with_all(self, grown: Mapping[str, GrownList]) -> Pieces:
