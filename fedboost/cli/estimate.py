@@ -160,6 +160,8 @@ def _print(found: Estimate, place: Placement, warnings: list[str]) -> None:
     console.print(f"rows: {said}")
     if found.encryption:
         console.print("encryption: {scheme}: {because}".format_map(found.encryption))
+    if found.answers:
+        console.print(f"hosts' encrypted sums: {found.answers}")
     times = Table("time", title_justify="left", box=None, pad_edge=False)
     times.add_column("", justify="right")
     names = {"per_tree": "a tree", "per_round": "a round"}

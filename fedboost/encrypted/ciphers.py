@@ -88,6 +88,7 @@ class AnswersSeen:
     """What hosts have answered about the trees so far: the next ones are like the last."""
 
     tree: int = -1
+    n_rows: int = 1  # the most that its receivers can have
     hosts: int = 0  # that rows went to
     sums: list[int] = field(default_factory=list)  # of each of their answers
     last: tuple[int, list[int]] | None = None  # hosts and sums of the tree before
@@ -96,13 +97,14 @@ class AnswersSeen:
     slots: int = 0
     told: set[str] = field(default_factory=set)
 
-    def begin(self, tree: int, epoch: int | None, choose: Callable[[], int]) -> int:
+    def begin(self, tree: int, n_rows: int, epoch: int | None, choose: Callable[[], int]) -> int:
         """Return how many sums share a ciphertext of a tree whose rows are about to travel: as
         chosen now, or when the `epoch` began that it shares a key with.
         """
         if tree != self.tree:
             self.close()
             self.tree = tree
+        self.n_rows = n_rows
         if epoch is None:
             return choose()
         if epoch != self.epoch:
@@ -281,6 +283,11 @@ class TreeScheme(ABC):
         """
         del params, n_rows, seen
         return 0
+
+    def answers_in_words(self, params: EncryptedTreeParams, seen: AnswersSeen) -> str:
+        """See `GuestCipher.answers_in_words`."""
+        del params, seen
+        return ""
 
     def epoch(self, params: EncryptedTreeParams, tree: int) -> int | None:
         """Return which trees share a key with this one; None where none does, or all do."""

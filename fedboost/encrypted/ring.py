@@ -148,7 +148,8 @@ class RingGuest(GuestCipher):
         origin = Origin(self.context.attempt_digest, self.nonces[0], self.nonces[1:])
         own, epoch = TreePolynomials(budget.parameters, origin, tree), epoch_of(params, tree)
         secret = TreeSecret(own, budget, np.ascontiguousarray(gh), self.context.secrets, epoch)
-        slots = self.seen.begin(tree, epoch, partial(best_slots, params, budget, self.seen))
+        choose = partial(best_slots, params, budget, self.seen)
+        slots = self.seen.begin(tree, n_rows, epoch, choose)
         packing = None if slots == VECTORS else secret.packing(slots)
         least = np.full(secret.outputs, np.iinfo(np.int64).min)
         if not params.host_noise and (gh[:, 1::2] >= 0).all():
@@ -158,10 +159,7 @@ class RingGuest(GuestCipher):
 
     def answers_in_words(self) -> str:
         """See `GuestCipher`."""
-        self.seen.close()
-        n_rows = len(self.context.parts["train"])
-        budget = self.scheme.budget(self.context.params, n_rows, self.value_bits)
-        return in_words(self.context.params, budget, self.seen)
+        return self.scheme.answers_in_words(self.context.params, self.seen)
 
 
 @dataclass(frozen=True)
@@ -356,6 +354,11 @@ class RingScheme(TreeScheme):
     def slots(self, params: EncryptedTreeParams, n_rows: int, seen: AnswersSeen) -> int:
         """See `best_slots`."""
         return best_slots(params, self.budget(params, n_rows), seen)
+
+    def answers_in_words(self, params: EncryptedTreeParams, seen: AnswersSeen) -> str:
+        """See `in_words`."""
+        seen.close()
+        return in_words(params, self.budget(params, seen.n_rows), seen)
 
     def epoch(self, params: EncryptedTreeParams, tree: int) -> int | None:
         """See `epoch_of`."""

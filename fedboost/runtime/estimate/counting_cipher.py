@@ -213,10 +213,14 @@ class CountingGuest(GuestCipher):
         """Counted when their parts are asked for."""
         epoch = schemes.of(self.cipher.params).epoch(self.cipher.params, tree)
         choose = partial(self.cipher.slots, n_rows, self.seen)
-        slots = self.seen.begin(tree, epoch, choose)
+        slots = self.seen.begin(tree, max(2, self.cipher.grown(n_rows)), epoch, choose)
         sizes = self.cipher.sizes(n_rows, slots)
         shared = self.cipher.sizes(n_rows).tree_key_bytes
         return CountingGuestRows(self.cipher, sizes, tree, gh, self.seen, slots, shared)
+
+    def answers_in_words(self) -> str:
+        """As the scheme says it."""
+        return schemes.of(self.cipher.params).answers_in_words(self.cipher.params, self.seen)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class Estimate:
     memory_peak_bytes: dict[str, int]
     bytes: dict[str, int]
     encryption: dict[str, str]  # `scheme` and `because`, if no policy denies it
+    answers: str  # how hosts' encrypted sums come; empty where there is one way
     steps: dict[tuple[str, str], float]  # seconds by stage and step, in the order they begin
     assumed: list[str] = field(default_factory=list)
 
@@ -98,6 +99,7 @@ def estimate(
         memory_peak_bytes={party: round(clock.memory(party, stages)) for party in scene.parties},
         bytes={link: round(n_bytes) for link, n_bytes in sent.items()},
         encryption=dict(setting.encryption),
+        answers=next((one.answers for one in reversed(stages) if one.answers), ""),
         steps=_added(((one.stage, one.name), one.seconds) for one in took),
         assumed=[*setting.assumed, *(said for one in stages for said in one.assumed)],
     )

@@ -97,6 +97,7 @@ class Rehearsal(flow.Run):
     artefacts: Mapping[str, Mapping[str, Artefact]] = field(default_factory=dict)  # by party
     phases: list[Phase] = field(default_factory=list)
     left: dict[str, Artefact] = field(default_factory=dict)
+    answers: str = ""  # how hosts' encrypted sums came, as the guest says it
 
     def __post_init__(self) -> None:
         self.table = self.sample.scene.spec.parties.table()
@@ -177,6 +178,7 @@ class Rehearsal(flow.Run):
         for out in actor.timed(phase, party, work):
             if out.told is not None:
                 self._ended = out.told.ends or self._ended
+                self.answers = out.told.answers or self.answers
             messages = out.send or {}
             if not isinstance(messages, Mapping):
                 messages = dict.fromkeys(roles.receivers(step, among), messages)

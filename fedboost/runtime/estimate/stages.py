@@ -36,6 +36,7 @@ class Stage:
     phases: Sequence[Phase] = ()
     memory: Mapping[str, float] = field(default_factory=dict)  # bytes by party
     assumed: Sequence[str] = ()
+    answers: str = ""  # how hosts' encrypted sums come, where there are several ways
 
 
 def rehearse(params: Any, sample: TableSample) -> list[Stage]:
@@ -128,7 +129,7 @@ def _measured(rehearsed: Callable[[int], Rehearsal]) -> Stage:
         )
         carried = COPIES * max(_carried(phase, party) for phase in phases)
         memory[party] = own + encrypted + carried
-    return Stage(timed[1].protocol.name, phases, memory)
+    return Stage(timed[1].protocol.name, phases, memory, answers=timed[1].answers)
 
 
 def _shares(rehearsals: Sequence[Rehearsal]) -> Shares:

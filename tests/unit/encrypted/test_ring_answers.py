@@ -72,15 +72,15 @@ def test_the_last_tree_says_what_the_next_is_like():
     own = AnswersSeen()
     chosen = iter([64, 32, 128, 256, 512])
     choose = partial(next, chosen)
-    assert own.begin(0, None, choose) == 64
+    assert own.begin(0, 9, None, choose) == 64
     assert own.takes_key("telco")
     assert own.takes_key("shop")
     own.sums += [3, 4]
-    assert own.begin(0, None, choose) == 32  # for another host, in hybridtree
+    assert own.begin(0, 9, None, choose) == 32  # for another host, in hybridtree
     assert own.last is None
-    own.begin(1, None, choose)
+    own.begin(1, 9, None, choose)
     assert own.last == (2, [3, 4])
-    own.begin(2, None, choose)  # of which nothing came: a tree of the guest's alone
+    own.begin(2, 9, None, choose)  # of which nothing came: a tree of the guest's alone
     assert own.last == (2, [3, 4])
 
 
@@ -88,7 +88,7 @@ def test_trees_that_share_a_key_keep_its_slots_and_each_host_gets_it_once():
     own, choose = AnswersSeen(), partial(next, iter([64, 128]))
     found = []
     for tree in range(4):
-        slots = own.begin(tree, tree // 2, choose)
+        slots = own.begin(tree, 9, tree // 2, choose)
         found.append((slots, own.takes_key("telco"), tree > 0 and own.takes_key("shop")))
     assert found == [(64, True, False), (64, False, True), (128, True, True), (128, False, False)]
 

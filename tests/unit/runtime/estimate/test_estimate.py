@@ -178,6 +178,10 @@ def test_answers_of_a_lattice_are_as_large_as_its_polynomials():
     modular, packed, whole = (n_bytes(setting)["telco->bank"] for setting in found)
     assert whole > 50 * modular
     assert modular < packed < 0.2 * whole
+    said = [setting.stages[-1].answers for setting in found]
+    assert said[0] == ""
+    assert said[1].startswith("packed, 32 sums in a ciphertext: 1.")
+    assert said[2].startswith("vectors: ")
     sent = [n_bytes(setting)["bank->telco"] for setting in found[1:]]
     assert sent[0] - sent[1] == pytest.approx(5 * PackingShape(named("lattice"), 2, 32).key_bytes)
     held = [setting.stages[-1].memory["telco"] for setting in found]
