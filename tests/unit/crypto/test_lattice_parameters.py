@@ -153,7 +153,7 @@ def test_an_answer_leaks_less_than_two_millionths_of_a_bit_at_a_million_rows():
 def test_the_documents_table_is_what_the_budget_says():
     text = (ROOT / "docs" / "explanation" / "lattice-numbers.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| 2\^(\d+) \| (.*) \|$", text, re.MULTILINE)
-    assert [power for power, _ in rows] == ["0", "13", "16", "20", "21"]
+    assert [power for power, _ in rows] == ["0", "13", "20", "21"]
     for power, told in rows:
         budget = Budget(LATTICE, 2 ** int(power))
         width = budget.width(budget.rows)
