@@ -104,9 +104,12 @@ def in_words(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> 
 
 
 def epoch_of(params: EncryptedTreeParams, tree: int) -> int | None:
-    """Return which trees share their secrets with this one; None where none does."""
+    """Return which trees share their secrets with this one; None where none does.
+
+    The first tree has its own: how many sums hosts have to answer with is not known before it.
+    """
     each = params.encryption.key_trees
-    return tree // each if each > 1 else None
+    return -(-tree // each) if each > 1 else None
 
 
 def columns_of(params: EncryptedTreeParams) -> int:

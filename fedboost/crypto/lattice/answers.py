@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.api import BlindedPackages, Pairs, seal_released
 from fedboost.crypto.lattice import samples
-from fedboost.crypto.lattice.cells import CellAdds, LatticeSums
+from fedboost.crypto.lattice.cells import LatticeSums, fill_pairs
 from fedboost.crypto.lattice.packing import packed
 from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.parameters import LatticeParameters, groups_of
@@ -250,15 +250,17 @@ def _blind(key: TreeKey, drawn: DrawnAnswers, vectors: Words, scalars: Words) ->
 
     Written into both arrays. What counts is below 2^W, and so are the sums that noise meets.
     """
-    parameters, mask = key.tree.parameters, low_bits(drawn.width)
-    cells = CellAdds().pairs(drawn.pairs)
-    added = drawn.noise.view(np.uint64) << np.uint64(parameters.scale_bits)
-    whole, numbers = cells.vectors & mask, (cells.scalars + added) & mask
+    mask, whole, numbers = low_bits(drawn.width), vectors[0], np.empty_like(scalars)
+    fill_pairs(drawn.pairs, mask, whole, numbers)
+    added = drawn.noise.view(np.uint64) << np.uint64(key.tree.parameters.scale_bits)
+    numbers = (numbers + added) & mask
     hashed = hashlib.sha256(key.digest + drawn.width.to_bytes(8, "little"))
     hashed.update(np.ascontiguousarray(whole, dtype="<u8").data)
     hashed.update(np.ascontiguousarray(numbers, dtype="<u8").data)
     secrets = Secrets(drawn.seed).child("batch", hashed.digest())
-    for number, group in enumerate(groups_of(numbers.shape[1])):
+    for number, group in reversed(
+        [*enumerate(groups_of(numbers.shape[1]))]
+    ):  # `whole` is the first's
         sums = [whole, np.ascontiguousarray(numbers[:, group])]
         own = secrets.child("group", number)
         scalars[:, group] = _blinded(key, sums, group, own, vectors[number])

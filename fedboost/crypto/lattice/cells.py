@@ -169,13 +169,20 @@ class CellAdds:
 
     def pairs(self, pairs: Pairs[LatticeSums]) -> LatticeSums:
         """The sums that these are."""
-        own, other = pairs.a, pairs.b
+        own = pairs.a
         vectors = np.empty((len(pairs), own.vectors.shape[1]), np.uint64)
         scalars = np.empty((len(pairs), own.outputs), np.uint64)
-        mask = own.parameters.mask
-        _add_pairs(own.vectors, pairs.first, other.vectors, pairs.second, mask, vectors)
-        _add_pairs(own.scalars, pairs.first, other.scalars, pairs.second, mask, scalars)
+        fill_pairs(pairs, own.parameters.mask, vectors, scalars)
         return LatticeSums(own.parameters, vectors, scalars)
+
+
+def fill_pairs(pairs: Pairs[LatticeSums], mask: np.uint64, vectors: Words, scalars: Words) -> None:
+    """Writes the sums that pairs are, cut to the bits of a mask, into uint64 (n, N) and (n,
+    outputs).
+    """
+    own, other = pairs.a, pairs.b
+    _add_pairs(own.vectors, pairs.first, other.vectors, pairs.second, mask, vectors)
+    _add_pairs(own.scalars, pairs.first, other.scalars, pairs.second, mask, scalars)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -359,7 +366,7 @@ def _add_pairs(
         own = a[first[i]]
         if second[i] < 0:
             for k in range(a.shape[1]):
-                sums[i, k] = own[k]
+                sums[i, k] = own[k] & mask
         else:
             other = b[second[i]]
             for k in range(a.shape[1]):

@@ -284,9 +284,12 @@ def test_a_second_packing_key_for_the_same_trees_is_refused():
         nonce = part.tree_key[:NONCE_BYTES]
         part.tree_key = nonce + held[0][NONCE_BYTES:]
 
-    own: dict[str, Any] = {"encryption": {"scheme": LATTICE, "answers": "packed", "key_trees": 2}}
-    first, second = changing("EncryptedGradients", note), changing("EncryptedGradients", lie, 1)
-    alter = only_to(SHOP, lambda *sent: second(*first(*sent)))
+    own: dict[str, Any] = {
+        "encryption": {"scheme": LATTICE, "answers": "packed", "key_trees": 2},
+        "n_estimators": 3,
+    }
+    second, third = changing("EncryptedGradients", note, 1), changing("EncryptedGradients", lie, 2)
+    alter = only_to(SHOP, lambda *sent: third(*second(*sent)))
     with pytest.raises(PeerError, match="which the job does not have"):
         now(conversations.lattice(alter, **own).walk())
 
