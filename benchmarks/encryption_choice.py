@@ -24,7 +24,11 @@ from benchmarks.plus_jobs import DEPTH, SHAPE
 from benchmarks.plus_tables import Row, of
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.budget import Budget
+from fedboost.encrypted.ciphers import AnswersSeen
+from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.ring_answers import best_slots, cost_of
 from fedboost.errors import ConfigError
+from fedboost.settings import parse
 
 CORES = 8  # of each party
 LINKS = {"10 Mbit/s": 1e7, "100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
@@ -86,7 +90,17 @@ class Price:
 
     def n_bytes(self, job: Job) -> float:
         """On the wire, one tree."""
-        return job.rows * self.row_bytes + job.candidates * self.candidate_bytes
+        return job.rows * self.row_bytes + self.answer_bytes(job)
+
+    def answer_bytes(self, job: Job) -> float:
+        """Of all answers to a tree; a lattice's as the guest has them packed, with the key."""
+        if self.scheme not in RINGS:
+            return job.candidates * self.candidate_bytes
+        said = {"encryption": {"scheme": self.scheme}, "max_depth": job.depth, "max_bin": job.bins}
+        params, budget = parse(EncryptedTreeParams, said), self._budget(job)
+        layers = [(1 << layer) * job.columns * (job.bins - 1) for layer in range(job.depth)]
+        seen = AnswersSeen(last=(1, layers))
+        return cost_of(params, budget, seen, best_slots(params, budget, seen)).n_bytes
 
     def seconds(self, job: Job, bits_a_second: float) -> float:
         """Work spread over a party's cores, then bytes over the link: nothing overlaps."""
@@ -97,10 +111,13 @@ class Price:
         if self.scheme not in RINGS:
             return True
         try:
-            Budget(parameters.BY_NAME[self.scheme], job.rows)
+            self._budget(job)
         except ConfigError:
             return False
         return True
+
+    def _budget(self, job: Job) -> Budget:
+        return Budget(parameters.BY_NAME[self.scheme], job.rows)
 
 
 def prices(rows: Sequence[Row]) -> dict[str, Price]:

@@ -26,7 +26,8 @@ class Background:
     """An event loop in a thread, alive while somebody holds it; methods may be called anywhere."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # The garbage collector closes what is forgotten, perhaps while this thread has the lock.
+        self._lock = threading.RLock()
         self._holders = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

@@ -208,6 +208,38 @@ def test_a_client_that_is_forgotten_is_closed(town):
     assert BACKGROUND._holders == before
 
 
+def test_a_connection_that_is_collected_while_another_begins_holds_nobody_up(monkeypatch):
+    from fedboost.sdk import background
+
+    own = background.Background()
+    monkeypatch.setattr(background, "BACKGROUND", own)
+    closed: list[str] = []
+
+    class Link:
+        async def close(self):
+            closed.append("closed")
+
+    async def answered():
+        return "answered"
+
+    begin = asyncio.run_coroutine_threadsafe
+
+    def collecting(work, loop):
+        gc.collect()
+        return begin(work, loop)
+
+    kept, forgotten = background.Connected(Link()), background.Connected(Link())
+    forgotten.itself = forgotten  # type: ignore[attr-defined] # only the collector ends a circle
+    del forgotten
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", collecting)
+    said: list[str] = []
+    caller = threading.Thread(target=lambda: said.append(kept.run(answered())), daemon=True)
+    caller.start()
+    caller.join(5.0)
+    assert (said, closed) == (["answered"], ["closed"])
+    kept.close()
+
+
 def test_no_thread_is_left_when_nobody_holds_the_loop():
     from fedboost.sdk.background import Background
 
