@@ -11,6 +11,7 @@ w = −(PᵀHP + λI)⁻¹ PᵀG.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -136,6 +137,8 @@ class Round:
 
 @cache
 def _libraries() -> ThreadpoolController:
+    # SciPy brings a matrix library of its own, which is among them only once it is loaded.
+    importlib.import_module("scipy.linalg")
     return ThreadpoolController()
 
 

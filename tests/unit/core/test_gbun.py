@@ -1,6 +1,10 @@
 """Boosted networks on one table: every round solves the normal equations, whatever the loss."""
 
 import itertools
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +18,7 @@ from fedboost.core.networks import Network
 from fedboost.core.objectives import Summary
 from fedboost.errors import ConfigError, DataError, JobError
 from fedboost.settings import parse
+from tests.conftest import ROOT
 from tests.unit.core.test_local import labels_for
 from tests.unit.core.test_networks import peak_mib
 
@@ -292,3 +297,21 @@ def test_rounds_end_where_the_last_metric_no_longer_gets_better():
 def test_early_stopping_needs_rows_to_look_at():
     with pytest.raises(DataError, match="needs validation rows"):
         gbun.train(table(), params_of(early_stopping_rounds=2))
+
+
+def test_every_matrix_library_has_one_thread_also_one_that_is_loaded_late():
+    """In a process of its own: SciPy's comes with the first product that wants it."""
+    code = """
+import threadpoolctl
+from fedboost.core import gbun
+with gbun.one_thread():
+    from scipy.linalg import blas
+    found = [one for one in threadpoolctl.threadpool_info() if one["user_api"] == "blas"]
+    print([one["num_threads"] for one in found])
+"""
+    words = [sys.executable, "-c", code]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "3"}
+    done = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+    threads = json.loads(done.stdout or "[]")
+    assert set(threads) == {1}, done.stderr
+    assert len(threads) > 1
