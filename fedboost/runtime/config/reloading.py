@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
 from fedboost.errors import ConfigError
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 
 # All else is read once, where the daemon starts.
 PARTY_KEYS = ("policy", "peers", "datasets", "retention")
 COORDINATOR_KEYS = ("parties", "users", "retention")
+
+Config = TypeVar("Config", bound=DaemonConfig)
+
+
+async def fresh_settings(
+    reread: Callable[[], Config] | None, old: Config, check: Callable[[Config], None]
+) -> tuple[Config, list[str]]:
+    """Return what the settings file says now, and the keys that have changed.
+
+    A ConfigError where there is no file or it is wrong, and where a change needs a restart or is
+    one that `check` refuses.
+    """
+    if reread is None:
+        raise ConfigError("this daemon has no settings file", todo="restart it")
+    fresh = await asyncio.to_thread(reread)
+    changed = changed_keys(old, fresh)
+    check(fresh)
+    return fresh, changed
 
 
 def changed_keys(old: DaemonConfig, new: DaemonConfig) -> list[str]:

@@ -10,12 +10,12 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from fedboost.errors import ConfigError, JobError, PolicyError
+from fedboost.errors import JobError, PolicyError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobStatus
 from fedboost.runtime.config.daemons import CoordinatorConfig
-from fedboost.runtime.config.reloading import changed_keys, check_parties
+from fedboost.runtime.config.reloading import check_parties, fresh_settings
 from fedboost.runtime.coordinator.attempts import Attempts, PartyCalls
 from fedboost.runtime.coordinator.intake import Intake, signed
 from fedboost.runtime.coordinator.journals import Journals
@@ -190,12 +190,11 @@ class CoordinatorNode:
         Returns the keys that have. A ConfigError where the file is wrong, or a change needs a
         restart or the end of a job; then nothing changes.
         """
-        if self.reread is None:
-            raise ConfigError("this daemon has no settings file", todo="restart it")
-        fresh = await asyncio.to_thread(self.reread)
-        changed = changed_keys(self.config, fresh)
-        check_parties(self.config, fresh, self.attempts.needed())
-        self.config = fresh
+
+        def check(fresh: CoordinatorConfig) -> None:
+            check_parties(self.config, fresh, self.attempts.needed())
+
+        self.config, changed = await fresh_settings(self.reread, self.config, check)
         return changed
 
     async def wake(self) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from fedboost.crypto.workers import Workers
 from fedboost.errors import (
-    ConfigError,
     FedboostError,
     OwnersError,
     PeerError,
@@ -24,7 +23,7 @@ from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope, RecallReply, RecallRequest
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.config.reloading import changed_keys, check_datasets
+from fedboost.runtime.config.reloading import check_datasets, fresh_settings
 from fedboost.runtime.party import model_store
 from fedboost.runtime.party.halting import Finishing, Halting
 from fedboost.runtime.party.parts import PartyParts, PeerCalls
@@ -328,13 +327,12 @@ class PartyNode:
         Returns the keys that have. A ConfigError where the file is wrong, or a change needs a
         restart or the end of a job; then nothing changes.
         """
-        if self.reread is None:
-            raise ConfigError("this daemon has no settings file", todo="restart it")
-        fresh = await asyncio.to_thread(self.reread)
-        changed = changed_keys(self.config, fresh)
-        running = (job for job in self.under_way.values() if job.halted is None)
-        check_datasets(self.config, fresh, {job.signed.dataset for job in running})
-        self.config = fresh
+
+        def check(fresh: PartyConfig) -> None:
+            running = (job for job in self.under_way.values() if job.halted is None)
+            check_datasets(self.config, fresh, {job.signed.dataset for job in running})
+
+        self.config, changed = await fresh_settings(self.reread, self.config, check)
         return changed
 
     async def watch_coordinator(self, is_there: Callable[[], Awaitable[object]]) -> None:
