@@ -286,10 +286,8 @@ class RingHost(HostCipher):
     def rows(self, parts: Sequence[Words], tree: int, key: bytes) -> RingHostRows:
         """The rows with the windows of our own derivation."""
         own, place = self.context, self.context.table.hosts.index(self.context.party)
-        of, epoch = (
-            TreePolynomials(self.budget.parameters, self.origin, tree),
-            epoch_of(own.params, tree),
-        )
+        of = TreePolynomials(self.budget.parameters, self.origin, tree)
+        epoch = epoch_of(own.params, tree)
         if epoch is not None:
             of, key = of.in_epoch(epoch, key[:NONCE_BYTES]), key[NONCE_BYTES:]
         public = tree_key_bytes(self.budget.parameters, self.columns, VECTORS)

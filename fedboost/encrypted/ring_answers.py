@@ -23,9 +23,7 @@ from fedboost.encrypted.params import EncryptedTreeParams
 VECTORS = 0  # the number of slots that stands for answers as vectors
 BLOCKS_EACH = 16  # of N rows in one part of the stream of gradients
 ANSWERS_EACH = 1024  # in one part of a host's answers, but for at least a batch
-PART_BYTES_MAX = (
-    1 << 24
-)  # of either, where outputs are many: fewer, but one at least; of a key, too
+PART_BYTES_MAX = 1 << 24  # of either, where outputs are many, but for one at least; of a key
 # A host before any of its answers has been seen; candidates leave by groups of rows (policies).
 COLUMNS_GUESSED, ROWS_EACH_GUESSED = 10, 20
 

@@ -15,7 +15,7 @@ nodes does so in parts (`segment_sums`, `encrypted.answers`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,29 +103,28 @@ class LatticeSums:
         """Becomes its own running sums; see `prefix_sums`."""
         check_segments(self, offsets)
         starts = np.asarray(offsets, np.int64)
-        self._in_place(workers, _run, lambda part, cut: (part[:, cut], starts))
+        self._change(_run, workers, starts, starts)
 
     def take_off(self, other: LatticeSums, workers: Workers | None = None) -> None:
         """Becomes self[i] − other[i]; a ProtocolError unless there are as many of both."""
         self._check_pairs(other)
-        others = {id(own): part for own, part in zip(self._parts, other._parts, strict=True)}
-        self._in_place(
-            workers, _take_off, lambda part, cut: (part[:, cut], others[id(part)][:, cut])
-        )
+        self._change(_take_off, workers, *other._parts)
 
-    def _in_place(
+    def _change(
         self,
+        kernel: Callable[..., None],
         workers: Workers | None,
-        change: Callable[..., None],
-        given: Callable[[Words, slice], tuple[NDArray[Any], ...]],
+        of_vectors: NDArray[Any],
+        of_scalars: NDArray[Any],
     ) -> None:
-        """Change all numbers; each worker some coefficients of all vectors."""
-        workers = workers or Serial()
-        cuts = np.linspace(0, self.vectors.shape[1], workers.count + 1).astype(int).tolist()
-        mask = self.parameters.mask
-        spans = [slice(*span) for span in itertools.pairwise(cuts)]
-        workers.map(change, [(*given(self.vectors, span), mask) for span in spans])
-        change(*given(self.scalars, slice(None)), mask)
+        """Change all numbers in place, by what goes with vectors and with scalars."""
+        workers, mask = workers or Serial(), self.parameters.mask
+        tasks = [
+            (self.vectors, of_vectors, mask, first, stop)
+            for first, stop in _shares(self.vectors.shape[1], workers)
+        ]
+        workers.map(kernel, tasks)
+        kernel(self.scalars, of_scalars, mask, 0, self.outputs)
 
     @property
     def _parts(self) -> tuple[Words, Words]:
@@ -232,10 +231,9 @@ class EncryptedRows:
         vectors = np.zeros((n_cells, parameters.ring), dtype=np.uint64)
         scalars = np.zeros((n_cells, self.numbers.shape[1]), dtype=np.uint64)
         # Each worker adds up all rows, but only so many coefficients of their windows.
-        cuts = np.linspace(0, parameters.ring, workers.count + 1).astype(int).tolist()
         tasks = [
             (self.windows, chosen, cells, vectors, first, stop)
-            for first, stop in itertools.pairwise(cuts)
+            for first, stop in _shares(parameters.ring, workers)
         ]
         workers.map(sum_windows, tasks)
         _add_numbers(self.numbers, chosen, cells, scalars)
@@ -254,6 +252,11 @@ class EncryptedRows:
 
     def __repr__(self) -> str:
         return f"Rows({len(self)} × {self.numbers.shape[1]})"
+
+
+def _shares(ring: int, workers: Workers) -> Iterator[tuple[int, int]]:
+    """The first coefficient of each worker's share, and the one behind it."""
+    return itertools.pairwise(np.linspace(0, ring, workers.count + 1).astype(int).tolist())
 
 
 @kernel
@@ -337,19 +340,19 @@ def _gather(part: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Word
 
 
 @kernel
-def _run(sums: Words, offsets: NDArray[np.int64], mask: np.uint64) -> None:
+def _run(sums: Words, offsets: NDArray[np.int64], mask: np.uint64, first: int, stop: int) -> None:
     for segment in range(len(offsets) - 1):
         for i in range(offsets[segment] + 1, offsets[segment + 1]):
-            own, before = sums[i], sums[i - 1]
-            for k in range(sums.shape[1]):
+            own, before = sums[i, first:stop], sums[i - 1, first:stop]
+            for k in range(len(own)):
                 own[k] = (own[k] + before[k]) & mask
 
 
 @kernel
-def _take_off(sums: Words, others: Words, mask: np.uint64) -> None:
+def _take_off(sums: Words, others: Words, mask: np.uint64, first: int, stop: int) -> None:
     for i in range(sums.shape[0]):
-        own, other = sums[i], others[i]
-        for k in range(sums.shape[1]):
+        own, other = sums[i, first:stop], others[i, first:stop]
+        for k in range(len(own)):
             own[k] = (own[k] - other[k]) & mask
 
 
