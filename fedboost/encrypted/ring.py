@@ -88,8 +88,7 @@ class RingGuestRows(GuestRows):
     @cached_property
     def sizes(self) -> CipherSizes:
         """See `GuestRows`."""
-        slots = VECTORS if self.packing is None else self.packing.shape.slots
-        return sizes_of(self.secret.budget, self.secret.outputs, slots)
+        return sizes_of(self.secret.budget, self.secret.outputs, _slots_of(self.packing))
 
     def key_for(self, host: str) -> bytes:
         """b' of every output, with the host's own a'; where answers are packed, the key for that
@@ -111,8 +110,9 @@ class RingGuestRows(GuestRows):
                 AnsweredNode(count, max(1, node.rows), node.most)
                 for count, node in zip(sums, nodes, strict=True)
             ]
-            read = partial(decrypt_packed, workers=self.workers, least=self.least)
-            return read(self.secret, self.packing, answers, asked)
+            return decrypt_packed(
+                self.secret, self.packing, answers, asked, self.workers, self.least
+            )
         found, first = [np.empty((0, self.secret.outputs), np.int64)], 0
         for count, node in zip(sums, nodes, strict=True):
             own = answers[first : first + self.n_bytes([count], [node])]
@@ -182,8 +182,7 @@ class RingHostRows(HostRows[LatticeSums]):
     @cached_property
     def sizes(self) -> CipherSizes:
         """See `HostRows`."""
-        slots = VECTORS if self.packing is None else self.packing.shape.slots
-        return sizes_of(self.budget, self.held.numbers.shape[1], slots)
+        return sizes_of(self.budget, self.held.numbers.shape[1], _slots_of(self.packing))
 
     def sums(
         self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
@@ -314,6 +313,10 @@ class RingHost(HostCipher):
             return None
         shape = PackingShape(self.budget.parameters, self.columns, slots)
         return PackingKey.received(shape, of.packing_origin, key[public:])
+
+
+def _slots_of(packing: PackingSecret | PackingKey | None) -> int:
+    return VECTORS if packing is None else packing.shape.slots
 
 
 def _part(tree: int, first: int, held: int, data: bytearray) -> pb.EncryptedGradients:

@@ -39,12 +39,15 @@ Cut = tuple[int, slice]  # of the node at this place, these sums
 
 def slots_possible(params: EncryptedTreeParams, lattice: LatticeParameters) -> list[int]:
     """Return the numbers of slots that a job allows, `VECTORS` among them where it allows those."""
-    own = params.encryption
-    shapes = [PackingShape(lattice, columns_of(params), slots) for slots in SLOTS]
-    fit = [shape.slots for shape in shapes if shape.key_bytes <= PART_BYTES_MAX]
-    if own.answers == "vectors" or not fit:
+    said, fit = params.encryption.answers, _slots_that_fit(params, lattice)
+    if said == "vectors" or not fit:
         return [VECTORS]
-    return fit if own.answers == "packed" else [VECTORS, *fit]
+    return fit if said == "packed" else [VECTORS, *fit]
+
+
+def _slots_that_fit(params: EncryptedTreeParams, lattice: LatticeParameters) -> list[int]:
+    shapes = [PackingShape(lattice, columns_of(params), slots) for slots in SLOTS]
+    return [shape.slots for shape in shapes if shape.key_bytes <= PART_BYTES_MAX]
 
 
 @dataclass(frozen=True)
@@ -84,17 +87,20 @@ def cost_of(
 
 def best_slots(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> int:
     """Return the number of slots that takes the least time for the next trees."""
-    possible = slots_possible(params, budget.parameters)
-    return min(possible, key=lambda slots: cost_of(params, budget, seen, slots).seconds)
+    return _best(slots_possible(params, budget.parameters), params, budget, seen)
+
+
+def _best(
+    among: Sequence[int], params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen
+) -> int:
+    return min(among, key=lambda slots: cost_of(params, budget, seen, slots).seconds)
 
 
 def in_words(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> str:
     """Say how the answers to the last tree came, and what they would have taken otherwise."""
     slots = best_slots(params, budget, seen)
-    packed = params.model_copy(
-        update={"encryption": params.encryption.model_copy(update={"answers": "packed"})}
-    )
-    other = best_slots(packed, budget, seen) if slots == VECTORS else VECTORS
+    packed = _slots_that_fit(params, budget.parameters) or [VECTORS]
+    other = _best(packed, params, budget, seen) if slots == VECTORS else VECTORS
     own, beside = (cost_of(params, budget, seen, one).n_bytes / 1e6 for one in (slots, other))
     if slots == VECTORS:
         return f"vectors: {own:.1f} MB a tree, packed {beside:.1f}"
