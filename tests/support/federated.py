@@ -44,7 +44,8 @@ from fedboost.model import shards
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.ledger.rows import Noted, Row
-from fedboost.runtime.party.outbox import Record, Terms
+from fedboost.runtime.party.notes import Record
+from fedboost.runtime.party.outbox import Terms
 from fedboost.runtime.party.session import Session
 from fedboost.runtime.policy.reading import let_out
 from fedboost.runtime.transport import faults
@@ -387,8 +388,9 @@ class Room(flow.Run):
         return [posted.line for posted in sorted(self.posted, key=_place)]
 
     def _recorder(self, party: str) -> Record:
-        def record(direction: str, messages: Sequence[Noted]) -> None:
-            self.recorded.extend((party, direction, one.envelope.kind) for one in messages)
+        def record(coming: Sequence[Noted], leaving: Sequence[Noted]) -> None:
+            self.recorded.extend((party, "in", one.envelope.kind) for one in coming)
+            self.recorded.extend((party, "out", one.envelope.kind) for one in leaving)
 
         return record
 

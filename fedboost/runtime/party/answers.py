@@ -28,6 +28,7 @@ class StepRequest:
     among: tuple[str, ...] = ()  # the hosts that take part in it; empty: all
     awaits: bool = False  # what it takes may be still on its way
     spares: bool = False  # a peer that is gone gets nothing
+    is_last: bool = True  # of its call
 
 
 @dataclass(frozen=True)

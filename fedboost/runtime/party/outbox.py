@@ -16,6 +16,7 @@ from fedboost.flow import DisclosureInfo, Out, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import LinkBytes
 from fedboost.runtime.ledger.rows import SALT_BYTES, Noted
+from fedboost.runtime.party.notes import Notes
 
 if TYPE_CHECKING:
     from fedboost.crypto.secrets import Secrets
@@ -30,8 +31,6 @@ class Links(Protocol):
         """Returns once the receiver holds the message; raises what it was refused with."""
 
 
-# Writes a line of the ledger for each message that leaves ("out") or has come ("in").
-Record = Callable[[str, Sequence[Noted]], None]
 Keep = Callable[[Envelope, Message], Coroutine[Any, Any, None]]  # takes in what we give ourselves
 
 
@@ -78,7 +77,7 @@ class Outbox:
     stage: str
     terms: Terms
     links: Links
-    record: Record
+    notes: Notes
     keep: Keep
     secrets: Secrets  # of this stage and attempt
     sent: dict[str, Sent] = field(default_factory=dict)
@@ -117,7 +116,7 @@ class Outbox:
             )
             about = {p: by_peer.get(p, DisclosureInfo()) for p in leaving}
             noted = [Noted(post.envelope, messages[p], about[p]) for p, post in leaving.items()]
-            self.record("out", noted)
+            self.notes.leave(*noted)
         arriving: list[Coroutine[Any, Any, None]] = []
         for peer, post in posts.items():
             if peer == self.party:  # in another role: nothing leaves

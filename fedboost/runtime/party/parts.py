@@ -163,10 +163,8 @@ class PartyParts:
         asks = self.judge.config.policy.approve != "never"
         return self.states.consents(job.id, job.signed.manifest_sha256, asks=asks)
 
-    def record(self, direction: str, messages: Sequence[Noted]) -> None:
+    def record(self, coming: Sequence[Noted], leaving: Sequence[Noted]) -> None:
         """Writes messages into the ledger; those that leave are charged in the same transaction."""
-        rows = [disclosure(direction, message) for message in messages]
-        if direction == "in":
-            self.ledger.record(*rows)
-        else:
-            self.ledger.record(*rows, first=partial(self.spending.charge, messages))
+        rows = [disclosure("in", message) for message in coming]
+        rows += [disclosure("out", message) for message in leaving]
+        self.ledger.record(*rows, first=partial(self.spending.charge, leaving))

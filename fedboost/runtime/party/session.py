@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,13 +25,14 @@ from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
 from fedboost.runtime.ledger.rows import SALT_BYTES, Noted
 from fedboost.runtime.party.answers import Started, StepRequest, heard
 from fedboost.runtime.party.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
-from fedboost.runtime.party.outbox import Links, MessagePlace, Outbox, Record, Sent, Terms
+from fedboost.runtime.party.notes import Notes, Record
+from fedboost.runtime.party.outbox import Links, MessagePlace, Outbox, Sent, Terms
 from fedboost.runtime.party.roles import Roles
+from fedboost.runtime.party.step_work import PARTS_IN_FLIGHT_MAX, Paces, StepWork
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.bridge import Bridge, hear_out
 from fedboost.runtime.process.clock import now
 
-PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
 # Of one kind and sender, here and not used: those that may wait, and those that wait to wait.
 PARTS_HELD_MAX = PARTS_WAITING_MAX + 2 * (PARTS_IN_FLIGHT_MAX + 1)
 STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
@@ -66,12 +64,15 @@ class Session:
         # Own threads: steps wait for one another, and a shared pool could be full of waiters.
         self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.context.party}")
         self._roles = Roles(self.protocol, self.context)
+        self._paces = Paces()
+        self._notes = Notes(self.record)
+        self._lagging: list[asyncio.Task[None]] = []  # of steps that are over, on their way
         self._outbox = Outbox(
             party=self.context.party,
             stage=self.protocol.name,
             terms=self.terms,
             links=self.links,
-            record=self.record,
+            notes=self._notes,
             keep=self._keep,
             secrets=self.context.secrets,
         )
@@ -126,6 +127,7 @@ class Session:
             started.call.cancel()
         await self._inbox.stop(reason)
         self._bridge.stop(reason)
+        self._notes.flush()
         self.release()
 
     def _check_not_stopped(self) -> None:
@@ -179,11 +181,11 @@ class Session:
         step = self._roles.taker(envelope.kind)
         assert step.takes is not None
         key = (sender, envelope.number, step.name, envelope.part)
-        if self._inbox.seen(key, digest):
-            return True
         if key in self._coming:  # a second time, while the first waits for room
             await asyncio.shield(self._coming[key])
-            return self._inbox.seen(key, digest)
+        if self._inbox.seen(key, digest):
+            await self._notes.came()
+            return True
         if sender != self.context.party and self._held(step, sender) >= PARTS_HELD_MAX:
             raise PeerError(
                 f"{sender} sent more than {PARTS_HELD_MAX} parts before one of them could be used",
@@ -193,14 +195,15 @@ class Session:
         if starts and not self._roles.may_start(step):
             raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
-        # It is in the ledger now, so it must come in, whatever becomes of the link it came by.
-        self.record("in", [Noted(envelope, message, DisclosureInfo())])
+        # It will be in the ledger, so it must come in, whatever becomes of the link it came by.
+        written = self._notes.came(Noted(envelope, message, DisclosureInfo()))
         coming = self._coming[key] = asyncio.create_task(self._keep(envelope, message))
         coming.add_done_callback(lambda _: self._coming.pop(key, None))
         coming.add_done_callback(hear_out)
         if starts:  # before any wait, in which the coordinator could ask for it and start it too
             self._eager[step.name] = self._start(step, now())
         await asyncio.shield(coming)
+        await written
         return False
 
     def _held(self, step: Step, sender: str) -> int:
@@ -239,7 +242,10 @@ class Session:
             names = ", ".join(step.name for step in steps)
             raise ProtocolError(f"step {names or 'without a name'} came out of turn")
         self._numbers, among = numbers, tuple(call.among)
-        asked = [StepRequest(turn.number, among, call.awaits, call.spares) for turn in call.turns]
+        asked = [
+            StepRequest(turn.number, among, call.awaits, call.spares, turn is call.turns[-1])
+            for turn in call.turns
+        ]
         [first, *later] = zip(steps, asked, strict=True)
         self._inbox.gives_up = False
         started = self._take_up(*first, since=now())
@@ -257,7 +263,20 @@ class Session:
             if loop and (reply.turns[-1].told.ends == loop or not await self._comes(step, asked)):
                 break
             reply.turns.append(await self._take_up(step, asked, since).task)
+        await self._catch_up()
+        self._notes.leave()
         return reply
+
+    async def _catch_up(self) -> None:
+        """Waits until what steps before have sent has arrived."""
+        while self._lagging:
+            await self._bridge.wait_here(self._lagging.pop(0))
+
+    def _left(self, sending: asyncio.Task[None]) -> None:
+        """Ends the stage where what a step has sent does not arrive: the next one may wait."""
+        error = None if sending.cancelled() else sending.exception()
+        if isinstance(error, FedboostError) and self._stopped is None:
+            self._ending = asyncio.create_task(self.stop(error))
 
     async def _comes(self, step: Step, asked: StepRequest) -> bool:
         """Wait for what a step of a loop takes; return whether it comes, and not the loop's end."""
@@ -294,9 +313,17 @@ class Session:
         sent_before = self._outbox.counts
         loop = asyncio.get_running_loop()
         try:
-            got = await self._collect(step, call)
+            got, is_whole = await self._collect(step, call)
             self._check_not_stopped()
-            told, cpu = await loop.run_in_executor(self._threads, self._work, loop, step, call, got)
+            if is_whole and call.done() and self._paces.is_short(step.name):
+                work, told = await self._work_here(step, call, got)
+            else:
+                await self._catch_up()
+                work, told = await loop.run_in_executor(
+                    self._threads, self._work_apart, loop, step, call, got
+                )
+            self._paces.note(step.name, work.seconds)
+            self.told.append(work.told)
             seconds = now() - since
             if step.takes is not None and self._roles.takes_parts(step):
                 asked = await heard(call)
@@ -311,90 +338,91 @@ class Session:
             if self._roles.takes_parts(step):
                 await self.stop(error)  # whoever still sends parts hears it at the next one
             raise error from None
-        cpu += self.context.workers.busy_seconds() - worked
+        cpu = work.cpu_s + self.context.workers.busy_seconds() - worked
         sent = self._outbox.sent_since(sent_before)
         cost = StepCost(party=self.context.party, seconds=seconds, cpu_seconds=cpu, sent=sent)
         return TurnReply(told=told, cost=cost)
 
-    async def _collect(self, step: Step, asked: Future[StepRequest]) -> object:
-        """Return one message, one for each sender, or an iterator over parts."""
+    async def _collect(self, step: Step, asked: Future[StepRequest]) -> tuple[object, bool]:
+        """Return one message, one for each sender, or an iterator over parts; and whether all is
+        there.
+        """
         if step.takes is None:
-            return None
+            return None, True
         kind = step.takes.DESCRIPTOR.full_name
         alone, streams = self._roles.one_gives(step), self._roles.takes_parts(step)
         wait = partial(self._bridge.fetch, asyncio.get_running_loop())
         if streams and alone:
             sender = self._roles.senders(step, ())[0]
-            return self._inbox.parts(kind, sender, await self._inbox.next(kind, sender), wait)
+            first = await self._inbox.next(kind, sender)
+            return self._inbox.parts(kind, sender, first, wait), first.last
         call = await heard(asked)
         before = call.number
         expected = self._roles.senders(step, call.among)
         if streams and not step.tolerates:
-            firsts = [await self._inbox.next(kind, sender) for sender in expected]
-            return self._inbox.parts_of_all(kind, dict(zip(expected, firsts, strict=True)), wait)
+            firsts = {sender: await self._inbox.next(kind, sender) for sender in expected}
+            are_whole = all(first.last for first in firsts.values())
+            return self._inbox.parts_of_all(kind, firsts, wait), are_whole
         if call.awaits and not step.tolerates:
             await self._inbox.arrival(kind, expected, before)
         arrived = self._inbox.senders(kind, before)
         if step.tolerates:
-            return {party: self._inbox.take(kind, party, before) for party in sorted(arrived)}
+            return {party: self._inbox.take(kind, party, before) for party in sorted(arrived)}, True
         if step.one_sender:
             if len(arrived) != 1:
                 raise ProtocolError(f"{step.name} needs one {kind} and {len(arrived)} have arrived")
-            return self._inbox.take(kind, arrived[0], before)
+            return self._inbox.take(kind, arrived[0], before), True
         missing = [party for party in expected if party not in arrived]
         if missing:
             raise ProtocolError(
                 f"{step.name} needs a {kind} and none has arrived from {missing[0]}"
             )
         got = {party: self._inbox.take(kind, party, before) for party in expected}
-        return got[expected[0]] if alone else got
+        return got[expected[0]] if alone else got, True
 
     # What the step gives
 
-    def _work(
-        self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[StepRequest], got: object
-    ) -> tuple[StatusReport, float]:
-        """Runs the step's function in this thread; sends parts while later ones are computed."""
-        self._check_not_stopped()
-        started = time.thread_time()
-        part_of = self._roles.of(step)
-        given = [part_of.state] if step.takes is None else [part_of.state, got]
+    def _work(self, step: Step, call: Future[StepRequest], got: object) -> StepWork:
+        part = self._roles.of(step)
+        given = [part.state] if step.takes is None else [part.state, got]
         if step.hears:
             given.append(self.context.table.among(step.hears, self._asked(step, call).among))
-        out = getattr(part_of.module, step.name)(*given)
-        outs = out if inspect.isgenerator(out) else iter((out,))
-        told = StatusReport()
-        in_flight: deque[Future[None]] = deque()
-        part = 0
-        ahead = next(outs, Out())
-        while True:
-            following = next(outs, None)
-            self._check_not_stopped()
-            if ahead.told is not None:
-                told.MergeFrom(ahead.told)
-            if ahead.send is not None:
-                place = MessagePlace(step, self._asked(step, call).number, part, following is None)
-                in_flight.extend(self._send(loop, place, self._asked(step, call), ahead))
-            while len(in_flight) > (PARTS_IN_FLIGHT_MAX if following is not None else 0):
-                self._bridge.wait(in_flight.popleft())
-            if following is None:
-                break
-            ahead, part = following, part + 1
-        cpu = time.thread_time() - started
-        self.told.append(told)
-        return self.let_out(told), cpu
+
+        def send(out: Out, number: int, is_last: bool) -> list[Coroutine[Any, Any, None]]:
+            asked = self._asked(step, call)
+            place = MessagePlace(step, asked.number, number, is_last)
+            to_all = not isinstance(out.send, Mapping)
+            receivers = self._roles.receivers(step, asked.among) if to_all else ()
+            return self._outbox.send(place, receivers, out, spares=asked.spares)
+
+        function = getattr(part.module, step.name)
+        return StepWork(function, tuple(given), self._check_not_stopped, send, self._bridge)
 
     def _asked(self, step: Step, call: Future[StepRequest]) -> StepRequest:
-        """Wait, in the step's thread, for what the coordinator says of it."""
+        """Return what the coordinator says of a step; the step's own thread waits for it."""
         try:
             return call.result()
         except CancelledError:  # of `call`: stopped before the coordinator asked for the step
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
 
-    def _send(
-        self, loop: asyncio.AbstractEventLoop, place: MessagePlace, asked: StepRequest, out: Out
-    ) -> list[Future[None]]:
-        to_all = not isinstance(out.send, Mapping)
-        receivers = self._roles.receivers(place.step, asked.among) if to_all else ()
-        sending = self._outbox.send(place, receivers, out, spares=asked.spares)
-        return self._bridge.start(loop, *sending)
+    def _work_apart(
+        self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[StepRequest], got: object
+    ) -> tuple[StepWork, StatusReport]:
+        """Do the step in a thread of ours; return also what may leave of what it told."""
+        self._check_not_stopped()
+        work = self._work(step, call, got)
+        work.apart(loop)
+        return work, self.let_out(work.told)
+
+    async def _work_here(
+        self, step: Step, call: Future[StepRequest], got: object
+    ) -> tuple[StepWork, StatusReport]:
+        """Do the step in the event loop; return also what may leave of what it told."""
+        work = self._work(step, call, got)
+        sent = await work.here(self._catch_up)
+        for sending in sent:
+            sending.add_done_callback(self._left)
+        self._lagging += sent
+        if call.result().is_last:
+            await self._catch_up()
+        return work, self.let_out(work.told)

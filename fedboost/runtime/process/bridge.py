@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ class Bridge:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._under_way: set[Future[Any]] = set()
+        self._under_way: set[Future[Any] | asyncio.Task[Any]] = set()
         self._stopped: FedboostError | None = None
 
     def start(
@@ -33,21 +33,38 @@ class Bridge:
     ) -> list[Future[T]]:
         """Has the loop do all of them; raises the reason of `stop` once that has been called."""
         with self._lock:
-            if self._stopped is not None:
-                for work in works:
-                    work.close()
-                raise self._stopped
+            self._refuse_stopped(works)
             futures = [asyncio.run_coroutine_threadsafe(work, loop) for work in works]
             self._under_way.update(futures)
         for future in futures:
             future.add_done_callback(self._over)
         return futures
 
+    def start_here(self, *works: Coroutine[Any, Any, T]) -> list[asyncio.Task[T]]:
+        """The same in the loop's own thread, without a way through another."""
+        with self._lock:
+            self._refuse_stopped(works)
+            tasks = [asyncio.create_task(work) for work in works]
+            self._under_way.update(tasks)
+        for task in tasks:
+            task.add_done_callback(self._over)
+            task.add_done_callback(hear_out)
+        return tasks
+
     def wait(self, future: Future[T]) -> T:
         """Its result, for a thread that is not the loop's; the reason of `stop` if that came."""
         try:
             return future.result()
         except CancelledError:
+            if self._stopped is None:
+                raise
+            raise self._stopped from None
+
+    async def wait_here(self, task: asyncio.Task[T]) -> T:
+        """The same, for the loop's own thread."""
+        try:
+            return await task
+        except asyncio.CancelledError:
             if self._stopped is None:
                 raise
             raise self._stopped from None
@@ -65,7 +82,13 @@ class Bridge:
         for future in under_way:
             future.cancel()
 
-    def _over(self, future: Future[Any]) -> None:
+    def _refuse_stopped(self, works: Sequence[Coroutine[Any, Any, Any]]) -> None:
+        if self._stopped is not None:
+            for work in works:
+                work.close()
+            raise self._stopped
+
+    def _over(self, future: Future[Any] | asyncio.Task[Any]) -> None:
         with self._lock:
             self._under_way.discard(future)
 

@@ -307,6 +307,7 @@ def test_a_message_that_comes_again_while_it_waits_for_room_is_recorded_once():
             await host.accept(sealed(numbers(), part=part, last=False), numbers())
         coming = [asyncio.create_task(host.accept(early, numbers())) for _ in range(2)]
         await asyncio.sleep(0)
+        await host._notes.came()
         assert room.recorded.count((HOST, "in", CALL)) == 9
         coming[0].cancel()  # the link it came by is gone; the message stays
         await asyncio.sleep(0)
@@ -354,12 +355,12 @@ def test_no_byte_leaves_before_the_ledger_has_its_hash():
 
 
 def test_nothing_leaves_when_the_ledger_takes_no_row():
-    def full(direction, messages):
+    def full(coming, leaving):
         raise StoreError("database or disk is full")
 
     async def run():
         room = await echo((GUEST, *HOSTS[:2])).open()
-        room.sessions[GUEST]._outbox.record = full
+        room.sessions[GUEST]._notes._record = full
         error = await refusal(room.sessions[GUEST].run_step(step("call", 1)), StoreError)
         assert error.where == {"party": GUEST, "step": "call"}
         assert room.posted == []

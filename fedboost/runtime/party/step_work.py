@@ -1,0 +1,107 @@
+"""A step at work: runs the function of its role, sends what that gives, and says what it cost."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedboost.flow import Out
+from fedboost.messages.job_pb2 import StatusReport
+from fedboost.runtime.process.bridge import Bridge
+
+PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
+SHORT_S = 0.002  # a step that takes no longer may be done by the event loop itself
+LATELY = 8  # calls of a step, all of which have been as short
+
+
+@dataclass
+class Paces:
+    """How long the last calls of each step took to compute."""
+
+    took: dict[str, deque[float]] = field(default_factory=dict)
+
+    def is_short(self, step: str) -> bool:
+        """Return whether each of the last calls was over at once, and there were some."""
+        seconds = self.took.get(step, ())
+        return len(seconds) == LATELY and max(seconds) <= SHORT_S
+
+    def note(self, step: str, seconds: float) -> None:
+        """Take note of one more call."""
+        self.took.setdefault(step, deque(maxlen=LATELY)).append(seconds)
+
+
+@dataclass
+class StepWork:
+    """One call of a step's function; do it once, in a thread of its own or in the event loop."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    check: Callable[[], None]  # raises why the stage has been stopped
+    # What brings each peer its message: of a part, by its number, and whether it is the last
+    send: Callable[[Out, int, bool], list[Coroutine[Any, Any, None]]]
+    bridge: Bridge
+    told: StatusReport = field(default_factory=StatusReport)
+    seconds: float = 0.0  # computed so far
+    cpu_s: float = 0.0  # of these, on a processor
+
+    def apart(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do it in this thread, which is not the loop's; parts leave while others are computed."""
+        in_flight: deque[Future[None]] = deque()
+        for sending, is_last in self._sendings():
+            in_flight.extend(self.bridge.start(loop, *sending))
+            while len(in_flight) > (0 if is_last else PARTS_IN_FLIGHT_MAX):
+                self.bridge.wait(in_flight.popleft())
+
+    async def here(self, catch_up: Callable[[], Awaitable[None]]) -> list[asyncio.Task[None]]:
+        """Do it in the event loop, and `catch_up` before anything leaves; return what is on its
+        way.
+        """
+        in_flight: deque[asyncio.Task[None]] = deque()
+        for sending, _ in self._sendings():
+            if sending and not in_flight:
+                try:
+                    await catch_up()
+                except BaseException:
+                    for unsent in sending:
+                        unsent.close()
+                    raise
+            in_flight.extend(self.bridge.start_here(*sending))
+            while len(in_flight) > PARTS_IN_FLIGHT_MAX:
+                await self.bridge.wait_here(in_flight.popleft())
+        return list(in_flight)
+
+    def _sendings(self) -> Iterator[tuple[list[Coroutine[Any, Any, None]], bool]]:
+        """Yield what sends each part, and whether it is the last one."""
+        ahead, following = self._timed(self._first)
+        part = 0
+        while True:
+            self.check()
+            if ahead.told is not None:
+                self.told.MergeFrom(ahead.told)
+            is_last = following is None
+            sending = [] if ahead.send is None else self.send(ahead, part, is_last)
+            yield sending, is_last
+            if following is None:
+                return
+            ahead, part = following, part + 1
+            following = self._timed(lambda: next(self._outs, None))
+
+    def _first(self) -> tuple[Out, Out | None]:
+        """Call the function; return the first two parts."""
+        out = self.function(*self.arguments)
+        self._outs = out if inspect.isgenerator(out) else iter((out,))
+        return next(self._outs, Out()), next(self._outs, None)
+
+    def _timed(self, compute: Callable[[], Any]) -> Any:
+        began, cpu = time.perf_counter(), time.thread_time()
+        try:
+            return compute()
+        finally:
+            self.cpu_s += time.thread_time() - cpu
+            self.seconds += time.perf_counter() - began
