@@ -356,16 +356,21 @@ class Run(ABC):
         first: tuple[Step, ...] = (),
         among: tuple[str, ...] = (),
         keeps: CheckpointPolicy | None = None,
+        slowly: Walk | None = None,
     ) -> None:
         """Has `steps` done in each round of a loop (`rounds`), and `first` before the first of them
         in this attempt, if any is left, in one call with it.
 
         Several rounds may be asked for at once, so that nobody waits for the coordinator between
-        two of them. One party's last step of a round may end the loop; each other party's first
-        step of a round takes what that one gives, so that it begins none that does not come.
+        two of them. One party's last step of a round may end the loop; each other party ends it as
+        well, or takes in its first step of a round what that one gives, so that it begins none that
+        does not come. A round that may be slow (`is_quick`) is walked by `slowly`, if there is one.
         """
         before = first
         for _ in self.rounds(name, most, keeps=keeps):
+            if slowly is not None and not self.is_quick:
+                await slowly(self)
+                continue
             await self(*before, *steps, among=among)
             before = ()
 

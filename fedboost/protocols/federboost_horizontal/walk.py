@@ -77,8 +77,14 @@ async def walk(run: Run) -> None:
             await run(count_below, add_up, narrow)
         run.keep()
     if waits:
-        for _ in run.rounds("tree", run.params.n_estimators, keeps=CheckpointPolicy.NOW_AND_THEN):
-            await grow_tree(run)
+        layer = (sum_histograms, add_up, split_nodes)
+        await run.loop(
+            "tree",
+            run.params.n_estimators,
+            *(*layer * run.params.max_depth, measure, add_up, read_metrics),
+            keeps=CheckpointPolicy.NOW_AND_THEN,
+            slowly=grow_tree,
+        )
     else:
         for _ in run.rounds("tree", run.params.n_estimators):
             await sums.exchange_keys(run, offer_fresh_keys)
@@ -90,11 +96,7 @@ async def walk(run: Run) -> None:
 
 
 async def grow_tree(run: Run) -> None:
-    """Ask for a quick tree at once; for a slow one by layers, each of which may be kept."""
-    layer, depth = (sum_histograms, add_up, split_nodes), run.params.max_depth
-    if run.is_quick:
-        await run(*layer * depth, measure, add_up, read_metrics)
-        return
-    for _ in run.rounds("layer", depth, keeps=CheckpointPolicy.NOW_AND_THEN):
-        await run(*layer)
+    """Ask for a tree by layers, each of which may be kept."""
+    for _ in run.rounds("layer", run.params.max_depth, keeps=CheckpointPolicy.NOW_AND_THEN):
+        await run(sum_histograms, add_up, split_nodes)
     await run(measure, add_up, read_metrics)

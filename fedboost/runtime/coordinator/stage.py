@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +38,7 @@ class StageWalk(flow.Run):
     committed: float = field(default_factory=now)
     round_took: float = math.inf  # seconds, the last one of the outermost loop
     loop_took: dict[str, float] = field(default_factory=dict)  # the same of inner ones, by name
+    took: float | None = None  # the round of a loop that is counted; None: what the clock says
     metrics: list[job_pb2.Metric] = field(default_factory=list)
     several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
     told: StatusReport = field(default_factory=StatusReport)
@@ -165,19 +167,27 @@ class StageWalk(flow.Run):
         first: tuple[Step, ...] = (),
         among: tuple[str, ...] = (),
         keeps: CheckpointPolicy | None = None,
+        slowly: flow.Walk | None = None,
     ) -> None:
         """See `flow.Run`: as many rounds at once as should be over when one is to be kept."""
-        before, at_once, ended = first, 0, ""
+        before, ended = first, ""
+        rounds: deque[Sequence[Sequence[TurnReply]]] = deque()  # done and not counted yet
         for index in self.rounds(name, most, keeps=keeps):
-            if not at_once:
+            if not rounds and slowly is not None and not self.is_quick:
+                await slowly(self)
+                continue
+            if not rounds:
                 await self.commit()
                 asked = before + steps * self._at_once(name, most - index)
                 said = (await self._ask(asked, among=among, loop=name))[len(before) :]
-                before, at_once = (), len(said) // len(steps)
-                self.loop_took[name] = _seconds(said) / at_once
+                rounds.extend(said[at : at + len(steps)] for at in range(0, len(said), len(steps)))
+                before, self.loop_took[name] = (), _seconds(said) / len(rounds)
                 ended, self.ended = self.ended, ""
-            at_once -= 1
-            if not at_once:
+            turns = [turn for step in rounds.popleft() for turn in step]
+            if len(self.counters) == self.silent + 1:  # the outermost loop, whose rounds are told
+                self.metrics = [metric for turn in turns for metric in turn.told.metrics]
+            self.took = self.loop_took[name]
+            if not rounds:
                 self.ended = ended
 
     def _at_once(self, name: str, left: int) -> int:
@@ -218,12 +228,13 @@ class StageWalk(flow.Run):
             self.silent -= is_silent
             self.counters.pop()
             self._pass((*self.counters, index + 1), keeps)
+            took, self.took = now() - started if self.took is None else self.took, None
             if outermost:
-                self.round_took = now() - started
+                self.round_took = took
                 of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
                 whole = job_pb2.RoundTold(round=name, done=index + 1, of=of, metrics=self.metrics)
                 done = self.several or [whole]  # of 0: not known yet
-                seconds = (now() - started) / len(done)
+                seconds = took / len(done)
                 for told in done:
                     progress = Progress(round=told.round, done=told.done, of=told.of)
                     metrics = list(told.metrics)

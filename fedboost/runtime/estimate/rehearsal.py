@@ -154,6 +154,7 @@ class Rehearsal(flow.Run):
         first: tuple[Step, ...] = (),
         among: tuple[str, ...] = (),
         keeps: CheckpointPolicy | None = None,
+        slowly: flow.Walk | None = None,
     ) -> None:
         """See `flow.Run`: all rounds at once, as where they are quick."""
         for number, _ in enumerate(self.rounds(name, most, keeps=keeps)):

@@ -16,7 +16,7 @@ from fedboost.messages.job_pb2 import StatusReport
 from fedboost.runtime.process.bridge import Bridge
 
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
-SHORT_S = 0.002  # a step that takes no longer may be done by the event loop itself
+SHORT_S = 0.005  # a step that takes no longer may be done by the event loop itself
 LATELY = 8  # calls of a step, all of which have been as short
 
 
