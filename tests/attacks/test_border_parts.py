@@ -33,6 +33,7 @@ async def out_of_order():
     sending = [asyncio.create_task(send(part)) for part in range(1, PARTS + 1)]
     for _ in range(5):
         await asyncio.sleep(0)
+    await host._notes.came()
     recorded = room.recorded.count((HOST, "in", CALL))
     await host.stop(UnreachableError("the test is over"))
     with suppress(UnreachableError):

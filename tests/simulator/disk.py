@@ -124,15 +124,16 @@ class _Connection(sqlite3.Connection):
     def executemany(self, sql: str, rows: Any) -> sqlite3.Cursor:
         """See sqlite3."""
         kept = list(rows)
-        self._say(sql, kept[0] if kept else ())
+        if sql.startswith("INSERT INTO ledger "):
+            self._said = "ledger " + ", ".join(dict.fromkeys(map(_ledgered, kept)))
+        else:
+            self._say(sql, kept[0] if kept else ())
         return super().executemany(sql, kept)
 
     def _say(self, sql: str, row: Any) -> None:
         if self._said or not sql.startswith(("INSERT", "UPDATE", "DELETE")):
             return
-        if sql.startswith("INSERT INTO ledger "):
-            self._said = f"ledger {row[2]} {row[9].rpartition('.')[2]}"
-        elif sql.startswith("INSERT INTO events"):
+        if sql.startswith("INSERT INTO events"):
             event = json.loads(row[3])
             own = next(iter(event))
             inner = event[own].get("state") or event[own].get("step") or event[own].get("stage")
@@ -142,6 +143,11 @@ class _Connection(sqlite3.Connection):
         else:
             found = _STATE.match(sql)
             self._said = f"job's {found[1]}" if found else " ".join(sql.split()[:3]).lower()
+
+
+def _ledgered(row: Any) -> str:
+    """A row of the ledger by its direction and kind."""
+    return f"{row[2]} {row[9].rpartition('.')[2]}"
 
 
 def _file(path: Path) -> str:
