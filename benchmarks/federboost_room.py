@@ -157,7 +157,7 @@ class Room(flow.Run):
         return done
 
 
-def _forget(_: str, __: Sequence[Noted]) -> None:
+def _forget(_: Sequence[Noted], __: Sequence[Noted]) -> None:
     """There is no ledger."""
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.party import session
+from fedboost.runtime.party import step_work
 from tests.e2e import world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("town")]
@@ -57,7 +57,7 @@ def test_every_part_reaches_every_host_once_and_both_ledgers_say_so(town, size):
 
 def test_the_sizes_put_pressure_on_the_stream():
     """A stream longer than what may be in flight and lie at the receiver together."""
-    assert SIZES["many-parts"]["parts"] > 4 * session.PARTS_IN_FLIGHT_MAX
+    assert SIZES["many-parts"]["parts"] > 4 * step_work.PARTS_IN_FLIGHT_MAX
     assert 8 * SIZES["many-large"]["numbers"] * SIZES["many-large"]["parts"] >= 8 << 20
 
 

@@ -174,7 +174,9 @@ class StageWalk(flow.Run):
         rounds: deque[Sequence[Sequence[TurnReply]]] = deque()  # done and not counted yet
         for index in self.rounds(name, most, keeps=keeps):
             if not rounds and slowly is not None and not self.is_quick:
+                began = now()
                 await slowly(self)
+                self.loop_took[name] = now() - began
                 continue
             if not rounds:
                 await self.commit()

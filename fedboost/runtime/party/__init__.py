@@ -3,6 +3,7 @@
 Modules:
     alone        a model of one party's own rows and columns
     answers      steps at work; does what is asked once, and repeats the answer
+    collecting   what a step takes, out of the inbox
     files        a job's files
     halting      pauses, failures, cancellations, denials; the end of a job
     inbox        messages that have arrived and are not used yet
@@ -10,6 +11,7 @@ Modules:
     job_states   every move of a job, in one table
     model_store  lists models and hands out shards
     node         what coordinator, peers and owner may ask, and how much at once
+    notes        when messages reach the ledger
     outbox       sends messages and notes them in the ledger
     parts        what all jobs of a party share; the jobs at work
     rehearsing   what default limits would say of a trial
@@ -18,6 +20,7 @@ Modules:
     roles        a party's roles and steps in one stage
     session      one party's side of one stage
     stages       begins attempts; opens, keeps and closes stages
+    step_work    a step at work, in a thread or in the event loop
     table        a party's rows in one job
     table_warnings  what a party's table makes one doubt
 """

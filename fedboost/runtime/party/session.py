@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from google.protobuf.message import Message
@@ -24,11 +23,12 @@ from fedboost.messages.job_pb2 import StatusReport, StepCost
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
 from fedboost.runtime.ledger.rows import SALT_BYTES, Noted
 from fedboost.runtime.party.answers import Started, StepRequest, heard
+from fedboost.runtime.party.collecting import collect
 from fedboost.runtime.party.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
 from fedboost.runtime.party.notes import Notes, Record
 from fedboost.runtime.party.outbox import Links, MessagePlace, Outbox, Sent, Terms
 from fedboost.runtime.party.roles import Roles
-from fedboost.runtime.party.step_work import PARTS_IN_FLIGHT_MAX, Paces, StepWork
+from fedboost.runtime.party.step_work import PARTS_IN_FLIGHT_MAX, Lagging, Paces, StepWork
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.bridge import Bridge, hear_out
 from fedboost.runtime.process.clock import now
@@ -66,7 +66,7 @@ class Session:
         self._roles = Roles(self.protocol, self.context)
         self._paces = Paces()
         self._notes = Notes(self.record)
-        self._lagging: list[asyncio.Task[None]] = []  # of steps that are over, on their way
+        self._lagging = Lagging(self._bridge, self.stop)
         self._outbox = Outbox(
             party=self.context.party,
             stage=self.protocol.name,
@@ -263,20 +263,9 @@ class Session:
             if loop and (reply.turns[-1].told.ends == loop or not await self._comes(step, asked)):
                 break
             reply.turns.append(await self._take_up(step, asked, since).task)
-        await self._catch_up()
+        await self._lagging.arrive()
         self._notes.leave()
         return reply
-
-    async def _catch_up(self) -> None:
-        """Waits until what steps before have sent has arrived."""
-        while self._lagging:
-            await self._bridge.wait_here(self._lagging.pop(0))
-
-    def _left(self, sending: asyncio.Task[None]) -> None:
-        """Ends the stage where what a step has sent does not arrive: the next one may wait."""
-        error = None if sending.cancelled() else sending.exception()
-        if isinstance(error, FedboostError) and self._stopped is None:
-            self._ending = asyncio.create_task(self.stop(error))
 
     async def _comes(self, step: Step, asked: StepRequest) -> bool:
         """Wait for what a step of a loop takes; return whether it comes, and not the loop's end."""
@@ -313,12 +302,12 @@ class Session:
         sent_before = self._outbox.counts
         loop = asyncio.get_running_loop()
         try:
-            got, is_whole = await self._collect(step, call)
+            got, is_whole = await collect(step, call, self._roles, self._inbox, self._bridge)
             self._check_not_stopped()
             if is_whole and call.done() and self._paces.is_short(step.name):
                 work, told = await self._work_here(step, call, got)
             else:
-                await self._catch_up()
+                await self._lagging.arrive()
                 work, told = await loop.run_in_executor(
                     self._threads, self._work_apart, loop, step, call, got
                 )
@@ -342,43 +331,6 @@ class Session:
         sent = self._outbox.sent_since(sent_before)
         cost = StepCost(party=self.context.party, seconds=seconds, cpu_seconds=cpu, sent=sent)
         return TurnReply(told=told, cost=cost)
-
-    async def _collect(self, step: Step, asked: Future[StepRequest]) -> tuple[object, bool]:
-        """Return one message, one for each sender, or an iterator over parts; and whether all is
-        there.
-        """
-        if step.takes is None:
-            return None, True
-        kind = step.takes.DESCRIPTOR.full_name
-        alone, streams = self._roles.one_gives(step), self._roles.takes_parts(step)
-        wait = partial(self._bridge.fetch, asyncio.get_running_loop())
-        if streams and alone:
-            sender = self._roles.senders(step, ())[0]
-            first = await self._inbox.next(kind, sender)
-            return self._inbox.parts(kind, sender, first, wait), first.last
-        call = await heard(asked)
-        before = call.number
-        expected = self._roles.senders(step, call.among)
-        if streams and not step.tolerates:
-            firsts = {sender: await self._inbox.next(kind, sender) for sender in expected}
-            are_whole = all(first.last for first in firsts.values())
-            return self._inbox.parts_of_all(kind, firsts, wait), are_whole
-        if call.awaits and not step.tolerates:
-            await self._inbox.arrival(kind, expected, before)
-        arrived = self._inbox.senders(kind, before)
-        if step.tolerates:
-            return {party: self._inbox.take(kind, party, before) for party in sorted(arrived)}, True
-        if step.one_sender:
-            if len(arrived) != 1:
-                raise ProtocolError(f"{step.name} needs one {kind} and {len(arrived)} have arrived")
-            return self._inbox.take(kind, arrived[0], before), True
-        missing = [party for party in expected if party not in arrived]
-        if missing:
-            raise ProtocolError(
-                f"{step.name} needs a {kind} and none has arrived from {missing[0]}"
-            )
-        got = {party: self._inbox.take(kind, party, before) for party in expected}
-        return got[expected[0]] if alone else got, True
 
     # What the step gives
 
@@ -419,10 +371,7 @@ class Session:
     ) -> tuple[StepWork, StatusReport]:
         """Do the step in the event loop; return also what may leave of what it told."""
         work = self._work(step, call, got)
-        sent = await work.here(self._catch_up)
-        for sending in sent:
-            sending.add_done_callback(self._left)
-        self._lagging += sent
+        await work.here(self._lagging)
         if call.result().is_last:
-            await self._catch_up()
+            await self._lagging.arrive()
         return work, self.let_out(work.told)

@@ -6,11 +6,12 @@ import asyncio
 import inspect
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedboost.errors import FedboostError
 from fedboost.flow import Out
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.runtime.process.bridge import Bridge
@@ -37,6 +38,32 @@ class Paces:
 
 
 @dataclass
+class Lagging:
+    """Messages on their way of steps that are over: the next ones are done meanwhile."""
+
+    bridge: Bridge
+    stop: Callable[[FedboostError], Coroutine[Any, Any, None]]  # ends the stage
+    under_way: deque[asyncio.Task[None]] = field(default_factory=deque)
+    _stopping: asyncio.Task[None] | None = None
+
+    def follow(self, *sending: asyncio.Task[None]) -> None:
+        """Take in more of them. One that fails ends the stage: a step may wait for its answer."""
+        for one in sending:
+            one.add_done_callback(self._heard)
+        self.under_way.extend(sending)
+
+    async def arrive(self, most: int = 0) -> None:
+        """Wait until no more than `most` of them are on their way; raises why one is refused."""
+        while len(self.under_way) > most:
+            await self.bridge.wait_here(self.under_way.popleft())
+
+    def _heard(self, sending: asyncio.Task[None]) -> None:
+        error = None if sending.cancelled() else sending.exception()
+        if isinstance(error, FedboostError):
+            self._stopping = asyncio.create_task(self.stop(error))
+
+
+@dataclass
 class StepWork:
     """One call of a step's function; do it once, in a thread of its own or in the event loop."""
 
@@ -58,23 +85,18 @@ class StepWork:
             while len(in_flight) > (0 if is_last else PARTS_IN_FLIGHT_MAX):
                 self.bridge.wait(in_flight.popleft())
 
-    async def here(self, catch_up: Callable[[], Awaitable[None]]) -> list[asyncio.Task[None]]:
-        """Do it in the event loop, and `catch_up` before anything leaves; return what is on its
-        way.
-        """
-        in_flight: deque[asyncio.Task[None]] = deque()
+    async def here(self, lagging: Lagging) -> None:
+        """Do it in the event loop; what leaves may arrive later, but behind what is `lagging`."""
+        left = 0
         for sending, _ in self._sendings():
-            if sending and not in_flight:
-                try:
-                    await catch_up()
-                except BaseException:
-                    for unsent in sending:
-                        unsent.close()
-                    raise
-            in_flight.extend(self.bridge.start_here(*sending))
-            while len(in_flight) > PARTS_IN_FLIGHT_MAX:
-                await self.bridge.wait_here(in_flight.popleft())
-        return list(in_flight)
+            try:
+                await lagging.arrive(PARTS_IN_FLIGHT_MAX if left else 0)
+            except BaseException:
+                for unsent in sending:
+                    unsent.close()
+                raise
+            lagging.follow(*self.bridge.start_here(*sending))
+            left += len(sending)
 
     def _sendings(self) -> Iterator[tuple[list[Coroutine[Any, Any, None]], bool]]:
         """Yield what sends each part, and whether it is the last one."""

@@ -150,9 +150,14 @@ class Paced(FakeControl):
     def __init__(self, party, clock, took):
         super().__init__(party)
         self.clock, self.took = clock, took
+        self.tells_rounds, self.told_of = False, 0
 
     async def run_step(self, call, hear=None):
         reply = await super().run_step(call, hear)
+        if self.tells_rounds:
+            for turn in reply.turns:
+                self.told_of += 1
+                turn.told.metrics.add(name="auc", value=self.told_of)
         self.clock.now += self.took * len(reply.turns)
         for turn in reply.turns:
             turn.cost.seconds = self.took
@@ -199,6 +204,32 @@ def test_everybody_hears_that_a_loop_has_ended_which_asks_for_more(clock):
     assert run.job.controls[BANK].ended == []
     assert run.job.controls[BANK].commits == [1, 2]
     assert run.ended == ""
+
+
+def test_rounds_that_are_told_may_be_asked_for_at_once_the_first_walked_slowly(clock):
+    job, run, events = walk_of()
+    job.controls = {name: Paced(name, clock, 0.0) for name in job.controls}
+    bank = job.controls[BANK]
+    bank.took, bank.tells_rounds, run.committed = 0.2 * KEEP_S, True, clock.now
+    slowly = []
+
+    async def slow(_):
+        slowly.append(run.counters[0])
+        await run(COUNT)
+
+    async def walk():
+        keeps = CheckpointPolicy.NOW_AND_THEN
+        await run.loop("tree", 9, COUNT, keeps=keeps, slowly=slow)
+        await run.commit()
+
+    now(walk())
+    assert slowly == [0]
+    assert [len(call.turns) for call in calls_of(job, BANK)] == [1, 4, 4]
+    assert bank.commits == [5]
+    told = [event.round for event in events if event.WhichOneof("what") == "round"]
+    assert [one.progress.done for one in told] == list(range(1, 10))
+    assert [[metric.value for metric in one.metrics] for one in told] == [[n] for n in range(1, 10)]
+    assert all(one.seconds == pytest.approx(0.2 * KEEP_S) for one in told)
 
 
 @pytest.mark.parametrize(("took", "kept"), [(0.9 * KEEP_S, [1, 2]), (KEEP_S, [LOOP, 1, 2])])

@@ -1,0 +1,90 @@
+"""What has come reaches the ledger with what leaves next, or soon; nobody hears of it before."""
+
+import asyncio
+import threading
+
+import pytest
+
+from fedboost.errors import StoreError
+from fedboost.flow import DisclosureInfo
+from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.protocol.echo_pb2 import Call
+from fedboost.runtime.ledger.rows import Noted
+from fedboost.runtime.party import notes
+from fedboost.runtime.party.notes import Notes
+from tests.support.federated import now
+
+FULL = StoreError("database or disk is full")
+A, B, OUT = (Noted(Envelope(step=step), Call(), DisclosureInfo()) for step in ("a", "b", "out"))
+
+
+class Written(list[tuple[list[Noted], list[Noted]]]):
+    """What was written together; refuses while the disk is full."""
+
+    is_full = False
+
+    def __call__(self, coming, leaving):
+        if self.is_full:
+            raise FULL
+        self.append(([*coming], [*leaving]))
+
+
+def test_messages_that_come_together_are_written_together_and_soon():
+    async def run():
+        written = Written()
+        kept = Notes(written)
+        first, second = kept.came(A), kept.came(B)
+        assert written == []
+        await asyncio.gather(first, second)
+        assert written == [([A, B], [])]
+        await kept.came()  # nothing is left to wait for
+        assert len(written) == 1
+
+    now(run())
+
+
+def test_what_leaves_is_written_behind_what_has_come_in_one_go():
+    async def run():
+        written = Written()
+        kept = Notes(written)
+        arrived = kept.came(A)
+        kept.leave(OUT)
+        assert written == [([A], [OUT])]
+        await arrived
+        for _ in range(2 * notes.TURNS):
+            await asyncio.sleep(0)
+        assert len(written) == 1
+
+    now(run())
+
+
+def test_a_thread_that_writes_ends_the_loops_waits():
+    async def run():
+        written = Written()
+        kept = Notes(written)
+        arrived = kept.came(A)
+        thread = threading.Thread(target=kept.leave, args=(OUT,))
+        thread.start()
+        thread.join()
+        assert not arrived.done()  # its own loop ends it
+        await arrived
+        assert written == [([A], [OUT])]
+
+    now(run())
+
+
+def test_whoever_waits_hears_that_the_disk_is_full_and_nothing_leaves_without_what_has_come():
+    async def run():
+        written = Written()
+        kept = Notes(written)
+        written.is_full = True
+        arrived = kept.came(A)
+        with pytest.raises(StoreError):
+            kept.leave(OUT)
+        with pytest.raises(StoreError):
+            await arrived
+        written.is_full = False
+        kept.leave(OUT)
+        assert written == [([A], [OUT])]
+
+    now(run())
