@@ -89,6 +89,7 @@ class Health:
 
 log = logging.getLogger(__name__)
 
+FIRST_SIGN_S = 0.1  # from a call to the first sign of life; many steps are over by then
 HEARTBEAT_S = 2.0  # between two signs of life while a step works
 JUDGED_AGAIN_S = 1.0  # between two looks at the caller of a stream in which nothing happens
 STREAMS_MAX = 256  # calls of one connection at once; further ones wait at the caller
@@ -223,6 +224,7 @@ def _heartbeats(node: Any, gate: CallerGate) -> Any:
             node.check_leads(caller, request.job)
             task = asyncio.ensure_future(node.run_step(caller, request))
             task.add_done_callback(hear_out)  # the caller may have gone when it ends
+            await asyncio.wait((task,), timeout=FIRST_SIGN_S)
             while not task.done():
                 yield node.sign_of_life(request)
                 await asyncio.wait((task,), timeout=HEARTBEAT_S)
