@@ -97,7 +97,14 @@ def test_another_party_hears_of_a_step_where_nobody_is_judged_before_the_first_s
 ):
     monkeypatch.setattr(party, "PartyNode", _Linked)
     monkeypatch.setattr(PartyNode, "check_leads", lambda *_: None)
-    monkeypatch.setattr(server, "FIRST_SIGN_S", 0.0)  # as where the step takes long
+    monkeypatch.setattr(server, "FIRST_SIGN_S", 0.01)
+    run_step = PartyNode.run_step
+
+    async def slow(node, caller, request):
+        await asyncio.sleep(0.1 * (caller.role == "party"))
+        return await run_step(node, caller, request)
+
+    monkeypatch.setattr(PartyNode, "run_step", slow)
     [sign] = now(signs_of_life(tmp_path))
     assert sign.working
 
