@@ -1,0 +1,53 @@
+"""What a protocol is: roles, steps, the messages between them and the walk; no I/O.
+
+A protocol is a folder below `fedboost.protocols`. Its `walk.py` holds the table of steps and the
+order in which the coordinator calls them; one module per role holds one plain function per step.
+
+Modules:
+    artefact  what a stage leaves in a party's own store
+    context   what a party brings to one stage
+    protocol  a protocol as the runtime sees it
+    roles     who takes part, and as what
+    run       the coordinator's hand over a walk
+    steps     steps, what they leave, and what messages cost
+"""
+
+from fedboost.flow.artefact import DISCLOSURE, HISTORY, MODEL, Artefact
+from fedboost.flow.context import MemoryNotebook, Notebook, Signer, StageContext
+from fedboost.flow.protocol import Asks, Protocol, Releases, RowsUsed
+from fedboost.flow.roles import AGGREGATOR, EVERYBODY, GUEST, HOST, Role, Table
+from fedboost.flow.run import LOOP, START, UNBOUNDED, CheckpointPolicy, Place, Run, Walk
+from fedboost.flow.steps import Charge, DisclosureInfo, Out, Spent, Step
+
+__all__ = [
+    "AGGREGATOR",
+    "DISCLOSURE",
+    "EVERYBODY",
+    "GUEST",
+    "HISTORY",
+    "HOST",
+    "LOOP",
+    "MODEL",
+    "START",
+    "UNBOUNDED",
+    "Artefact",
+    "Asks",
+    "Charge",
+    "CheckpointPolicy",
+    "DisclosureInfo",
+    "MemoryNotebook",
+    "Notebook",
+    "Out",
+    "Place",
+    "Protocol",
+    "Releases",
+    "Role",
+    "RowsUsed",
+    "Run",
+    "Signer",
+    "Spent",
+    "StageContext",
+    "Step",
+    "Table",
+    "Walk",
+]

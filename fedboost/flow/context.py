@@ -1,0 +1,113 @@
+"""What a party brings to one stage of a job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fedboost.errors import ProtocolError
+from fedboost.flow.artefact import Artefact
+from fedboost.flow.roles import Role, Table
+from fedboost.flow.run import Place
+
+if TYPE_CHECKING:  # a coordinator knows no tables
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fedboost.crypto.secrets import Secrets
+    from fedboost.crypto.workers import Workers
+    from fedboost.data.frame import Frame
+
+
+class Signer(Protocol):
+    """The certificates of a job's parties at work."""
+
+    def sign(self, text: bytes) -> bytes:
+        """Our signature under a text."""
+
+    def check(self, party: str, text: bytes, signature: bytes) -> None:
+        """Refuses, with a PeerError, what that party has not signed."""
+
+
+class Notebook(Protocol):
+    """What a party must know again in every later attempt, whatever happens to this one."""
+
+    def read(self) -> dict[str, Any]:
+        """Return what was written last; nothing at first."""
+
+    def write(self, facts: dict[str, Any]) -> None:
+        """JSON; on the disk when this returns."""
+
+
+@dataclass
+class MemoryNotebook(Notebook):
+    """A notebook without a store: it lasts as long as its process."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def read(self) -> dict[str, Any]:
+        """See `Notebook`."""
+        return dict(self.facts)
+
+    def write(self, facts: dict[str, Any]) -> None:
+        """Keep the facts as JSON would; nothing reaches a disk."""
+        self.facts = json.loads(json.dumps(facts))
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """What a party brings to one stage of a job."""
+
+    party: str
+    role: Role
+    table: Table
+    params: Any  # the protocol's own Settings
+    frame: Frame | None  # the party's rows; None for a party without data
+    validation: NDArray[np.bool_]  # rows of `frame` held out, on every party the same ids
+    secrets: Secrets  # fresh for this stage and attempt
+    job_secrets: Secrets  # of this stage, the same in every attempt: for what must not be redrawn
+    # By a job's id: of what that job told first, as long as the store lives, for whatever tells it
+    # again. Only of the party itself, so that nobody else can compute it.
+    lasting_secrets: Callable[[str], Secrets]
+    job: str  # its id
+    origin: bytes  # 32 of them that no other job, manifest or stage has
+    attempt_digest: bytes  # and 32 that no other attempt has
+    place: Place  # behind which the stage is opened
+    kept: Mapping[Place, str]  # the places that we could go on from, and their `HISTORY` if any
+    signer: Signer
+    notebook: Notebook
+    workers: Workers
+    artefacts: Mapping[str, Artefact]  # of the stages before, by their names
+    limits: Any  # the party's own policy: what it allows its peers
+    cipher: Any = None  # `encrypted.ciphers.Cipher` in place of the job's scheme, for an estimate
+
+    @property
+    def data(self) -> Frame:
+        """The party's rows; a ProtocolError for a party without data."""
+        if self.frame is None:
+            raise ProtocolError(f"{self.party} has no table in this job")
+        return self.frame
+
+    @property
+    def label(self) -> NDArray[np.float64]:
+        """The label of each row; a ProtocolError for a table without."""
+        if self.data.label is None:
+            raise ProtocolError(f"{self.party}'s table has no label")
+        return self.data.label
+
+    @property
+    def parts(self) -> dict[str, NDArray[np.int32]]:
+        """The rows of `frame` by what they are for: train, and validation if any is held out."""
+        import numpy as np
+
+        parts = {"train": np.flatnonzero(~self.validation).astype(np.int32)}
+        if self.validation.any():
+            parts["validation"] = np.flatnonzero(self.validation).astype(np.int32)
+        return parts
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Everybody else at the table."""
+        return tuple(p for p in self.table.of(tuple(Role)) if p != self.party)

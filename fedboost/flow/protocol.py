@@ -1,0 +1,174 @@
+"""A protocol as the runtime sees it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
+
+from google.protobuf.message import Message
+
+from fedboost.flow.roles import GUEST, Role, Table
+from fedboost.flow.run import Walk
+from fedboost.flow.steps import Step
+from fedboost.settings import Settings
+
+if TYPE_CHECKING:  # a coordinator knows no tables
+    from fedboost.data.frame import Frame
+
+
+@dataclass(frozen=True)
+class Releases:
+    """What a job is expected to tell of one column of a host: equations about any bin of it.
+
+    Whoever gets a sum and knows what each row adds to it has one equation on the rows in a bin. A
+    forecast: what counts is what the messages that leave are charged with.
+    """
+
+    whole: int  # however many rows there are
+    by_row: float = 0.0  # and for each of them
+
+    def ratio(self, rows: int) -> float:
+        """Equations by rows."""
+        return self.whole / max(1, rows) + self.by_row
+
+
+class RowsUsed(Enum):
+    """Which rows a job is about."""
+
+    COMMON = "common"  # those that all parties have
+    GUESTS = "guests"  # the guest's; each host has some of them, perhaps none, found by their ids
+    OWN = "own"  # every party's, which nobody else has; all have the same columns
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What a protocol's parameters ask of a party's policy."""
+
+    scheme: str | None = None
+    key_bits: int | None = None  # None for schemes without a modulus
+    gradient_bits: int | None = None  # declared bits of one encrypted gradient
+    insecure: bool = False  # the scheme hides nothing from a curious peer
+    epsilon: float | None = None  # of a value that a host discloses; inf: without noise
+    host_noise: float | None = None  # σ of what hosts add to sums; None where they release none
+    key_trees: int | None = None  # trees under one secret of a lattice; None for other schemes
+    own_cells: bool = False  # contributors add up cells of their own rows (own_rows_min)
+    quantile_tolerance: int | None = None  # rows, said for a search of cut points; None: default
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A protocol as the runtime sees it.
+
+    A role's module holds `begin(context) -> state`, a function
+    `(state, got) -> Out | Iterator[Out]` for each
+    of its steps (without `got` where the step takes nothing), `snapshot(state, place)` and
+    `restore(state, artefact) -> StatusReport` for checkpoints, `finish(state) -> Artefact` and
+    `bytes_max(state, step)`: how large a message that step may be sent. What `restore` tells may
+    end a loop that the place is in.
+    """
+
+    name: str
+    params: type[Settings]
+    flow: tuple[Step, ...]
+    walk: Walk
+    modules: Mapping[Role, str]  # by their names: loaded by whoever takes the role
+    before: tuple[str, ...] = ()  # protocols whose artefacts this one needs, in order
+    # Further ones behind those where the params name a model, with their params but for `model`.
+    before_model: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # What `finish` gives; "rows" is an array `rows`, int64: the places in the party's table of its
+    # rows that the later stages are about, in their order there.
+    leaves: Literal["artefact", "rows", "model", "predictions"] = "artefact"
+    labelled: tuple[Role, ...] = (GUEST,)  # whose tables must hold the label
+    rows: RowsUsed = RowsUsed.COMMON
+    bags: bool = False  # a job may name several guests: each trains a model of its own
+    model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
+    # The id of the job whose disclosure the params use again; nothing comes before such a job.
+    reuses: Callable[[Any], str | None] | None = None
+    settled: tuple[str, ...] = ()  # the params that such a job may not say: the other one has
+    # Refuses a model that the params cannot use, by the facts of the party's own shard.
+    fits: Callable[[Any, Mapping[str, Any]], None] | None = None
+    asks: Callable[[Any], Asks] = lambda _: Asks()  # what the parameters ask of a policy
+    # What sums may tell of a host: the params, who takes part, the host's name, and how many
+    # columns it has (None: not known, or the job's first tree is not its model's).
+    releases: Callable[[Any, Table, str, int | None], Releases] | None = None
+    # What round `number` of a job takes, by kind: rounds of one kind take alike; None: all do.
+    round_kind: Callable[[Any, Table, int], object] | None = None
+    # Refuses a table before any payload leaves; the bool says whether rows are held out.
+    check: Callable[[Role, Any, Frame, bool], None] | None = None
+
+    def module(self, role: Role) -> ModuleType:
+        """The module of a role, with all that it takes to be a party; see above."""
+        return importlib.import_module(self.modules[role])
+
+    @property
+    def timed_as(self) -> str:
+        """Return what the result's `seconds` call the stage: by what it leaves, or its own name."""
+        return {"rows": "align", "model": "train", "predictions": "predict"}.get(
+            self.leaves, self.name
+        )
+
+    def used_model(self, params: Any) -> str | None:
+        """The id of the model that a job with these params uses, if it uses one."""
+        return None if self.model is None else self.model(params)
+
+    def stages(self, params: Any) -> tuple[str, ...]:
+        """The protocols of a job with these params, in order; this one is the last."""
+        if self.used_disclosure(params) is not None:
+            return (self.name,)
+        scoring = () if self.used_model(params) is None else tuple(self.before_model)
+        return (*self.before, *scoring, self.name)
+
+    def used_disclosure(self, params: Any) -> str | None:
+        """The id of the job whose disclosure a job with these params uses again, if any."""
+        return None if self.reuses is None else self.reuses(params)
+
+    def step(self, name: str) -> Step | None:
+        """The step of that name."""
+        return self._by_name.get(name)
+
+    def taker(self, kind: str) -> list[Step]:
+        """The steps that take messages of that full name."""
+        return self._takers.get(kind, [])
+
+    def givers(self, kind: type[Message]) -> tuple[Role, ...]:
+        """The roles that give messages of that type."""
+        return self._givers.get(kind, ())
+
+    @cached_property
+    def streamed(self) -> frozenset[type[Message]]:
+        """The messages that come in parts."""
+        return frozenset(step.gives for step in self.flow if step.gives and step.streams)
+
+    @cached_property
+    def _givers(self) -> dict[type[Message], tuple[Role, ...]]:
+        found: dict[type[Message], tuple[Role, ...]] = {}
+        for step in self.flow:
+            if step.gives is not None:
+                known = found.get(step.gives, ())
+                found[step.gives] = tuple(dict.fromkeys((*known, *step.roles)))
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, Step]:
+        return {step.name: step for step in self.flow}
+
+    @cached_property
+    def _takers(self) -> dict[str, list[Step]]:
+        found: dict[str, list[Step]] = {}
+        for step in self.flow:
+            if step.takes is not None:
+                found.setdefault(step.takes.DESCRIPTOR.full_name, []).append(step)
+        return found
+
+    def may_follow(self, role: Role, step: Step, last: str | None) -> bool:
+        """Return whether a party of `role` whose last step was `last` may do `step` now."""
+        if step.after is not None:
+            return last in step.after
+        own = [s.name for s in self.flow if role in s.roles]
+        place = own.index(step.name)
+        return last == (own[place - 1] if place else None)
