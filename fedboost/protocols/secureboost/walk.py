@@ -57,10 +57,11 @@ async def walk(run: Run) -> None:
     if keys.takes_nonces(run.params):
         await run(offer_nonce, hear_nonces)
     await run(share_key, accept_key)
-    for number in run.rounds(plan.loop(run.params), run.params.n_estimators):
-        hosts = plan.of_round(run.params, run.table, number)
+    classes = run.params.trees_per_round
+    for round_ in run.rounds(plan.loop(run.params), run.params.n_estimators):
+        hosts = plan.of_round(run.params, run.table, round_)
         await run(start_round)
-        for _ in run.rounds("class", run.params.trees_per_round):
+        for number in run.rounds("class", classes):
             await run.loop(
                 "layer",
                 hosts.host_layers,
@@ -70,6 +71,6 @@ async def walk(run: Run) -> None:
                 keeps=CheckpointPolicy.NOW_AND_THEN,
             )
             alone = (grow_alone,) if hosts.guest_layers else ()
-            await run(*alone, close_trees)
-        await run(close_round)
+            closing = (close_round,) if number + 1 == classes else ()
+            await run(*alone, close_trees, *closing)
     await run(close_model)
