@@ -33,11 +33,11 @@ def _job() -> Schema:
         template = "#/$defs/{model}"
         params = protocols.named(name).params.model_json_schema(ref_template=template)
         schema["$defs"] |= params.pop("$defs", {})
-        schema["$defs"][f"params of {name}"] = params
+        schema["$defs"][f"params-of-{name}"] = params
         own.append(
             {
                 "if": {"properties": {"protocol": {"const": name}}},
-                "then": {"properties": {"params": {"$ref": f"#/$defs/params of {name}"}}},
+                "then": {"properties": {"params": {"$ref": f"#/$defs/params-of-{name}"}}},
             }
         )
     schema["properties"]["protocol"]["enum"] = list(protocols.names())

@@ -121,9 +121,9 @@ class StepWork:
         return next(self._outs, Out()), next(self._outs, None)
 
     def _timed(self, compute: Callable[[], Any]) -> Any:
-        began, cpu = time.perf_counter(), time.thread_time()
+        began, cpu = time.monotonic(), time.thread_time()
         try:
             return compute()
         finally:
             self.cpu_s += time.thread_time() - cpu
-            self.seconds += time.perf_counter() - began
+            self.seconds += time.monotonic() - began

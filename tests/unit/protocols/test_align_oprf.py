@@ -394,13 +394,13 @@ def test_a_host_is_charged_for_all_ids_that_the_guest_can_find(protocol, parties
     charged = dict.fromkeys(frames, 0.0)
     for party, session in made.sessions.items():
 
-        def record(direction, noted, party=party):
-            for one in noted:
-                for charge in one.about.charges:
-                    assert (direction, charge.kind) == ("out", Spent.IDS)
-                    charged[party] += charge.amount
+        def record(coming, leaving, party=party):
+            assert not any(one.about.charges for one in coming)
+            for charge in (charge for one in leaving for charge in one.about.charges):
+                assert charge.kind == Spent.IDS
+                charged[party] += charge.amount
 
-        session._outbox.record = record
+        session._notes._record = record
     now(made.walk())
     assert charged == {p: 0 if p == GUEST else 300 for p in frames}
 
