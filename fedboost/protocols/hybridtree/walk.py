@@ -74,7 +74,6 @@ async def walk(run: Run) -> None:
             await grow_unscored(run)
         else:
             await grow_scored(run)
-        await run(close_round)
     await run(close_model)
 
 
@@ -85,15 +84,17 @@ async def grow_unscored(run: Run) -> None:
     for _ in run.rounds("class", run.params.trees_per_round, keeps=keeps):
         await run(grow_top, encrypt_gradients, receive_gradients, answer_rows, add_values)
         await run(close_tree)
+    await run(close_round)
 
 
 async def grow_scored(run: Run) -> None:
     """The trees of a round, with the hosts' layers one after the other."""
-    for _ in run.rounds("class", run.params.trees_per_round):
+    classes = run.params.trees_per_round
+    for number in run.rounds("class", classes):
         await run(grow_top)
-        layers = run.rounds("layer", run.params.host_depth, keeps=CheckpointPolicy.NOW_AND_THEN)
-        for grown, _ in enumerate(layers):
-            if not grown:  # in this attempt, which has a key of its own
-                await run(encrypt_gradients, receive_gradients)
-            await run(sum_candidates, choose_splits, divide_rows, grow_nodes)
-        await run(close_tree)
+        first: tuple[Step, ...] = (encrypt_gradients, receive_gradients)
+        for _ in run.rounds("layer", run.params.host_depth, keeps=CheckpointPolicy.NOW_AND_THEN):
+            await run(*first, sum_candidates, choose_splits, divide_rows, grow_nodes)
+            first = ()  # every attempt has a key of its own
+        closing = (close_round,) if number + 1 == classes else ()
+        await run(close_tree, *closing)
