@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.errors import ConfigError, JobError
+from fedboost.kernels import kernel
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -50,18 +51,18 @@ class FixedPoint:
         With few bits up or down by the `fractions`, float64 (n, 2k), without a bias. Without any
         always to the nearest. A JobError where a value exceeds its bound or is not a number.
         """
-        if not (np.all(np.abs(g) <= self.g_bound) and np.all((h >= 0.0) & (h <= self.h_bound))):
+        units, most = (self.g_unit, self.h_unit), (self.g_bound, self.h_bound)
+        nearest, fits = _nearest(g, h, units, most)
+        if not fits:
             raise JobError(
                 "gradients left the bounds declared at the start of the job",
                 todo="check labels, weights and base_score, or lower learning_rate",
             )
-        scaled = np.empty((len(g), 2 * g.shape[1]))
-        scaled[:, 0::2] = g / self.g_unit
-        scaled[:, 1::2] = h / self.h_unit
         if fractions is None or self.bits > FEW_BITS:
-            return np.rint(scaled).astype(np.int64)
-        most = (1 << self.bits) - 1
-        return np.clip(up_or_down(scaled, fractions(scaled.shape[1])), -most, most)
+            return nearest
+        largest = (1 << self.bits) - 1
+        scaled = np.stack([g / self.g_unit, h / self.h_unit], axis=2).reshape(len(g), -1)
+        return np.clip(up_or_down(scaled, fractions(scaled.shape[1])), -largest, largest)
 
     def decode_g(self, sums: Integers) -> Floats:
         """Integer gradient sums, any shape, as float64."""
@@ -70,6 +71,22 @@ class FixedPoint:
     def decode_h(self, sums: Integers) -> Floats:
         """Integer hessian sums, any shape, as float64."""
         return sums.astype(np.float64) * self.h_unit
+
+
+@kernel
+def _nearest(
+    g: Floats, h: Floats, units: tuple[float, float], bounds: tuple[float, float]
+) -> tuple[Integers, bool]:
+    """g and h in whole units, and whether they keep to their bounds."""
+    k = g.shape[1]
+    found, fits = np.empty((len(g), 2 * k), np.int64), True
+    for i in range(len(g)):
+        for j in range(k):
+            own, curve = g[i, j], h[i, j]
+            fits &= abs(own) <= bounds[0] and 0.0 <= curve <= bounds[1]
+            found[i, 2 * j] = np.int64(np.rint(own / units[0]))
+            found[i, 2 * j + 1] = np.int64(np.rint(curve / units[1]))
+    return found, fits
 
 
 def up_or_down(values: Floats, fractions: Floats) -> Integers:

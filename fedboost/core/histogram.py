@@ -13,6 +13,7 @@ from fedboost.kernels import kernel
 
 Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 def build(
@@ -20,8 +21,8 @@ def build(
 ) -> Sums:
     """int64 (nodes, columns, n_cells, 2·outputs): the sum of `gh` over each cell's rows.
 
-    bins uint8 (n, all columns) Fortran order or sparse, below n_cells; node_rows int32 row numbers
-    per node; gh int64 (n, 2·outputs); `columns` int32 the ones to add up, all if absent. The caller
+    bins (n, all columns), row after row, or sparse, below n_cells; node_rows int32 row numbers per
+    node; gh int64 (n, 2·outputs); `columns` int32 the ones to add up, all if absent. The caller
     sees to it that sums fit int64 (FixedPoint).
     """
     if columns is None:
@@ -30,12 +31,9 @@ def build(
     if isinstance(bins, SparseBins):
         _add_entries(bins, node_rows, gh, columns, sums)
         return sums
-    for node, rows in enumerate(node_rows):
-        own = gh[rows]
-        if gh.shape[1] == 2:
-            _add_pairs(bins, rows, own, columns, sums[node])
-        else:
-            _add_many(bins, rows, own, columns, sums[node])
+    starts = np.cumsum([0, *map(len, node_rows)])
+    rows = np.concatenate([np.empty(0, np.int32), *node_rows])
+    _add_rows(np.ascontiguousarray(bins), rows, starts, gh, columns, sums)
     return sums
 
 
@@ -83,23 +81,27 @@ def _add_each(bins: Dense, columns: Rows, nodes: Rows, own: Sums, sums: Sums) ->
 
 
 @kernel
-def _add_pairs(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
-    """One g and one h per row; columns outside, because each is contiguous in `bins`."""
-    for place in range(len(columns)):
-        column = bins[:, columns[place]]
-        cells = sums[place]
-        for i in range(len(rows)):
-            cell = column[rows[i]]
-            cells[cell, 0] += own[i, 0]
-            cells[cell, 1] += own[i, 1]
-
-
-@kernel
-def _add_many(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
-    for place in range(len(columns)):
-        column = bins[:, columns[place]]
-        cells = sums[place]
-        for i in range(len(rows)):
-            cell = column[rows[i]]
-            for j in range(own.shape[1]):
-                cells[cell, j] += own[i, j]
+def _add_rows(
+    bins: Dense, rows: Rows, starts: Indices, gh: Sums, columns: Rows, sums: Sums
+) -> None:
+    """Adds up the rows of each node, rows[starts[i]:starts[i + 1]], row by row."""
+    width, apart = gh.shape[1], np.uint64(sums.shape[2] * gh.shape[1])
+    two = np.uint64(2)
+    for node in range(len(starts) - 1):
+        cells = sums[node].ravel()
+        for i in range(starts[node], starts[node + 1]):
+            own, first = bins[np.uint32(rows[i])], np.uint64(0)
+            if width == 2:
+                g, h = gh[np.uint32(rows[i]), 0], gh[np.uint32(rows[i]), 1]
+                for j in range(len(columns)):
+                    cell = first + two * np.uint64(own[np.uint32(columns[j])])
+                    cells[cell] += g
+                    cells[cell + np.uint64(1)] += h
+                    first += apart
+            else:
+                each = gh[np.uint32(rows[i])]
+                for j in range(len(columns)):
+                    cell = first + np.uint64(width) * np.uint64(own[np.uint32(columns[j])])
+                    for k in range(width):
+                        cells[cell + np.uint64(k)] += each[k]
+                    first += apart
