@@ -5,6 +5,8 @@ Of constrained weights (core.monotone) a gain is within the bounds of its node.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,14 +19,16 @@ Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
 Indices = NDArray[np.int64]
 Groups = NDArray[np.uint16]
-Moves = NDArray[np.int8]
+Moves = NDArray[np.signedinteger[Any]]
 Bits = NDArray[np.bool_]
+Listed = NDArray[np.int16]
 Rule = tuple[float, float, float, float, float, float]
 Columns = tuple[Indices, Indices, Moves]  # indices among the cells, bins in use, directions
 
+ROOM = 1024  # candidates scored in one go: their arrays stay in a core's cache
 NO_BOUNDS: Floats = np.empty((0, 2))
 NO_GROUPS: Groups = np.empty((0, 0, 0), np.uint16)
-NO_MOVES: Moves = np.zeros(1, np.int8)
+NO_MOVES: Moves = np.zeros(1, np.int16)
 
 
 def gains(
@@ -83,17 +87,16 @@ def _scores(sums: Sums, rule: Rule, bounds: Floats) -> tuple[Floats, Floats]:
     XGBoost has it: there reg_alpha shrinks w alone.
     """
     g_unit, h_unit, reg_lambda, alpha, step, _ = rule
-    n, width = sums.shape
-    totals, weights = np.zeros(n), np.zeros(n)
-    for k in range(0, width, 2):  # one after the other: the same bits for every n
-        for i in range(n):
+    totals, weights = np.zeros(len(sums)), np.zeros(len(sums))
+    for k in range(0, sums.shape[1], 2):  # one after the other: the same bits for every n
+        for i in range(len(sums)):
             g = sums[i, k] * g_unit
             pull = np.sign(g) * max(abs(g) - alpha, 0.0) if alpha != 0.0 else g
             below = sums[i, k + 1] * h_unit + reg_lambda
             if step == 0.0 and len(bounds) == 0:
-                totals[i] += pull * pull / below if below > 0.0 else 0.0
+                totals[i] += np.divide(pull * pull, below) if below > 0.0 else 0.0
                 continue
-            weight = -(pull / below) if below > 0.0 else 0.0
+            weight = -np.divide(pull, below) if below > 0.0 else 0.0
             weight = min(max(weight, -step), step) if step != 0.0 else weight
             if len(bounds):
                 weight = min(max(weight, bounds[0, 0]), bounds[0, 1])
@@ -135,6 +138,25 @@ def _is_cut(own: Groups, b: int, last: int, on_left: bool) -> bool:
 
 
 @kernel
+def _list(cells: Sums, last: int, move: int, left: Sums, listed: Listed) -> int:
+    """Lists the candidates of a column in a node, cells (n_cells, 2·outputs), in canonical order:
+    what goes left; their bins, on which side missing rows go, and directions. Gives their number.
+    """
+    each = 2 if np.any(cells[-1] != 0) else 1  # candidates of a bin: missing rows right, or left
+    for b in range(last + each - 1):
+        at = each * b
+        for k in range(cells.shape[1]):
+            left[at, k] = cells[b, k] + (left[at - each, k] if b else 0)
+            left[at + each - 1, k] = left[at, k] + (each - 1) * cells[-1, k]
+        for i in range(each):
+            listed[at + i, 0], listed[at + i, 1], listed[at + i, 2] = b, i, move
+    n = each * last + each - 1
+    if each == 2:  # last all present rows against the missing ones, which are in no order
+        listed[n - 1, 2] = 0
+    return n
+
+
+@kernel
 def _best(
     cells: Sums,
     totals: Sums,
@@ -146,30 +168,28 @@ def _best(
     (indices, n_bins, moves), (groups, bounds) = columns, limits
     nodes, _, n_cells, width = cells.shape
     best, where = np.full(nodes, -np.inf), np.zeros((nodes, 3), np.int64)
-    won, left = np.zeros((nodes, width), np.int64), np.empty((2 * n_cells, width), np.int64)
-    move = np.empty(2 * n_cells, np.int8)
+    won, left = np.zeros((nodes, width), np.int64), np.empty((ROOM + 2 * n_cells, width), np.int64)
+    listed = np.empty((len(left), 3), np.int16)
+    owner = np.empty(len(left), np.int32)
     for node in range(nodes):
-        own_bounds = bounds[node : node + 1]
+        own_bounds, n = bounds[node : node + 1], 0
         for place in range(len(indices)):
             c, last = indices[place], n_bins[place] - 1
-            absent = cells[node, c, -1]
-            each = 2 if np.any(absent != 0) else 1  # candidates of a bin: missing rows go right, or left
-            n = each * last + each - 1
-            move[:n] = moves[place]
-            for k in range(width):
-                for b in range(last + each - 1):
-                    at = each * b
-                    left[at, k] = cells[node, c, b, k] + (left[at - each, k] if b else 0)
-                    left[at + each - 1, k] = left[at, k] + (each - 1) * absent[k]
-            if each == 2:  # last all present rows against the missing ones, in no order
-                move[n - 1] = 0
-            total = totals[node, c if totals.shape[1] > 1 else 0]
-            gain = _gains(left[:n], total, own_bounds, move[:n], rule)
+            more = _list(cells[node, c], last, moves[place], left[n:], listed[n:])
+            owner[n : n + more] = place
+            n += more
+            differ = totals.shape[1] > 1
+            if n < ROOM and not differ and place + 1 < len(indices):
+                continue
+            total = totals[node, c if differ else 0]
+            gain = _gains(left[:n], total, own_bounds, listed[:n, 2], rule)
             for i in range(n):
-                b, on_left = i // each, i % each
-                if gain[i] > best[node] and (
-                    not len(groups) or _is_cut(groups[node, c], b, last, on_left == 1)
-                ):
+                if not gain[i] > best[node]:
+                    continue
+                c, b, on_left = indices[owner[i]], listed[i, 0], listed[i, 1]
+                own = n_bins[owner[i]] - 1
+                if not len(groups) or _is_cut(groups[node, c], b, own, on_left == 1):
                     best[node], won[node] = gain[i], left[i]
                     where[node, 0], where[node, 1], where[node, 2] = c, b, on_left
+            n = 0
     return best, where, won

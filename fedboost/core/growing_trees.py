@@ -64,7 +64,7 @@ def planted(
     """
     params, (g, h) = rules.params, gradients
     if len(sample.rows) == len(g):  # only goss has factors, which leaves rows out
-        gh = rules.fixed.encode(g, h, sample.fractions)
+        gh = rules.fixed.encode(g, h, sample.fractions, rules.threads)
     else:
         chosen, factor = sample.rows, sample.factor[:, None]
         gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)

@@ -8,7 +8,7 @@ Sums are integers, so the same trees grow wherever the rows lie.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, layers_of, left_child, parent, right_child
 from fedboost.core.sampling import TreeColumns
 from fedboost.core.split import UNLIMITED, Floats, Limits
+from fedboost.core.threads import Threads
 from fedboost.core.tree import Node, Split, Tree, grown, made, made_above
 from fedboost.state import restore_into, state
 
@@ -46,6 +47,7 @@ class Rules:
     own_rows_min: tuple[int, ...] = ()
     row_groups: tuple[int, ...] = ()
     directions: Directions | None = None  # (all columns,) of predictions; None: any (monotone)
+    threads: Threads | None = field(default=None, compare=False)  # that share the work
 
     def bounds(self, nodes: Sequence[int], known: Mapping[int, Bounds]) -> Floats | None:
         """float64 (nodes, 2): the bounds of weights below some nodes; None where nobody asks."""
@@ -108,8 +110,8 @@ class GrowingTree(GrowingState):
         may use; `depth` its most layers, max_depth if absent.
         """
         assert len(columns.all) > 0
-        self.rows, self.partition = rows, Partition.at_root(rows)
-        self._rules, self._bins, self._gh, self._drawn = rules, bins, gh, columns
+        self.rows, self.gh, self.partition = rows, gh, Partition.at_root(rows)
+        self._rules, self._bins, self._drawn = rules, bins, columns
         self._columns, self._depth = columns.all, depth or rules.params.max_depth
         self.depth, self.asked, self.divided = 0, [ROOT], []
         self.cells = np.empty(0, np.int64)
@@ -129,7 +131,7 @@ class GrowingTree(GrowingState):
         at the end.
         """
         n_cells = self._rules.binning.n_cells
-        return len(self.asked), len(self._columns), n_cells, self._gh.shape[1]
+        return len(self.asked), len(self._columns), n_cells, self.gh.shape[1]
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -146,7 +148,8 @@ class GrowingTree(GrowingState):
             return np.sum([view.sums(self.asked) for view in self._views], axis=0)
         own = [self.partition.rows(node) for node in self.asked]
         n_cells = self._rules.binning.n_cells
-        return histogram.build(self._bins, own, self._gh, n_cells, self._columns)
+        threads = self._rules.threads
+        return histogram.build(self._bins, own, self.gh, n_cells, self._columns, threads)
 
     def take(self, sums: Sums) -> None:
         """Grows one layer from the sums int64 `shape` over everybody's rows."""
@@ -252,7 +255,8 @@ class GrowingTree(GrowingState):
         self.splits[node] = won
         self.totals[left_child(node)] = left
         self.totals[right_child(node)] = right = self.totals[node] - left
-        self._rules.bound(self.bounds, node, (won.column, won.bin), np.stack([left, right]))
+        if self._rules.directions is not None:
+            self._rules.bound(self.bounds, node, (won.column, won.bin), np.stack([left, right]))
         if self.minimum is not None:
             self.minimum.divide(node, won.column, won.bin, won.missing_left, won.left_bins)
 

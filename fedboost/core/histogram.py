@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.partition import Partition, sibling, smaller_child
+from fedboost.core.threads import Threads, shared
 from fedboost.kernels import kernel
 
 Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
 Indices = NDArray[np.int64]
 
+ROWS_AHEAD = 32  # so many rows' bins and gradients are fetched at a time
+
 
 def build(
-    bins: Bins, node_rows: Sequence[Rows], gh: Sums, n_cells: int, columns: Rows | None = None
+    bins: Bins,
+    node_rows: Sequence[Rows],
+    gh: Sums,
+    n_cells: int,
+    columns: Rows | None = None,
+    threads: Threads | None = None,
 ) -> Sums:
     """int64 (nodes, columns, n_cells, 2·outputs): the sum of `gh` over each cell's rows.
 
     bins (n, all columns), row after row, or sparse, below n_cells; node_rows int32 row numbers per
     node; gh int64 (n, 2·outputs); `columns` int32 the ones to add up, all if absent. The caller
-    sees to it that sums fit int64 (FixedPoint).
+    sees to it that sums fit int64 (FixedPoint). Each of the `threads` has columns of its own.
     """
     if columns is None:
         columns = np.arange(bins.shape[1], dtype=np.int32)
@@ -33,7 +42,12 @@ def build(
         return sums
     starts = np.cumsum([0, *map(len, node_rows)])
     rows = np.concatenate([np.empty(0, np.int32), *node_rows])
-    _add_rows(np.ascontiguousarray(bins), rows, starts, gh, columns, sums)
+    by_row = np.ascontiguousarray(bins)
+
+    def task(part: slice) -> tuple[Any, ...]:
+        return by_row, rows, starts, gh, (columns[part], part.start), sums
+
+    shared(threads, _add_rows, task, len(columns), len(rows) * len(columns))
     return sums
 
 
@@ -82,15 +96,23 @@ def _add_each(bins: Dense, columns: Rows, nodes: Rows, own: Sums, sums: Sums) ->
 
 @kernel
 def _add_rows(
-    bins: Dense, rows: Rows, starts: Indices, gh: Sums, columns: Rows, sums: Sums
-) -> None:
-    """Adds up the rows of each node, rows[starts[i]:starts[i + 1]], row by row."""
-    width, apart = gh.shape[1], np.uint64(sums.shape[2] * gh.shape[1])
-    two = np.uint64(2)
+    bins: Dense, rows: Rows, starts: Indices, gh: Sums, part: tuple[Rows, int], sums: Sums
+) -> int:
+    """Adds up the rows of each node, rows[starts[i]:starts[i + 1]], row by row, in some columns and
+    from an index of `sums` on. The number that it gives means nothing.
+    """
+    (columns, index), width = part, gh.shape[1]
+    apart, two = np.uint64(sums.shape[2] * width), np.uint64(2)
+    begin, touched, end = np.uint64(index) * apart, 0, np.uint64(bins.shape[1] - 1)
     for node in range(len(starts) - 1):
-        cells = sums[node].ravel()
+        cells, ahead = sums[node].ravel(), starts[node]
         for i in range(starts[node], starts[node + 1]):
-            own, first = bins[np.uint32(rows[i])], np.uint64(0)
+            if i == ahead:  # many rows are on their way into the cache at once
+                ahead = min(i + ROWS_AHEAD, starts[node + 1])
+                for j in range(i, ahead):
+                    row = np.uint32(rows[j])
+                    touched += bins[row, 0] + bins[row, end] + gh[row, 0]
+            own, first = bins[np.uint32(rows[i])], begin
             if width == 2:
                 g, h = gh[np.uint32(rows[i]), 0], gh[np.uint32(rows[i]), 1]
                 for j in range(len(columns)):
@@ -105,3 +127,4 @@ def _add_rows(
                     for k in range(width):
                         cells[cell + np.uint64(k)] += each[k]
                     first += apart
+    return touched

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,16 @@ from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, SET_BYTES, Sets,
 from fedboost.core.params import MAX_DEPTH
 from fedboost.core.partition import ROOT, layer_of, left_child, right_child
 from fedboost.core.split import goes_right, turns
+from fedboost.core.threads import Threads, shared
 from fedboost.errors import DataError
 from fedboost.kernels import kernel
 
 Values = NDArray[np.float32]
 Positions = NDArray[np.int32]
+Margins = NDArray[np.float64]
 
 LEAF = -1  # the feature, bin and children of a leaf
+WALK_WORK = 8  # cells whose adding up takes as long as a row's walk
 NODES_MAX = 2 ** (MAX_DEPTH + 1) - 1
 
 
@@ -113,7 +117,7 @@ class Tree:
         if isinstance(bins, SparseBins):
             return self._leaf_of_sparse(bins, missing)
         leaves = np.empty(len(bins), np.int32)
-        _walk_bins(np.ascontiguousarray(bins), *self._turns(missing), leaves)
+        _walk_bins(np.ascontiguousarray(bins), self._turns(missing), leaves)
         return leaves
 
     def _leaf_of_sparse(self, bins: SparseBins, missing: int) -> Positions:
@@ -142,9 +146,20 @@ class Tree:
         """
         return self.value[self.leaf_of_values(values)]
 
-    def predict_bins(self, bins: Bins, missing: int) -> NDArray[np.float64]:
-        """Return what this tree adds to the margins; (n, columns) to float64 (n, outputs)."""
-        return self.value[self.leaf_of_bins(bins, missing)]
+    def add_to(
+        self, margin: Margins, bins: Bins, missing: int, threads: Threads | None = None
+    ) -> None:
+        """Adds the leaves' values to margins, float64 (n, outputs); bins (n, columns) as above."""
+        if isinstance(bins, SparseBins):
+            margin += self.value[self.leaf_of_bins(bins, missing)]
+            return
+        self._needs_columns(bins.shape[1])
+        turns, rows = self._turns(missing), np.ascontiguousarray(bins)
+
+        def task(part: slice) -> tuple[Any, ...]:
+            return rows[part], turns, self.value, margin[part]
+
+        shared(threads, _add_leaves, task, len(rows), WALK_WORK * len(rows))
 
     def _turns(self, missing: int) -> tuple[Positions, Positions, NDArray[np.uint8], int]:
         """For walks without a branch: each node's left child, itself at a leaf; its column, 0
@@ -265,15 +280,21 @@ def _walk_values(
 
 
 @kernel
-def _walk_bins(
-    bins: Dense,
-    left: Positions,
-    feature: Positions,
-    right: NDArray[np.uint8],
-    layers: int,
-    leaves: Positions,
-) -> None:
+def _add_leaves(bins: Dense, turns: tuple[Any, ...], values: Margins, margin: Margins) -> None:
+    """Adds the value of each row's leaf to its margin; see `Tree._turns`."""
+    left, feature, right, layers = turns
+    for i in range(len(bins)):
+        row, at = bins[i], np.uint32(0)
+        for _ in range(layers):
+            at = np.uint32(left[at]) + np.uint32(right[at, row[np.uint32(feature[at])]])
+        for k in range(margin.shape[1]):
+            margin[i, k] += values[at, k]
+
+
+@kernel
+def _walk_bins(bins: Dense, turns: tuple[Any, ...], leaves: Positions) -> None:
     """Writes each row's leaf; see `Tree._turns`."""
+    left, feature, right, layers = turns
     for i in range(len(bins)):
         row, at = bins[i], np.uint32(0)
         for _ in range(layers):

@@ -16,6 +16,7 @@ Modules:
     joined   the guest's columns and the buckets as one table
     params   its settings
     walk     order of the steps
+    xgboost_trees  trees that XGBoost grows on the same bins
 """
 
 from fedboost.flow import GUEST, HOST, Protocol
