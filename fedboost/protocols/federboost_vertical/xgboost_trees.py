@@ -27,16 +27,17 @@ class XgboostTrees:
 
     def __init__(self, rules: Rules, bins: Dense) -> None:
         """bins (n, columns) as of `rules`."""
-        self._rules, self._xgboost = rules, library("xgboost")
-        self._shape = bins.shape
+        self._rules, xgboost = rules, library("xgboost")
         values = bins.astype(np.float32)
         values[bins == rules.binning.missing] = np.nan
         own = {"nthread": 1 if rules.threads is None else rules.threads.count}
         types = ["c" if by_category else "q" for by_category in rules.binning.is_categorical]
-        self._rows = self._xgboost.QuantileDMatrix(
+        self._rows = xgboost.QuantileDMatrix(
             *(values,), max_bin=BINS_MOST, feature_types=types, enable_categorical=True, **own
         )
-        self._params = {**_settings(rules), **own}
+        # One for all trees: it keeps what it has made of the rows.
+        self._booster = xgboost.Booster({**_settings(rules), **own}, [self._rows])
+        self._trees = 0
 
     def grow(self, growing: GrowingTree) -> Tree:
         """Return the tree that XGBoost grows of a planted one's gradients."""
@@ -44,9 +45,11 @@ class XgboostTrees:
         if len(growing.rows) < len(gh):  # rows without a gradient add nothing
             gh = np.zeros_like(gh)
             gh[growing.rows] = growing.gh[growing.rows]
-        booster = self._xgboost.Booster(self._params, [self._rows])
-        booster.boost(self._rows, 0, grad=fixed.decode_g(gh[:, 0]), hess=fixed.decode_h(gh[:, 1]))
-        made = json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]["model"]
+        gradients = {"grad": fixed.decode_g(gh[:, 0]), "hess": fixed.decode_h(gh[:, 1])}
+        self._booster.boost(self._rows, self._trees, **gradients)
+        last = self._booster[self._trees : self._trees + 1]
+        self._trees += 1
+        made = json.loads(bytes(last.save_raw("json")))["learner"]["gradient_booster"]["model"]
         return _read(made["trees"][0], self._rules)
 
 
