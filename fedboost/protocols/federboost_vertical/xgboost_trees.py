@@ -32,9 +32,12 @@ class XgboostTrees:
         values[bins == rules.binning.missing] = np.nan
         own = {"nthread": 1 if rules.threads is None else rules.threads.count}
         types = ["c" if by_category else "q" for by_category in rules.binning.is_categorical]
-        self._rows = xgboost.QuantileDMatrix(
-            *(values,), max_bin=BINS_MOST, feature_types=types, enable_categorical=True, **own
-        )
+        how = {"max_bin": BINS_MOST, "feature_types": types, "enable_categorical": True, **own}
+        # Cut points of a row for each bin: XGBoost need not look for any among the rows.
+        n_bins = rules.binning.n_bins
+        each = np.arange(n_bins.max())[:, None] % n_bins
+        cuts = xgboost.QuantileDMatrix(each.astype(np.float32), **how)
+        self._rows = xgboost.QuantileDMatrix(values, ref=cuts, **how)
         # One for all trees: it keeps what it has made of the rows.
         self._booster = xgboost.Booster({**_settings(rules), **own}, [self._rows])
         self._trees = 0
