@@ -1,4 +1,4 @@
-"""Candidate splits in canonical order, their gains and the leaf values, from exact integer sums.
+"""Candidate splits in canonical order, and the leaf values, from exact integer sums.
 
 Listing candidates needs no gradients, so a host lists them over ciphertexts; scoring needs no
 columns, so a guest scores sums whose columns it does not know. Equal sums give bit-equal gains

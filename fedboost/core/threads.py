@@ -15,7 +15,7 @@ T_co = TypeVar("T_co", covariant=True)
 WORK_MIN = 1 << 17  # cells that a thread has to itself at least: fewer take less than waking it
 
 
-class Pending(Protocol[T_co]):
+class Awaited(Protocol[T_co]):
     """A result on its way."""
 
     def result(self) -> T_co:
@@ -29,7 +29,7 @@ class Threads(Protocol):
     def count(self) -> int:
         """Number of kernels that run at the same time."""
 
-    def submit(self, kernel: Callable[..., T], *task: Any) -> Pending[T]:
+    def submit(self, kernel: Callable[..., T], *task: Any) -> Awaited[T]:
         """Starts `kernel(*task)` and returns at once."""
 
 
