@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from benchmarks.tables import Table
 from fedboost import flow, protocols, wire
 from fedboost.core import metrics
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial
+from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids
 from fedboost.flow import MODEL, Artefact, CheckpointPolicy, Role, StageContext, Step
@@ -186,9 +186,18 @@ class Trained:
         return sum(self.seconds.values())
 
 
-def train(table: Table, dealt: Parts, given: Params, held: Rows | None = None) -> Trained:
+def train(
+    table: Table,
+    dealt: Parts,
+    given: Params,
+    held: Rows | None = None,
+    workers: Workers | None = None,
+) -> Trained:
     """Vertical FederBoost on the rows that bool (n,) `held` leaves; the noise is fresh."""
-    return _trained(Room(*_contexts("federboost-vertical", frames_of(table, dealt), given, held)))
+    protocol, contexts = _contexts("federboost-vertical", frames_of(table, dealt), given, held)
+    if workers is not None:
+        contexts = {name: replace(own, workers=workers) for name, own in contexts.items()}
+    return _trained(Room(protocol, contexts))
 
 
 def train_horizontal(shares: Mapping[str, Table], given: Params, aggregator: str) -> Trained:

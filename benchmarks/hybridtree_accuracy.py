@@ -272,10 +272,9 @@ def tree_level(one: Experiment, dealt: Dealt) -> Likely:
         own = party.own
         rows = Watched(own.bins(party.cuts), y[own.rows], np.ones(len(own.rows)), margin[own.rows])
         (tree,) = local.grow_round(rules, objective, rows, number, (party.cuts.n_columns,))
-        margin[own.rows] += tree.predict_bins(rows.bins, party.cuts.missing)
-        tested[party.held.rows] += tree.predict_bins(
-            party.held.bins(party.cuts), party.cuts.missing
-        )
+        margin[own.rows] += tree.value[tree.leaf_of_bins(rows.bins, party.cuts.missing)]
+        bins = party.held.bins(party.cuts)
+        tested[party.held.rows] += tree.value[tree.leaf_of_bins(bins, party.cuts.missing)]
     return metrics.one_column(objectives.transform(params.objective, tested))
 
 

@@ -7,6 +7,7 @@ Modules:
     early_stopping  when a metric has stopped improving
     fixed_point     gradients as integers, so that sums are exact
     forest          how many trees a round grows, and on which rows
+    gains           gains of splits, and the best splits of nodes
     gbun            boosting of untrained networks
     groups          minimum groups: which sums are of enough rows to be released
     growing_trees   trees of one round that grow together
@@ -27,8 +28,9 @@ Modules:
     purity          how much a node says about its rows' labels
     quantiles       quantiles of many parties' columns by counting
     sampling        rows and columns that a tree uses, from the job's seed
-    split           candidate splits, their gains, leaf values
+    split           candidate splits, leaf values
     tallies         metrics from sums over parties
+    threads         threads that share a kernel's work
     tree            one grown tree, and its predictions
     xxhash          the hash xxHash32
 """

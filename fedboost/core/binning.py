@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.bins import Bins, Dense, SparseBins, cell_type
 from fedboost.errors import DataError
-from fedboost.kernels import kernel
+from fedboost.kernels import inlined, kernel
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Cuts = NDArray[np.float32]
 Values: TypeAlias = "Cuts | csc_array"  # (n, columns); what a sparse one does not store is 0
 Codes = NDArray[np.int32]
+
+ROWS_AT_ONCE = 512  # so many rows' bins stay in a core's cache while their columns are written
 
 
 @dataclass(frozen=True)
@@ -79,20 +81,19 @@ class Binning:
     def transform(self, values: Values) -> Bins: ...
 
     def transform(self, values: Values) -> Bins:
-        """float32 (n, columns), NaN where missing, as bins (n, columns), Fortran order.
+        """float32 (n, columns), NaN where missing, as bins (n, columns), row after row.
 
         A sparse table's bins are sparse.
         """
         assert values.shape[1] == self.n_columns
         if not isinstance(values, np.ndarray):
             return self._transform_sparse(values)
-        bins = np.empty(values.shape, cell_type(self.n_cells), order="F")
-        for column, cuts in enumerate(self.cuts):
-            own = np.ascontiguousarray(values[:, column])
-            if column in self.categories:
-                bins[:, column] = _look_up(own, self.categories[column], self.missing)
-            else:
-                bins[:, column] = _place(own, cuts, bins.dtype.type(self.missing))
+        bins = np.empty(values.shape, cell_type(self.n_cells))
+        starts = np.cumsum([0, *map(len, self.cuts)])
+        flat = np.concatenate([np.empty(0, np.float32), *self.cuts])
+        _place_all(values, flat, starts, bins.dtype.type(self.missing), bins)
+        for column, codes in self.categories.items():
+            bins[:, column] = _look_up(values[:, column], codes, self.missing)
         return bins
 
     def _transform_sparse(self, values: csc_array) -> SparseBins:
@@ -238,20 +239,40 @@ def _equal_frequency(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int6
     return ends[:n_ends]
 
 
+@inlined
+def _bin(x: np.float32, cuts: Cuts, first: int, count: int) -> int:
+    """How many of `count` cuts, `first` and following, are at or below x; without a branch."""
+    at, left = first, count
+    while left > 1:
+        half = left >> 1
+        at += half * (cuts[at + half - 1] <= x)
+        left -= half
+    return at - first + (left == 1 and cuts[at] <= x)
+
+
 @kernel
 def _place(column: Cuts, cuts: Cuts, missing: np.unsignedinteger[Any]) -> Dense:
     """For each value the number of cuts at or below it; `missing` for NaN."""
     bins = np.full(len(column), missing)
     for i in range(len(column)):
-        x = column[i]
-        if np.isnan(x):
-            continue
-        low, high = 0, len(cuts)
-        while low < high:
-            middle = (low + high) // 2
-            if cuts[middle] <= x:
-                low = middle + 1
-            else:
-                high = middle
-        bins[i] = low
+        if not np.isnan(column[i]):
+            bins[i] = _bin(column[i], cuts, 0, len(cuts))
     return bins
+
+
+@kernel
+def _place_all(
+    values: Cuts,
+    cuts: Cuts,
+    starts: NDArray[np.int64],
+    missing: np.unsignedinteger[Any],
+    bins: Dense,
+) -> None:
+    """`_place` of every column, a few rows at a time, as they lie by column and bins by row."""
+    n, columns = values.shape
+    for begin in range(0, n, ROWS_AT_ONCE):
+        for c in range(columns):
+            first, count = starts[c], starts[c + 1] - starts[c]
+            for i in range(begin, min(n, begin + ROWS_AT_ONCE)):
+                x = values[i, c]
+                bins[i, c] = missing if np.isnan(x) else _bin(x, cuts, first, count)

@@ -57,8 +57,8 @@ class SparseBins:
         )
 
     def dense(self) -> Dense:
-        """The same for every cell, (n, columns), Fortran order."""
-        whole = np.empty(self.shape, self.bins.dtype, order="F")
+        """The same for every cell, (n, columns), row after row."""
+        whole = np.empty(self.shape, self.bins.dtype)
         whole[:] = self.zero
         whole[self.rows, self.columns] = self.bins
         return whole

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.threads import Threads, shared
 from fedboost.errors import ConfigError, JobError
+from fedboost.kernels import kernel
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -17,6 +20,7 @@ Integers = NDArray[np.int64]
 SUM_BITS = 62  # a sum of all rows, and the difference of two such sums, stays within int64
 BITS_MAX = 53  # a float64 has no more
 BITS_MIN = 8  # fewer leave no order among the gains
+ENCODING_WORK = 2  # cells whose adding up takes as long as one number's encoding
 FEW_BITS = 15  # up to so many the nearest integers would lose small gradients altogether
 
 Fractions = Callable[[int], Floats]  # of so many columns, uniform in [0, 1)
@@ -43,25 +47,35 @@ class FixedPoint:
         """Return what 1 in an integer hessian is worth."""
         return math.ldexp(self.h_bound, -self.bits)
 
-    def encode(self, g: Floats, h: Floats, fractions: Fractions | None = None) -> Integers:
+    def encode(
+        self,
+        g: Floats,
+        h: Floats,
+        fractions: Fractions | None = None,
+        threads: Threads | None = None,
+    ) -> Integers:
         """Gradients and hessians float64 (n, k) as int64 (n, 2k): g0 h0 g1 h1 …
 
         To the nearest, so one value is off by at most half a unit and a sum of n by n/2 units.
         With few bits up or down by the `fractions`, float64 (n, 2k), without a bias. Without any
         always to the nearest. A JobError where a value exceeds its bound or is not a number.
         """
-        if not (np.all(np.abs(g) <= self.g_bound) and np.all((h >= 0.0) & (h <= self.h_bound))):
+        units, most = (self.g_unit, self.h_unit), (self.g_bound, self.h_bound)
+        nearest = np.empty((len(g), 2 * g.shape[1]), np.int64)
+
+        def task(part: slice) -> tuple[Any, ...]:
+            return g[part], h[part], units, most, nearest[part]
+
+        if not all(shared(threads, _nearest, task, len(g), ENCODING_WORK * nearest.size)):
             raise JobError(
                 "gradients left the bounds declared at the start of the job",
                 todo="check labels, weights and base_score, or lower learning_rate",
             )
-        scaled = np.empty((len(g), 2 * g.shape[1]))
-        scaled[:, 0::2] = g / self.g_unit
-        scaled[:, 1::2] = h / self.h_unit
         if fractions is None or self.bits > FEW_BITS:
-            return np.rint(scaled).astype(np.int64)
-        most = (1 << self.bits) - 1
-        return np.clip(up_or_down(scaled, fractions(scaled.shape[1])), -most, most)
+            return nearest
+        largest = (1 << self.bits) - 1
+        scaled = np.stack([g / self.g_unit, h / self.h_unit], axis=2).reshape(len(g), -1)
+        return np.clip(up_or_down(scaled, fractions(scaled.shape[1])), -largest, largest)
 
     def decode_g(self, sums: Integers) -> Floats:
         """Integer gradient sums, any shape, as float64."""
@@ -70,6 +84,25 @@ class FixedPoint:
     def decode_h(self, sums: Integers) -> Floats:
         """Integer hessian sums, any shape, as float64."""
         return sums.astype(np.float64) * self.h_unit
+
+
+@kernel
+def _nearest(
+    g: Floats,
+    h: Floats,
+    units: tuple[float, float],
+    bounds: tuple[float, float],
+    nearest: Integers,
+) -> bool:
+    """Writes g and h in whole units; gives whether they keep to their bounds."""
+    fits = True
+    for i in range(len(g)):
+        for j in range(g.shape[1]):
+            own, curve = g[i, j], h[i, j]
+            fits &= abs(own) <= bounds[0] and 0.0 <= curve <= bounds[1]
+            nearest[i, 2 * j] = np.int64(np.rint(np.divide(own, units[0])))
+            nearest[i, 2 * j + 1] = np.int64(np.rint(np.divide(curve, units[1])))
+    return fits
 
 
 def up_or_down(values: Floats, fractions: Floats) -> Integers:

@@ -63,9 +63,12 @@ def planted(
     leave their bounds.
     """
     params, (g, h) = rules.params, gradients
-    chosen, factor = sample.rows, sample.factor[:, None]
-    gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
-    gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor, sample.fractions)
+    if len(sample.rows) == len(g):  # only goss has factors, which leaves rows out
+        gh = rules.fixed.encode(g, h, sample.fractions, rules.threads)
+    else:
+        chosen, factor = sample.rows, sample.factor[:, None]
+        gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
+        gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor, sample.fractions)
     tree = int(forest.starts(params)[number])
     for own in np.split(gh, params.trees_per_round, axis=1):
         mine = np.ascontiguousarray(own)

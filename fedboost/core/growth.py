@@ -8,14 +8,14 @@ Sums are integers, so the same trees grow wherever the rows lie.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import categories, groups, histogram, monotone, own_rows, split
+from fedboost.core import categories, gains, groups, histogram, monotone, own_rows, split
 from fedboost.core.binning import Binning
-from fedboost.core.bins import Bins, of_rows
+from fedboost.core.bins import Bins, SparseBins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum, MinimumState, Numbers, Segments
@@ -24,6 +24,7 @@ from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, layers_of, left_child, parent, right_child
 from fedboost.core.sampling import TreeColumns
 from fedboost.core.split import UNLIMITED, Floats, Limits
+from fedboost.core.threads import Threads
 from fedboost.core.tree import Node, Split, Tree, grown, made, made_above
 from fedboost.state import restore_into, state
 
@@ -31,8 +32,6 @@ Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
 Places = tuple[Rows, NDArray[np.int16]]  # columns and bins
 Won = tuple[Split, Sums]  # a node's split and the sums (2·outputs,) on its left
-
-GAINS_AT_ONCE = 1 << 14  # the arrays behind so many gains stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class Rules:
     own_rows_min: tuple[int, ...] = ()
     row_groups: tuple[int, ...] = ()
     directions: Directions | None = None  # (all columns,) of predictions; None: any (monotone)
+    threads: Threads | None = field(default=None, compare=False)  # that share the work
 
     def bounds(self, nodes: Sequence[int], known: Mapping[int, Bounds]) -> Floats | None:
         """float64 (nodes, 2): the bounds of weights below some nodes; None where nobody asks."""
@@ -70,24 +70,12 @@ class Rules:
         below = monotone.of_children(sums, direction, own, self.params, self.fixed)
         known[left_child(node)], known[right_child(node)] = below
 
-    def gains(
-        self,
-        left: Sums,
-        total: Sums,
-        bounds: Floats | None,
-        at: tuple[Rows, NDArray[np.int16]] | None = None,
-    ) -> Floats:
-        """The gains of candidates int64 (…, n, 2·outputs) of nodes with such totals, (…, 1 or n,
-        2·outputs); `at` columns and bins (n,), None where those have no direction.
+    def gains(self, left: Sums, total: Sums, bounds: Floats | None) -> Floats:
+        """The gains of candidates int64 (n, 2·outputs) of a node, total (2·outputs,), whose columns
+        have no direction; bounds (2,) of its weights.
         """
-        params, fixed = self.params, self.fixed
-        if bounds is None or self.directions is None:
-            halves = (left[..., 0::2], left[..., 1::2], total[..., 0::2], total[..., 1::2])
-            return split.gains(*halves, params, fixed)
-        moves = np.zeros(1, np.int8)
-        if at is not None:  # all present rows against the missing ones are in no order
-            moves = self.directions[at[0]] * (at[1] < self.binning.n_bins[at[0]] - 1)
-        return monotone.gains(left, total, moves, bounds, params, fixed)
+        limits = gains.NO_BOUNDS if bounds is None else bounds[None]
+        return gains.gains(left, total, self.params, self.fixed, limits)
 
 
 @state
@@ -122,8 +110,8 @@ class GrowingTree(GrowingState):
         may use; `depth` its most layers, max_depth if absent.
         """
         assert len(columns.all) > 0
-        self.rows, self.partition = rows, Partition.at_root(rows)
-        self._rules, self._bins, self._gh, self._drawn = rules, bins, gh, columns
+        self.rows, self.gh, self.partition = rows, gh, Partition.at_root(rows)
+        self._rules, self._bins, self._drawn = rules, bins, columns
         self._columns, self._depth = columns.all, depth or rules.params.max_depth
         self.depth, self.asked, self.divided = 0, [ROOT], []
         self.cells = np.empty(0, np.int64)
@@ -143,7 +131,7 @@ class GrowingTree(GrowingState):
         at the end.
         """
         n_cells = self._rules.binning.n_cells
-        return len(self.asked), len(self._columns), n_cells, self._gh.shape[1]
+        return len(self.asked), len(self._columns), n_cells, self.gh.shape[1]
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -160,7 +148,8 @@ class GrowingTree(GrowingState):
             return np.sum([view.sums(self.asked) for view in self._views], axis=0)
         own = [self.partition.rows(node) for node in self.asked]
         n_cells = self._rules.binning.n_cells
-        return histogram.build(self._bins, own, self._gh, n_cells, self._columns)
+        threads = self._rules.threads
+        return histogram.build(self._bins, own, self.gh, n_cells, self._columns, threads)
 
     def take(self, sums: Sums) -> None:
         """Grows one layer from the sums int64 `shape` over everybody's rows."""
@@ -184,6 +173,7 @@ class GrowingTree(GrowingState):
         if self.depth == self._depth:
             self.close()
             return
+        self._move([node for node in nodes if node in self.splits])
         for view in self._views:
             view.divide({node: self.splits[node] for node in nodes if node in self.splits})
         above = made_above(gains, leaves)
@@ -235,7 +225,8 @@ class GrowingTree(GrowingState):
             self.totals[ROOT] = sums[0, 0].sum(axis=0)
             return [ROOT], sums
         nodes = [c for node in self.divided for c in (left_child(node), right_child(node))]
-        came = np.isin(nodes, self.asked)
+        asked = set(self.asked)
+        came = np.array([node in asked for node in nodes])
         cells = np.empty((len(nodes), *sums.shape[1:]), np.int64)
         cells[came] = sums
         cells[~came] = self.cells - sums
@@ -260,17 +251,29 @@ class GrowingTree(GrowingState):
         return groups.usable(self._rules.binning, self._drawn, nodes, held)
 
     def _divide(self, node: int, won: Split, left: Sums) -> None:
-        """Moves the own rows of a node into its children."""
+        """Settles a split and what its children add up to."""
         self.splits[node] = won
         self.totals[left_child(node)] = left
         self.totals[right_child(node)] = right = self.totals[node] - left
-        self._rules.bound(self.bounds, node, (won.column, won.bin), np.stack([left, right]))
-        own = of_rows(self._bins, won.column, self.partition.rows(node))
-        missing = self._rules.binning.missing
-        turns = split.goes_right(own, won.bin, won.missing_left, missing, won.left_bins)
-        self.partition.divide(node, turns)
+        if self._rules.directions is not None:
+            self._rules.bound(self.bounds, node, (won.column, won.bin), np.stack([left, right]))
         if self.minimum is not None:
             self.minimum.divide(node, won.column, won.bin, won.missing_left, won.left_bins)
+
+    def _move(self, nodes: Sequence[int]) -> None:
+        """Moves the own rows of a layer's divided nodes into their children."""
+        made = [self.splits[node] for node in nodes]
+        last = np.array([one.bin for one in made], np.int16)
+        on_left = np.array([one.missing_left for one in made], np.bool_)
+        sets = categories.as_sets([one.left_bins for one in made])
+        turns = split.turns(last, on_left, sets, self._rules.binning.missing)
+        if not isinstance(self._bins, SparseBins):
+            columns = np.array([one.column for one in made], np.int32)
+            self.partition.divide_layer(nodes, self._bins, columns, turns)
+            return
+        for node, one, right in zip(nodes, made, turns, strict=True):
+            own = of_rows(self._bins, one.column, self.partition.rows(node))
+            self.partition.divide(node, right[own])
 
     def _lighter_children(self) -> list[int]:
         """Return the child of each divided node whose histogram is asked for; the other's is the
@@ -317,36 +320,26 @@ def _at_thresholds(
     indices: NDArray[np.int64],
     limits: Limits,
 ) -> list[Won | None]:
-    """The best splits at thresholds of the columns at `indices`, all nodes scored in one go.
-
-    A node misses a column where its cell of missing values is not 0; rows that add up to 0 there
-    change no gain on either side and go right, which comes first of equal gains, just as where
-    nothing is missing. So one list of candidates serves all nodes: the ones that only another
-    node needs are doubles of earlier ones, or have no gain, as all present rows lie left of them.
-    """
-    params, binning = rules.params, rules.binning
-    lacks: NDArray[np.bool_] = np.any(cells[:, :, -1], axis=(0, 2))
-    listed = split.candidates(binning.n_bins[columns], lacks, indices.astype(np.int32))
+    """The best splits at thresholds of the columns at `indices`, all nodes scored in one go."""
+    binning = rules.binning
+    moves = (
+        np.zeros(len(columns), np.int8) if rules.directions is None else rules.directions[columns]
+    )
+    usable = indices, binning.n_bins[columns[indices]].astype(np.int64), moves[indices]
+    best, where, left = gains.best_at_thresholds(
+        cells, totals, usable, limits, rules.params, rules.fixed
+    )
     won: list[Won | None] = []
-    step = max(1, GAINS_AT_ONCE // max(1, len(listed)))
-    for start in range(0, len(cells) if len(listed) else 0, step):
-        left = split.left_sums(cells[start : start + step], listed)
-        total = totals[start : start + step]
-        total = total if total.shape[1] == 1 else total[:, listed.column]
-        bounds = None if limits.bounds is None else limits.bounds[start : start + step]
-        gain = rules.gains(left, total, bounds, (columns[listed.column], listed.bin))
-        if limits.groups is not None:
-            own = limits.groups[start : start + step]
-            gain[~groups.released(own, listed, binning.n_bins[columns])] = -np.inf
-        for node, i in enumerate(gain.argmax(axis=1).tolist()):
-            best = float(gain[node, i])
-            if not split.is_worth(best, params):
-                won.append(None)
-                continue
-            column, last = int(columns[listed.column[i]]), int(listed.bin[i])
-            threshold, lost = binning.threshold(column, last), bool(listed.missing_left[i])
-            won.append((Split(column, last, threshold, lost, best), left[node, i].copy()))
-    return won or [None] * len(cells)
+    for node, (gain, (place, last, lost)) in enumerate(
+        zip(best.tolist(), where.tolist(), strict=True)
+    ):
+        if not split.is_worth(gain, rules.params):
+            won.append(None)
+            continue
+        column = int(columns[place])
+        threshold = binning.threshold(column, last)
+        won.append((Split(column, last, threshold, bool(lost), gain), left[node]))
+    return won
 
 
 def _by_categories(
@@ -367,7 +360,7 @@ def _by_categories(
         absent = None
     found = categories.divisions(sums, absent, rules.params, rules.fixed)
     left = found.left
-    gain = rules.gains(left, total[None], limits.bounds)
+    gain = rules.gains(left, total, limits.bounds)
     best = split.best(gain, rules.params)
     if best < 0:
         return None

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.partition import Partition, sibling, smaller_child
+from fedboost.core.threads import Threads, shared
 from fedboost.kernels import kernel
 
 Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
+Indices = NDArray[np.int64]
+
+ROWS_AHEAD = 32  # so many rows' bins and gradients are fetched at a time
 
 
 def build(
-    bins: Bins, node_rows: Sequence[Rows], gh: Sums, n_cells: int, columns: Rows | None = None
+    bins: Bins,
+    node_rows: Sequence[Rows],
+    gh: Sums,
+    n_cells: int,
+    columns: Rows | None = None,
+    threads: Threads | None = None,
 ) -> Sums:
     """int64 (nodes, columns, n_cells, 2·outputs): the sum of `gh` over each cell's rows.
 
-    bins uint8 (n, all columns) Fortran order or sparse, below n_cells; node_rows int32 row numbers
-    per node; gh int64 (n, 2·outputs); `columns` int32 the ones to add up, all if absent. The caller
-    sees to it that sums fit int64 (FixedPoint).
+    bins (n, all columns), row after row, or sparse, below n_cells; node_rows int32 row numbers per
+    node; gh int64 (n, 2·outputs); `columns` int32 the ones to add up, all if absent. The caller
+    sees to it that sums fit int64 (FixedPoint). Each of the `threads` has columns of its own.
     """
     if columns is None:
         columns = np.arange(bins.shape[1], dtype=np.int32)
@@ -30,12 +40,14 @@ def build(
     if isinstance(bins, SparseBins):
         _add_entries(bins, node_rows, gh, columns, sums)
         return sums
-    for node, rows in enumerate(node_rows):
-        own = gh[rows]
-        if gh.shape[1] == 2:
-            _add_pairs(bins, rows, own, columns, sums[node])
-        else:
-            _add_many(bins, rows, own, columns, sums[node])
+    starts = np.cumsum([0, *map(len, node_rows)])
+    rows = np.concatenate([np.empty(0, np.int32), *node_rows])
+    by_row = np.ascontiguousarray(bins)
+
+    def task(part: slice) -> tuple[Any, ...]:
+        return by_row, rows, starts, gh, (columns[part], part.start), sums
+
+    shared(threads, _add_rows, task, len(columns), len(rows) * len(columns))
     return sums
 
 
@@ -83,23 +95,36 @@ def _add_each(bins: Dense, columns: Rows, nodes: Rows, own: Sums, sums: Sums) ->
 
 
 @kernel
-def _add_pairs(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
-    """One g and one h per row; columns outside, because each is contiguous in `bins`."""
-    for place in range(len(columns)):
-        column = bins[:, columns[place]]
-        cells = sums[place]
-        for i in range(len(rows)):
-            cell = column[rows[i]]
-            cells[cell, 0] += own[i, 0]
-            cells[cell, 1] += own[i, 1]
-
-
-@kernel
-def _add_many(bins: Dense, rows: Rows, own: Sums, columns: Rows, sums: Sums) -> None:
-    for place in range(len(columns)):
-        column = bins[:, columns[place]]
-        cells = sums[place]
-        for i in range(len(rows)):
-            cell = column[rows[i]]
-            for j in range(own.shape[1]):
-                cells[cell, j] += own[i, j]
+def _add_rows(
+    bins: Dense, rows: Rows, starts: Indices, gh: Sums, part: tuple[Rows, int], sums: Sums
+) -> int:
+    """Adds up the rows of each node, rows[starts[i]:starts[i + 1]], row by row, in some columns and
+    from an index of `sums` on. The number that it gives means nothing.
+    """
+    (columns, index), width = part, gh.shape[1]
+    apart, two = np.uint64(sums.shape[2] * width), np.uint64(2)
+    begin, touched, end = np.uint64(index) * apart, 0, np.uint64(bins.shape[1] - 1)
+    for node in range(len(starts) - 1):
+        cells, ahead = sums[node].ravel(), starts[node]
+        for i in range(starts[node], starts[node + 1]):
+            if i == ahead:  # many rows are on their way into the cache at once
+                ahead = min(i + ROWS_AHEAD, starts[node + 1])
+                for j in range(i, ahead):
+                    row = np.uint32(rows[j])
+                    touched += bins[row, 0] + bins[row, end] + gh[row, 0]
+            own, first = bins[np.uint32(rows[i])], begin
+            if width == 2:
+                g, h = gh[np.uint32(rows[i]), 0], gh[np.uint32(rows[i]), 1]
+                for j in range(len(columns)):
+                    cell = first + two * np.uint64(own[np.uint32(columns[j])])
+                    cells[cell] += g
+                    cells[cell + np.uint64(1)] += h
+                    first += apart
+            else:
+                each = gh[np.uint32(rows[i])]
+                for j in range(len(columns)):
+                    cell = first + np.uint64(width) * np.uint64(own[np.uint32(columns[j])])
+                    for k in range(width):
+                        cells[cell + np.uint64(k)] += each[k]
+                    first += apart
+    return touched

@@ -6,7 +6,7 @@ labels ─► g, h ─► integers ─► histograms ─► candidate sums ─�
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,14 +19,17 @@ from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.growing_trees import planted
 from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.metrics import METRICS
-from fedboost.core.objectives import Objective, Summary
+from fedboost.core.objectives import Gradients, Objective, Summary
 from fedboost.core.params import TreeParams
+from fedboost.core.threads import Threads, shared
 from fedboost.core.tree import Tree
 from fedboost.errors import ConfigError, DataError
 from fedboost.state import Growing, state
 
 Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
+GRADIENT_WORK = 8  # cells whose adding up takes as long as the gradients of a margin
+Grow = Callable[[GrowingTree], Tree]
 History = list[dict[str, dict[str, float]]]  # per round: {"train": {"auc": 0.8}, "validation": …}
 
 
@@ -65,7 +68,7 @@ class Trained:
         bins, missing = self.binning.transform(values), self.binning.missing
         margin = np.tile(self.base_margin, (bins.shape[0], 1))
         for trees in self.rounds[: self.best_round + 1]:
-            add_to_margin(margin, [tree.predict_bins(bins, missing) for tree in trees])
+            add_trees(margin, trees, bins, missing)
         return margin
 
     def predict(self, values: Values) -> Floats:
@@ -99,7 +102,8 @@ def train(
         watched["validation"] = Watched.of(validation, cuts, objective)
     least = np.array(table.group_rows_min, np.int32) if table.group_rows_min else None
     own_rows = table.own_rows_min, table.row_groups
-    rules = Rules(params, cuts, fixed, least, *own_rows, monotone.directions(table.monotone))
+    moves = monotone.directions(table.monotone)
+    rules = Rules(params, cuts, fixed, least, *own_rows, moves)
     training = Training(rules, objective, watched, groups)
     while not training.is_over:
         training.advance()
@@ -111,6 +115,13 @@ def train(
         history=training.history,
         best_round=training.best_round,
     )
+
+
+def grow(growing: GrowingTree) -> Tree:
+    """The tree that grows from the own rows alone."""
+    while not growing.is_over:
+        growing.take(growing.sums())
+    return growing.tree()
 
 
 class Watched:
@@ -137,9 +148,9 @@ class Watched:
         bins = cuts.transform(table.values)
         return cls(bins, table.y, table.weights, margin, table.row_groups)
 
-    def advance(self, trees: Sequence[Tree], missing: int) -> None:
+    def advance(self, trees: Sequence[Tree], missing: int, threads: Threads | None = None) -> None:
         """Adds a finished round to the margins."""
-        add_to_margin(self.margin, [tree.predict_bins(self.bins, missing) for tree in trees])
+        add_trees(self.margin, trees, self.bins, missing, threads)
 
     def measure(self, params: TreeParams) -> dict[str, float]:
         """The job's metrics at this point, by name."""
@@ -167,16 +178,18 @@ class Training(TrainingState):
         objective: Objective,
         watched: Mapping[str, Watched],
         groups: tuple[int, ...],
+        grower: Grow = grow,
     ) -> None:
         """`watched` holds the rows to learn from as "train", perhaps others as "validation";
-        `groups` are the parties' column counts in canonical order.
+        `groups` are the parties' column counts in canonical order; `grower` makes trees of planted
+        ones.
         """
         params = rules.params
         decisive = METRICS[params.metrics[-1]]
         self.rounds, self.history = [], []
         self.stopping = EarlyStopping(params.early_stopping_rounds, decisive.bigger_is_better)
         self._rules, self._objective, self._groups = rules, objective, groups
-        self.watched = watched
+        self.watched, self._grower = watched, grower
 
     @property
     def is_over(self) -> bool:
@@ -193,9 +206,11 @@ class Training(TrainingState):
         params, rules = self._rules.params, self._rules
         number = len(self.rounds)
         seen = self.watched["train"]
-        self.rounds.append(grow_round(rules, self._objective, seen, number, self._groups))
+        self.rounds.append(
+            grow_round(rules, self._objective, seen, number, self._groups, self._grower)
+        )
         for part in self.watched.values():
-            part.advance(self.rounds[-1], rules.binning.missing)
+            part.advance(self.rounds[-1], rules.binning.missing, rules.threads)
             margins.check(params, part.margin, number + 1)
         self.history.append({name: part.measure(params) for name, part in self.watched.items()})
         if params.early_stopping_rounds is not None:
@@ -203,26 +218,38 @@ class Training(TrainingState):
 
 
 def grow_round(
-    rules: Rules, objective: Objective, rows: Watched, number: int, groups: tuple[int, ...]
+    rules: Rules,
+    objective: Objective,
+    rows: Watched,
+    number: int,
+    groups: tuple[int, ...],
+    grower: Grow = grow,
 ) -> tuple[Tree, ...]:
     """The trees of round `number` on sampled rows: one or a forest, with vector leaves or for each
     class in turn. A forest's leaves are divided by its trees, so that their sum is its average.
     """
-    g, h = objective.gradients(rows.margin, rows.y, rows.weight)
+    g, h = _gradients(rules, objective, rows)
     sample = sampling.of_groups(rules.params, g, number, rows.row_groups)
     trees: list[Tree] = []
     for growing in planted(rules, rows.bins, (g, h), sample, number, groups):
-        tree = grow(growing)
+        tree = grower(growing)
         tree = renewed(tree, rules, rows, growing.rows) if objective.renews_leaves else tree
         trees.append(replace(tree, value=tree.value / len(sample.trees)))
     return tuple(trees)
 
 
-def grow(growing: GrowingTree) -> Tree:
-    """The tree that grows from the own rows alone."""
-    while not growing.is_over:
-        growing.take(growing.sums())
-    return growing.tree()
+def _gradients(rules: Rules, objective: Objective, rows: Watched) -> Gradients:
+    """The gradients of all rows, some on each thread."""
+
+    def task(part: slice) -> tuple[Floats, Floats, Floats]:
+        return rows.margin[part], rows.y[part], rows.weight[part]
+
+    work = GRADIENT_WORK * rows.margin.size
+    parts = shared(rules.threads, objective.gradients, task, len(rows.y), work)
+    if len(parts) == 1:
+        return parts[0]
+    g, h = (np.concatenate(own) for own in zip(*parts, strict=True))
+    return g, h
 
 
 def renewed(tree: Tree, rules: Rules, rows: Watched, chosen: Rows) -> Tree:
@@ -234,6 +261,19 @@ def renewed(tree: Tree, rules: Rules, rows: Watched, chosen: Rows) -> Tree:
         own = leaves == leaf
         value[leaf] = rules.params.learning_rate * objectives.median(residual[own], weight[own])
     return replace(tree, value=value)
+
+
+def add_trees(
+    margin: Floats, trees: Sequence[Tree], bins: Bins, missing: int, threads: Threads | None = None
+) -> None:
+    """Adds a round's trees in place: vector leaves to all margins (n, outputs) of rows with these
+    bins, others class after class.
+    """
+    per_class = len(trees) // margin.shape[1]
+    for i, tree in enumerate(trees):
+        is_wide = tree.value.shape[1] == margin.shape[1]
+        own = slice(None) if is_wide else slice(i // per_class, i // per_class + 1)
+        tree.add_to(margin[:, own], bins, missing, threads)
 
 
 def add_to_margin(margin: Floats, added: Sequence[Floats]) -> None:

@@ -29,30 +29,6 @@ def directions(by_column: Sequence[int]) -> Directions | None:
     return np.array(by_column, np.int8) if any(by_column) else None
 
 
-def gains(
-    left: Sums,
-    total: Sums,
-    directions: Directions,
-    bounds: Floats,
-    params: TreeParams,
-    fixed: FixedPoint,
-) -> Floats:
-    """float64 (…, n): `split.gains` of weights within the bounds, float64 (…, 2), of their nodes;
-    −inf also where the sides stand against `directions`, (n,).
-
-    left int64 (…, n, 2) and total int64 (…, 1, 2) or (…, n, 2): of one output.
-    """
-    low, high = bounds[..., None, 0], bounds[..., None, 1]
-    parts = [left, total - left, total]
-    weights = [np.clip(_weights(one, params, fixed), low, high) for one in parts]
-    scores = [_score(*one, params, fixed) for one in zip(parts, weights, strict=True)]
-    gain: Floats = (scores[0] + scores[1]) - scores[2]
-    for one in parts[:2]:
-        gain[split.cover(one[..., 1:], fixed) < params.min_child_weight] = -np.inf
-    gain[(weights[1] - weights[0]) * directions < 0] = -np.inf
-    return gain
-
-
 def of_children(
     sides: Sums, direction: int, bounds: Bounds, params: TreeParams, fixed: FixedPoint
 ) -> tuple[Bounds, Bounds]:
@@ -78,9 +54,3 @@ def _weights(sums: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
     """−T(G) / (H + λ) of sums int64 (…, 2)."""
     below = fixed.decode_h(sums[..., 1]) + params.reg_lambda
     return split.weight(sums[..., 0], below, params, fixed)
-
-
-def _score(sums: Sums, weight: Floats, params: TreeParams, fixed: FixedPoint) -> Floats:
-    """−2Gw − (H + λ)w², as XGBoost has it wherever weights have bounds."""
-    below = fixed.decode_h(sums[..., 1]) + params.reg_lambda
-    return -(2.0 * fixed.decode_g(sums[..., 0]) * weight + below * (weight * weight))

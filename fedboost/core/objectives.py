@@ -19,6 +19,7 @@ from fedboost.core.fixed_point import FixedPoint, for_rows, power_of_two_above
 from fedboost.core.label_checks import check_labels, check_weight
 from fedboost.core.params import COUNTING, BoostingParams, ObjectiveName, TreeParams
 from fedboost.errors import DataError
+from fedboost.kernels import kernel
 
 Floats = NDArray[np.float64]
 Gradients = tuple[Floats, Floats]
@@ -142,9 +143,7 @@ class Logistic:
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """See Objective."""
-        p = _sigmoid(margin)
-        w = scaled(weight, y, self.scale_pos_weight)[:, None]
-        return w * (p - y[:, None]), w * (p * (1.0 - p))
+        return _logistic(_sigmoid(margin), y, weight, self.scale_pos_weight)
 
     def bounds(self, summary: Summary) -> tuple[float, float]:
         """See Objective."""
@@ -340,11 +339,25 @@ def median(values: Floats, weight: Floats) -> float:
 
 
 def _sigmoid(margin: Floats) -> Floats:
-    return 1.0 / (1.0 + _exp(-margin))
+    below = _exp(-margin)
+    below += 1.0
+    return np.divide(1.0, below, out=below)
 
 
 def _exp(margin: Floats) -> Floats:
-    return np.exp(np.clip(margin, -MARGIN_MAX, MARGIN_MAX))
+    cut = np.clip(margin, -MARGIN_MAX, MARGIN_MAX)
+    return np.exp(cut, out=cut)
+
+
+@kernel
+def _logistic(p: Floats, y: Floats, weight: Floats, factor: float) -> Gradients:
+    """Both gradients of probabilities (n, 1), in one pass."""
+    g, h = np.empty_like(p), np.empty_like(p)
+    for i in range(len(p)):
+        w = (factor if y[i] > 0.5 else 1.0) * weight[i]
+        g[i, 0] = w * (p[i, 0] - y[i])
+        h[i, 0] = w * (p[i, 0] * (1.0 - p[i, 0]))
+    return g, h
 
 
 def _softmax(margin: Floats) -> Floats:

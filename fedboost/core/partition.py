@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.bins import Dense
 from fedboost.kernels import kernel
 from fedboost.state import state
 
 Rows = NDArray[np.int32]
+Indices = NDArray[np.int64]
 
 ROOT = 0
 
@@ -93,6 +95,21 @@ class Partition:
         del self.by_leaf[node]
         self.by_leaf[left_child(node)], self.by_leaf[right_child(node)] = _divided(rows, goes_right)
 
+    def divide_layer(
+        self, nodes: Sequence[int], bins: Dense, columns: Rows, turns: NDArray[np.bool_]
+    ) -> None:
+        """Moves the rows of some leaves into their children: bins (n, all columns), row after row;
+        columns int32 (nodes,) and turns (nodes, cells) of their splits, as `split.turns`.
+        """
+        starts = np.cumsum([0, *(len(self.by_leaf[node]) for node in nodes)])
+        rows = np.concatenate([np.empty(0, np.int32), *map(self.by_leaf.pop, nodes)])
+        divided, middles = _divided_layer(bins, rows, starts, columns, turns.view(np.uint8))
+        for node, start, middle, stop in zip(
+            nodes, starts.tolist(), middles.tolist(), starts[1:].tolist(), strict=False
+        ):
+            self.by_leaf[left_child(node)] = divided[start:middle]
+            self.by_leaf[right_child(node)] = divided[middle:stop]
+
     def node_of_rows(self, n_rows: int) -> Rows:
         """Each row's leaf as heap id, −1 for rows that are not in this tree; int32 (n_rows,)."""
         nodes = np.full(n_rows, -1, dtype=np.int32)
@@ -124,3 +141,25 @@ def _divided(rows: Rows, goes_right: NDArray[np.bool_]) -> tuple[Rows, Rows]:
             left[lefts] = rows[i]
             lefts += 1
     return left, right
+
+
+@kernel
+def _divided_layer(
+    bins: Dense, rows: Rows, starts: Indices, columns: Rows, turns: NDArray[np.uint8]
+) -> tuple[Rows, Indices]:
+    """The rows of each node, rows[starts[i]:starts[i + 1]], those that go left first, in their
+    order; and where the others begin.
+    """
+    divided, rights = np.empty_like(rows), np.empty_like(rows)
+    middles = np.empty(len(starts) - 1, np.int64)
+    for node in range(len(middles)):
+        column, turn = columns[node], turns[node]
+        left, right = starts[node], 0
+        for i in range(starts[node], starts[node + 1]):  # both written, without a branch
+            divided[left] = rights[right] = rows[i]
+            on_right = turn[bins[np.uint32(rows[i]), column]]
+            left += 1 - on_right
+            right += on_right
+        divided[left : left + right] = rights[:right]
+        middles[node] = left
+    return divided, middles

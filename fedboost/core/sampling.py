@@ -203,6 +203,8 @@ def of_groups(
         of_round(params, own, number, number, party)
         for party, own in enumerate(np.split(gradients, starts[1:]))
     ]
+    if len(parts) == 1:
+        return parts[0]
     trees = zip(*(part.trees for part in parts), strict=True)
     return Sample(
         tuple(_joined(starts, own) for own in trees),

@@ -1,4 +1,4 @@
-"""Candidate splits in canonical order, their gains and the leaf values, from exact integer sums.
+"""Candidate splits in canonical order, and the leaf values, from exact integer sums.
 
 Listing candidates needs no gradients, so a host lists them over ciphertexts; scoring needs no
 columns, so a guest scores sums whose columns it does not know. Equal sums give bit-equal gains
@@ -8,14 +8,16 @@ wherever and in whatever order they are scored.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import categories
 from fedboost.core.bins import Dense
+from fedboost.core.categories import Sets
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.params import MAX_BIN, TreeParams
+from fedboost.core.params import TreeParams
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
@@ -82,41 +84,6 @@ def candidates(
     )
 
 
-def left_sums(histogram: Sums, listed: Candidates) -> Sums:
-    """int64 (…, candidates, 2·outputs): what goes left, of histograms int64 (…, columns, n_cells,
-    2·outputs). The last cell of a column is the one of its missing rows.
-    """
-    up_to = np.cumsum(histogram[..., :-1, :], axis=-2)
-    place = listed.column * np.int64(up_to.shape[-2]) + listed.bin
-    shape = (*up_to.shape[:-3], -1, up_to.shape[-1])
-    sums = up_to.reshape(shape).take(place, axis=-2)
-    (lost,) = np.nonzero(listed.missing_left)
-    if len(lost):
-        sums[..., lost, :] += histogram[..., listed.column[lost], -1, :]
-    return sums
-
-
-def gains(
-    G_left: Sums, H_left: Sums, G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint
-) -> Floats:
-    """float64 (…, n): score(left) + score(right) − score(node), summed over the outputs.
-
-    G_left, H_left int64 (…, n, outputs) of the candidates, G, H int64 (outputs,) of their node or
-    (…, 1, outputs) of each, in units of `fixed`. XGBoost's gain without the factor 1/2; several
-    outputs as in SecureBoost+, eq. 18–19. −inf where either child's hessian sum over the outputs
-    is below min_child_weight. Swapping left and right gives the same bits.
-    """
-    G_right, H_right = G - G_left, H - H_left
-    gain = (
-        _score(G_left, H_left, params, fixed) + _score(G_right, H_right, params, fixed)
-    ) - _score(G, H, params, fixed)
-    light = (cover(H_left, fixed) < params.min_child_weight) | (
-        cover(H_right, fixed) < params.min_child_weight
-    )
-    gain[light] = -np.inf
-    return gain
-
-
 def best(gain: Floats, params: TreeParams) -> int:
     """The first of the greatest gains in canonical order, or −1 where none is worth a split.
 
@@ -150,6 +117,22 @@ def cover(H: Sums, fixed: FixedPoint) -> Floats:
     return total
 
 
+def turns(
+    last: NDArray[np.integer[Any]], missing_left: NDArray[np.bool_], sets: Sets, missing: int
+) -> NDArray[np.bool_]:
+    """bool (nodes, missing + 1): whether rows in a cell of its column's go right, for each node.
+
+    Bins up to `last` go left, or those of its set, uint8 (nodes, SET_BYTES), where that is
+    BY_CATEGORY; rows without a value, in the cell `missing`, as told.
+    """
+    right = np.arange(missing + 1) > last[:, None]
+    (by_category,) = np.nonzero(last == categories.BY_CATEGORY)
+    held = np.unpackbits(sets[by_category], axis=1, bitorder="little")
+    right[by_category, :-1] = held[:, :missing] == 0
+    right[:, missing] = ~missing_left
+    return right
+
+
 def goes_right(
     column_bins: Dense,
     bin_number: int,
@@ -157,52 +140,20 @@ def goes_right(
     missing: int,
     left_bins: bytes = b"",
 ) -> NDArray[np.bool_]:
-    """bool (n,): which rows, given by their bins (n,) in the split's column, go right.
-
-    Bins up to `bin_number` go left, or those of the set `left_bins` (categories.as_set) where the
-    column is categorical; rows without a value as told.
+    """bool (n,): which rows, given by their bins (n,) in the split's column, go right; `left_bins`
+    (categories.as_set) where the column is categorical. See `turns`.
     """
-    if left_bins:
-        right = np.ones(MAX_BIN + 1, np.bool_)
-        right[categories.members(left_bins)] = False
-    else:
-        right = np.arange(MAX_BIN + 1) > bin_number
-    right[missing] = not missing_left
-    return right[column_bins]
-
-
-def _score(G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
-    """Σ over outputs of T(G)² / (H + λ); int64 (…, outputs) to float64 (…).
-
-    With max_delta_step it is −2Gw − (H + λ)w² of the weight w within it, as XGBoost has it: there
-    reg_alpha shrinks w alone.
-    """
-    total = np.zeros(G.shape[:-1])
-    for k in range(G.shape[-1]):  # one after the other: the same bits for every n
-        below = fixed.decode_h(H[..., k]) + params.reg_lambda
-        if params.step_max:
-            own = weight(G[..., k], below, params, fixed)
-            total -= 2.0 * fixed.decode_g(G[..., k]) * own + below * (own * own)
-        else:
-            pull = _shrunk(G[..., k], params, fixed)
-            total += _divided(pull * pull, below)
-    return total
+    last = np.array([categories.BY_CATEGORY if left_bins else bin_number])
+    sets = categories.as_sets([left_bins])
+    return turns(last, np.array([missing_left]), sets, missing)[0][column_bins]
 
 
 def weight(G: Sums, below: Floats, params: TreeParams, fixed: FixedPoint) -> Floats:
-    """−T(G) / below, within ±max_delta_step where there is one."""
-    found = -_divided(_shrunk(G, params, fixed), below)
-    return np.clip(found, -params.step_max, params.step_max) if params.step_max else found
-
-
-def _shrunk(G: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
-    """The gradient sum pulled towards 0 by reg_alpha, not beyond it."""
+    """−T(G) / below, 0 where that is 0 (no hessian and reg_lambda 0), within ±max_delta_step where
+    there is one; T pulls the sum towards 0 by reg_alpha, not beyond it.
+    """
     pull = fixed.decode_g(G)
-    if params.reg_alpha == 0.0:
-        return pull
-    return np.sign(pull) * np.maximum(np.abs(pull) - params.reg_alpha, 0.0)
-
-
-def _divided(top: Floats, bottom: Floats) -> Floats:
-    """top / bottom, 0 where bottom is 0 (no hessian and reg_lambda 0)."""
-    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0.0)
+    if params.reg_alpha:
+        pull = np.sign(pull) * np.maximum(np.abs(pull) - params.reg_alpha, 0.0)
+    found = -np.divide(pull, below, out=np.zeros_like(pull), where=below > 0.0)
+    return np.clip(found, -params.step_max, params.step_max) if params.step_max else found

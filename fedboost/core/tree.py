@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +13,19 @@ from numpy.typing import NDArray
 from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, SET_BYTES, Sets, as_sets, holds
 from fedboost.core.params import MAX_DEPTH
-from fedboost.core.partition import ROOT, left_child, right_child
-from fedboost.core.split import goes_right
+from fedboost.core.partition import ROOT, layer_of, left_child, right_child
+from fedboost.core.split import goes_right, turns
+from fedboost.core.threads import Threads, shared
 from fedboost.errors import DataError
 from fedboost.kernels import kernel
 
 Values = NDArray[np.float32]
 Positions = NDArray[np.int32]
+Margins = NDArray[np.float64]
 
 LEAF = -1  # the feature, bin and children of a leaf
+WALK_WORK = 8  # cells whose adding up takes as long as a row's walk
 NODES_MAX = 2 ** (MAX_DEPTH + 1) - 1
-UP_TO: Sets = np.packbits(np.tri(8 * SET_BYTES, dtype=np.bool_), axis=1, bitorder="little")
 
 
 @dataclass(frozen=True)
@@ -113,9 +116,9 @@ class Tree:
         self._needs_columns(bins.shape[1])
         if isinstance(bins, SparseBins):
             return self._leaf_of_sparse(bins, missing)
-        by_category = (self.bin == BY_CATEGORY)[:, None]
-        sets = np.where(by_category, self.left_bins, UP_TO[np.maximum(self.bin, 0)])
-        return _walk_bins(bins, missing, self.left, self.feature, self.missing_left, sets)
+        leaves = np.empty(len(bins), np.int32)
+        _walk_bins(np.ascontiguousarray(bins), self._turns(missing), leaves)
+        return leaves
 
     def _leaf_of_sparse(self, bins: SparseBins, missing: int) -> Positions:
         """The same, node by node: a column's entries lie together, a row's do not."""
@@ -143,9 +146,30 @@ class Tree:
         """
         return self.value[self.leaf_of_values(values)]
 
-    def predict_bins(self, bins: Bins, missing: int) -> NDArray[np.float64]:
-        """Return what this tree adds to the margins; (n, columns) to float64 (n, outputs)."""
-        return self.value[self.leaf_of_bins(bins, missing)]
+    def add_to(
+        self, margin: Margins, bins: Bins, missing: int, threads: Threads | None = None
+    ) -> None:
+        """Adds the leaves' values to margins, float64 (n, outputs); bins (n, columns) as above."""
+        if isinstance(bins, SparseBins):
+            margin += self.value[self.leaf_of_bins(bins, missing)]
+            return
+        self._needs_columns(bins.shape[1])
+        turns, rows = self._turns(missing), np.ascontiguousarray(bins)
+
+        def task(part: slice) -> tuple[Any, ...]:
+            return rows[part], turns, self.value, margin[part]
+
+        shared(threads, _add_leaves, task, len(rows), WALK_WORK * len(rows))
+
+    def _turns(self, missing: int) -> tuple[Positions, Positions, NDArray[np.uint8], int]:
+        """For walks without a branch: each node's left child, itself at a leaf; its column, 0
+        there; for each cell of it 1 where rows go right; and how many layers lie below the root.
+        """
+        right = turns(self.bin, self.missing_left, self.left_bins, missing)
+        right[self.is_leaf] = False
+        left = np.where(self.is_leaf, np.arange(self.n_nodes, dtype=np.int32), self.left)
+        layers = layer_of(int(self.node[-1]))
+        return left, np.maximum(self.feature, 0), right.view(np.uint8), layers
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         """The arrays by name, for npz; `tolist` of each is JSON (thresholds may be infinite)."""
@@ -256,20 +280,23 @@ def _walk_values(
 
 
 @kernel
-def _walk_bins(
-    bins: Dense,
-    missing: int,
-    left: Positions,
-    feature: NDArray[np.int32],
-    missing_left: NDArray[np.bool_],
-    left_bins: Sets,
-) -> Positions:
-    leaves = np.empty(len(bins), dtype=np.int32)
+def _add_leaves(bins: Dense, turns: tuple[Any, ...], values: Margins, margin: Margins) -> None:
+    """Adds the value of each row's leaf to its margin; see `Tree._turns`."""
+    left, feature, right, layers = turns
     for i in range(len(bins)):
-        at = 0
-        while left[at] >= 0:
-            b = bins[i, feature[at]]
-            goes_left = missing_left[at] if b == missing else holds(left_bins, at, int(b))
-            at = left[at] if goes_left else left[at] + 1
+        row, at = bins[i], np.uint32(0)
+        for _ in range(layers):
+            at = np.uint32(left[at]) + np.uint32(right[at, row[np.uint32(feature[at])]])
+        for k in range(margin.shape[1]):
+            margin[i, k] += values[at, k]
+
+
+@kernel
+def _walk_bins(bins: Dense, turns: tuple[Any, ...], leaves: Positions) -> None:
+    """Writes each row's leaf; see `Tree._turns`."""
+    left, feature, right, layers = turns
+    for i in range(len(bins)):
+        row, at = bins[i], np.uint32(0)
+        for _ in range(layers):
+            at = np.uint32(left[at]) + np.uint32(right[at, row[np.uint32(feature[at])]])
         leaves[i] = at
-    return leaves

@@ -170,7 +170,7 @@ def best_of(
     left = np.concatenate([sums[: shape.candidates], *(found.left for found in grouped)])
     possible = left.copy()
     possible[:, 1::2] = np.clip(left[:, 1::2], 0, total[1::2])
-    gain = rules.gains(possible, total[None], bounds)
+    gain = rules.gains(possible, total, bounds)
     best = split.best(gain, rules.params)
     if best < 0:
         return None

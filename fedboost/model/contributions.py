@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.data.frame import Frame, Values
-from fedboost.errors import ConfigError, DataError
+from fedboost.errors import DataError
 from fedboost.model import columns, whole
 from fedboost.model.vertical import Whole
-from fedboost.model.xgboost_json import feature_names, xgboost_json
+from fedboost.model.xgboost_json import feature_names, library, xgboost_json
 
 Contributions = NDArray[np.float32]
 
@@ -43,7 +43,7 @@ def contributions(model: Whole, values: Values) -> Contributions:
 
 def booster(model: Whole) -> Any:
     """Return the model as an `xgboost.Booster`; a ConfigError where xgboost is not installed."""
-    return _xgboost().Booster(model_file=bytearray(xgboost_json(model).encode()))
+    return library("explain").Booster(model_file=bytearray(xgboost_json(model).encode()))
 
 
 def by_xgboost(model: Whole, values: Values, **asked: Any) -> NDArray[np.float32]:
@@ -51,7 +51,7 @@ def by_xgboost(model: Whole, values: Values, **asked: Any) -> NDArray[np.float32
 
     values float32 (n, columns), as the model reads them.
     """
-    xgboost, trees = _xgboost(), booster(model)
+    xgboost, trees = library("explain"), booster(model)
     types = ["c" if count else "float" for count in model.categories]
     effects = []
     for _, cells in whole.batches(values):
@@ -114,14 +114,3 @@ def _read(model: Whole, party: str, frame: Frame) -> Values:
         return columns.values(known(model, party), frame)
     except DataError as error:
         raise error.at(party=party) from None
-
-
-def _xgboost() -> Any:
-    try:
-        import xgboost
-    except ImportError:
-        raise ConfigError(
-            "this needs xgboost, which is not installed",
-            todo="pip install 'fedboost[explain]'",
-        ) from None
-    return xgboost

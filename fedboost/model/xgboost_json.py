@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fedboost.core import categories, objectives
 from fedboost.core.params import POISSON_STEP
+from fedboost.errors import ConfigError
 from fedboost.model import rounds
 from fedboost.model.export import short
 from fedboost.model.vertical import LEAF, Whole
@@ -37,6 +38,17 @@ _SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 Floats = NDArray[np.float64]
+
+
+def library(extra: str) -> Any:
+    """XGBoost itself; a ConfigError where it is not installed names the `extra` that brings it."""
+    try:
+        import xgboost
+    except ImportError:
+        raise ConfigError(
+            "this needs xgboost, which is not installed", todo=f"pip install 'fedboost[{extra}]'"
+        ) from None
+    return xgboost
 
 
 def xgboost_json(model: Whole) -> str:

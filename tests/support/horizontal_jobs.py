@@ -201,7 +201,7 @@ def measured(job, trained, counts):
     bins = trained.binning.transform(job.dealt(np.ones(len(job.y), np.bool_)))
     weight = np.ones(len(job.y)) if job.weight is None else job.weight
     for trees in trained.rounds:
-        own = [tree.predict_bins(bins, trained.binning.missing) for tree in trees]
+        own = [tree.value[tree.leaf_of_bins(bins, trained.binning.missing)] for tree in trees]
         local.add_to_margin(margin, own)
         margins.append(margin.copy())
         prediction = objectives.transform(params.objective, margin)

@@ -10,12 +10,13 @@ bucket of every row and column; a host learns which of its own buckets divide th
 disclosed, and hosts send nothing more.
 
 Modules:
-    buckets  bucket numbers in few bits
-    guest    the guest's steps: collects buckets and trains
-    host     a host's steps: tells buckets, keeps its splits
-    joined   the guest's columns and the buckets as one table
-    params   its settings
-    walk     order of the steps
+    buckets        bucket numbers in few bits
+    guest          the guest's steps: collects buckets and trains
+    host           a host's steps: tells buckets, keeps its splits
+    joined         the guest's columns and the buckets as one table
+    params         its settings
+    walk           order of the steps
+    xgboost_trees  trees that XGBoost grows of the same bins
 """
 
 from fedboost.flow import GUEST, HOST, Protocol

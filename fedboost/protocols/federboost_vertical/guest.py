@@ -15,7 +15,7 @@ from fedboost.core.binning import Binning
 from fedboost.core.categories import SET_BYTES
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.growth import Rules
-from fedboost.core.local import Training, TrainingState, Watched
+from fedboost.core.local import Training, TrainingState, Watched, grow
 from fedboost.core.metrics import ranks_alone
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.tree import Tree
@@ -29,6 +29,7 @@ from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
 from fedboost.protocols.federboost_vertical.joined import Joined
+from fedboost.protocols.federboost_vertical.xgboost_trees import XgboostTrees
 from fedboost.slot import Slot
 from fedboost.state import restore_into, state
 
@@ -206,12 +207,15 @@ def _plant(guest: Guest) -> None:
     watched = {}
     for part, rows in guest.context.parts.items():
         margin = np.tile(guest.objective.base_margin, (len(rows), 1))
-        inside = np.asfortranarray(bins[rows])
-        watched[part] = Watched(inside, guest.context.label[rows], guest.weight[rows], margin)
+        watched[part] = Watched(bins[rows], guest.context.label[rows], guest.weight[rows], margin)
     own = params.monotone_constraints, frame.columns, frame.categories
     moves = columns.directions(*own, others=sum(joined.groups[1:]))
-    rules = Rules(params, joined.cuts, guest.fixed, directions=moves)
-    guest.joined, guest.training = joined, Training(rules, guest.objective, watched, joined.groups)
+    threads = guest.context.workers.threads
+    rules = Rules(params, joined.cuts, guest.fixed, directions=moves, threads=threads)
+    by_xgboost = params.trainer == "xgboost"
+    grower = XgboostTrees(rules, bins[guest.context.parts["train"]]).grow if by_xgboost else grow
+    guest.joined = joined
+    guest.training = Training(rules, guest.objective, watched, joined.groups, grower)
     if guest.kept is not None:
         _resume(guest, guest.kept)
 

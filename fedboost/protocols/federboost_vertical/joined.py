@@ -40,16 +40,18 @@ class Joined:
         return Binning(most, tuple(cuts), codes)
 
     def bins(self, values: Values) -> Dense:
-        """Everybody's bins, (n, columns), Fortran order; `values` are the guest's own."""
+        """Everybody's bins, (n, columns), row after row; `values` are the guest's own."""
         own = self.own.transform(values)
         own = own.dense() if isinstance(own, SparseBins) else own
         number = cell_type(self.cuts.n_cells)
-        missing = number(self.cuts.missing)
-        blocks: list[Dense] = [np.where(own == self.own.missing, missing, own)]
+        bins = np.empty((len(own), self.cuts.n_columns), number)
+        missing, end = number(self.cuts.missing), own.shape[1]
+        bins[:, :end] = np.where(own == self.own.missing, missing, own)
         for told in self.told:
-            lacks = told.missing & (told.ids == told.count - 1)
-            blocks.append(np.where(lacks, missing, told.ids))
-        return np.asfortranarray(np.concatenate(blocks, axis=1), number)
+            for column, count, lacks in zip(told.ids.T, told.count, told.missing, strict=True):
+                bins[:, end] = np.where(lacks & (column == count - 1), missing, column)
+                end += 1
+        return bins
 
     def owner(self, column: int) -> tuple[int, int]:
         """Return whose a column is (0 the guest, k the k-th host), and its number there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,7 @@ from fedboost.core.params import TreeParams
 from fedboost.data.frame import Frame
 from fedboost.flow import GUEST, Asks, Role
 from fedboost.model import columns, labels
+from fedboost.model.xgboost_json import library
 
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
 SETTLED = ("buckets", "epsilon", "public_cuts")  # by a disclosure, for jobs that use it again
@@ -27,6 +28,7 @@ class FederBoostVerticalParams(TreeParams):
     epsilon: float | None = Field(4.0, gt=0.0)  # of a value, given the cut points; None: no noise
     public_cuts: dict[str, dict[str, Cuts]] = Field(default_factory=dict)  # by host and column
     reuse: str | None = Field(None, pattern=JOB_ID)  # the job whose disclosure is used again
+    trainer: Literal["own", "xgboost"] = "own"  # who grows the guest's trees
 
     @model_validator(mode="after")
     def _cuts_rise(self) -> Self:
@@ -34,6 +36,15 @@ class FederBoostVerticalParams(TreeParams):
             for name, cuts in own.items():
                 if any(low >= high for low, high in itertools.pairwise(cuts)):
                     raise ValueError(f"public_cuts of {host}.{name} do not rise")
+        return self
+
+    @model_validator(mode="after")
+    def _trainer_can(self) -> Self:
+        cannot = "multi_output" if self.multi_output else ""
+        if self.column_rate < 1.0 or self.draws_within_trees:
+            cannot = "sampling of columns by party"
+        if self.trainer == "xgboost" and cannot:
+            raise ValueError(f"trainer: xgboost cannot do the same with {cannot}: leave one out")
         return self
 
     @model_validator(mode="after")
@@ -54,7 +65,11 @@ def asks(params: FederBoostVerticalParams) -> Asks:
 
 
 def check(role: Role, params: FederBoostVerticalParams, frame: Frame, held_out: bool) -> None:
-    """Refuses labels that the objective cannot learn from, before a host has sent anything."""
+    """Refuses labels that the objective cannot learn from, and a trainer that the guest lacks,
+    before a host has sent anything.
+    """
     if role is GUEST:
+        if params.trainer == "xgboost":
+            library("xgboost")
         labels.check(params, frame, held_out)
         columns.directions(params.monotone_constraints, frame.columns, frame.categories)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedboost.core import fixed_point, local, monotone, split
+from fedboost.core import fixed_point, gains, local, monotone
 from fedboost.core.local import TrainingTable
 from fedboost.core.params import TreeParams
 from fedboost.errors import ConfigError
@@ -58,13 +58,13 @@ def test_without_bounds_and_directions_the_gains_are_the_usual_ones():
     draw = np.random.default_rng(1)
     fixed, params = fixed_point.for_rows(100, None, 4.0, 1.0), TreeParams(min_child_weight=0.0)
     sums = fixed.encode(draw.normal(size=(40, 1)), draw.uniform(0.1, 1.0, (40, 1)))
-    total = sums.sum(axis=0)[None]
-    free = np.array(monotone.ANY)
-    found = monotone.gains(sums, total, np.zeros(40, np.int8), free, params, fixed)
-    usual = split.gains(sums[:, :1], sums[:, 1:], total[:, :1], total[:, 1:], params, fixed)
+    total = sums.sum(axis=0)
+    free = np.array([monotone.ANY])
+    found = gains.gains(sums, total, params, fixed, free)
+    usual = gains.gains(sums, total, params, fixed)
     np.testing.assert_allclose(found, usual, rtol=1e-9, atol=1e-9)
     with_direction = [
-        monotone.gains(sums, total, np.full(40, sign, np.int8), free, params, fixed)
+        gains.gains(sums, total, params, fixed, free, np.full(40, sign, np.int8))
         for sign in (1, -1)
     ]
     assert (np.isfinite(with_direction[0]) ^ np.isfinite(with_direction[1])).all()

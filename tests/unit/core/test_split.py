@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedboost.core import gains as scored
 from fedboost.core import split
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
 from tests import tiers
+from tests.support import left_sums as naive
 
 FIXED = FixedPoint(20, 1.0, 0.25)
 
@@ -88,7 +90,7 @@ def test_left_sums_are_sums_over_the_rows_that_go_left(seed):
         for column in range(3):
             cells[column, bins[row, column]] += gh[row]
     listed = split.candidates(n_bins, missing)
-    sums = split.left_sums(cells, listed)
+    sums = naive.left_sums(cells, listed)
     for (column, b, lacks), left in zip(as_tuples(listed), sums, strict=True):
         right = split.goes_right(bins[:, column], b, lacks, 4)
         by_row = [(x > b) if x != 4 else not lacks for x in bins[:, column].tolist()]
@@ -116,7 +118,7 @@ def test_gains_are_the_formula_in_fractions(left, right, reg_lambda, reg_alpha):
     params = TreeParams(reg_lambda=reg_lambda, reg_alpha=reg_alpha, min_child_weight=0.0)
     L, R = np.array(left), np.array(right)
     G, H = (L + R)[:, 0], (L + R)[:, 1]
-    gain = split.gains(L[None, :, 0], L[None, :, 1], G, H, params, FIXED)
+    gain = scored.gains(L.reshape(1, -1), (L + R).ravel(), params, FIXED)
     parts = [
         exact_score([g for g, _ in side], [h for _, h in side], params) for side in (left, right)
     ]
@@ -129,13 +131,13 @@ def test_gains_are_the_formula_in_fractions(left, right, reg_lambda, reg_alpha):
 def test_gains_have_the_same_bits_mirrored_alone_and_in_any_order(pairs):
     params = TreeParams(reg_alpha=0.5)
     L = np.array(pairs, dtype=np.int64)
-    G, H = np.array([2**60]), np.array([2**60 + 5])
+    total = np.array([2**60, 2**60 + 5])
 
     def gains(left):
-        return split.gains(left[:, :1], left[:, 1:], G, H, params, FIXED)
+        return scored.gains(np.ascontiguousarray(left), total, params, FIXED)
 
     together = gains(L)
-    assert np.array_equal(together, gains(np.array([[G[0], H[0]]]) - L))
+    assert np.array_equal(together, gains(total - L))
     assert np.array_equal(together[::-1], gains(L[::-1]))
     assert np.array_equal(together, np.concatenate([gains(one[None]) for one in L]))
 
@@ -143,10 +145,10 @@ def test_gains_have_the_same_bits_mirrored_alone_and_in_any_order(pairs):
 def test_light_children_are_ruled_out_over_all_outputs():
     params = TreeParams(min_child_weight=1.0)
     unit = round(1.0 / FIXED.h_unit)
-    G_left = np.full((3, 2), 2**20)
-    H_left = np.array([[unit // 2, unit // 2 - 1], [unit // 2, unit // 2], [2 * unit, 2 * unit]])
-    G, H = np.zeros(2, dtype=np.int64), np.array([2 * unit, 2 * unit])
-    gain = split.gains(G_left, H_left, G, H, params, FIXED)
+    left = np.full((3, 4), 2**20)
+    left[:, 1::2] = [[unit // 2, unit // 2 - 1], [unit // 2, unit // 2], [2 * unit, 2 * unit]]
+    H = np.array([2 * unit, 2 * unit])
+    gain = scored.gains(left, np.array([0, H[0], 0, H[1]]), params, FIXED)
     assert np.isneginf(gain).tolist() == [True, False, True]
     assert split.cover(H, FIXED) == 4.0
 

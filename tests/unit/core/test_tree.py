@@ -76,7 +76,9 @@ def test_values_and_bins_lead_to_the_leaf_found_step_by_step(seed, made):
     assert tree.node[tree.leaf_of_bins(bins, cuts.missing)].tolist() == by_hand
     expected = np.array([nodes[leaf].value for leaf in by_hand])
     assert np.array_equal(tree.predict(read), expected)
-    assert np.array_equal(tree.predict_bins(bins, cuts.missing), expected)
+    margin = np.ones_like(expected)
+    tree.add_to(margin, bins, cuts.missing)
+    assert np.array_equal(margin, 1.0 + expected)
 
 
 def test_the_last_bin_that_a_column_can_have_is_found_in_a_set():
@@ -145,4 +147,4 @@ def test_a_tree_of_more_columns_than_there_are_is_refused():
     with pytest.raises(DataError, match="column number 5 and there are 2"):
         tree.predict(np.zeros((3, 2), np.float32))
     with pytest.raises(DataError, match="column number 5"):
-        tree.predict_bins(np.zeros((3, 2), np.uint8), 8)
+        tree.add_to(np.zeros((3, 1)), np.zeros((3, 2), np.uint8), 8)

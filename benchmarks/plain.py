@@ -1,0 +1,223 @@
+"""What plain trees take beside XGBoost's: the pooled trainer and vertical FederBoost's guest.
+
+python -m benchmarks.plain [--quick] [--json F] [--record F] [--data NAME]
+
+A ratio is the median over pairs of runs, one right behind the other on the same cores, so that
+whatever else the machine does slows down both. Where XGBoost measures nothing we measure `error`,
+the quickest, after every tree; rows of `auc` and `logloss` have both measure both. A pooled tree is
+grown of bins that are known; FederBoost's seconds are those of its whole stage, XGBoost's of `fit`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks import federboost_jobs, federboost_room, harness, tables
+from benchmarks.harness import Report, Shown, say
+from fedboost.core import binning, local, objectives
+from fedboost.core.growth import Rules
+from fedboost.core.local import Training, TrainingTable, Watched
+from fedboost.core.objectives import Summary
+from fedboost.core.params import TreeParams
+from fedboost.runtime.process.threads import ThreadWorkers
+
+NAME = "plain"
+POOLED = {"pooled_100k": (100_000, 20), "pooled_1m": (1_000_000, 6)}  # rows, trees a run
+COLUMNS, DEPTH, BINS = 28, 5, 32
+VERTICAL = "give_credit"
+QUICK_ROWS = 100_000
+Measured = dict[str, Any]
+
+
+def table(rows: int) -> TrainingTable:
+    """Rows of 28 normal columns, ten of which the label depends on."""
+    draw = np.random.default_rng(1)
+    values = draw.standard_normal((rows, COLUMNS), np.float32)
+    signal = values[:, :10] @ draw.standard_normal(10) + draw.standard_normal(rows)
+    return TrainingTable(np.asfortranarray(values), (signal > 0).astype(np.float64))
+
+
+def params(trees: int, metrics: tuple[str, ...]) -> TreeParams:
+    """The settings that both have."""
+    return TreeParams(
+        n_estimators=trees, max_depth=DEPTH, max_bin=BINS, learning_rate=0.1, eval_metric=metrics
+    )
+
+
+def ours(
+    rows: TrainingTable, trees: int, metrics: tuple[str, ...], threads: ThreadWorkers
+) -> Callable[[], Training]:
+    """A run of our trainer on bins that are known."""
+    given = params(trees, metrics)
+    summary = Summary.of(given, rows.y, rows.weights)
+    objective = objectives.start(given, summary)
+    fixed = objectives.encoding(given, objective, summary)
+    cuts = binning.fit(rows.values, BINS)
+    bins, rules = cuts.transform(rows.values), Rules(given, cuts, fixed, threads=threads)
+
+    def run() -> Training:
+        margin = np.tile(objective.base_margin, (len(rows.y), 1))
+        watched = Watched(bins, rows.y, rows.weights, margin)
+        training = Training(rules, objective, {"train": watched}, (COLUMNS,))
+        while not training.is_over:
+            training.advance()
+        return training
+
+    return run
+
+
+def theirs(rows: TrainingTable, trees: int, threads: int, measures: bool) -> Callable[[], object]:
+    """A run of XGBoost's on bins that are known."""
+    import xgboost
+
+    made = xgboost.QuantileDMatrix(rows.values, rows.y, max_bin=BINS, nthread=threads)
+    same = {"objective": "binary:logistic", "max_depth": DEPTH, "max_bin": BINS, "eta": 0.1}
+    same |= {"tree_method": "hist", "nthread": threads}
+    if measures:
+        same |= {"eval_metric": ["auc", "logloss"]}
+    seen = [(made, "train")] if measures else []
+    return lambda: xgboost.train(same, made, trees, evals=seen, verbose_eval=False)
+
+
+@contextmanager
+def on_cores(count: int) -> Iterator[None]:
+    """Keep this process, and threads that it starts, on so many cores."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def seconds_of(run: Callable[[], object]) -> Callable[[], float]:
+    """A run that gives its seconds."""
+
+    def timed() -> float:
+        started = time.perf_counter()
+        run()
+        return time.perf_counter() - started
+
+    return timed
+
+
+def paired(one: Callable[[], float], other: Callable[[], float], repeats: int) -> Measured:
+    """Least seconds of both, the median of their ratios and the ratio of the least; a first time
+    does not count.
+    """
+    pairs = [(one(), other()) for _ in range(repeats + 1)][1:]
+    mine, others = (min(side) for side in zip(*pairs, strict=True))
+    ratio = median(a / b for a, b in pairs)
+    return {"ours": mine, "xgboost": others, "ratio": ratio, "of_best": mine / others}
+
+
+def measure_pooled(name: str, threads: int, repeats: int) -> Iterator[Measured]:
+    """The pooled trainer's seconds a tree beside XGBoost's."""
+    rows, trees = POOLED[name]
+    made = table(rows)
+    for metrics in (("error",), ("auc", "logloss")):
+        measures = len(metrics) > 1
+        say.print(f"[bold]{name}[/]: {threads} threads, {' and '.join(metrics)}")
+        with on_cores(threads), ThreadWorkers(threads) as workers:
+            own = seconds_of(ours(made, trees, metrics, workers))
+            found = paired(own, seconds_of(theirs(made, trees, threads, measures)), repeats)
+        seconds = {side: found[side] / trees for side in ("ours", "xgboost")}
+        yield {"what": name, "threads": threads, "how": " ".join(metrics), **found, **seconds}
+
+
+def measure_vertical(threads: int, repeats: int) -> Iterator[Measured]:
+    """The stage of vertical FederBoost beside XGBoost's `fit`, with as many bins."""
+    import xgboost
+
+    table = tables.load(VERTICAL)
+    kept = ~table.held_out(federboost_jobs.HELD, 1)
+    rows = federboost_jobs.rows_of(table, kept)
+    dealt = federboost_jobs.parts(rows, 2)
+    for trainer in ("own", "xgboost"):
+        say.print(f"[bold]{VERTICAL}[/]: {threads} threads, trainer {trainer}")
+        given = {**federboost_jobs.timed(VERTICAL), "trainer": trainer}
+        same = {**federboost_jobs.xgboost_params(given), "tree_method": "hist"}
+
+        model = xgboost.XGBClassifier(n_jobs=threads, max_bin=federboost_jobs.BEST, **same)
+        with on_cores(threads), ThreadWorkers(threads) as workers:
+            stage = partial(federboost_room.train, rows, dealt, given, workers=workers)
+            fit = partial(model.fit, rows.values, rows.y)
+            found = paired(partial(_total, stage), seconds_of(fit), repeats)
+        yield {"what": VERTICAL, "threads": threads, "how": f"trainer {trainer}", **found}
+
+
+def _total(stage: Callable[[], federboost_room.Trained]) -> float:
+    """Seconds of all steps of a stage."""
+    return stage().total
+
+
+def measure_prediction(name: str, threads: int, repeats: int) -> Iterator[Measured]:
+    """Rows a second through all trees, from bins."""
+    rows, trees = POOLED[name]
+    made = table(rows)
+    with on_cores(threads), ThreadWorkers(threads) as workers:
+        training = ours(made, trees, ("error",), workers)()
+        bins, missing = training.watched["train"].bins, BINS
+        seconds = []
+        for _ in range(repeats + 1):
+            margin, started = np.zeros((rows, 1)), time.perf_counter()
+            for grown in training.rounds:
+                local.add_trees(margin, grown, bins, missing, workers)
+            seconds.append(time.perf_counter() - started)
+    rate = rows * trees / min(seconds[1:])
+    yield {"what": name, "threads": threads, "how": "rows of a tree a second", "rate": rate}
+
+
+def shown(rows: list[Measured]) -> list[Shown]:
+    """Two tables for people."""
+    heads = ("what", "cores", "how", "ours, s", "XGBoost, s", "ours ÷ XGBoost", "of the best")
+    ratios = [
+        (
+            *(row["what"], str(row["threads"]), row["how"]),
+            *(f"{row[side]:.4f}" for side in ("ours", "xgboost")),
+            *(f"{row[side]:.2f}" for side in ("ratio", "of_best")),
+        )
+        for row in rows
+        if "ratio" in row
+    ]
+    rates = [
+        (row["what"], str(row["threads"]), f"{row['rate'] / 1e6:.0f} million")
+        for row in rows
+        if "rate" in row
+    ]
+    return [
+        Shown("Beside XGBoost", heads, ratios),
+        Shown("Prediction", ("rows", "cores", "rows of a tree a second"), rates),
+    ]
+
+
+def main(given: list[str] | None = None) -> None:
+    """Measure what the command line asks for."""
+    options = harness.arguments(NAME, __doc__, [*POOLED, VERTICAL], given)
+    repeats = 3 if options.quick else 11
+    report = Report(NAME, {"repeats": repeats, "columns": COLUMNS, "depth": DEPTH, "bins": BINS})
+    for threads in sorted({1, harness.cores()}):
+        for name in options.data:
+            if name == VERTICAL:
+                report.rows += measure_vertical(threads, repeats)
+            elif not (options.quick and POOLED[name][0] > QUICK_ROWS):
+                report.rows += measure_pooled(name, threads, repeats)
+                report.rows += measure_prediction(name, threads, repeats)
+    report.figures = {
+        f"{row['what']} {row['how']} {row['threads']}": row["ratio"]
+        for row in report.rows
+        if "ratio" in row
+    }
+    report.write(options, shown(report.rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Trees that XGBoost grows: it is handed the bins and our gradients, and its trees are read back.
+
+Objectives, samples, metrics and medians of leaves stay ours, so all of them work. XGBoost adds up
+32-bit gradients in an order that depends on its threads: trees are of equal quality, not the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from fedboost.core import categories
+from fedboost.core.bins import Dense
+from fedboost.core.growth import GrowingTree, Rules
+from fedboost.core.partition import ROOT, left_child, right_child
+from fedboost.core.tree import Node, Split, Tree, grown
+from fedboost.model.xgboost_json import library
+
+BINS_MOST = 256  # so every bin is one of XGBoost's as well
+
+
+class XgboostTrees:
+    """XGBoost with the rows to learn from."""
+
+    def __init__(self, rules: Rules, bins: Dense) -> None:
+        """bins (n, columns) as of `rules`."""
+        self._rules, xgboost = rules, library("xgboost")
+        values = bins.astype(np.float32)
+        values[bins == rules.binning.missing] = np.nan
+        own = {"nthread": 1 if rules.threads is None else rules.threads.count}
+        types = ["c" if by_category else "q" for by_category in rules.binning.is_categorical]
+        how = {"max_bin": BINS_MOST, "feature_types": types, "enable_categorical": True, **own}
+        # Cut points of a row for each bin: XGBoost need not look for any among the rows.
+        n_bins = rules.binning.n_bins
+        each = np.arange(n_bins.max())[:, None] % n_bins
+        cuts = xgboost.QuantileDMatrix(each.astype(np.float32), **how)
+        self._rows = xgboost.QuantileDMatrix(values, ref=cuts, **how)
+        # One for all trees: it keeps what it has made of the rows.
+        self._booster = xgboost.Booster({**_settings(rules), **own}, [self._rows])
+        self._trees = 0
+
+    def grow(self, growing: GrowingTree) -> Tree:
+        """Return the tree that XGBoost grows of a planted one's gradients."""
+        fixed, gh = self._rules.fixed, growing.gh
+        if len(growing.rows) < len(gh):  # rows without a gradient add nothing
+            gh = np.zeros_like(gh)
+            gh[growing.rows] = growing.gh[growing.rows]
+        gradients = {"grad": fixed.decode_g(gh[:, 0]), "hess": fixed.decode_h(gh[:, 1])}
+        self._booster.boost(self._rows, self._trees, **gradients)
+        last = self._booster[self._trees : self._trees + 1]
+        self._trees += 1
+        made = json.loads(bytes(last.save_raw("json")))["learner"]["gradient_booster"]["model"]
+        return _read(made["trees"][0], self._rules)
+
+
+def _settings(rules: Rules) -> dict[str, Any]:
+    params = rules.params
+    found: dict[str, Any] = {
+        "tree_method": "hist",
+        "max_bin": BINS_MOST,
+        "base_score": 0.0,
+        "max_cat_to_onehot": 1,
+        "max_cat_threshold": BINS_MOST,
+        "max_delta_step": params.step_max,
+        "verbosity": 0,
+    }
+    same = ("max_depth", "max_leaves", "grow_policy", "learning_rate", "reg_lambda", "reg_alpha")
+    found |= {name: getattr(params, name) for name in (*same, "gamma", "min_child_weight")}
+    if rules.directions is not None:
+        found["monotone_constraints"] = tuple(rules.directions.tolist())
+    return found
+
+
+def _read(made: dict[str, Any], rules: Rules) -> Tree:
+    """A tree of XGBoost's JSON as ours."""
+    sets = {
+        node: made["categories"][start : start + size]
+        for node, start, size in zip(
+            made["categories_nodes"],
+            made["categories_segments"],
+            made["categories_sizes"],
+            strict=True,
+        )
+    }
+    nodes: dict[int, Node] = {}
+    waiting = [(ROOT, 0)]  # heap id, number in the arrays
+    while waiting:
+        node, i = waiting.pop()
+        left, right, cover = (
+            made[key][i] for key in ("left_children", "right_children", "sum_hessian")
+        )
+        if left < 0:
+            nodes[node] = Node(np.array([made["split_conditions"][i]]), cover)
+            continue
+        split, is_turned = _split(made, i, sets, rules)
+        nodes[node] = Node(np.zeros(1), cover, split)
+        sides = (right, left) if is_turned else (left, right)
+        waiting += zip((left_child(node), right_child(node)), sides, strict=True)
+    return grown(nodes)
+
+
+def _split(
+    made: dict[str, Any], i: int, sets: dict[int, list[int]], rules: Rules
+) -> tuple[Split, bool]:
+    """A node's split, and whether its sides are exchanged: present rows never all go right."""
+    column, gain = made["split_indices"][i], made["loss_changes"][i]
+    on_left, n_bins = bool(made["default_left"][i]), int(rules.binning.n_bins[column])
+    if i in sets:
+        held = np.setdiff1d(np.arange(n_bins), sets[i])
+        turned = not len(held)
+        held = np.arange(n_bins) if turned else held
+        rule: tuple[int, np.float32] = categories.BY_CATEGORY, categories.NO_THRESHOLD
+        return Split(column, *rule, on_left ^ turned, gain, categories.as_set(held)), turned
+    last = min(math.ceil(made["split_conditions"][i]) - 1, n_bins - 1)
+    turned = last < 0
+    last = n_bins - 1 if turned else last
+    return Split(
+        column, last, rules.binning.threshold(column, last), on_left ^ turned, gain
+    ), turned
