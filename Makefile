@@ -11,7 +11,9 @@ PYTEST := $(BIN)/python -m pytest -n $(PROCESSES)
 # Rewritten assertions and compiled modules are kept between runs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-all check bench docs site proto fmt lint types generated faults fuzz soak clean
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header $(if $(UPGRADE),--upgrade)
+
+.PHONY: install lock release demo test test-all check bench docs site proto fmt lint types generated faults fuzz soak clean
 
 $(READY): pyproject.toml requirements-dev.lock
 	@command -v $(PYTHON) >/dev/null \
@@ -22,11 +24,25 @@ $(READY): pyproject.toml requirements-dev.lock
 	  || { echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
 	@echo "installing into $(VENV); this takes about a minute" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install -r requirements-dev.lock
+	@$(PIP) install --only-binary :all: -r requirements-dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $(READY)
 
 install: $(READY)  ## everything into .venv
+
+lock: $(READY)  ## pins with hashes, for every platform; UPGRADE=1 takes newer versions
+	$(LOCK) --extra demo --extra dev --extra tensorboard --output-file requirements-dev.lock pyproject.toml
+	$(LOCK) --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
+
+release: $(READY)  ## wheel, sdist, bill of materials and hashes in dist/: the same bytes from the same commit
+	@git diff --quiet HEAD || { echo "commit first: a release is what a commit holds" >&2; exit 2; }
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/hatchling build --directory dist
+	sed "s/^dynamic = .*/version = \"$$($(BIN)/hatchling version)\"/" pyproject.toml > dist/named.toml
+	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject dist/named.toml \
+	  --mc-type application --output-reproducible --output-file dist/fedboost.cdx.json
+	rm dist/named.toml
+	cd dist && sha256sum -- * > SHA256SUMS
 
 demo: $(READY)  ## trains on real data with daemons on this machine, in about a minute
 	$(BIN)/fedboost demo

@@ -9,12 +9,13 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -26,14 +27,14 @@ from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.model import shards
 from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.cluster.cluster import ClusterProcesses
+from fedboost.runtime.process import threads
 from fedboost.runtime.transport.addresses import Timers
 
 PACKAGES = (
     *("fedboost", "numpy", "gmpy2", "numba", "grpcio", "pyarrow"),
     *("xgboost", "xgboost-cpu", "lightgbm", "scikit-learn"),
 )
-TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-BUSY = (0, 1, 2, 5, 6)  # of /proc/stat: user, nice, system, irq, softirq
+cores = threads.cores  # that this process may use
 TREE_ENDS = ("close_trees", "close_tree")  # the steps after which a tree is finished
 say = Console(stderr=True)
 
@@ -68,21 +69,16 @@ def machine() -> dict[str, Any]:
     """Cores, model, memory in bytes, system, and how busy it is; what is unknown is absent."""
     facts: dict[str, Any] = {
         "cores": cores(),
+        "memory": psutil.virtual_memory().total,
         "system": f"{platform.system()} {platform.release()}",
     }
     try:
         described = Path("/proc/cpuinfo").read_text().splitlines()
         models = [line.split(":", 1)[1].strip() for line in described if "model name" in line]
         facts["model"] = models[0] if models else platform.machine()
-        facts["memory"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except OSError:
         facts["model"] = platform.processor() or platform.machine()
     return {**facts, "load_average": load_average()}
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load_average() -> list[float]:
@@ -112,38 +108,34 @@ class Busy:
     by_daemon: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def now(cls, cluster: ClusterProcesses | None = None) -> Busy | None:
-        """As the kernel counts; None where it does not say (not Linux)."""
-        try:
-            line = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-        except OSError:
-            return None
-        ticks = [int(one) for one in line]
-        everything = sum(ticks[place] for place in BUSY) * TICK_S
+    def now(cls, cluster: ClusterProcesses | None = None) -> Busy:
+        """As the kernel counts."""
+        machine = psutil.cpu_times()
+        idle = machine.idle + getattr(machine, "iowait", 0.0)  # macOS knows neither of these
+        stolen = getattr(machine, "steal", 0.0)
+        guests = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
+        busy = sum(machine) - idle - stolen - guests  # guests' time is counted as user time too
         daemons = {} if cluster is None else cluster.processes
         spent = _tree_seconds(os.getpid(), *(daemon.pid for daemon in daemons.values()))
         by_daemon = {name: spent[daemon.pid] for name, daemon in daemons.items()}
-        return cls(time.monotonic(), spent[os.getpid()], everything, ticks[7] * TICK_S, by_daemon)
+        return cls(time.monotonic(), spent[os.getpid()], busy, stolen, by_daemon)
 
 
 def _tree_seconds(*roots: int) -> dict[int, float]:
     """Processor seconds of processes, their descendants, and those that they have waited for."""
-    spent: dict[int, tuple[int, int]] = {}  # parent and ticks by process
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            spent[int(entry.name)] = int(fields[1]), sum(int(one) for one in fields[11:15])
-    totals = dict.fromkeys(roots, 0)
-    for process, (_, ticks) in spent.items():
-        above = process
+    spent: dict[int, tuple[int, float]] = {}  # parent and seconds by process
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it may be gone by now
+            used = process.cpu_times()
+            spent[process.pid] = process.ppid(), sum(used[:4])
+    totals = dict.fromkeys(roots, 0.0)
+    for pid, (_, seconds) in spent.items():
+        above = pid
         while above in spent:
             if above in totals:
-                totals[above] += ticks
+                totals[above] += seconds
             above = spent[above][0]
-    return {root: total * TICK_S for root, total in totals.items()}
+    return totals
 
 
 @dataclass

@@ -6,7 +6,6 @@ Beside each figure stands what it must not exceed; seconds of the wall and of al
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
@@ -127,9 +127,10 @@ def idle(folder: Path, raw: dict[str, object], tables: dict[str, str]) -> dict[s
     """Megabytes that daemons hold before their first job."""
     sources = {name: SourceSpec(path=path) for name, path in tables.items()}
     with ClusterProcesses(folder, complete(raw, sources), sources) as cluster:
-        pages = {name: Path(f"/proc/{one.pid}/statm") for name, one in cluster.processes.items()}
-        held = {name: int(path.read_text().split()[1]) for name, path in pages.items()}
-    return {name: count * os.sysconf("SC_PAGE_SIZE") / (1 << 20) for name, count in held.items()}
+        return {
+            name: psutil.Process(one.pid).memory_info().rss / (1 << 20)
+            for name, one in cluster.processes.items()
+        }
 
 
 def job(scheme: str) -> dict[str, object]:

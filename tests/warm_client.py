@@ -43,7 +43,7 @@ def can_fork(args):
 def main(address, python, *args):
     if not can_fork(args):
         os.execv(python, [python, *args])
-    open_fds = [int(name) for name in os.listdir("/proc/self/fd")]
+    open_fds = [int(name) for name in os.listdir("/dev/fd")]
     fds = [fd for fd in open_fds if fd <= 2 or _is_inherited(fd)]
     order = {
         "args": args, "cwd": os.getcwd(), "env": dict(os.environ), "fds": fds, "new_session": False,

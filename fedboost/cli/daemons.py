@@ -21,7 +21,7 @@ from fedboost.messages.job_pb2 import JobJournal
 from fedboost.pages import token
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.daemons import doctor as links
-from fedboost.runtime.process import deadline, logs
+from fedboost.runtime.process import deadline, logs, memory
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import Role
 from fedboost.runtime.transport.tls import load_identity
@@ -49,6 +49,7 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
     """
     from fedboost.runtime.daemons import daemon
 
+    memory.be_frugal()
     ours = load(PartyConfig, config)
     _log_as(ours, "party")
     how: dict[str, Any] = {

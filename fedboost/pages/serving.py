@@ -12,8 +12,6 @@ from aiohttp import web
 
 from fedboost.errors import FedboostError
 from fedboost.pages import token
-from fedboost.pages.coordinator import coordinator_site
-from fedboost.pages.party import party_site
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.party.node import PartyNode
@@ -31,6 +29,8 @@ def beside_coordinator(
     config: CoordinatorConfig,
 ) -> Callable[[CoordinatorNode], AbstractAsyncContextManager[None]]:
     """Return what `daemon.serve_coordinator` runs beside its node: the page of the settings."""
+    from fedboost.pages.coordinator import coordinator_site
+
     return lambda node: _served(config, "coordinator", lambda: coordinator_site(node))
 
 
@@ -38,6 +38,8 @@ def beside_party(
     config: PartyConfig, file: Path | None = None
 ) -> Callable[[PartyNode], AbstractAsyncContextManager[None]]:
     """Return what a party's daemon runs beside its node; `file` holds its settings, for audits."""
+    from fedboost.pages.party import party_site  # reads tables, which a coordinator cannot
+
     return lambda node: _served(config, "party", lambda: party_site(node, file))
 
 

@@ -1,7 +1,6 @@
 """What idle daemons hold of the machine's memory, and that they start no worker without work."""
 
-from pathlib import Path
-
+import psutil
 import pytest
 
 from fedboost.runtime.cluster.cluster import ClusterProcesses
@@ -14,11 +13,10 @@ MOST = {"coordinator": 70, "party": 120}  # megabytes
 
 
 def resident_bytes(pid):
-    """VmRSS of a process and of those it has started, which have to be none."""
-    assert not Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    (line,) = (line for line in lines if line.startswith("VmRSS"))
-    return int(line.split()[1]) << 10
+    """Resident memory of a process and of those it has started, which have to be none."""
+    process = psutil.Process(pid)
+    assert not process.children()
+    return process.memory_info().rss
 
 
 def test_idle_daemons_are_small(tmp_path):

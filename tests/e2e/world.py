@@ -7,12 +7,14 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -315,26 +317,16 @@ def wait_for(true: Callable[[], Any], limit_s: float, what: str) -> Any:
 def processes(session: int) -> list[int]:
     """The living processes of a session: a daemon and its workers."""
     found = []
-    for path in Path("/proc").iterdir():
-        if not path.name.isdigit():
-            continue
-        try:
-            fields = (path / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            found.append(int(path.name))
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # it may be gone by now
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
     return found
 
 
 def cpu_seconds(pids: list[int]) -> float:
     """User and system time of processes, in seconds."""
-    ticks = 0
-    for pid in pids:
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids)
 
 
 def tracebacks(cluster: ClusterProcesses) -> list[str]:

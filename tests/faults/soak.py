@@ -12,9 +12,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
@@ -29,7 +32,6 @@ FAULT_LASTS_S = (1.0, 15.0)
 SAMPLE_S = 5.0  # between two looks at the daemons' memory
 WARM_UP = 0.1  # of the time, in which daemons may still grow
 GROWTH_MAX = 0.05
-PAGE_BYTES = 4096
 
 
 @dataclass
@@ -94,10 +96,8 @@ class Soak:
         """Bytes; 0 for a daemon that is not there."""
         total = 0
         for pid in world.processes(self.cluster.processes[name].pid):
-            try:
-                total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
-            except OSError:
-                continue  # it has just ended
+            with suppress(psutil.Error):  # it has just ended
+                total += psutil.Process(pid).memory_info().rss
         return total
 
     def growth(self) -> dict[str, float]:

@@ -5,7 +5,6 @@ Relative paths in them are relative to the folder in which the command runs; ~ i
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -16,6 +15,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import PolicyError
 from fedboost.runtime.config.policy import Names, Policy
 from fedboost.runtime.process.logs import LogFormat
+from fedboost.runtime.process.threads import cores
 from fedboost.runtime.transport.addresses import (
     HOST_PATTERN,
     INSECURE,
@@ -94,7 +94,7 @@ class DaemonConfig(Settings):
     store: FilePath  # our folder: SQLite, models, checkpoints, ledger
     timers: Timers = Timers()
     workers: int = Field(  # processes for cryptography; default: the cores we may use
-        default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=1024
+        default_factory=cores, ge=1, le=1024
     )
     insecure_loopback: bool = False  # development on one machine without TLS
     metrics: MetricsConfig | None = None  # absent: nobody is told any

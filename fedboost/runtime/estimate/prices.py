@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -45,6 +46,7 @@ from fedboost.runtime.cluster.local import COORDINATOR, DATASET
 from fedboost.runtime.estimate import price_ciphers
 from fedboost.runtime.estimate.phases import ASKED
 from fedboost.runtime.estimate.price_ciphers import Batch, Found
+from fedboost.runtime.process.threads import cores
 from fedboost.runtime.process.workers import ProcessWorkers
 from fedboost.settings import parse
 
@@ -76,13 +78,12 @@ ASKED_EACH, LED_EACH, MESSAGES_EACH = 5.0, 4.0, 2.0
 NUMBER_BYTES = 8.0
 RETRY_S = 20.0
 KEY_BITS, VALUE_BITS, ROWS, MANY = 2048, 20, 64, 2048  # of what workers are given
-TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 def fingerprint() -> str:
     """Return a hash of the machine and the programs that are measured: others have other prices."""
     facts = [__version__, str(FORMAT), platform.machine(), platform.python_version(), _model()]
-    facts.append(str(len(os.sched_getaffinity(0))))
+    facts.append(str(cores()))
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
 
 
@@ -117,7 +118,7 @@ class Prices:
     ) -> Mapping[str, float]:
         """Seconds for one of each; a ConfigError for a primitive that nobody can measure."""
         missing = sorted(set(names) - self.known.keys())
-        with neighbours(len(os.sched_getaffinity(0)) - 1 if missing else 0):
+        with neighbours(cores() - 1 if missing else 0):
             for name in missing:
                 self._measure(name, say)
         if self.measured and self.file is not None:
@@ -324,8 +325,8 @@ def _spent(cluster: ClusterProcesses) -> dict[str, float]:
     """Processor seconds of each daemon so far."""
     found = {}
     for name, process in cluster.processes.items():
-        text = Path(f"/proc/{process.pid}/stat").read_text()
-        found[name] = TICK_S * sum(int(ticks) for ticks in text.rsplit(")", 1)[1].split()[11:13])
+        spent = psutil.Process(process.pid).cpu_times()
+        found[name] = spent.user + spent.system
     return found
 
 

@@ -14,12 +14,14 @@ from fedboost.runtime.ledger.signed_heads import END
 from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.party.job_states import PartyJobEvent, stop_of
 from fedboost.runtime.party.parts import PartyParts, check_leader
-from fedboost.runtime.process import workers
+from fedboost.runtime.process import memory, workers
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.identity import Peer
 
 log = logging.getLogger(__name__)
+
+QUIET_S = 10.0  # without a job at work, before memory is given back
 
 _FOR_GOOD = (PartyJobEvent.CANCELLED, PartyJobEvent.DENIED)  # then no file of the job stays
 
@@ -29,6 +31,7 @@ class Halting:
 
     def __init__(self, parts: PartyParts) -> None:
         self._parts, self._jobs, self._states = parts, parts.jobs, parts.states
+        self._worked: float | None = None  # when a job was last at work; None: nothing to give back
 
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> None:
         """Ends an attempt because the coordinator says so: paused, failed or cancelled."""
@@ -61,11 +64,12 @@ class Halting:
     async def watch(self, is_there: Callable[[], Awaitable[object]], lost_s: float) -> None:
         """Pauses jobs whose coordinator is gone: silent, and `is_there` raises UnreachableError.
 
-        Runs as long as the daemon.
+        Gives memory back once no job is at work any more. Runs as long as the daemon.
         """
         while True:
             await asyncio.sleep(min(1.0, lost_s / 4))
             self._states.again()
+            await self._rest()
             silent = [
                 job
                 for job in self._jobs.values()
@@ -86,6 +90,16 @@ class Halting:
             else:
                 for job in silent:
                     job.heard = now()
+
+    async def _rest(self) -> None:
+        """Give back what jobs have used, some seconds after the last of them."""
+        if any(job.halted is None for job in self._jobs.values()):
+            self._worked = now()
+        elif self._worked is not None and now() - self._worked > QUIET_S:
+            self._worked = None
+            if isinstance(self._parts.workers, workers.ProcessWorkers):
+                self._parts.workers.discard()  # here, where no job can begin meanwhile
+            await asyncio.to_thread(memory.give_back)
 
     async def _halt(self, job: PartyJob, event: PartyJobEvent, reason: FedboostError) -> None:
         """Ends this attempt of a job; every wait in it ends with `reason`."""

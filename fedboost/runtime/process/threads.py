@@ -15,11 +15,17 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def cores() -> int:
+    """Count the cores that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)  # macOS gives a process all
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
 class ThreadWorkers:
     """Kernels in threads of this process, `count` at a time; close it, or use it in a `with`."""
 
     def __init__(self, count: int | None = None) -> None:
-        self.count = count or os.cpu_count() or 1
+        self.count = count or cores()
         self._pool = ThreadPoolExecutor(self.count, "kernel")
         self._lock = threading.Lock()
         self._busy_seconds = 0.0

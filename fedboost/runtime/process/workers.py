@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 from fedboost.errors import JobError
 from fedboost.runtime.process.threads import ThreadWorkers
 
-UNIT_BYTES = 1024  # Linux counts in KiB
+UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # in which getrusage counts
 STATUS = Path("/proc/self/status")
 
 
@@ -35,14 +35,14 @@ def peak_bytes() -> int:
     """The peak of this program's resident memory.
 
     Not what getrusage says where the kernel tells better: that includes, for a process begun by a
-    larger one, the parent's memory at that moment.
+    larger one, the parent's memory at that moment; psutil knows no peak on Linux.
     """
     try:
         peak = re.search(r"^VmHWM:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
     except OSError:
         peak = None
     if peak is not None:
-        return int(peak[1]) * UNIT_BYTES
+        return int(peak[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT_BYTES
 
 

@@ -35,9 +35,9 @@ MONITORING = ["prometheus", "grafana"]
 OURS = [name for name in SERVICES if name not in MONITORING]
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 SERVICE_KEYS = {
-    "build", "cap_drop", "command", "depends_on", "environment", "healthcheck", "image", "init",
-    "networks", "ports", "profiles", "read_only", "restart", "security_opt", "stop_grace_period",
-    "tmpfs", "user", "volumes",
+    "build", "cap_drop", "command", "depends_on", "environment", "healthcheck", "image",
+    "init", "mem_limit", "networks", "ports", "profiles", "read_only", "restart",
+    "security_opt", "stop_grace_period", "tmpfs", "user", "volumes",
 }  # fmt: skip
 
 
@@ -263,19 +263,47 @@ def test_the_declared_table_is_the_mounted_one(party, prepared):
 
 def test_the_image_is_slim_unprivileged_and_needs_no_compiler():
     text = (DEPLOY / "Dockerfile").read_text()
-    assert re.search(r"^FROM python:3\.1[123]-slim$", text, re.MULTILINE)
-    assert re.search(r"^USER \$\{UID\}$", text, re.MULTILINE)
-    assert text.index("RUN pip install") < text.index("USER ${UID}") < text.index("ENTRYPOINT")
+    assert re.search(r"^ARG BASE=python:3\.1[123]$", text, re.MULTILINE)
+    stages = re.split(r"^(?=FROM )", text, flags=re.MULTILINE)
+    settings = next(stage for stage in stages if stage.startswith("FROM scratch"))
+    shipped = [stage for stage in stages if stage.startswith("FROM settings")]
+    assert re.search(r"^USER \$\{UID\}$", settings, re.MULTILINE)
+    assert all(re.search(r"^COPY --from=\w+ /rootfs /$", stage, re.MULTILINE) for stage in shipped)
+    assert "--require-hashes -r requirements.lock" in text
     assert "--only-binary=:all:" in text
     assert not re.search(r"\b(apt-get|gcc|sudo|curl)\b", text)
     assert re.search(r"^HEALTHCHECK ", text, re.MULTILINE)
     assert 'ENTRYPOINT ["fedboost"]' in text
 
 
+def test_a_coordinator_alone_needs_nothing_that_its_small_image_lacks():
+    absent = re.search(r"rootfs.py /rootfs (\w.+?)\n\n", (DEPLOY / "Dockerfile").read_text(), re.S)
+    code = """
+import json, sys
+from fedboost import protocols
+from fedboost.cli import daemons, job, owner, schema
+import fedboost.runtime.coordinator.node
+from fedboost.runtime.daemons import daemon, doctor, metrics
+from fedboost.pages.serving import beside_coordinator
+import fedboost.pages.coordinator
+protocols.known()
+print(json.dumps(sorted(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+    assert absent is not None
+    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert not loaded & set(absent[1].split())
+
+
+def test_daemons_have_limits_of_memory():
+    assert all("mem_limit" in SERVICES[name] for name in DAEMONS)
+    assert all("MemoryMax" in unit(path)["Service"] for path in UNITS)
+
+
 def test_what_the_image_copies_exists_and_is_not_ignored():
     text = (DEPLOY / "Dockerfile").read_text()
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
-    for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE):
+    for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE):
         for source in line.split()[:-1]:
             assert (ROOT / source).exists(), source
             assert f"!{source}" in ignored, source

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 import pyarrow as pa
 import pytest
 from scipy.sparse import csr_matrix
@@ -396,14 +397,12 @@ def test_ctrl_c_ends_a_program_and_its_workers(tmp_path, scheme):
 def _of_session(leader):
     """The programs that still run in a session, but Python's own that ends behind the last."""
     left = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_bytes()  # empty once a process has let go of all
-        except OSError:
-            continue
-        if int(fields[3]) == leader and command and b"resource_tracker" not in command:
-            left.append(command)
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # it may be gone by now
+            command = " ".join(process.cmdline())  # empty once a process has let go of all
+            in_it = os.getsid(process.pid) == leader
+            if in_it and command and "resource_tracker" not in command:
+                left.append(command)
     return left
 
 

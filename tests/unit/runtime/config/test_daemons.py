@@ -1,6 +1,5 @@
 """Settings files: the samples load, and what cannot work is refused by name."""
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from fedboost.errors import ConfigError, PolicyError
 from fedboost.runtime.client.config import ClientConfig, client_config
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.runtime.process.threads import cores
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers, is_loopback, split_address
 from fedboost.runtime.transport.authority import Leaf, Term
@@ -92,7 +92,7 @@ def test_the_sample_parties_have_nothing_to_warn_of(name):
 
 
 def test_workers_are_the_cores_we_may_use():
-    assert party().workers == len(os.sched_getaffinity(0))
+    assert party().workers == cores()
     assert party(workers=3).workers == 3
     with pytest.raises(ConfigError):
         party(workers=0)

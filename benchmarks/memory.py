@@ -1,0 +1,120 @@
+"""What daemons hold of the machine's memory: idle, in a lattice job of 30,000 rows, a minute after.
+
+In megabytes, worker processes included: resident, and of the last also what is unshared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness import arguments
+from fedboost.data.sources import SourceSpec
+from fedboost.job import JobSpec
+from fedboost.runtime.client.client import CoordinatorClient, result_of
+from fedboost.runtime.cluster.cluster import ClusterProcesses
+from fedboost.runtime.cluster.local import complete
+
+ROWS, COLUMNS = 30_000, 20
+PARTIES = ("bank", "telco")
+MOST = {"coordinator": 70.0, "party": 150.0}  # idle again
+SAMPLE_S = 0.1
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Prints the table."""
+    args = arguments("memory", __doc__ or "", ("toy",), given)
+    with tempfile.TemporaryDirectory() as scratch:
+        found = measured(Path(scratch), trees=3 if args.quick else 10)
+    columns = ("idle", "in the job", "a minute after", "of it unshared")
+    table = Table("daemon", *(f"{one}, MB" for one in columns), "at most")
+    for name, figures in found.items():
+        most = MOST.get(name, MOST["party"])
+        table.add_row(name, *(f"{one:.0f}" for one in figures), f"{most:.0f}")
+    Console().print(table)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1))
+
+
+def measured(folder: Path, trees: int) -> dict[str, list[float]]:
+    """Megabytes of each daemon: idle, at most in the job, a minute after it, of these unshared."""
+    sources = written(folder)
+    params = {"n_estimators": trees, "max_depth": 5, "encryption": {"scheme": "lattice"}}
+    raw = {"name": "memory", "protocol": "secureboost", "params": params,
+           "parties": {"guest": PARTIES[0], "hosts": list(PARTIES[1:])}}  # fmt: skip
+    spec = complete(raw, sources)
+    with ClusterProcesses(folder / "cluster", spec, sources) as cluster:
+        pids = {name: one.pid for name, one in cluster.processes.items()}
+        idle = {name: held(pid, "rss") for name, pid in pids.items()}
+        peaks, over = dict(idle), threading.Event()
+        watching = threading.Thread(target=_watch, args=(pids, peaks, over))
+        watching.start()
+        try:
+            asyncio.run(_run(cluster, spec))
+        finally:
+            over.set()
+            watching.join()
+        time.sleep(60.0)
+        return {
+            name: [idle[name], peaks[name], held(pid, "rss"), held(pid, "uss")]
+            for name, pid in pids.items()
+        }
+
+
+def held(pid: int, kind: str) -> float:
+    """Megabytes of a process and all below it: resident ("rss"), or unshared ("uss")."""
+    total = 0
+    with suppress(psutil.Error):
+        daemon = psutil.Process(pid)
+        for process in (daemon, *daemon.children(recursive=True)):
+            with suppress(psutil.Error):  # it has just ended
+                found = process.memory_full_info() if kind == "uss" else process.memory_info()
+                total += getattr(found, kind)
+    return total / (1 << 20)
+
+
+def written(folder: Path) -> dict[str, SourceSpec]:
+    """A table for each party, the same ids in both."""
+    rng = np.random.default_rng(7)
+    ids = pa.array([f"p{n:07d}" for n in range(ROWS)])
+    sources = {}
+    for party in PARTIES:
+        values = rng.normal(size=(COLUMNS, ROWS)).astype(np.float32)
+        columns = {"id": ids, **{f"{party}{k}": values[k] for k in range(COLUMNS)}}
+        if party == PARTIES[0]:
+            columns["y"] = pa.array((values[0] + rng.normal(size=ROWS) > 0).astype(np.int64))
+        pq.write_table(pa.table(columns), folder / f"{party}.parquet")
+        sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+    return sources
+
+
+def _watch(pids: dict[str, int], peaks: dict[str, float], over: threading.Event) -> None:
+    while not over.wait(SAMPLE_S):
+        for name, pid in pids.items():
+            peaks[name] = max(peaks[name], held(pid, "rss"))
+
+
+async def _run(cluster: ClusterProcesses, spec: JobSpec) -> None:
+    async with CoordinatorClient(cluster.client) as client:
+        job = await client.submit(spec.model_dump_json().encode())
+        async for _ in client.watch(job):
+            pass
+        journal = await client.journal(job)
+    assert result_of(journal), journal.status.reason.what
+
+
+if __name__ == "__main__":
+    main()

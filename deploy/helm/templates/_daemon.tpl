@@ -1,0 +1,183 @@
+{{- define "fedboost.labels" -}}
+app.kubernetes.io/name: fedboost
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .role }}
+{{- end }}
+
+{{- define "fedboost.secret" -}}
+{{ .daemon.secret | default (printf "%s-%s" .root.Release.Name .daemon.name) }}
+{{- end }}
+
+{{- /* The settings file of a daemon: the operator's, under what only the chart knows. */ -}}
+{{- define "fedboost.settings" -}}
+{{- $certs := "/run/fedboost/certs" }}
+{{- $ours := dict "name" .daemon.name "listen" "0.0.0.0:7100" "store" "/var/lib/fedboost/store" "logs" "json" }}
+{{- $_ := set $ours "tls" (dict "ca" (printf "%s/ca.crt" $certs) "cert" (printf "%s/tls.crt" $certs) "key" (printf "%s/tls.key" $certs)) }}
+{{- if .root.Values.metrics.enabled }}
+{{- $_ := set $ours "metrics" (dict "listen" "0.0.0.0:9100" "allow_remote" true) }}
+{{- end }}
+{{- toYaml (merge $ours (deepCopy .daemon.settings)) }}
+{{- end }}
+
+{{- define "fedboost.daemon" -}}
+{{- $full := printf "%s-%s" .root.Release.Name .daemon.name }}
+{{- $command := ternary "coordinator" "party" (eq .role "coordinator") }}
+{{- $image := ternary .root.Values.image.coordinator .root.Values.image.repository (eq .role "coordinator") }}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ $full }}
+  labels: {{- include "fedboost.labels" . | nindent 4 }}
+data:
+  daemon.yaml: |
+    {{- include "fedboost.settings" . | nindent 4 }}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .daemon.name }}
+  labels: {{- include "fedboost.labels" . | nindent 4 }}
+spec:
+  selector: {{- include "fedboost.labels" . | nindent 4 }}
+  ports:
+    - {name: grpc, port: 7100, targetPort: grpc, appProtocol: grpc}
+    {{- if .root.Values.metrics.enabled }}
+    - {name: metrics, port: 9100, targetPort: metrics}
+    {{- end }}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata:
+  name: {{ $full }}
+  labels: {{- include "fedboost.labels" . | nindent 4 }}
+spec:
+  serviceName: {{ .daemon.name }}
+  replicas: 1  # a daemon is one process; its store has one owner
+  selector:
+    matchLabels: {{- include "fedboost.labels" . | nindent 6 }}
+  template:
+    metadata:
+      labels: {{- include "fedboost.labels" . | nindent 8 }}
+      annotations:
+        checksum/settings: {{ include "fedboost.settings" . | sha256sum }}
+    spec:
+      automountServiceAccountToken: false
+      enableServiceLinks: false
+      terminationGracePeriodSeconds: 30
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: {{ .root.Values.image.user }}
+        runAsGroup: {{ .root.Values.image.user }}
+        fsGroup: {{ .root.Values.image.user }}
+        seccompProfile: {type: RuntimeDefault}
+      containers:
+        - name: fedboost
+          image: "{{ $image }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}"
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          args: [{{ $command }}, serve, --config, /etc/fedboost/daemon.yaml]
+          env:
+            - {name: HOME, value: /var/lib/fedboost}
+          ports:
+            - {name: grpc, containerPort: 7100}
+            {{- if .root.Values.metrics.enabled }}
+            - {name: metrics, containerPort: 9100}
+            {{- end }}
+          # Kernels may be compiled at the first start; a party is not ill because another is down.
+          startupProbe: {tcpSocket: {port: grpc}, periodSeconds: 2, failureThreshold: 60}
+          readinessProbe: {tcpSocket: {port: grpc}, periodSeconds: 5}
+          livenessProbe: {tcpSocket: {port: grpc}, periodSeconds: 10, failureThreshold: 6}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: {drop: [ALL]}
+          resources:
+            requests: {cpu: {{ .daemon.cpu | quote }}, memory: {{ .daemon.memory }}}
+            limits: {memory: {{ .daemon.memory }}}
+          volumeMounts:
+            - {name: settings, mountPath: /etc/fedboost, readOnly: true}
+            - {name: certificates, mountPath: /run/fedboost/certs, readOnly: true}
+            - {name: store, mountPath: /var/lib/fedboost}
+            - {name: scratch, mountPath: /tmp}
+            {{- if and (eq .role "party") .daemon.tables }}
+            - {name: tables, mountPath: /data, readOnly: true}
+            {{- end }}
+      volumes:
+        - name: settings
+          configMap: {name: {{ $full }}}
+        - name: certificates
+          secret: {secretName: {{ include "fedboost.secret" . }}, defaultMode: 0440}
+        - name: scratch
+          emptyDir: {medium: Memory, sizeLimit: 64Mi}
+        {{- if and (eq .role "party") .daemon.tables }}
+        - name: tables
+          persistentVolumeClaim: {claimName: {{ .daemon.tables }}, readOnly: true}
+        {{- end }}
+  volumeClaimTemplates:
+    - metadata: {name: store}
+      spec:
+        accessModes: [ReadWriteOnce]
+        {{- with .daemon.storageClass }}
+        storageClassName: {{ . }}
+        {{- end }}
+        resources: {requests: {storage: {{ .daemon.storage }}}}
+{{- if not .daemon.secret }}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  name: {{ $full }}
+  labels: {{- include "fedboost.labels" . | nindent 4 }}
+spec:
+  secretName: {{ include "fedboost.secret" . }}
+  commonName: {{ .daemon.name }}
+  duration: {{ mul .root.Values.certificates.days 24 }}h
+  privateKey: {algorithm: ECDSA, size: 256, encoding: PKCS8, rotationPolicy: Always}
+  usages: [digital signature, server auth, client auth]
+  uris: ["fedboost:{{ $command }}:{{ .daemon.name }}"]
+  dnsNames:
+    - {{ .daemon.name }}
+    - {{ .daemon.name }}.{{ .root.Release.Namespace }}.svc
+  issuerRef:
+    name: {{ required "certificates.issuer, or a secret for each daemon" .root.Values.certificates.issuer }}
+    kind: {{ .root.Values.certificates.kind }}
+{{- end }}
+{{- if .root.Values.network.policies }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ $full }}
+  labels: {{- include "fedboost.labels" . | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels: {{- include "fedboost.labels" . | nindent 6 }}
+  policyTypes: [Ingress]
+  ingress:
+    - ports: [{port: grpc}]
+      from:
+        - podSelector:
+            matchLabels:
+              app.kubernetes.io/name: fedboost
+              app.kubernetes.io/instance: {{ .root.Release.Name }}
+        {{- with .root.Values.network.from }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    {{- if .root.Values.metrics.enabled }}
+    - ports: [{port: metrics}]
+      from:
+        - podSelector: {{ if .root.Values.metrics.from }}{matchLabels: {{ toJson .root.Values.metrics.from }}}{{ else }}{}{{ end }}
+    {{- end }}
+{{- end }}
+{{- if and .root.Values.metrics.enabled .root.Values.metrics.serviceMonitor }}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata:
+  name: {{ $full }}
+  labels: {{- include "fedboost.labels" . | nindent 4 }}
+spec:
+  selector:
+    matchLabels: {{- include "fedboost.labels" . | nindent 6 }}
+  endpoints: [{port: metrics}]
+{{- end }}
+{{- end }}

@@ -1,0 +1,42 @@
+"""Memory that a process needs no more, given back to the system."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+
+DONTNEED = 4  # <bits/mman-linux.h>: MADV_DONTNEED
+ARENA_MAX, ARENAS = -8, 2  # <malloc.h>: M_ARENA_MAX; one for each thread would stay in fragments
+
+
+def be_frugal() -> None:
+    """Have allocators keep little of what is freed; before threads start and Arrow is loaded."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    system = ctypes.CDLL(None)
+    if hasattr(system, "mallopt"):  # glibc
+        system.mallopt(ARENA_MAX, ARENAS)
+
+
+def give_back() -> None:
+    """Give back what is free, and let go of the pages of libraries that nothing has changed.
+
+    What allocators hold is free memory between what is used; pages of libraries are read again
+    from their files when they are next used. Where the system has no such calls, nothing happens.
+    """
+    gc.collect()
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
+    system = ctypes.CDLL(None)
+    if hasattr(system, "malloc_trim"):  # glibc
+        system.malloc_trim(0)
+    if sys.platform != "linux":
+        return
+    import psutil
+
+    for part in psutil.Process().memory_maps(grouped=False):
+        # Private, never written by us: the file has every byte of it.
+        if part.path.startswith("/") and part.perms in ("r-xp", "r--p") and not part.anonymous:
+            begin, end = (int(address, 16) for address in part.addr.split("-"))
+            system.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), DONTNEED)

@@ -1,0 +1,142 @@
+"""The Helm chart: rendered by Helm itself, valid for Kubernetes, its settings those of daemons."""
+
+import json
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from fedboost import __version__
+from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.settings import parse
+from tests.conftest import ROOT
+from tests.support.shown_commands import check
+
+CHART = ROOT / "deploy" / "helm"
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+ISSUED = {"certificates": {"issuer": "ours"}}
+PEERS = {"coordinator": {"name": "lead", "address": "lead:7100"}}
+ALL = {
+    **ISSUED,
+    "coordinator": {
+        "enabled": True,
+        "name": "lead",
+        "settings": {"parties": {"bank": "bank:7100"}},
+    },
+    "party": {
+        "enabled": True,
+        "name": "bank",
+        "tables": "tables",
+        "settings": {**PEERS, "datasets": {"credit": {"path": "/data/t.parquet", "labels": ["y"]}}},
+    },
+    "aggregator": {"enabled": True, "name": "sum", "settings": PEERS, "secret": "sums"},
+    "metrics": {"serviceMonitor": True, "from": {"app": "prometheus"}},
+    "network": {"from": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]},
+}
+KUBERNETES = ("1.29", "1.34")
+FOREIGN = {"Certificate", "ServiceMonitor"}  # kinds that Kubernetes itself does not know
+
+
+@pytest.fixture(scope="module")
+def helm():
+    """Helm; it has a wheel for Linux on x86-64 alone."""
+    return pytest.importorskip("helm_python", reason="Helm has no wheel for this platform")
+
+
+def rendered(helm, values):
+    """What Helm makes of values: a list of objects."""
+    with helm.Chart.load(str(CHART)) as chart:
+        chart.validate_schema(values)
+        texts = chart.render(values, name="ours", namespace="ml")
+    objects = [one for text in texts.values() for one in yaml.safe_load_all(text) if one]
+    return {(one["kind"], one["metadata"]["name"]): one for one in objects}
+
+
+def test_the_chart_has_no_lint(helm):
+    found = helm.lint(str(CHART), ALL, strict=True)
+    assert not [one for one in found.get("messages", []) if "ERROR" in str(one)], found
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_what_is_rendered_is_valid_for_kubernetes(helm, version):
+    objects = rendered(helm, ALL)
+    for (kind, _), one in objects.items():
+        if kind not in FOREIGN:
+            kubernetes_validate.validate(one, version, strict=True)
+    kinds = [kind for kind, _ in objects]
+    assert kinds.count("StatefulSet") == 3
+    assert kinds.count("Certificate") == 2, "one daemon brings a secret of its own"
+    assert kinds.count("NetworkPolicy") == kinds.count("ServiceMonitor") == 3
+
+
+@pytest.mark.parametrize(("name", "kind"), [("lead", CoordinatorConfig), ("bank", PartyConfig),
+                                            ("sum", PartyConfig)])  # fmt: skip
+def test_a_daemon_starts_by_a_command_that_exists_with_settings_that_load(helm, name, kind):
+    objects = rendered(helm, ALL)
+    found = parse(kind, yaml.safe_load(objects["ConfigMap", f"ours-{name}"]["data"]["daemon.yaml"]))
+    assert found.name == name
+    assert not found.insecure_loopback
+    pod = objects["StatefulSet", f"ours-{name}"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    check(container["args"])
+    mounts = {one["mountPath"] for one in container["volumeMounts"]}
+    assert {str(found.store.parent), "/run/fedboost/certs", "/etc/fedboost", "/tmp"} <= mounts
+    assert ("/data" in mounts) is (name == "bank")
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["resources"]["limits"]["memory"]
+
+
+def test_a_certificate_names_its_daemon_as_peers_expect(helm):
+    certificate = rendered(helm, ALL)["Certificate", "ours-bank"]["spec"]
+    assert certificate["uris"] == ["fedboost:party:bank"]
+    assert "bank" in certificate["dnsNames"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"party": {"enabled": True}},
+        {"party": {"enabled": True, "name": "Bank"}},
+        {"party": {"colour": "red"}},
+        {"coordinator": {"enabled": True}},  # neither an issuer nor a secret
+    ],
+)
+def test_wrong_values_are_refused(helm, values):
+    with pytest.raises(helm.HelmError):
+        rendered(helm, values)
+
+
+def test_nothing_is_rendered_of_what_is_not_wanted(helm):
+    assert rendered(helm, {}) == {}
+    bare = {**ALL, "metrics": {"enabled": False}, "network": {"policies": False}}
+    objects = rendered(helm, bare)
+    assert not {"NetworkPolicy", "ServiceMonitor"} & {kind for kind, _ in objects}
+    assert len(objects["Service", "bank"]["spec"]["ports"]) == 1
+
+
+def table():
+    """The table of README.md: each value, its default, what it is."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    lines = ["| value | default | is |", "| --- | --- | --- |"]
+    for group, values in defaults.items():
+        about = SCHEMA["properties"][group]["properties"]
+        assert set(values) == set(about), group
+        for name, default in values.items():
+            shown = f"`{json.dumps(default)}`"
+            lines.append(f"| `{group}.{name}` | {shown} | {about[name]['description']} |")
+    return "\n".join(lines)
+
+
+def test_every_value_stands_in_the_readme_as_the_schema_says_it(request):
+    path = CHART / "README.md"
+    if request.config.getoption("--rewrite"):
+        head, _, _ = path.read_text().partition("| value |")
+        path.write_text(f"{head}{table()}\n")
+    assert path.read_text().endswith(f"\n\n{table()}\n")
+
+
+def test_the_chart_is_of_this_release():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == __version__
+    assert __version__.startswith(chart["appVersion"])
