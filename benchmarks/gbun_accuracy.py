@@ -161,7 +161,7 @@ def _joined(first: Values, second: Values) -> Values:
 def _gbun(given: Split, held: Values, point: Point, rounds: int) -> list[Predictions]:
     params = gbun_params(given.classes, point, rounds)
     model = gbun.train(given.fit, params)
-    inputs = gbun.inputs_of(held, model.scale)
+    inputs = model.reading.inputs(held)
     margin = np.tile(model.base_margin, (inputs.n_rows, 1))
     staged = []
     for one in model.rounds:

@@ -4,6 +4,7 @@ Modules:
     binning         cut points of columns, and values as bin numbers
     bins            tables of bins, dense or sparse
     categories      splits of categorical columns
+    column_readings columns as networks read them: standardised, ranks, single cuts
     early_stopping  when a metric has stopped improving
     fixed_point     gradients as integers, so that sums are exact
     forest          how many trees a round grows, and on which rows

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
+from fedboost.core.column_readings import Scale
 from fedboost.core.fixed_point import bits_for
-from fedboost.core.gbun import Scale
 from fedboost.errors import (
     ConfigError,
     DataError,
