@@ -168,7 +168,7 @@ def _check(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) 
     width = (len(facts["columns"]),)
     if facts["reading"] != "standard":
         total = int(np.sum(arrays.get("cut_counts", 0)))
-        shapes |= {"cuts": (total,), "cut_counts": width, "lacks": width}
+        shapes |= {"cut_counts": width, "cuts": (total,), "lacks": width}
     if facts["reading"] in ("standard", "auto") and not facts["sparse"]:
         shapes |= dict.fromkeys(SCALE, width)
     for name, shape in shapes.items():
