@@ -41,7 +41,7 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
         "test rows": f"{TEST:g} by id, split 0 …",
         "validation rows": f"{VALIDATION:g} of the others",
         "threads of XGBoost and LightGBM": gbun_accuracy.THREADS,
-        "point of the jobs": [f"{k} {v:g}" for k, v in asdict(gbun_jobs.POINT).items()],
+        "point of the jobs": [f"{k} {v}" for k, v in asdict(gbun_jobs.POINT).items()],
         "trees of the jobs": [f"{k} {v}" for k, v in gbun_jobs.TREE.items()],
         **{name: value for name, value in asdict(plan).items() if name != "grids"},
         "quick": quick,

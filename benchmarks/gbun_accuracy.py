@@ -23,8 +23,6 @@ from fedboost.core.metrics import MetricName
 from fedboost.errors import JobError
 
 Predictions = NDArray[np.float32]  # (n,), or with several classes (n, classes)
-RAW, LOG = "as they are", "logarithms"
-SKEWED = "give_credit"  # amounts of money, which one network's outputs hardly tell apart
 THREADS = 1  # of the others: beside other work two wait for one another
 CURVE = 5  # every so many rounds of a curve are kept
 
@@ -67,10 +65,7 @@ def measure(name: str, plan: Plan) -> list[Row]:
         given = gbun_data.split(name, plan.rows_of(name), seed)
         for system in SYSTEMS:
             rows.append(searched(system, given, grid, plan.rounds))
-            rows[-1] |= {"split": seed, "inputs": RAW}
-        if name == SKEWED:
-            rows.append(searched(GBUN, gbun_data.logarithms(given), grid, plan.rounds))
-            rows[-1] |= {"split": seed, "inputs": LOG}
+            rows[-1] |= {"split": seed}
     return rows
 
 
@@ -161,7 +156,7 @@ def _joined(first: Values, second: Values) -> Values:
 def _gbun(given: Split, held: Values, point: Point, rounds: int) -> list[Predictions]:
     params = gbun_params(given.classes, point, rounds)
     model = gbun.train(given.fit, params)
-    inputs = gbun.inputs_of(held, model.scale)
+    inputs = model.reading.inputs(held)
     margin = np.tile(model.base_margin, (inputs.n_rows, 1))
     staged = []
     for one in model.rounds:
@@ -176,6 +171,9 @@ def gbun_params(classes: int, point: Point, rounds: int) -> GbunParams:
     several: dict[str, Any] = {"objective": "multi:softprob", "num_class": classes}
     return GbunParams(
         outputs=point.size,
+        columns=point.columns,
+        sharpness=point.sharpness,
+        weights_per_output=point.weights,
         learning_rate=point.rate,
         reg_lambda=point.reg_lambda,
         n_estimators=rounds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -70,17 +70,6 @@ def split(name: str, rows: int, seed: int) -> Split:
         test=test,
         classes=int(y.max()) + 1,
     )
-
-
-def logarithms(given: Split) -> Split:
-    """The same with sign(x)·log(1 + |x|) for every x, which each party could take by itself."""
-
-    def of(part: local.TrainingTable) -> local.TrainingTable:
-        assert isinstance(part.values, np.ndarray)
-        return local.TrainingTable(np.sign(part.values) * np.log1p(np.abs(part.values)), part.y)
-
-    fit, validation, test = of(given.fit), of(given.validation), of(given.test)
-    return replace(given, fit=fit, validation=validation, test=test)
 
 
 def _columnwise(values: NDArray[np.float32] | csr_array) -> Values:

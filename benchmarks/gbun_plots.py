@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks import parts
 from benchmarks.federboost_plots import SIZE, picture
 from benchmarks.gbun_plan import GBUN, LIGHTGBM, RATES, XGBOOST
-from benchmarks.gbun_tables import RAW, seconds_ratio
+from benchmarks.gbun_tables import seconds_ratio
 from benchmarks.plus_tables import Row, grouped, of
 from fedboost.report.charts import Axis, Line, LineChart
 
@@ -37,7 +37,7 @@ def _curves(group: Sequence[Row]) -> LineChart | None:
     lines = [
         Line(row["system"], curve(row), COLOURS[row["system"]])
         for row in group
-        if row["split"] == 0 and row["inputs"] == RAW
+        if row["split"] == 0
     ]
     if not lines or min(len(line.points) for line in lines) < 2:
         return None

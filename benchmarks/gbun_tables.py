@@ -9,7 +9,6 @@ from benchmarks.gbun_plan import GBUN, RATES, SPARSE, SYSTEMS
 from benchmarks.harness import Shown
 from benchmarks.plus_tables import DISTURBED, Row, grouped, number, of
 
-RAW = "as they are"
 SIZES = {GBUN: "outputs", "XGBoost": "depth", "LightGBM": "leaves"}
 
 
@@ -17,7 +16,7 @@ def figures(rows: Sequence[Row]) -> dict[str, float]:
     """INTERFACE.md's figures; those that the rows do not give are absent."""
     found: dict[str, float] = {}
     for group in grouped(of(rows, "accuracy"), "data"):
-        gap = score_gap(group, "best")
+        gap = score_gap(group, "chosen")
         if gap is not None:
             found[f"score_gap.{group[0]['data']}"] = gap
     for row in of(rows, "bytes"):
@@ -26,23 +25,20 @@ def figures(rows: Sequence[Row]) -> dict[str, float]:
     return found
 
 
-def score_gap(group: Sequence[Row], by: str, inputs: str = RAW) -> float | None:
+def score_gap(group: Sequence[Row], by: str) -> float | None:
     """The better of XGBoost and LightGBM, less GBUN, of one data set, means over splits.
 
-    `by`: "best" or "chosen"; GBUN on such inputs. None where one of the three is not there.
+    `by`: "best" or "chosen". None where one of the three is not there.
     """
     means = {system: system_mean(group, system, by) for system in SYSTEMS[1:]}
-    own = system_mean(group, GBUN, by, inputs)
+    own = system_mean(group, GBUN, by)
     others = [one for one in means.values() if one is not None]
     return None if own is None or len(others) < len(means) else max(others) - own
 
 
-def system_mean(
-    group: Sequence[Row], system: str, by: str, inputs: str = RAW, what: str = "score"
-) -> float | None:
+def system_mean(group: Sequence[Row], system: str, by: str, what: str = "score") -> float | None:
     """The mean over splits of a system's score, or of its mean average precision."""
-    rows = [row for row in group if (row["system"], row["inputs"]) == (system, inputs)]
-    found = [row[by][what] for row in rows]
+    found = [row[by][what] for row in group if row["system"] == system]
     return float(mean(found)) if found and None not in found else None
 
 
@@ -70,10 +66,9 @@ def shown(rows: Sequence[Row]) -> list[Shown]:
 def _scores(groups: Sequence[Sequence[Row]]) -> Shown:
     rows = []
     for group in groups:
-        for inputs in dict.fromkeys(row["inputs"] for row in group):
-            for by in ("best", "chosen"):
-                rows.append(_score_cells(group, by, inputs))
-    heads = ("data", "metric", "inputs of GBUN", "round by", *SYSTEMS, "gap", "splits")
+        for by in ("best", "chosen"):
+            rows.append(_score_cells(group, by))
+    heads = ("data", "metric", "columns of GBUN", "round by", *SYSTEMS, "gap", "splits")
     note = (
         "The gap is the better of XGBoost and LightGBM, less GBUN: below 0 GBUN is the better one. "
         "Best: the best test score over all rounds and points, as the paper takes it. Chosen: the "
@@ -82,22 +77,23 @@ def _scores(groups: Sequence[Sequence[Row]]) -> Shown:
     return Shown("Scores on test rows", heads, rows, note)
 
 
-def _score_cells(group: Sequence[Row], by: str, inputs: str) -> tuple[str, ...]:
+def _score_cells(group: Sequence[Row], by: str) -> tuple[str, ...]:
     first = group[0]
-    own = {GBUN: inputs}
-    scores = [system_mean(group, one, by, own.get(one, RAW)) for one in SYSTEMS]
+    scores = [system_mean(group, one, by) for one in SYSTEMS]
+    forms = [row[by]["columns"] for row in group if row["system"] == GBUN]
     word = {"best": "test rows (best)", "chosen": "validation rows (chosen)"}[by]
     splits = len({row["split"] for row in group})
-    gap = score_gap(group, by, inputs)
+    gap = score_gap(group, by)
     signed = "" if gap is None else f"{gap:+.4f}"
     cells = (number(one, 4) for one in scores)
-    return (first["data"], first["metric"], inputs, word, *cells, signed, str(splits))
+    named = ", ".join(dict.fromkeys(forms))
+    return (first["data"], first["metric"], named, word, *cells, signed, str(splits))
 
 
 def _points(group: Sequence[Row]) -> Shown:
     first = group[0]
     rows = [
-        (row["system"], row["inputs"], str(row["split"]), f"{row[by]['score']:.4f}",
+        (row["system"], _form(row, row[by]), str(row["split"]), f"{row[by]['score']:.4f}",
          number(row[by]["map"], 4), by, f"{row[by]['size']} {SIZES[row['system']]}",
          f"{row[by]['rate']:g}", f"{row[by]['reg_lambda']:g}",
          f"{row[by]['round']} of {row[by]['rounds']}", f"{row[by]['cpu_s']:.1f}",
@@ -106,7 +102,7 @@ def _points(group: Sequence[Row]) -> Shown:
         for by in ("best", "chosen")
     ]  # fmt: skip
     heads = (
-        *("", "inputs", "split", first["metric"], "mAP", "", "size", "shrinkage", "λ", "round"),
+        *("", "columns", "split", first["metric"], "mAP", "", "size", "shrinkage", "λ", "round"),
         *("CPU s of the run", "runs", "CPU s of all", "load average"),
     )
     parts = ", ".join(f"{count:,} {name}" for name, count in first["rows"].items())
@@ -114,19 +110,28 @@ def _points(group: Sequence[Row]) -> Shown:
     return Shown(title, heads, rows, _tried(group))
 
 
+def _form(row: Row, point: Row) -> str:
+    """How GBUN reads columns, and what it says beside that; nothing of trees."""
+    if row["system"] != GBUN:
+        return ""
+    weights = f", {point['weights']} weights" if point["columns"] in ("bins", "auto") else ""
+    return f"{point['columns']}, β {point['sharpness']:g}{weights}"
+
+
 def _tried(group: Sequence[Row]) -> str:
     """The points of each system, in words."""
     said = []
     for row in group:
-        if row["split"] == 0 and row["inputs"] == RAW:
+        if row["split"] == 0:
             runs = row["runs"]
             lists = (
                 f"{name} {', '.join(f'{one:g}' for one in sorted({run[key] for run in runs}))}"
                 for key, name in (("size", SIZES[row["system"]]), ("rate", "shrinkage"),
                                   ("reg_lambda", "λ"), ("rounds", "rounds"))
             )  # fmt: skip
+            forms = sorted({_form(row, run) for run in runs} - {""})
             none = f"; {row['unsolvable']} more without a solution" if row["unsolvable"] else ""
-            said.append(f"{row['system']}: {'; '.join(lists)}{none}")
+            said.append(f"{row['system']}: {'; '.join([*lists, *forms])}{none}")
     return "Points: " + ". ".join(said) + "."
 
 

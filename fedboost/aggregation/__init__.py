@@ -27,6 +27,7 @@ Protocols add the steps that give a vector and take its total.
 Modules:
     aggregator   the aggregator's steps: adds masked vectors, returns the sum
     contributor  a party's side: keys, masked vectors, checks of totals
+    lookup       search for the cut points of everybody's columns, by counting under masks
     measures     sums before trees; metrics by round over all parties' rows
     party        steps that every party of a sum takes, for role modules to import
     recovery     sums that go on without a lost party

@@ -1,36 +1,37 @@
 """Gradient boosting on numpy and numba; it knows one table and no party.
 
 Modules:
-    binning         cut points of columns, and values as bin numbers
-    bins            tables of bins, dense or sparse
-    categories      splits of categorical columns
-    early_stopping  when a metric has stopped improving
-    fixed_point     gradients as integers, so that sums are exact
-    forest          how many trees a round grows, and on which rows
-    gains           gains of splits, and the best splits of nodes
-    gbun            boosting of untrained networks
-    groups          minimum groups: which sums are of enough rows to be released
-    growing_trees   trees of one round that grow together
-    growth          grows a tree from sums, whoever adds them up
-    histogram       sums of gradients by node, column and bin
-    hybrid          HybridTree on pooled data
-    label_checks    what objectives ask of labels and weights
-    local           training on one pooled table
-    margins         margins after a round, finite or refused
-    metrics         metrics and curves in float64
-    monotone        bounds of the weights below a node, where predictions have an order
-    networks        random one-layer networks from a seed
-    objectives      losses: first prediction, gradients, link
-    other_names     what other libraries call a parameter
-    own_rows        keeps a contributor's small groups of rows out of sums
-    params          settings that all boosting protocols share
-    partition       which rows are in which node
-    purity          how much a node says about its rows' labels
-    quantiles       quantiles of many parties' columns by counting
-    sampling        rows and columns that a tree uses, from the job's seed
-    split           candidate splits, leaf values
-    tallies         metrics from sums over parties
-    threads         threads that share a kernel's work
-    tree            one grown tree, and its predictions
-    xxhash          the hash xxHash32
+    binning          cut points of columns, and values as bin numbers
+    bins             tables of bins, dense or sparse
+    categories       splits of categorical columns
+    column_readings  columns as networks read them: standardised, ranks, single cuts
+    early_stopping   when a metric has stopped improving
+    fixed_point      gradients as integers, so that sums are exact
+    forest           how many trees a round grows, and on which rows
+    gains            gains of splits, and the best splits of nodes
+    gbun             boosting of untrained networks
+    groups           minimum groups: which sums are of enough rows to be released
+    growing_trees    trees of one round that grow together
+    growth           grows a tree from sums, whoever adds them up
+    histogram        sums of gradients by node, column and bin
+    hybrid           HybridTree on pooled data
+    label_checks     what objectives ask of labels and weights
+    local            training on one pooled table
+    margins          margins after a round, finite or refused
+    metrics          metrics and curves in float64
+    monotone         bounds of the weights below a node, where predictions have an order
+    networks         random one-layer networks from a seed
+    objectives       losses: first prediction, gradients, link
+    other_names      what other libraries call a parameter
+    own_rows         keeps a contributor's small groups of rows out of sums
+    params           settings that all boosting protocols share
+    partition        which rows are in which node
+    purity           how much a node says about its rows' labels
+    quantiles        quantiles of many parties' columns by counting
+    sampling         rows and columns that a tree uses, from the job's seed
+    split            candidate splits, leaf values
+    tallies          metrics from sums over parties
+    threads          threads that share a kernel's work
+    tree             one grown tree, and its predictions
+    xxhash           the hash xxHash32
 """

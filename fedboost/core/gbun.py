@@ -25,10 +25,11 @@ from threadpoolctl import ThreadpoolController
 
 from fedboost.core import metrics, objectives
 from fedboost.core.binning import Values
+from fedboost.core.column_readings import ColumnParams, ColumnReading
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.local import History, TrainingTable
 from fedboost.core.metrics import METRICS
-from fedboost.core.networks import DenseInputs, Inputs, Network, SparseInputs
+from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import BoostingParams
 from fedboost.errors import DataError, JobError
@@ -40,10 +41,12 @@ CONDITION_MIN = 1e-10  # of a system, reciprocal: sums in fixed point tell less 
 OUTPUT_SPREAD_MIN = 1e-12  # least square of a deviation, in squares of the mean
 
 
-class GbunParams(BoostingParams):
+class GbunParams(BoostingParams, ColumnParams):
     """Settings of boosted networks."""
 
     outputs: int = Field(128, ge=2, le=OUTPUTS_MAX)  # of a network, for all classes alike
+    reg_lambda: float = Field(0.1, ge=0.0)  # added to the equations of a round's weights
+    sharpness: float = Field(1.0, gt=0.0, le=100.0)  # factor on normalised outputs; 1 as in GBUN
 
     @model_validator(mode="after")
     def _steps_are_newtons(self) -> Self:
@@ -57,64 +60,23 @@ class GbunParams(BoostingParams):
 
 
 @dataclass(frozen=True)
-class Scale:
-    """What makes dense columns comparable: their mean and deviation, float64 (columns,) each."""
-
-    mean: Floats = field(repr=False)
-    deviation: Floats = field(repr=False)
-
-    @classmethod
-    def of_values(cls, values: NDArray[np.float32]) -> Scale:
-        """Fit float32 (n, columns), missing values left out, with n − 1 under the deviation's root.
-
-        A column whose values are all the same, or that has none, has the deviation 1.
-        """
-        count = np.count_nonzero(~np.isnan(values), axis=0)
-        mean = np.nansum(values, axis=0, dtype=np.float64) / np.maximum(count, 1)
-        squares = np.nansum((values - mean) ** 2, axis=0)
-        varies = np.fmin.reduce(values, axis=0) < np.fmax.reduce(values, axis=0)
-        deviation = np.sqrt(squares / np.maximum(count - 1, 1))
-        return cls(mean, np.where(varies, deviation, 1.0))
-
-    def inputs(self, values: NDArray[np.float32]) -> DenseInputs:
-        """Rows as networks read them; missing values become the mean."""
-        scaled = (values.astype(np.float64) - self.mean) / self.deviation
-        return DenseInputs(np.nan_to_num(scaled, copy=False, nan=0.0))
-
-
-def inputs_of(values: Values, scale: Scale | None, ids: NDArray[np.uint32] | None = None) -> Inputs:
-    """Rows as networks read them: sparse ones as they are, dense ones standardised.
-
-    `ids` uint32 (columns,) are what sparse columns are hashed by: their places if absent.
-    """
-    if not isinstance(values, np.ndarray):
-        if np.isnan(values.data).any():
-            values = values.copy()
-            values.data[:] = np.nan_to_num(values.data, nan=0.0)
-        return SparseInputs(
-            values, np.arange(values.shape[1], dtype=np.uint32) if ids is None else ids
-        )
-    assert scale is not None
-    return scale.inputs(values)
-
-
-@dataclass(frozen=True)
 class Normal:
     """What normalises a network's outputs: their mean and deviation over all training rows."""
 
     mean: Floats = field(repr=False)  # (outputs,)
-    deviation: Floats = field(repr=False)  # (outputs,)
+    deviation: Floats = field(repr=False)  # (outputs,), divided by the sharpness
 
     @classmethod
-    def of_sums(cls, rows: int, total: Floats, squares: Floats) -> Normal:
-        """From the sums of z and z² over so many rows; an output that is constant has deviation 1.
+    def of_sums(cls, rows: int, total: Floats, squares: Floats, sharpness: float) -> Normal:
+        """From the sums of z and z² over so many rows; an output that is constant has deviation 1
+        before it is divided by the sharpness.
 
         The paper's deviation with n/(n−1) once.
         """
         mean = total / max(rows, 1)
         spread = np.maximum(squares / max(rows, 1) - mean**2, 0.0) * (rows / max(rows - 1, 1))
         constant = spread <= OUTPUT_SPREAD_MIN * np.maximum(mean**2, 1e-300)  # may be rounding
-        return cls(mean, np.where(constant, 1.0, np.sqrt(spread)))
+        return cls(mean, np.where(constant, 1.0, np.sqrt(spread)) / sharpness)
 
 
 @dataclass(frozen=True)
@@ -236,14 +198,14 @@ class TrainedNetworks:
 
     params: GbunParams
     base_margin: Floats
-    scale: Scale | None  # None: sparse rows, which are hashed
+    reading: ColumnReading
     rounds: tuple[Round, ...]
     history: History
     best_round: int  # from 0
 
     def margins(self, values: Values) -> Floats:
         """float64 (n, classes) of float32 (n, columns), with the rounds up to the best one."""
-        inputs = inputs_of(values, self.scale)
+        inputs = self.reading.inputs(values)
         margin = np.tile(self.base_margin, (inputs.n_rows, 1))
         for one in self.rounds[: self.best_round + 1]:
             margin += one.added(inputs)
@@ -267,10 +229,9 @@ def train(
             todo="hold rows out for validation, or leave early_stopping_rounds out",
         )
     objective = objectives.start(params, Summary.of(params, table.y, table.weights))
-    sparse = not isinstance(table.values, np.ndarray)
-    scale = None if sparse else Scale.of_values(table.values)
+    reading = ColumnReading.of_values(table.values, params)
     parts = {"train": table} | ({} if validation is None else {"validation": validation})
-    inputs = {name: inputs_of(part.values, scale) for name, part in parts.items()}
+    inputs = {name: reading.inputs(part.values) for name, part in parts.items()}
     margins = {name: np.tile(objective.base_margin, (len(p.y), 1)) for name, p in parts.items()}
     stopping = EarlyStopping(
         params.early_stopping_rounds, METRICS[params.metrics[-1]].bigger_is_better
@@ -285,7 +246,7 @@ def train(
         if params.early_stopping_rounds is not None:
             stopping = stopping.after(history[-1]["validation"][params.metrics[-1]])
     best = len(rounds) - 1 if stopping.best is None else stopping.best_round
-    return TrainedNetworks(params, objective.base_margin, scale, tuple(rounds), history, best)
+    return TrainedNetworks(params, objective.base_margin, reading, tuple(rounds), history, best)
 
 
 def _round(
@@ -297,7 +258,8 @@ def _round(
     before: list[Round],
 ) -> Round:
     network = Network(len(before), params.seed, params.outputs)
-    normal = Normal.of_sums(inputs.n_rows, *output_sums(inputs, network))
+    sums = output_sums(inputs, network)
+    normal = Normal.of_sums(inputs.n_rows, *sums, params.sharpness)
     gradients = objective.gradients(margin, table.y, table.weights)
     return Round(network, normal, solved(*system(inputs, network, normal, gradients), params))
 

@@ -7,7 +7,7 @@ al.), "Forwarding high-dimensional sparse data" and its appendix.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -38,7 +38,7 @@ class Inputs(Protocol):
     def n_rows(self) -> int:
         """Return how many rows there are."""
 
-    def blocks(self, outputs: int) -> Iterator[slice]:
+    def blocks(self, outputs: int) -> Iterable[slice]:
         """The rows, a block at a time."""
 
     def forward(self, rows: slice, network: Network) -> Floats:
@@ -81,9 +81,15 @@ def _drawn(network: Network, columns: int) -> Floats:
     return np.where(kept, values, 0.0).reshape(columns, network.outputs)
 
 
+def blocks_of(rows: int, outputs: int) -> list[slice]:
+    """Return rows in blocks whose outputs stay in a core's cache."""
+    step = max(1, BLOCK_CELLS // outputs)
+    return [slice(i, min(i + step, rows)) for i in range(0, rows, step)]
+
+
 @dataclass(frozen=True)
 class DenseInputs:
-    """Standardised rows, float64 (n, columns), without missing values."""
+    """Rows as one matrix, float64 (n, columns), without missing values."""
 
     values: Floats = field(repr=False)
 
@@ -92,10 +98,9 @@ class DenseInputs:
         """See Inputs."""
         return len(self.values)
 
-    def blocks(self, outputs: int) -> Iterator[slice]:
+    def blocks(self, outputs: int) -> Iterable[slice]:
         """See Inputs."""
-        step = max(1, BLOCK_CELLS // outputs)
-        return (slice(i, min(i + step, self.n_rows)) for i in range(0, self.n_rows, step))
+        return blocks_of(self.n_rows, outputs)
 
     def forward(self, rows: slice, network: Network) -> Floats:
         """See Inputs."""
@@ -119,9 +124,9 @@ class SparseInputs:
         """See Inputs."""
         return int(self.values.shape[0])
 
-    def blocks(self, outputs: int) -> Iterator[slice]:
+    def blocks(self, outputs: int) -> Iterable[slice]:
         """See Inputs; with about as many stored values in each as in the others."""
-        return iter(self._slices(outputs))
+        return self._slices(outputs)
 
     def forward(self, rows: slice, network: Network) -> Floats:
         """See Inputs; column by column, so that each weight is hashed once a block."""

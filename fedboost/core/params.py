@@ -114,7 +114,7 @@ class BoostingParams(Settings):
     num_class: int | None = Field(None, ge=2, le=NUM_CLASS_MAX)  # classes of multi:softprob
     n_estimators: int = Field(100, ge=1, le=ROUNDS_MAX)  # rounds
     learning_rate: float = Field(0.3, gt=0.0, le=1.0)  # factor on what a round adds
-    reg_lambda: float = Field(1.0, ge=0.0)  # added to the hessian sum of a leaf, or of an output
+    reg_lambda: float = Field(1.0, ge=0.0)  # added to the hessian sum of a leaf
     scale_pos_weight: float = Field(1.0, gt=0.0)  # factor on the weight of rows with label 1
     tweedie_variance_power: float = Field(1.5, gt=1.0, lt=2.0)  # 1 is Poisson, 2 is gamma
     base_score: float | None = None  # first prediction; None: estimated from the labels

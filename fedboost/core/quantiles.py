@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedboost.core.binning import Cuts, Values, present_values
 from fedboost.errors import JobError
+from fedboost.settings import Settings
 
 Counts = NDArray[np.int64]
 Keys = NDArray[np.int64]
@@ -26,6 +28,12 @@ _MAGNITUDE = 0x7FFF_FFFF  # a float32's bits but the sign
 
 ROUNDS_MAX = 32  # halving 2 * _KEY_END - 1 < 2^32 keys until one is left
 GROUP_MIN = 20  # rows: what a search without a tolerance of its own leaves together
+
+
+class SearchParams(Settings):
+    """What a job may say about a search for cut points."""
+
+    quantile_tolerance: int | None = Field(None, ge=0)  # rows; None: max(20, n/4q), 0: exact search
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ REVEALS: dict[str, tuple[str, str]] = {
         "not at all.",
     ),
     "fedboost.gbun.Inputs": (
-        "to the hosts, the names of the guest's columns where rows are dense; of sparse rows only that they are sparse.",
+        "to the hosts, the names of the guest's columns where rows are dense or columns are cut; of sparse rows that are read as they are only that they are sparse.",
         "not at all.",
     ),
     "fedboost.hybridtree.BottomRows": (

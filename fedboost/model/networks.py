@@ -1,8 +1,11 @@
 """A model of boosted networks that every party holds whole: its shard, and its predictions.
 
-    facts    as `model.whole` lists them, with "kind": "networks", "outputs", "seed", "sparse"
+    facts    as `model.whole` lists them, with "kind": "networks", "outputs", "seed", "sparse",
+             "reading": how networks read columns, "max_bin", "weights_per_output"
     arrays   "networks" numbers (rounds,), "mean", "deviation" (rounds, outputs), "weights"
-             (rounds, outputs, classes); of dense rows "column_mean", "column_deviation" (columns,)
+             (rounds, outputs, classes)
+             of dense rows that are standardised "column_mean", "column_deviation" (columns,)
+             of rank and bins "cuts" of all columns, "cut_counts" (columns,), "lacks" (columns,)
 
 Networks are drawn anew from the seed, so none is stored.
 """
@@ -16,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import gbun
-from fedboost.core.gbun import Normal, Round, Scale, TrainedNetworks
+from fedboost.core.binning import Binning
+from fedboost.core.column_readings import ColumnReading, CutColumns, Scale
+from fedboost.core.gbun import Normal, Round, TrainedNetworks
 from fedboost.core.networks import Network
 from fedboost.data.frame import Frame
 from fedboost.errors import DataError
@@ -25,19 +29,20 @@ from fedboost.flow import Artefact
 from fedboost.model import columns
 
 NETWORKS = "networks"  # the `kind` that this module makes and reads
-SCALE = ("column_mean", "column_deviation")  # arrays of a model of dense rows alone
+SCALE = ("column_mean", "column_deviation")  # arrays of a model of standardised rows alone
+CUTS = ("cuts", "cut_counts", "lacks")  # of one that reads columns by their cut points
 FEATURE = re.compile(r"f(0|[1-9][0-9]{0,8})")  # how sparse columns are called: by their numbers
 
 Floats = NDArray[np.float64]
 
 
-def shard(trained: TrainedNetworks, names: Sequence[str]) -> Artefact:
+def shard(trained: TrainedNetworks, names: Sequence[str], *, is_sparse: bool) -> Artefact:
     """Return what a job leaves at every party: the rounds up to the best one, and how they came
     about.
 
-    `names` are the dense columns in the order in which networks read them; none of sparse rows.
+    `names` are the columns in the order in which networks read them; none of hashed rows.
     """
-    params = trained.params
+    params, reading = trained.params, trained.reading
     kept = trained.rounds[: trained.best_round + 1]
     facts = {
         "whole": True,
@@ -47,7 +52,10 @@ def shard(trained: TrainedNetworks, names: Sequence[str]) -> Artefact:
         "base_margin": trained.base_margin.tolist(),
         "columns": list(names),
         "categories": {},
-        "sparse": trained.scale is None,
+        "sparse": is_sparse,
+        "reading": reading.form,
+        "max_bin": params.max_bin,
+        "weights_per_output": reading.weights_per_output,
         "outputs": params.outputs,
         "seed": params.seed,
         "trees": 0,
@@ -60,10 +68,14 @@ def shard(trained: TrainedNetworks, names: Sequence[str]) -> Artefact:
         "deviation": np.array([a_round.normal.deviation for a_round in kept]),
         "weights": np.array([a_round.weights for a_round in kept]),
     }
-    if trained.scale is not None:
+    if reading.scale is not None:
+        arrays |= {"column_mean": reading.scale.mean, "column_deviation": reading.scale.deviation}
+    if reading.cuts is not None:
+        cuts = reading.cuts.binning.cuts
         arrays |= {
-            "column_mean": trained.scale.mean,
-            "column_deviation": trained.scale.deviation,
+            "cuts": np.concatenate([np.empty(0, np.float32), *cuts]),
+            "cut_counts": np.array([len(own) for own in cuts], np.int64),
+            "lacks": reading.cuts.lacks,
         }
     return Artefact(facts, arrays)
 
@@ -92,30 +104,44 @@ def margins(model: Artefact, frame: Frame) -> Floats:
     where the model is damaged, or names a column that the table lacks.
     """
     kept = rounds(model)
-    facts, arrays = model.facts, model.arrays
-    if facts["sparse"]:
+    facts, reading = model.facts, _reading(model)
+    is_hashed = facts["sparse"] and reading.form != "bins"
+    ids = feature_ids(facts["columns"] or frame.columns) if is_hashed else None
+    values = frame.values if not facts["columns"] and is_hashed else columns.values(facts, frame)
+    if facts["sparse"] and isinstance(values, np.ndarray):
         from scipy.sparse import csc_array
 
-        values = frame.values if frame.is_sparse else csc_array(np.nan_to_num(frame.values))
-        inputs = gbun.inputs_of(values, None, feature_ids(frame))
-    else:
-        read = columns.values(facts, frame)
-        dense = read.toarray() if not isinstance(read, np.ndarray) else read
-        scales = (arrays["column_mean"], arrays["column_deviation"])
-        inputs = gbun.inputs_of(dense, Scale(*(scale.astype(np.float64) for scale in scales)))
+        values = csc_array(np.nan_to_num(values))
+    elif not facts["sparse"] and not isinstance(values, np.ndarray):
+        values = np.asfortranarray(values.toarray())
+    inputs = reading.inputs(values, ids)
     margin = np.tile(np.array(facts["base_margin"], np.float64), (frame.n_rows, 1))
     for a_round in kept:
         margin += a_round.added(inputs)
     return margin
 
 
-def feature_ids(frame: Frame) -> NDArray[np.uint32]:
+def _reading(model: Artefact) -> ColumnReading:
+    """How a model reads columns."""
+    facts, arrays = model.facts, model.arrays
+    scale = cuts = None
+    if SCALE[0] in arrays:
+        scale = Scale(*(arrays[name].astype(np.float64) for name in SCALE))
+    if CUTS[0] in arrays:
+        ends = np.cumsum(arrays["cut_counts"].astype(np.int64))
+        own = np.split(arrays["cuts"].astype(np.float32), ends[:-1])
+        lacks = arrays["lacks"].astype(np.bool_)
+        cuts = CutColumns(Binning(facts["max_bin"], tuple(own)), lacks)
+    return ColumnReading(facts["reading"], scale, cuts, facts["weights_per_output"])
+
+
+def feature_ids(names: Sequence[str]) -> NDArray[np.uint32]:
     """The numbers by which a sparse table's columns are hashed, uint32 (columns,).
 
     A DataError names a column that is not called by its number, as svmlight's are.
     """
-    matches = [FEATURE.fullmatch(name) for name in frame.columns]
-    for name, match in zip(frame.columns, matches, strict=True):
+    matches = [FEATURE.fullmatch(name) for name in names]
+    for name, match in zip(names, matches, strict=True):
         if match is None:
             raise DataError(
                 "a sparse column is hashed by its number and has none in its name",
@@ -127,7 +153,8 @@ def feature_ids(frame: Frame) -> NDArray[np.uint32]:
 
 def _check(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> None:
     """Facts that are all there, and lengths that fit one another."""
-    lacking = [name for name in ("sparse", "outputs", "rounds", "seed") if name not in facts]
+    needed = ("sparse", "outputs", "rounds", "seed", "reading", "max_bin", "weights_per_output")
+    lacking = [name for name in needed if name not in facts]
     if lacking:
         raise DataError(f"the model's file does not say its {lacking[0]}")
     count, size = facts.get("rounds"), facts.get("outputs")
@@ -138,9 +165,12 @@ def _check(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) 
         "deviation": (count, size),
         "weights": (count, size, classes),
     }
-    if not facts["sparse"]:
-        width = (len(facts["columns"]),)
-        shapes |= {"column_mean": width, "column_deviation": width}
+    width = (len(facts["columns"]),)
+    if facts["reading"] != "standard":
+        total = int(np.sum(arrays.get("cut_counts", 0)))
+        shapes |= {"cut_counts": width, "cuts": (total,), "lacks": width}
+    if facts["reading"] in ("standard", "auto") and not facts["sparse"]:
+        shapes |= dict.fromkeys(SCALE, width)
     for name, shape in shapes.items():
         if name not in arrays or arrays[name].shape != shape:
             raise DataError(f"the model's array {name} is not there, or not of its shape {shape}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self, Unpack
 
+import numpy as np
+
 from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams, TrainedNetworks
 from fedboost.core.local import TrainingTable
@@ -108,8 +110,10 @@ class _Gbun(Horizontal):
     def _train(self, table: TrainingTable, held: TrainingTable | None) -> None:
         own = parse(GbunParams, self._job_params(GbunParams, **self._learned_settings()))
         self.trained_ = gbun.train(table, own, held)
-        names = () if self.trained_.scale is None else self.columns_[WHOLE]
-        shard = networks.shard(self.trained_, names)
+        is_sparse = not isinstance(table.values, np.ndarray)
+        hashed = is_sparse and self.trained_.reading.cuts is None
+        names = () if hashed else self.columns_[WHOLE]
+        shard = networks.shard(self.trained_, names, is_sparse=is_sparse)
         self.shards_ = {WHOLE: shard}
         self.disclosure_ = Disclosure()
         self.n_features_in_ = int(table.values.shape[1])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
+from fedboost.model import networks
 from tests.support.federated import GUEST, HOSTS, now
 from tests.support.gbun_jobs import assert_pooled, made, uplink, with_params
 from tests.support.horizontal_jobs import AGGREGATOR, assert_same_shards
@@ -63,6 +64,48 @@ def test_rounds_end_where_the_pooled_ones_end(mode):
     said = {"n_estimators": 60, "early_stopping_rounds": 3, "learning_rate": 1.0, **mode}
     done = assert_pooled(made({**said, "eval_metric": ["auc", "logloss"]}))
     assert done.trained.best_round + 4 == len(done.trained.history) < 60
+
+
+FORMS = ("rank", "bins", "auto")
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("rows", [{}, SPARSE], ids=["dense", "sparse"])
+@pytest.mark.parametrize("objective", [{}, CLASSES], ids=["binary", "classes"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_columns_learns_the_pooled_model(form, objective, rows, mode):
+    said = {"columns": form, "sharpness": 3.0, "outputs": 16, "weights_per_output": 3}
+    done = assert_pooled(made({**said, **objective, **mode}, weighted=True, **rows))
+    is_sparse_auto = form == "auto" and bool(rows)  # auto takes sparse rows as they are
+    assert done.shards[GUEST].facts["reading"] == ("standard" if is_sparse_auto else form)
+    assert (calls_of(done.room, "count_below") > 0) == (not is_sparse_auto)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_two_hundred_and_fifty_six_bins_are_looked_up_as_few_are(form):
+    said = {"columns": form, "max_bin": 256, "quantile_tolerance": 0}
+    done = assert_pooled(made(said, missing=0.3))
+    assert done.trained.reading.cuts is not None
+    assert done.trained.reading.cuts.width.max() > 32
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_columns_that_nobody_can_cut_are_no_harm(form):
+    job = made({"columns": form, "quantile_tolerance": None, "max_bin": 32}, (40, 50, 30))
+    shard = next(iter(now(job.room().walk()).values()))
+    assert np.isfinite(networks.margins(shard, job.frame)).all()
+    assert shard.facts["reading"] == ("standard" if form == "auto" else form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_rounds_bytes_do_not_depend_on_how_columns_are_read(form):
+    assert rounds_bytes(made({"columns": form})) == rounds_bytes(made(columns=15))
+
+
+def calls_of(room, step):
+    """How often a step of ours has sent something."""
+    return sum(posted.envelope.step == step for posted in room.posted)
 
 
 # Whatever the table is

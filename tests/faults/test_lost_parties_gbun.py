@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedboost.core import gbun, objectives
-from fedboost.core.gbun import GbunParams, Normal, Scale
+from fedboost.core.column_readings import Scale
+from fedboost.core.gbun import GbunParams, Normal
 from fedboost.data.holdout import validation_rows
 from fedboost.data.loading import load
 from fedboost.data.selection import Selection
@@ -32,6 +33,7 @@ ROUNDS = 4
 PARAMS: dict[str, Any] = {
     "n_estimators": ROUNDS,
     "outputs": 8,
+    "columns": "standard",
     "learning_rate": 0.5,
     "eval_metric": ["logloss", "auc"],
 }
@@ -93,7 +95,7 @@ def whose(tables, model, left):
         fits = []
         for name, (x, y) in groups.items():
             inputs = scale.inputs(x)
-            normal = Normal.of_sums(len(y), *gbun.output_sums(inputs, one.network))
+            normal = Normal.of_sums(len(y), *gbun.output_sums(inputs, one.network), 1.0)
             p = objectives.transform("binary:logistic", margins[name])
             gradients = p - y[:, None], p * (1 - p)
             system = gbun.system(inputs, one.network, normal, gradients)

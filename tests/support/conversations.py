@@ -255,13 +255,14 @@ def dropout(alter: Alter | None = None) -> Room:
 def gbun(alter: Alter | None = None, **more: Any) -> Room:
     """Two rounds of networks on the same rows, whose categories are numbers to them."""
     own = {"n_estimators": 2, "outputs": 4, "eval_metric": "logloss"}
+    own |= {"max_bin": 2, "quantile_tolerance": 4}
     frames = {name: replace(one, categories={}) for name, one in shares_of_rows().items()}
     return room_for("gbun", frames, {**own, **more}, held=0.25, alter=alter, aggregator="sum")
 
 
 def gbun_dropout(alter: Alter | None = None) -> Room:
     """One round of the same in a job that would go on without a host."""
-    return gbun(alter, dropout="continue", n_estimators=1)
+    return gbun(alter, dropout="continue", n_estimators=1, columns="standard")
 
 
 def predict(model: dict[str, Artefact], alter: Alter | None = None) -> Room:

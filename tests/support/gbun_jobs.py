@@ -55,8 +55,8 @@ class NetworksJob(Job):
 def made(params=None, sizes=(90, 70, 80), columns=5, seed=1, **how):
     """A job on random columns; `how` as for `tests.support.horizontal_jobs.made`."""
     job = horizontal_jobs.made(params, sizes, columns, seed, **how)
-    trees = ("max_depth", "max_bin", "quantile_tolerance")
-    said = {"outputs": 8, **{k: v for k, v in job.params.items() if k not in trees}}
+    said = {**job.params, "outputs": 8, "columns": "standard", **(params or {})}
+    del said["max_depth"]
     known = {one.name: getattr(job, one.name) for one in fields(Job)}
     return NetworksJob(**{**known, "params": said})
 

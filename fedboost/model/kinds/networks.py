@@ -30,8 +30,9 @@ class NetworkModel(ModelKind):
     is_whole: ClassVar[bool] = True
 
     def described(self, facts: Facts) -> dict[str, Any]:
-        """And how many outputs each network has."""
-        return {**super().described(facts), "outputs": facts["outputs"]}
+        """And how many outputs each network has, and how it reads columns."""
+        own = {"outputs": facts["outputs"], "reading": facts["reading"]}
+        return {**super().described(facts), **own}
 
     def rounds(self, facts: Facts) -> int:
         """See `ModelKind`."""
@@ -39,8 +40,8 @@ class NetworkModel(ModelKind):
         return rounds
 
     def is_hashed(self, facts: Facts) -> bool:
-        """The columns of sparse tables are."""
-        return bool(facts["sparse"])
+        """The columns of sparse tables that are read as they are."""
+        return bool(facts["sparse"]) and facts["reading"] == "standard"
 
     def check_joined(self, facts: Facts) -> None:
         """See `ModelKind`."""
@@ -58,8 +59,10 @@ class NetworkModel(ModelKind):
 
     def exported_parts(self, shard: Artefact) -> Exported:
         """Weights are 32-bit floats, as their shortest texts; a list for each output, by class."""
-        scale = {
-            name: shard.arrays[name].tolist() for name in networks.SCALE if name in shard.arrays
+        read = {
+            name: shard.arrays[name].tolist()
+            for name in (*networks.SCALE, *networks.CUTS)
+            if name in shard.arrays
         }
         listed = [
             {
@@ -72,7 +75,7 @@ class NetworkModel(ModelKind):
             }
             for a_round in networks.rounds(shard)
         ]
-        return export.facts_of(shard) | scale, {"networks": listed}
+        return export.facts_of(shard) | read, {"networks": listed}
 
     def importance(self, shard: Artefact) -> list[ImportanceShare]:
         """Networks owe nothing to single columns."""

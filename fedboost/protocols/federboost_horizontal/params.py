@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from fedboost.aggregation.sums import Aggregation
 from fedboost.core.params import TreeParams
+from fedboost.core.quantiles import SearchParams
 from fedboost.flow import Asks
 
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
@@ -21,10 +22,9 @@ Domain = Annotated[
 ]
 
 
-class FederBoostHorizontalParams(TreeParams, Aggregation):
+class FederBoostHorizontalParams(TreeParams, SearchParams, Aggregation):
     """Trees over rows that lie with many parties; `max_bin` are the buckets of every column."""
 
-    quantile_tolerance: int | None = Field(None, ge=0)  # rows; None: max(20, n/4q), 0: exact search
     domains: dict[str, Domain] = Field(default_factory=dict)  # all values of discrete columns
     reuse: str | None = Field(None, pattern=JOB_ID)  # the job whose cut points are used again
 

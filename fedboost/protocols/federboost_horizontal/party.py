@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.aggregation import lookup
 from fedboost.aggregation import measures as counting
 from fedboost.aggregation import party as adding
 from fedboost.aggregation.contributor import Contributor
+from fedboost.aggregation.lookup import count_below  # noqa: F401  a step of ours as it is
 from fedboost.aggregation.measures import Counts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
     bytes_max,
@@ -165,8 +167,9 @@ def read_labels(party: HistogramParty, got: Iterator[Total]) -> Out:
     objectives.start(party.params, party.summary)  # refuses labels before anybody searches for cuts
     if DISCLOSURE in party.context.artefacts:
         _plant(party, party.table.cuts_again(party.context.artefacts[DISCLOSURE].facts))
-        return Out(told=StatusReport(ends="quantiles"))
+        return lookup.ended()
     searched = party.table.searched
+    party.ranked = party.ranked.at(searched)
     present = party.counts.present[searched]
     party.search = Search(present, party.params.max_bin, party.params.quantile_tolerance)
     return _found(party)
@@ -175,17 +178,9 @@ def read_labels(party: HistogramParty, got: Iterator[Total]) -> Out:
 # Quantiles
 
 
-def count_below(party: HistogramParty) -> Iterator[Out]:
-    """Send how many of our values are below each probe of the search."""
-    probes = party.search.probes()
-    below = party.ranked.at(party.table.searched).below(probes)
-    yield from given(party, below, Statistic("count_below"))
-
-
 def narrow(party: HistogramParty, got: Iterator[Total]) -> Out:
     """Takes the search a step on."""
-    total = party.sums.total_before_rounds(got, party.counts.train)
-    party.search.take(total)
+    lookup.take_counts(party, got)
     return _found(party)
 
 
@@ -327,7 +322,7 @@ def _found(party: HistogramParty) -> Out:
     if not party.search.is_over:
         return Out()
     _plant(party, party.table.cut_at(party.search.cuts()))
-    return Out(told=StatusReport(ends="quantiles"))
+    return lookup.ended()
 
 
 def _plant(party: HistogramParty, binning: Binning) -> None:

@@ -1,8 +1,7 @@
 """What the rows come to, where they are cut, tree after tree; a step gives or reads a sum."""
 
-from fedboost.aggregation import sums
+from fedboost.aggregation import lookup, sums
 from fedboost.aggregation.sums import add_up
-from fedboost.core.quantiles import ROUNDS_MAX
 from fedboost.flow import EVERYBODY, GUEST, HOST, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.aggregation_pb2 import Masked, MaskKeys, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
@@ -22,10 +21,8 @@ FLOW = (
     sum_labels := Step("sum_labels", EVERYBODY, gives=Masked, after=("read_counts",), streams=True),
     read_labels := Step("read_labels", EVERYBODY, takes=Total, after=("sum_labels",)),
     # Until every quantile is found.
-    count_below := Step(
-        "count_below", EVERYBODY, gives=Masked, after=("read_labels", "narrow"), streams=True
-    ),
-    narrow := Step("narrow", EVERYBODY, takes=Total, after=("count_below",)),
+    count_below := lookup.count_below_after("read_labels"),
+    lookup.narrow,
     # Every round, with `dropout: continue`.
     offer_fresh_keys := sums.offer_fresh_keys(
         "compare_standings", "read_labels", "narrow", "read_metrics"
@@ -73,8 +70,7 @@ async def walk(run: Run) -> None:
     if not run.is_resumed:
         await run(count_rows, add_up, read_counts)
         await run(sum_labels, add_up, read_labels)
-        for _ in run.rounds("quantiles", ROUNDS_MAX, keeps=CheckpointPolicy.NOTHING):
-            await run(count_below, add_up, narrow)
+        await lookup.find_cuts(run, count_below)
         run.keep()
     if waits:
         layer = (sum_histograms, add_up, split_nodes)

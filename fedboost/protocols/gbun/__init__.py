@@ -2,14 +2,16 @@
 
     guest ─── Inputs ─────► hosts                  once a job
     parties ─ Masked ─► aggregator ─ Total ─► parties
-        rows, labels, columns, reach               once each; only these may grow with the columns
+        rows, labels, columns, reach               once each
+        values below the probes of a bisection     where columns are cut, at most 32 times
         Σz, Σz² of a network's outputs, rows       every round: 2 · outputs + 1
         PᵀHP, PᵀG                                  every round: outputs² / 2 for each class
         metrics                                    every round
 
-A round's network comes from the job's seed, so it never travels, and what does depends on the
-number of outputs and classes alone. All parties solve the same equations and end with the whole
-model. GBUN (Zhang et al.), "Distributed learning"; see `core.gbun` and `fedboost.aggregation`.
+Only what stands in front of the rounds may grow with the columns. A round's network comes from the
+job's seed, so it never travels, and what does depends on the number of outputs and classes alone.
+All parties solve the same equations and end with the whole model. GBUN (Zhang et al.), "Distributed
+learning"; see `core.gbun` and `fedboost.aggregation`.
 
 Modules:
     boosting  a party's rounds of networks
@@ -20,7 +22,7 @@ Modules:
 """
 
 from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol, RowsUsed
-from fedboost.protocols.gbun.params import GbunJobParams, check
+from fedboost.protocols.gbun.params import GbunJobParams, asks, check
 from fedboost.protocols.gbun.walk import FLOW, walk
 
 PROTOCOL = Protocol(
@@ -36,5 +38,6 @@ PROTOCOL = Protocol(
     leaves="model",
     labelled=EVERYBODY,
     rows=RowsUsed.OWN,
+    asks=asks,
     check=check,
 )

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from fedboost.aggregation.measures import Counts, Measures, MeasuresState
 from fedboost.core import gbun
+from fedboost.core.column_readings import ColumnReading
 from fedboost.core.fixed_point import SUM_BITS, power_of_two_above
-from fedboost.core.gbun import GbunParams, Normal, Round, Scale, TrainedNetworks
+from fedboost.core.gbun import GbunParams, Normal, Round, TrainedNetworks
 from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
@@ -76,7 +77,7 @@ class NetworkBoosting(NetworkBoostingState):
     summary: Summary
     counts: Counts
     reach: float  # no row's output of a network is larger
-    scale: Scale | None  # of dense columns
+    reading: ColumnReading
     inputs: Mapping[str, Inputs]  # of the own rows: "train", and "validation" if anybody has some
     watched: Mapping[str, Watched]  # the same rows' labels and margins
     rounds: list[Round] = field(default_factory=list)
@@ -122,7 +123,8 @@ class NetworkBoosting(NetworkBoostingState):
                 f"{rows} rows are said to be left to train on, of {self.counts.train}",
                 todo="run the job again; if it recurs, a party masks otherwise",
             )
-        self.normal = Normal.of_sums(int(rows), first.decode(z), second.decode(squares))
+        sums = first.decode(z), second.decode(squares)
+        self.normal = Normal.of_sums(int(rows), *sums, self.params.sharpness)
 
     @property
     def _output_scalings(self) -> tuple[Scaling, Scaling]:
@@ -185,7 +187,7 @@ class NetworkBoosting(NetworkBoostingState):
     def trained(self) -> TrainedNetworks:
         """The model so far."""
         return TrainedNetworks(
-            *(self.params, self.objective.base_margin, self.scale, tuple(self.rounds)),
+            *(self.params, self.objective.base_margin, self.reading, tuple(self.rounds)),
             *(self.measures.history, self.measures.best_round),
         )
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core.column_readings import Scale
 from fedboost.core.fixed_point import bits_for
-from fedboost.core.gbun import Scale
 from fedboost.errors import DataError
 from fedboost.messages.protocol.gbun_pb2 import Inputs
 

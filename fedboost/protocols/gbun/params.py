@@ -7,7 +7,7 @@ from fedboost.core import label_checks
 from fedboost.core.gbun import GbunParams
 from fedboost.data.frame import Frame
 from fedboost.errors import DataError
-from fedboost.flow import AGGREGATOR, Role
+from fedboost.flow import AGGREGATOR, Asks, Role
 from fedboost.model import labels
 from fedboost.model.networks import feature_ids
 
@@ -33,4 +33,13 @@ def check(role: Role, params: GbunJobParams, frame: Frame, held_out: bool) -> No
             todo="leave the column out with data: ignore, or write it as columns of 0 and 1",
         )
     if frame.is_sparse:
-        feature_ids(frame)
+        feature_ids(frame.columns)
+
+
+def asks(params: GbunJobParams) -> Asks:
+    """Return what the parameters ask of a party's policy: how near a search comes to single rows.
+
+    Where columns are standardised nobody searches.
+    """
+    searches = params.columns != "standard"
+    return Asks(quantile_tolerance=params.quantile_tolerance if searches else None)

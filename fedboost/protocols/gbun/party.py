@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.aggregation import lookup
 from fedboost.aggregation import measures as counting
 from fedboost.aggregation.contributor import Contributor
+from fedboost.aggregation.lookup import count_below  # noqa: F401  a step of ours as it is
 from fedboost.aggregation.measures import Counts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
     bytes_max,
@@ -27,11 +29,13 @@ from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they ar
 )
 from fedboost.aggregation.party import labels as labels_of
 from fedboost.aggregation.statistic import Statistic
-from fedboost.core import gbun, objectives
-from fedboost.core.gbun import Scale
+from fedboost.core import objectives
+from fedboost.core.binning import Values
+from fedboost.core.column_readings import ColumnReading, CutColumns, searches
 from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs as Rows
 from fedboost.core.objectives import Summary
+from fedboost.core.quantiles import Ranked, Search
 from fedboost.errors import DataError
 from fedboost.flow import GUEST, Artefact, Out, Place, StageContext
 from fedboost.messages.job_pb2 import RoundTold, StatusReport
@@ -53,10 +57,12 @@ class NetworkParty:
 
     context: StageContext
     sums: Contributor
-    names: tuple[str, ...]  # of dense columns, in the guest's order once we know it
-    scale: Scale | None = None  # of dense columns
+    names: tuple[str, ...]  # in the guest's order once we know it; none where rows are hashed
     counts = Slot[Counts]("numbers of everybody's rows")
     bounds = Slot[Floats]("bounds of columns")  # what no value is larger than
+    ranked = Slot[Ranked]("columns in their order")
+    search = Slot[Search]("a search for cut points")
+    reading = Slot[ColumnReading]("how columns are read")
     summary = Slot[Summary]("sums of everybody's labels")
     training = Slot[NetworkBoosting]("everybody's rows to train with")
 
@@ -69,6 +75,21 @@ class NetworkParty:
     def is_sparse(self) -> bool:
         """Return whether our rows are."""
         return self.context.data.is_sparse
+
+    @property
+    def searches(self) -> bool:
+        """Return whether everybody's columns are cut."""
+        return searches(self.params, is_sparse=self.is_sparse)
+
+    @property
+    def may_standardise(self) -> bool:
+        """Return whether columns may need means and deviations."""
+        return not self.is_sparse and self.params.columns in ("standard", "auto")
+
+    @property
+    def standardises(self) -> bool:
+        """Return whether columns need means and deviations."""
+        return not self.is_sparse and self.reading.standardises
 
     @property
     def is_guest(self) -> bool:
@@ -89,7 +110,7 @@ class NetworkPartyState:
     reach: float
     counts: Counts
     summary: Summary
-    scale: Scale | None
+    reading: ColumnReading
     history: bytes  # of the sums
     training: NetworkBoostingCheckpoint
 
@@ -99,8 +120,9 @@ CHECKPOINT = NetworkPartyState  # what `snapshot` keeps
 
 def begin(context: StageContext) -> NetworkParty:
     """A party with its table, and keys that nobody knows yet."""
-    names = () if context.data.is_sparse else context.data.columns
-    return NetworkParty(context, Contributor(context), names)
+    sparse = context.data.is_sparse
+    named = not sparse or searches(context.params, is_sparse=True)
+    return NetworkParty(context, Contributor(context), context.data.columns if named else ())
 
 
 # Columns and keys
@@ -123,22 +145,40 @@ def match_inputs(party: NetworkParty, got: Inputs) -> Out:
 def count_rows(party: NetworkParty) -> Iterator[Out]:
     """Send how many rows we have, and how large labels, weights and columns are."""
     label, weight, scaled = labels_of(party.context)
-    own = np.empty(0, np.int64) if party.is_sparse else columns.exceeded(_dense(party, "train"))
+    own = [np.empty(0, np.int64)]
+    if party.searches:
+        party.ranked = Ranked.of(_values(party, "train"))
+        own.append(party.ranked.present())
+    if party.may_standardise:
+        own.append(columns.exceeded(_dense(party, "train")))
     largest = np.maximum(weight, scaled)
-    counts = counting.of_rows(own, label, largest, party.context.parts)
+    counts = counting.of_rows(np.concatenate(own), label, largest, party.context.parts)
     yield from given(party, counts, Statistic("count_rows", schema={"columns": party.names}))
 
 
 def read_counts(party: NetworkParty, got: Iterator[Total]) -> Out:
-    """Read how many rows all of us have."""
+    """Read how many rows all of us have, and begin the search for cut points if there is one."""
     total = party.sums.total_before_rounds(got, (1 << 31) * len(party.sums.members))
-    words_each = len(columns.EXPONENTS)
-    party.counts = counting.read(total, len(party.names) * words_each)
+    width, each = len(party.names), len(columns.EXPONENTS)
+    present = width if party.searches else 0
+    bounding = width * each if party.may_standardise else 0
+    party.counts = counting.read(total, present + bounding)
     labels.check_held_out(party.params, party.counts.validation > 0)
-    party.bounds = columns.bounds(
-        party.counts.present.reshape(len(party.names), words_each), party.names
-    )
-    return Out()
+    if bounding:
+        exceeded = party.counts.present[present:].reshape(width, each)
+        party.bounds = columns.bounds(exceeded, party.names)
+    if not present:
+        party.reading = ColumnReading.chosen(party.params, None)
+        return lookup.ended()
+    params = party.params
+    party.search = Search(party.counts.present[:present], params.max_bin, params.quantile_tolerance)
+    return _found(party)
+
+
+def narrow(party: NetworkParty, got: Iterator[Total]) -> Out:
+    """Take the search a step on."""
+    lookup.take_counts(party, got)
+    return _found(party)
 
 
 def sum_columns(party: NetworkParty) -> Iterator[Out]:
@@ -147,7 +187,7 @@ def sum_columns(party: NetworkParty) -> Iterator[Out]:
     label, _, weight = labels_of(party.context)
     train = party.context.parts["train"]
     share = counting.of_labels(party.params, counts, label[train], weight[train])
-    if not party.is_sparse:
+    if party.standardises:
         own = columns.sums(_dense(party, "train"), party.bounds, counts.train)
         share = np.concatenate([share, own])
     yield from given(party, share, Statistic("sum_columns"))
@@ -160,8 +200,9 @@ def read_columns(party: NetworkParty, got: Iterator[Total]) -> Out:
     label_words = 2 + (party.params.num_class or 0)
     party.summary = counting.summary(party.params, counts, total[:label_words])
     objectives.start(party.params, party.summary)  # refuses labels before anybody draws a network
-    if not party.is_sparse:
-        party.scale = columns.scale(total[label_words:], party.bounds, counts.train)
+    if party.standardises:
+        scale = columns.scale(total[label_words:], party.bounds, counts.train)
+        party.reading = replace(party.reading, scale=scale)
     return Out()
 
 
@@ -256,7 +297,7 @@ def snapshot(party: NetworkParty, _: Place) -> Artefact:
         reach=party.training.reach,
         counts=party.counts,
         summary=party.summary,
-        scale=party.scale,
+        reading=party.reading,
         history=party.sums.history,
         training=party.training.state(),
     )
@@ -266,12 +307,8 @@ def snapshot(party: NetworkParty, _: Place) -> Artefact:
 def restore(party: NetworkParty, checkpoint: Artefact) -> StatusReport:
     """Carries on behind the last round that everybody has kept."""
     kept = checkpoint.state(NetworkPartyState)
-    party.names, party.counts, party.summary, party.scale = (
-        kept.names,
-        kept.counts,
-        kept.summary,
-        kept.scale,
-    )
+    party.names, party.counts = kept.names, kept.counts
+    party.summary, party.reading = kept.summary, kept.reading
     _plant(party, kept.reach)
     party.training.load_state(kept.training)
     party.sums.history = kept.history
@@ -280,29 +317,46 @@ def restore(party: NetworkParty, checkpoint: Artefact) -> StatusReport:
 
 def finish(party: NetworkParty) -> Artefact:
     """The whole model, the same for everybody."""
-    return networks.shard(party.training.trained, party.names)
+    return networks.shard(party.training.trained, party.names, is_sparse=party.is_sparse)
 
 
 # Inside
 
 
-def _dense(party: NetworkParty, part: str) -> NDArray[np.float32]:
-    """The rows of a part, with the columns in everybody's order, float32 (n, columns)."""
+def _found(party: NetworkParty) -> Out:
+    """End the search where every quantile is found, and settle how columns are read."""
+    if not party.search.is_over:
+        return Out()
+    params, counts = party.params, party.counts
+    present = counts.present[: len(party.names)]
+    cuts = CutColumns.found(party.search.cuts(), params.max_bin, present, counts.train)
+    party.reading = ColumnReading.chosen(params, cuts)
+    return lookup.ended()
+
+
+def _values(party: NetworkParty, part: str) -> Values:
+    """The rows of a part, float32 (n, columns), with the columns in everybody's order."""
     frame = party.context.data
+    own = frame.values[party.context.parts.get(part, np.empty(0, np.int32))]
+    if not party.names:  # sparse rows, whose columns are hashed
+        return own
     indices = [frame.columns.index(name) for name in party.names]
-    dense: NDArray[np.float32] = frame.values[party.context.parts.get(part, np.empty(0, np.int32))]
-    return dense[:, indices]
+    return own[:, indices]
+
+
+def _dense(party: NetworkParty, part: str) -> NDArray[np.float32]:
+    """The same of rows that are not sparse."""
+    values = _values(party, part)
+    assert isinstance(values, np.ndarray)
+    return values
 
 
 def _rows(party: NetworkParty, part: str) -> Rows:
     """The rows of a part as networks read them."""
-    frame = party.context.data
-    if not party.is_sparse:
-        return gbun.inputs_of(_dense(party, part), party.scale)
-    ids = networks.feature_ids(frame)
-    return gbun.inputs_of(
-        frame.values[party.context.parts.get(part, np.empty(0, np.int32))], None, ids
-    )
+    ids = None
+    if party.is_sparse:
+        ids = networks.feature_ids(party.names or party.context.data.columns)
+    return party.reading.inputs(_values(party, part), ids)
 
 
 def _plant(party: NetworkParty, reach: float) -> None:
@@ -326,7 +380,7 @@ def _plant(party: NetworkParty, reach: float) -> None:
         summary=summary,
         counts=counts,
         reach=reach,
-        scale=party.scale,
+        reading=party.reading,
         inputs=inputs,
         watched=watched,
     )

@@ -1,6 +1,7 @@
-"""What the rows come to and how far they reach; then round after round two sums and the metrics."""
+"""What the rows come to, where columns are cut, how far rows reach; then two sums and the metrics
+round after round."""
 
-from fedboost.aggregation import sums
+from fedboost.aggregation import lookup, sums
 from fedboost.aggregation.sums import add_up
 from fedboost.flow import EVERYBODY, GUEST, HOST, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.aggregation_pb2 import Masked, MaskKeys, Total
@@ -18,8 +19,11 @@ FLOW = (
     # Once a job.
     count_rows := Step("count_rows", EVERYBODY, gives=Masked, after=("hear_keys",), streams=True),
     read_counts := Step("read_counts", EVERYBODY, takes=Total, after=("count_rows",)),
+    # Until every quantile is found, where networks read columns by their cut points.
+    count_below := lookup.count_below_after("read_counts"),
+    lookup.narrow,
     sum_columns := Step(
-        "sum_columns", EVERYBODY, gives=Masked, after=("read_counts",), streams=True
+        "sum_columns", EVERYBODY, gives=Masked, after=("read_counts", "narrow"), streams=True
     ),
     read_columns := Step("read_columns", EVERYBODY, takes=Total, after=("sum_columns",)),
     show_reach := Step(
@@ -62,6 +66,7 @@ async def walk(run: Run) -> None:
         await run(offer_keys, hear_keys)
     if not run.is_resumed:
         await run(count_rows, add_up, read_counts)
+        await lookup.find_cuts(run, count_below)
         await run(sum_columns, add_up, read_columns)
         await run(show_reach, add_up, read_reach)
         # Where a party may be lost amid the first round, which has no place of its own to keep.

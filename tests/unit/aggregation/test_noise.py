@@ -114,7 +114,8 @@ def test_no_row_adds_more_to_a_word_than_its_unit(jobs, monkeypatch):
 def test_jobs_with_noise_end_with_one_model_for_all(jobs):
     limits = Policy(group_rows_min=1, intersection_min=1, aggregation_parties_min=2,
                     own_rows_min=1, aggregation_noise=0.5)  # fmt: skip
-    job = jobs.made({"dropout": "continue", "colluders": 0}, sizes=(300, 300, 300))
+    said = {"dropout": "continue", "colluders": 0, "reg_lambda": 1.0}
+    job = jobs.made(said, sizes=(300, 300, 300))
     found = now(job.room(limits=limits).walk())
     whole = {party: found[party] for party in job.parties}
     jobs.assert_same_shards(whole)

@@ -12,7 +12,8 @@ import pytest
 from scipy.sparse import csc_array
 
 from fedboost.core import gbun, networks, objectives
-from fedboost.core.gbun import GbunParams, Normal, Scale
+from fedboost.core.column_readings import Scale
+from fedboost.core.gbun import GbunParams, Normal
 from fedboost.core.local import TrainingTable
 from fedboost.core.networks import Network
 from fedboost.core.objectives import Summary
@@ -28,7 +29,7 @@ SMOOTH = ("binary:logistic", "multi:softprob", "reg:squarederror", "count:poisso
 def params_of(objective="binary:logistic", **more):
     if objective == "multi:softprob":
         more.setdefault("num_class", 3)
-    more = {"n_estimators": 4, "outputs": 8, **more}
+    more = {"n_estimators": 4, "outputs": 8, "columns": "standard", **more}
     return GbunParams(objective=objective, **more)
 
 
@@ -142,8 +143,7 @@ def test_at_a_small_learning_rate_the_loss_falls_every_round(objective):
     """With the printed algorithm's second minus sign it would rise."""
     rows = table(objective)
     trained = gbun.train(rows, params_of(objective, learning_rate=0.05, n_estimators=20))
-    assert trained.scale is not None
-    inputs, margin = trained.scale.inputs(rows.values), np.tile(trained.base_margin, (300, 1))
+    inputs, margin = trained.reading.inputs(rows.values), np.tile(trained.base_margin, (300, 1))
     losses = [loss(objective, margin, rows.y)]
     for one in trained.rounds:
         margin += one.added(inputs)
@@ -213,15 +213,15 @@ def test_a_constant_column_tells_nothing_and_is_told_apart_by_no_rounding(value)
     trained = assert_naive(rows, params_of(outputs=32)) if value == value else gbun.train(
         rows, params_of(outputs=32)
     )  # fmt: skip
-    assert trained.scale is not None
-    assert trained.scale.deviation[3] == 1.0
+    assert trained.reading.scale is not None
+    assert trained.reading.scale.deviation[3] == 1.0
     without = rows.values.copy()
     without[:, 3] = 7.0
     assert np.isfinite(trained.margins(without)).all()
 
 
 def test_an_output_that_is_the_same_for_all_rows_has_the_deviation_one():
-    normal = Normal.of_sums(4, np.array([8.0, 0.0, 10.0]), np.array([16.0, 0.0, 30.0]))
+    normal = Normal.of_sums(4, np.array([8.0, 0.0, 10.0]), np.array([16.0, 0.0, 30.0]), 1.0)
     np.testing.assert_allclose(normal.mean, [2.0, 0.0, 2.5])
     np.testing.assert_allclose(normal.deviation, [1.0, 1.0, np.sqrt((30 - 25) / 3)])
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
+from fedboost.aggregation import lookup
+from fedboost.core.column_readings import Scale
 from fedboost.core.fixed_point import bits_for
-from fedboost.core.gbun import Scale
 from fedboost.errors import (
     ConfigError,
     DataError,
@@ -18,7 +19,7 @@ from fedboost.errors import (
 from fedboost.flow import AGGREGATOR, GUEST, HOST
 from fedboost.protocols.gbun import columns
 from fedboost.protocols.gbun.boosting import Scaling
-from fedboost.protocols.gbun.params import GbunJobParams, check
+from fedboost.protocols.gbun.params import GbunJobParams, asks, check
 from fedboost.settings import parse
 from tests.support.federated import GUEST as GUEST_NAME
 from tests.support.federated import HOSTS, Room, changing, now
@@ -341,3 +342,36 @@ def test_equations_that_stay_closed_give_their_round_up():
         assert (training.number, training.rounds) == (1, [])
 
     now(work())
+
+
+# Cut points
+
+
+@pytest.mark.parametrize("form", ["rank", "bins", "auto"])
+@pytest.mark.parametrize("tolerance", [None, 0, 30])
+def test_a_policy_is_asked_how_near_the_search_comes_to_single_rows(form, tolerance):
+    said = parse(GbunJobParams, {"columns": form, "quantile_tolerance": tolerance})
+    assert asks(said).quantile_tolerance == tolerance
+
+
+def test_nothing_is_asked_where_columns_are_standardised():
+    said = parse(GbunJobParams, {"columns": "standard", "quantile_tolerance": 0})
+    assert asks(said).quantile_tolerance is None
+
+
+def test_sparse_columns_that_are_cut_need_to_be_the_same_everywhere():
+    job = made({"columns": "bins"}, sparse=True, missing=0.0, columns=6)
+    room, frame = job.room(), job.frames()[TELCO]
+    fewer = replace(frame, values=frame.values[:, :5], columns=frame.columns[:5])
+    room.contexts[TELCO] = replace(room.contexts[TELCO], frame=fewer)
+    with pytest.raises(DataError, match="has not the same columns"):
+        now(Room(room.protocol, room.contexts).walk())
+
+
+def test_counts_that_no_rows_can_have_end_the_search(monkeypatch):
+    def lie(party, got):
+        party.search.take(np.full(len(party.search.probes()), -1))
+
+    monkeypatch.setattr(lookup, "take_counts", lie)
+    with pytest.raises(JobError, match="counts of the quantile search are impossible"):
+        now(made({"columns": "rank"}).room().walk())

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -117,15 +118,49 @@ def test_a_stored_model_predicts_what_it_predicted_in_training(folder, done, job
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+FORMS = ("standard", "rank", "bins", "auto")
+
+
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_shards_come_back_from_disk_as_they_were(sparse, tmp_path):
-    job = made({"n_estimators": 2}, sparse=sparse, missing=0.0)
+@pytest.mark.parametrize("form", FORMS)
+def test_shards_come_back_from_disk_as_they_were(form, sparse, tmp_path):
+    job = made({"n_estimators": 3, "columns": form}, sparse=sparse, missing=0.0)
     shard = now(job.room().walk())[GUEST]
     shards.save(tmp_path / "model", shard)
     again = shards.load(tmp_path / "model")
     expected = networks.margins(shard, job.frame)
     assert networks.margins(again, job.frame).tobytes() == expected.tobytes()
     assert len(own_shard(Artefact({**shard.facts, "party": GUEST}, shard.arrays))) > 100
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("form", FORMS)
+def test_tables_are_scored_alike_whether_they_are_sparse_or_not(form, sparse):
+    job = made({"columns": form}, sparse=sparse, missing=0.0, zero=0.5)
+    shard, other = now(job.room().walk())[GUEST], replace(job, is_sparse=not sparse)
+    expected = networks.margins(shard, job.frame)
+    np.testing.assert_allclose(networks.margins(shard, other.frame), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", ["bins", "auto"])
+def test_a_model_without_its_cuts_is_refused_and_shows_them(form):
+    shard = now(made({"columns": form}).room().walk())[GUEST]
+    for name in ("cuts", "cut_counts", "lacks"):
+        lost = {own: array for own, array in shard.arrays.items() if own != name}
+        with pytest.raises(DataError, match=f"array {name} is not there"):
+            networks.rounds(Artefact(shard.facts, lost))
+    unsaid = {name: fact for name, fact in shard.facts.items() if name != "reading"}
+    with pytest.raises(DataError, match="does not say its reading"):
+        networks.rounds(Artefact(unsaid, shard.arrays))
+    facts, _ = kinds.of(shard.facts).exported_parts(shard)
+    assert facts["cuts"] == shard.arrays["cuts"].tolist()
+    assert facts["reading"] == kinds.of(shard.facts).described(own_facts(shard))["reading"] == form
+
+
+def own_facts(shard):
+    """A shard's facts as a party keeps them."""
+    said = dict.fromkeys(("job", "name", "protocol", "party", "role", "guest", "hosts"), "")
+    return {**shard.facts, **said}
 
 
 def test_a_damaged_model_is_refused(done):

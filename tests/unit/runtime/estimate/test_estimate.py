@@ -106,6 +106,7 @@ LATTICE = {"encryption": {"scheme": "lattice"}}
         ("federboost-vertical", {}),
         ("federboost-horizontal", {"dropout": "continue"}),
         ("gbun", {}),
+        ("gbun", {"columns": "bins", "quantile_tolerance": 2}),
         ("hybridtree", {}),
     ],
 )

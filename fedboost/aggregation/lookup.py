@@ -1,0 +1,61 @@
+"""Where everybody's columns are cut: a search that counts values under masks, once a job.
+
+    parties ─── values below each probe ───► aggregator ─── Total ───► parties    ≤ 32 times
+
+A protocol puts both steps into its table and both functions into its role modules; what follows
+when all cuts are found is its own affair. FederBoost (Tian et al.), Protocol 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from fedboost.aggregation import party as adding
+from fedboost.aggregation.measures import Counts
+from fedboost.aggregation.statistic import Statistic
+from fedboost.aggregation.sums import add_up
+from fedboost.core.quantiles import ROUNDS_MAX, Ranked, Search
+from fedboost.flow import EVERYBODY, CheckpointPolicy, Out, Run, Step
+from fedboost.messages.job_pb2 import StatusReport
+from fedboost.messages.protocol.aggregation_pb2 import Masked, Total
+
+QUANTILES = "quantiles"  # the loop of the search
+
+
+class Looks(adding.Adds, Protocol):
+    """A party's state that has a side in the search."""
+
+    counts: Counts
+    ranked: Ranked  # the own columns that are searched
+    search: Search
+
+
+narrow = Step("narrow", EVERYBODY, takes=Total, after=("count_below",))
+
+
+def count_below_after(*before: str) -> Step:
+    """Return the step that counts, behind these steps of the protocol."""
+    return Step("count_below", EVERYBODY, gives=Masked, after=(*before, "narrow"), streams=True)
+
+
+async def find_cuts(run: Run, count: Step) -> None:
+    """Walk the search until a party's answer ends it."""
+    for _ in run.rounds(QUANTILES, ROUNDS_MAX, keeps=CheckpointPolicy.NOTHING):
+        await run(count, add_up, narrow)
+
+
+def count_below(party: Looks) -> Iterator[Out]:
+    """Send how many of our values are below each probe of the search."""
+    below = party.ranked.below(party.search.probes())
+    yield from adding.given(party, below, Statistic("count_below"))
+
+
+def take_counts(party: Looks, got: Iterator[Total]) -> None:
+    """Take the search a step on."""
+    party.search.take(party.sums.total_before_rounds(got, party.counts.train))
+
+
+def ended() -> Out:
+    """Return the answer that ends the search."""
+    return Out(told=StatusReport(ends=QUANTILES))

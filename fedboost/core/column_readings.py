@@ -1,0 +1,314 @@
+"""How networks read columns: standardised, by their place among cut points, or by single cuts.
+
+    standard  (x − mean) / deviation                 sparse rows as they are
+    rank      from −1 in the first bin to 1 in the last; sparse rows: how far from a 0's bin
+    bins      a 0/1 column for each cut point: x ≥ cut; of a column with missing values one more,
+              which is 1 where there is a value
+    auto      network after network each of these in turn, where any column is cut
+
+The 0/1 columns are never written out: an output of a network has few weights, and what they come to
+is looked up by a row's bin (`BinInputs`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedboost.core import quantiles, sampling
+from fedboost.core.binning import Binning, Cuts, Values
+from fedboost.core.bins import Bins, Dense, SparseBins
+from fedboost.core.networks import (
+    DenseInputs,
+    Inputs,
+    Network,
+    SparseInputs,
+    blocks_of,
+)
+from fedboost.core.params import MAX_BIN
+from fedboost.core.quantiles import SearchParams
+from fedboost.core.sampling import Purpose
+from fedboost.kernels import kernel
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+Form = Literal["standard", "rank", "bins", "auto"]
+WEIGHTS_MAX = 64  # of an output: more say less than a matrix of weights does
+
+
+class ColumnParams(SearchParams):
+    """What a job may say about how networks read columns."""
+
+    columns: Form = "auto"  # what networks see of a column; auto: a form in turn each round
+    weights_per_output: int = Field(4, ge=1, le=WEIGHTS_MAX)  # of bins, that are not 0
+    max_bin: int = Field(32, ge=2, le=MAX_BIN)  # bins of a column at most, in rank and bins
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What makes dense columns comparable: their mean and deviation, float64 (columns,) each."""
+
+    mean: Floats = field(repr=False)
+    deviation: Floats = field(repr=False)
+
+    @classmethod
+    def of_values(cls, values: NDArray[np.float32]) -> Scale:
+        """Fit float32 (n, columns), missing values left out, with n − 1 under the deviation's root.
+
+        A column whose values are all the same, or that has none, has the deviation 1.
+        """
+        count = np.count_nonzero(~np.isnan(values), axis=0)
+        mean = np.nansum(values, axis=0, dtype=np.float64) / np.maximum(count, 1)
+        squares = np.nansum((values - mean) ** 2, axis=0)
+        varies = np.fmin.reduce(values, axis=0) < np.fmax.reduce(values, axis=0)
+        deviation = np.sqrt(squares / np.maximum(count - 1, 1))
+        return cls(mean, np.where(varies, deviation, 1.0))
+
+    def inputs(self, values: NDArray[np.float32]) -> DenseInputs:
+        """Rows as networks read them; missing values become the mean."""
+        scaled = (values.astype(np.float64) - self.mean) / self.deviation
+        return DenseInputs(np.nan_to_num(scaled, copy=False, nan=0.0))
+
+
+@dataclass(frozen=True)
+class CutColumns:
+    """Where columns are cut, and which of them lack values in some row."""
+
+    binning: Binning
+    lacks: NDArray[np.bool_] = field(repr=False)  # (columns,)
+
+    @classmethod
+    def found(cls, cuts: tuple[Cuts, ...], max_bin: int, present: Indices, rows: int) -> CutColumns:
+        """Take over the cut points of a search; `present` int64 (columns,): of so many rows, how
+        many have a value in each column.
+        """
+        return cls(Binning(max_bin, cuts), present < rows)
+
+    @classmethod
+    def of_values(cls, values: Values, max_bin: int, tolerance: int | None) -> CutColumns:
+        """Search for the cut points of one table, float32 (n, columns), dense or sparse.
+
+        A DataError names a column with infinite values.
+        """
+        ranked = quantiles.Ranked.of(values)
+        present = ranked.present()
+        search = quantiles.Search(present, max_bin, tolerance)
+        while not search.is_over:
+            search.take(ranked.below(search.probes()))
+        return cls.found(search.cuts(), max_bin, present, values.shape[0])
+
+    @property
+    def width(self) -> Indices:
+        """Return how many 0/1 columns each column has; int64 (columns,)."""
+        return self.binning.n_bins.astype(np.int64) - 1 + self.lacks
+
+
+@dataclass(frozen=True)
+class ColumnReading:
+    """How all rows of a model are read; the same for everybody who trains or predicts with it."""
+
+    form: str  # a `Form`
+    scale: Scale | None = None  # of dense columns that are standardised
+    cuts: CutColumns | None = None  # of rank and bins
+    weights_per_output: int = 1  # of bins: how many 0/1 columns an output of a network sees
+
+    @classmethod
+    def of_values(cls, values: Values, params: ColumnParams) -> ColumnReading:
+        """Fit the columns of one table, float32 (n, columns), dense or sparse."""
+        cuts = None
+        if searches(params, is_sparse=not isinstance(values, np.ndarray)):
+            cuts = CutColumns.of_values(values, params.max_bin, params.quantile_tolerance)
+        reading = cls.chosen(params, cuts)
+        if reading.standardises and isinstance(values, np.ndarray):
+            return replace(reading, scale=Scale.of_values(values))
+        return reading
+
+    @classmethod
+    def chosen(cls, params: ColumnParams, cuts: CutColumns | None) -> ColumnReading:
+        """Return what the params ask for; what standardises columns lacks its scale yet.
+
+        `cuts`: None where nobody has searched. With `auto` and without any cut, `standard`.
+        """
+        form = params.columns
+        if form == "auto" and (cuts is None or cuts.binning.n_bins.max(initial=1) == 1):
+            form = "standard"
+        if form == "standard":
+            return cls(form)
+        return cls(form, cuts=cuts, weights_per_output=params.weights_per_output)
+
+    @property
+    def standardises(self) -> bool:
+        """Return whether networks see means and deviations of dense columns."""
+        return self.form in ("standard", "auto")
+
+    def inputs(self, values: Values, ids: NDArray[np.uint32] | None = None) -> Inputs:
+        """Return rows float32 (n, columns) as networks read them.
+
+        `ids` uint32 (columns,) are what sparse columns are hashed by: their places if absent.
+        """
+        found: list[Inputs] = []
+        if self.standardises and isinstance(values, np.ndarray):
+            assert self.scale is not None
+            found.append(self.scale.inputs(values))
+        elif self.standardises:
+            found.append(_hashed(values, ids))
+        if self.cuts is not None:
+            bins = self.cuts.binning.transform(values)
+            if self.form != "bins":
+                found.append(_ranked(bins, self.cuts.binning, ids))
+            if self.form != "rank":
+                found.append(BinInputs(bins, self.cuts, self.weights_per_output))
+        return found[0] if len(found) == 1 else TurnInputs(tuple(found))
+
+
+def searches(params: ColumnParams, *, is_sparse: bool) -> bool:
+    """Return whether cut points are searched for: `auto` reads sparse rows as they are."""
+    return params.columns in ("rank", "bins") or (params.columns == "auto" and not is_sparse)
+
+
+@dataclass(frozen=True)
+class BinInputs:
+    """Rows by their bins, of which each output of a network sees a few 0/1 columns."""
+
+    bins: Bins = field(repr=False)  # (n, columns)
+    cuts: CutColumns
+    weights_per_output: int
+
+    @property
+    def n_rows(self) -> int:
+        """See Inputs."""
+        return int(self.bins.shape[0])
+
+    def blocks(self, outputs: int) -> list[slice]:
+        """See Inputs."""
+        return blocks_of(self.n_rows, outputs)
+
+    def forward(self, rows: slice, network: Network) -> Floats:
+        """See Inputs; output after output, so that a column's bins are read one behind another."""
+        columns, sums = _looked_up(network, self.cuts, self.weights_per_output)
+        found = np.zeros((network.outputs, rows.stop - rows.start))
+        if isinstance(self.bins, SparseBins):
+            # What a 0 adds to an output is the same for all rows, and normalising takes it off.
+            sums = sums - sums[np.arange(len(sums)), self.bins.zero[columns]][:, None]
+            listed = self.bins.starts, self.bins.rows, self.bins.bins
+            _add_listed(listed, columns, sums, rows.start, found)
+        else:
+            _add_cells(self.bins[rows], columns, sums, found)
+        return found.T
+
+    def reach(self) -> float:
+        """See Inputs."""
+        return float(self.weights_per_output)
+
+
+@dataclass(frozen=True)
+class TurnInputs:
+    """Rows in several forms, of which networks see one each, by their numbers in turn."""
+
+    forms: tuple[Inputs, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """See Inputs."""
+        return self.forms[0].n_rows
+
+    def blocks(self, outputs: int) -> list[slice]:
+        """See Inputs."""
+        return blocks_of(self.n_rows, outputs)
+
+    def forward(self, rows: slice, network: Network) -> Floats:
+        """See Inputs."""
+        return self.forms[network.number % len(self.forms)].forward(rows, network)
+
+    def reach(self) -> float:
+        """See Inputs."""
+        return max(own.reach() for own in self.forms)
+
+
+@lru_cache(maxsize=2)  # every block of rows and every pass over them asks again
+def _drawn(network: Network, width: tuple[int, ...], count: int) -> tuple[Indices, Indices, Floats]:
+    """Draw the 0/1 columns of each output, `count` behind one another: column, which of its 0/1
+    columns, and weight in [−1, 1). Columns are drawn first, so those with many cuts count no more.
+    """
+    size = network.outputs * count
+    words = sampling.draws(network.seed, Purpose.NETWORK, network.number, n=2 * size)
+    uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    counts = np.array(width, np.int64)
+    (cut,) = np.nonzero(counts)
+    if not len(cut):  # no column tells rows apart
+        return np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size)
+    place = uniform[:size] * len(cut)
+    columns = cut[place.astype(np.int64)]
+    which = ((place % 1.0) * counts[columns]).astype(np.int64)
+    return columns, which, 2.0 * uniform[size:] - 1.0
+
+
+def _looked_up(network: Network, cuts: CutColumns, count: int) -> tuple[Indices, Floats]:
+    """Return the columns that outputs see, int64 (outputs · count,), and what each adds by a row's
+    bin, float64 (outputs · count, bins and missing): its weight from the bin of the cut on.
+    """
+    columns, which, weight = _drawn(network, tuple(cuts.width.tolist()), count)
+    first = which + 1 - cuts.lacks[columns]
+    bins = np.arange(cuts.binning.n_cells)
+    above = (bins >= first[:, None]) & (bins != cuts.binning.missing)
+    return columns, np.where(above, weight[:, None], 0.0)
+
+
+def _hashed(values: Values, ids: NDArray[np.uint32] | None) -> SparseInputs:
+    """Sparse rows; a missing value counts as absent."""
+    assert not isinstance(values, np.ndarray)
+    if np.isnan(values.data).any():
+        values = values.copy()
+        values.data[:] = np.nan_to_num(values.data, nan=0.0)
+    return SparseInputs(values, np.arange(values.shape[1], dtype=np.uint32) if ids is None else ids)
+
+
+def _ranked(bins: Bins, binning: Binning, ids: NDArray[np.uint32] | None) -> Inputs:
+    """Rows by the places of their bins; a missing value stands in the middle, or at a sparse 0."""
+    step = 2.0 / np.maximum(binning.n_bins - 1, 1)
+    if not isinstance(bins, SparseBins):
+        place = bins * step - np.minimum(binning.n_bins - 1, 1)
+        return DenseInputs(np.where(bins == binning.missing, 0.0, place))
+    from scipy.sparse import csc_array
+
+    columns = bins.columns
+    far = (bins.bins.astype(np.int64) - bins.zero[columns]) * step[columns]
+    far = np.where(bins.bins == binning.missing, 0.0, far).astype(np.float32)
+    return _hashed(csc_array((far, bins.rows, bins.starts), shape=bins.shape), ids)
+
+
+@kernel
+def _add_cells(bins: Dense, columns: Indices, sums: Floats, found: Floats) -> None:
+    """Adds to `found` (outputs, rows) what each lookup, as many of each output, gives."""
+    each = len(columns) // len(found)
+    for i in range(len(columns)):
+        total, own, cells = found[i // each], sums[i], bins[:, columns[i]]
+        for row in range(len(total)):
+            total[row] += own[cells[row]]
+
+
+@kernel
+def _add_listed(
+    listed: tuple[Indices, NDArray[np.int32], Dense],
+    columns: Indices,
+    sums: Floats,
+    first: int,
+    found: Floats,
+) -> None:
+    """The same of the rows from `first` on whose bins a sparse table lists."""
+    starts, rows, bins = listed
+    each, last = len(columns) // len(found), first + found.shape[1]
+    for i in range(len(columns)):
+        total, own = found[i // each], sums[i]
+        begin, end = starts[columns[i]], starts[columns[i] + 1]
+        begin += np.searchsorted(rows[begin:end], first)
+        for entry in range(begin, end):
+            if rows[entry] >= last:
+                break
+            total[rows[entry] - first] += own[bins[entry]]
