@@ -146,6 +146,7 @@ class PartyConfig(DaemonConfig):
     datasets: Mapping[DatasetName, SourceSpec] = Field(default_factory=dict)
     policy: Policy = Policy()
     retention: Retention = Retention()
+    memory_gb: float | None = Field(None, gt=0, le=1_000_000)  # absent: what the daemon can have
     rehearses: bool = False  # after a trial on one machine, say what default limits would allow
 
     def addresses(self) -> dict[str, str]:
