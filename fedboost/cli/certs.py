@@ -13,7 +13,7 @@ from fedboost.cli.complete import certificates_here
 from fedboost.cli.groups import certs_group
 from fedboost.runtime.transport import authority, ca_rotation
 from fedboost.runtime.transport.authority import Leaf, Term
-from fedboost.runtime.transport.identity import ROLES
+from fedboost.runtime.transport.identity import ROLES, Role
 
 OUT = click.option(
     "--out",
@@ -71,6 +71,28 @@ def create(
     for name, fresh in made.items():
         path = folder / f"{name}.pem"
         click.echo(f"{path}: {'made' if fresh else 'was there, kept as it is'}")
+
+
+@certs_group.command("request")
+@OUT
+@click.option("--role", type=click.Choice(ROLES), required=True)
+@click.option("--host", "hosts", multiple=True, metavar="HOST_OR_IP",
+              help="A further host name or address; none is needed.")  # fmt: skip
+@click.argument("name")
+def request(folder: Path, name: str, role: Role, hosts: tuple[str, ...]) -> None:
+    """Write NAME.csr for a CA that is not ours; NAME.key is made where there is none.
+
+    \b
+      fedboost certs request --role party bank
+      fedboost certs request --role user --out ana ana
+
+    Whoever runs the CA signs it with the extensions that it asks for. Put the certificate beside
+    the key as NAME.pem; doctor checks it.
+    """
+    from fedboost.runtime.transport.certificate_requests import request as write_request
+
+    path = write_request(folder, Leaf(role, name), hosts)
+    click.echo(f"{path}: send it to the CA; the key beside it stays here")
 
 
 @certs_group.command("rotate")

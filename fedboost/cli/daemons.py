@@ -16,7 +16,9 @@ import click
 
 from fedboost.cli.connect import DAEMON, JSON, run
 from fedboost.cli.groups import cli, coordinator_group, party_group
+from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
+from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.pages import token
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
@@ -55,6 +57,7 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
     how: dict[str, Any] = {
         "until_stdin_closes": until_stdin_closes,
         "reread": lambda: load(PartyConfig, config),
+        "memory_of": _memory_of,
     }
     if ours.page is not None:
         from fedboost.pages.serving import beside_party
@@ -104,6 +107,13 @@ def _write_report(journal: JobJournal, path: str) -> None:
     from fedboost.cli.outcome import write_report
 
     write_report(journal, path)
+
+
+def _memory_of(spec: JobSpec, party: str, source: SourceSpec) -> int:
+    """Loads what estimates jobs when there are two that may have too little memory together."""
+    from fedboost.runtime.estimate.footprint import footprint
+
+    return footprint(spec, party, source)
 
 
 def leave_out(*packages: str) -> None:

@@ -37,6 +37,12 @@ class Agreement(_message.Message):
     signature: bytes
     def __init__(self, signature: _Optional[bytes] = ...) -> None: ...
 
+class Room(_message.Message):
+    __slots__ = ("held",)
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    held: bool
+    def __init__(self, held: _Optional[bool] = ...) -> None: ...
+
 class BeginRequest(_message.Message):
     __slots__ = ("job", "manifest_sha256", "attempt", "signatures")
     JOB_FIELD_NUMBER: _ClassVar[int]

@@ -56,6 +56,11 @@ class PartyStub:
                 request_serializer=fedboost_dot_messages_dot_party__pb2.Proposal.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_party__pb2.Agreement.FromString,
                 _registered_method=True)
+        self.MakeRoom = channel.unary_unary(
+                '/fedboost.Party/MakeRoom',
+                request_serializer=fedboost_dot_messages_dot_job__pb2.JobId.SerializeToString,
+                response_deserializer=fedboost_dot_messages_dot_party__pb2.Room.FromString,
+                _registered_method=True)
         self.Begin = channel.unary_unary(
                 '/fedboost.Party/Begin',
                 request_serializer=fedboost_dot_messages_dot_party__pb2.BeginRequest.SerializeToString,
@@ -122,6 +127,13 @@ class PartyServicer:
 
     def Propose(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MakeRoom(self, request, context):
+        """of a job that all have agreed to, before it begins
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -196,6 +208,11 @@ def add_PartyServicer_to_server(servicer, server):
                     servicer.Propose,
                     request_deserializer=fedboost_dot_messages_dot_party__pb2.Proposal.FromString,
                     response_serializer=fedboost_dot_messages_dot_party__pb2.Agreement.SerializeToString,
+            ),
+            'MakeRoom': grpc.unary_unary_rpc_method_handler(
+                    servicer.MakeRoom,
+                    request_deserializer=fedboost_dot_messages_dot_job__pb2.JobId.FromString,
+                    response_serializer=fedboost_dot_messages_dot_party__pb2.Room.SerializeToString,
             ),
             'Begin': grpc.unary_unary_rpc_method_handler(
                     servicer.Begin,
@@ -347,6 +364,33 @@ class Party:
             '/fedboost.Party/Propose',
             fedboost_dot_messages_dot_party__pb2.Proposal.SerializeToString,
             fedboost_dot_messages_dot_party__pb2.Agreement.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MakeRoom(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedboost.Party/MakeRoom',
+            fedboost_dot_messages_dot_job__pb2.JobId.SerializeToString,
+            fedboost_dot_messages_dot_party__pb2.Room.FromString,
             options,
             channel_credentials,
             insecure,

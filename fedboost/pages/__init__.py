@@ -23,6 +23,7 @@ Modules:
     records      data sets and accounts, as HTML
     runs         all jobs in a list, and some compared
     serving      starts and stops a page with its daemon
+    oidc         sign-in by an OpenID Connect provider
     sessions     who has signed in
     shapes       shapes of data sets, read in the background
     token        the token to sign in with

@@ -31,7 +31,6 @@ from fedboost.report.tables import names
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.jobs.submitted import check, read_spec
 from fedboost.runtime.store.store import FINAL
-from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse, yaml_in
 
 EARLIER_SHOWN = 5  # jobs to begin with
@@ -62,9 +61,9 @@ def coordinator_site(node: CoordinatorNode) -> web.Application:
     config, page = node.config, page_of(node.config)
     links = (NavLink("/", "Jobs"), NavLink(runs.PATH, "Runs"), NavLink("/submit", "Submit"))
     site = Site("coordinator", config.name, page.user, links)
-    sessions = Sessions(lambda: token(config.store), 3600 * page.session_hours)
+    sessions = Sessions(lambda: token(config.store), page.user, 3600 * page.session_hours)
     gate = PageGate(config, site, sessions)
-    own = _Pages(node, gate, Peer("user", page.user, fingerprint="", serial=0))
+    own = _Pages(node, gate)
     app = gate.application()
     app.add_routes(
         [
@@ -87,13 +86,13 @@ def coordinator_site(node: CoordinatorNode) -> web.Application:
 class _Pages:
     """The handlers of pages and forms; the node judges what the user may do."""
 
-    def __init__(self, node: CoordinatorNode, gate: PageGate, user: Peer) -> None:
-        self._node, self._gate, self._user = node, gate, user
-        self._followed = Followed(node, user)
+    def __init__(self, node: CoordinatorNode, gate: PageGate) -> None:
+        self._node, self._gate = node, gate
+        self._followed = Followed(node, lambda: gate.user)
 
     @property
     def _may(self) -> May:
-        users, name = self._node.config.users, self._user.name
+        users, name = self._node.config.users, self._gate.user.name
         return May(submit=name in users.submit, cancel=name in users.cancel)
 
     async def jobs(self, request: web.Request) -> web.Response:
@@ -138,7 +137,7 @@ class _Pages:
             if not tags:
                 raise ConfigError("there is no tag", todo="write tags into the field")
             adds = form.get("act") == "tag"
-            await asyncio.to_thread(self._node.tag, self._user, ids, tags, adds=adds)
+            await asyncio.to_thread(self._node.tag, self._gate.user, ids, tags, adds=adds)
         except FedboostError as error:
             return await self._listed(request, choosing.read(runs.PATH, back, runs.SELECTS), error)
         raise web.HTTPSeeOther(f"{runs.PATH}?{urlencode({**back, 'done': 'tagged'})}")
@@ -178,7 +177,7 @@ class _Pages:
     async def resume(self, request: web.Request) -> web.Response:
         """Carries a job on."""
         id_ = request.match_info["job"]
-        await self._node.resume(self._user, job_pb2.JobId(id=id_))
+        await self._node.resume(self._gate.user, job_pb2.JobId(id=id_))
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=resumed")
 
     async def cancel_form(self, request: web.Request) -> web.Response:
@@ -190,7 +189,7 @@ class _Pages:
     async def cancel(self, request: web.Request) -> web.Response:
         """Ends a job for good."""
         id_ = request.match_info["job"]
-        await self._node.cancel(self._user, job_pb2.JobId(id=id_))
+        await self._node.cancel(self._gate.user, job_pb2.JobId(id=id_))
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=cancelled")
 
     # Handing in
@@ -210,7 +209,7 @@ class _Pages:
         try:
             jobs = await asyncio.to_thread(_read, text)
             if form.get("act") == "check":
-                self._node.config.users.judge("submit", self._user.name)
+                self._node.config.users.judge("submit", self._gate.user.name)
                 sets = runs.datasets(await self._followed.runs())
                 told = join(parts.note(_sound(jobs)), *_unknown(jobs, sets))
                 return await self._form(request, text, said=told)
@@ -226,7 +225,7 @@ class _Pages:
         for one in jobs:
             try:
                 spec = read_spec(one.model_dump_json().encode())
-                ids.append((await self._node.submit_here(self._user, spec, key)).id)
+                ids.append((await self._node.submit_here(self._gate.user, spec, key)).id)
             except FedboostError as error:
                 raise (error.at(handed_in=", ".join(ids)) if ids else error) from None
         return ids

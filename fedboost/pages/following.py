@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from fedboost.messages import job_pb2
@@ -34,9 +34,10 @@ class _Read:
 
 
 class Followed:
-    """The jobs of one coordinator, for one user who may read them."""
+    """The jobs of one coordinator, for users who may read them."""
 
-    def __init__(self, node: CoordinatorNode, user: Peer) -> None:
+    def __init__(self, node: CoordinatorNode, user: Callable[[], Peer]) -> None:
+        """`user` gives whose request is answered."""
         self._node, self._user = node, user
         self._journals = Journals(node.store)
         self._read: OrderedDict[str, _Read] = OrderedDict()
@@ -55,7 +56,7 @@ class Followed:
         return await asyncio.to_thread(self._runs)
 
     def _runs(self) -> list[ListedRun]:
-        tags, found = self._node.tags(self._user), {}
+        tags, found = self._node.tags(self._user()), {}
         for job in reversed(self._node.store.jobs()):
             labels = tags.get(job.id, ())
             known = self._specs.get(job.id) or self._run(job)  # a manifest never changes
@@ -65,7 +66,7 @@ class Followed:
 
     def _run(self, job: StoredJob) -> ListedRun:
         run = runs.run_of(job)
-        return replace(run, is_mine=self._node.is_theirs(self._user, run.submitter))
+        return replace(run, is_mine=self._node.is_theirs(self._user(), run.submitter))
 
     async def curves(self, some: Iterable[ListedRun]) -> dict[str, Curves]:
         """Return each run's metrics by round, from the journals of these runs alone."""
@@ -86,7 +87,7 @@ class Followed:
     async def status(self, job: StoredJob) -> JobStatus:
         """Return a job's status, and who is waited for since when."""
         if job.state not in RESTS:
-            return await self._node.status(self._user, job_pb2.JobId(id=job.id))
+            return await self._node.status(self._user(), job_pb2.JobId(id=job.id))
         self._check()
         return at_rest(job, await self._events(job.id))
 
@@ -100,7 +101,7 @@ class Followed:
         return JobJournal(status=status, spec=json.dumps(spec).encode(), events=events)
 
     def _check(self) -> None:
-        self._node.config.users.judge("read", self._user.name)
+        self._node.config.users.judge("read", self._user().name)
 
     async def _events(self, id_: str) -> list[Event]:
         known = self._read.setdefault(id_, _Read())

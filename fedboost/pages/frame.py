@@ -130,7 +130,7 @@ def _bar(site: Site, shown: PageContent, session: BrowserSession | None) -> Html
     leave = tag(
         "form",
         hidden("csrf", session.csrf),
-        tag("span", site.user, class_="user", title="In whose name this page acts"),
+        tag("span", session.user, class_="user", title="In whose name this page acts"),
         tag("button", "Sign out", type="submit", class_="plain"),
         method="post",
         action="/sign-out",

@@ -10,6 +10,7 @@ import ipaddress
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from hashlib import sha256
 from http import HTTPStatus
 from urllib.parse import quote, urlsplit
@@ -28,17 +29,21 @@ from fedboost.errors import (
 )
 from fedboost.pages import frame
 from fedboost.pages.frame import PageContent, Site
+from fedboost.pages.oidc import FLOW_S, OidcProvider
 from fedboost.pages.sessions import BrowserSession, Sessions, SignInRefusedError, same
 from fedboost.pages.token import ANYWHERE, SIGN_IN
 from fedboost.report import page as report
-from fedboost.report.html import tag
+from fedboost.report.html import join, tag
 from fedboost.runtime.config.daemons import DaemonConfig
 from fedboost.runtime.transport.addresses import split_address
+from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import FILE_BYTES_MAX
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+OIDC, OIDC_BACK = f"{SIGN_IN}/oidc", f"{SIGN_IN}/oidc/back"  # to the provider, and back from it
+_acting: ContextVar[str] = ContextVar("acting")  # whose request this task answers
 BODY_BYTES_MAX = FILE_BYTES_MAX + (64 << 10)  # a job file and the rest of its form
 SESSION = web.RequestKey("session", BrowserSession)  # where a request holds whose it is
 TICKING = re.compile(r'(<time class="(?:since|until)"[^>]*>)[^<]*')
@@ -84,6 +89,8 @@ class PageGate:
         # Cookies know no ports: several daemons on one machine need several names.
         prefix = "__Host-" if self._is_tls else ""
         self._cookie = f"{prefix}fedboost-{site.role}-{site.name}"
+        self._oidc = None if config.page.oidc is None else OidcProvider(config.page.oidc)
+        self._open = (SIGN_IN,) if self._oidc is None else (SIGN_IN, OIDC, OIDC_BACK)
         self._lasts_s = int(3600 * config.page.session_hours)
 
     def application(self) -> web.Application:
@@ -99,7 +106,15 @@ class PageGate:
                 web.get(f"{frame.STATIC}/{{name}}", _static),
             ]
         )
+        if self._oidc is not None:
+            ways = web.get(OIDC, self._ask_provider), web.get(OIDC_BACK, self._asked_provider)
+            app.add_routes(ways)
         return app
+
+    @property
+    def user(self) -> Peer:
+        """Return in whose name the request at hand acts; outside of any, the settings' user."""
+        return Peer("user", _acting.get(self.site.user), fingerprint="", serial=0)
 
     def session(self, request: web.Request) -> BrowserSession:
         """Return the request's session; no request without one reaches a handler."""
@@ -158,13 +173,14 @@ class PageGate:
             raise web.HTTPMethodNotAllowed(request.method, ["GET", "HEAD", "POST"])
         if request.method == "POST" and not self._is_own_form(request):
             raise PolicyError("this form was not sent by the page itself", todo="open the page")
-        if request.path == SIGN_IN or request.path.startswith(f"{frame.STATIC}/"):
+        if request.path in self._open or request.path.startswith(f"{frame.STATIC}/"):
             return await handler(request)
         session = self._found(request)
         if session is None:
             there = f"?next={quote(request.path_qs)}" if request.method == "GET" else ""
             raise web.HTTPSeeOther(f"{SIGN_IN}{there if request.path != '/' else ''}")
         request[SESSION] = session
+        _acting.set(session.user)
         if request.method == "POST":
             form = await request.post()
             if not same(str(form.get("csrf", "")), session.csrf):
@@ -214,15 +230,48 @@ class PageGate:
                 log.warning("a sign-in to the page was refused: %s", error.what)
             return self.answer(request, self._form(there, error))
         response = web.Response(status=303, headers={"Location": there})
+        self._keep(response, self._cookie, cookie)
+        return response
+
+    def _keep(self, response: web.Response, name: str, value: str) -> None:
+        """Have a browser keep a secret: the session, or a sign-in's own until it is back."""
+        is_session = name == self._cookie
         response.set_cookie(
-            self._cookie,
-            cookie,
-            max_age=self._lasts_s,
+            name,
+            value,
+            max_age=self._lasts_s if is_session else int(FLOW_S),
             httponly=True,
-            samesite="Strict",
+            samesite="Strict" if is_session else "Lax",
             secure=self._is_tls,
             path="/",
         )
+
+    async def _ask_provider(self, request: web.Request) -> web.Response:
+        """Send the browser to the provider."""
+        there = _next(request.query.get("next", ""))
+        back = f"{'https' if self._is_tls else 'http'}://{request.headers['Host']}{OIDC_BACK}"
+        assert self._oidc is not None
+        address, binding = await self._oidc.begin(back, there)
+        response = web.Response(status=303, headers={"Location": address})
+        self._keep(response, f"{self._cookie}-oidc", binding)
+        return response
+
+    async def _asked_provider(self, request: web.Request) -> web.Response:
+        """Sign in whom the provider vouches for.
+
+        Our own page goes on from here: a browser that another site has sent shows no session.
+        """
+        assert self._oidc is not None
+        binding = request.cookies.get(f"{self._cookie}-oidc", "")
+        try:
+            user, there = await self._oidc.end(request.query, binding)
+        except SignInRefusedError as error:
+            log.warning("a sign-in by the provider was refused: %s (%s)", error, error.private)
+            return self.answer(request, self._form("/", error))
+        link = tag("p", tag("a", "Go on", href=there))
+        headers = {"Refresh": f"0; url={there}"}
+        response = self.answer(request, PageContent("Signed in", [link], headers=headers))
+        self._keep(response, self._cookie, self.sessions.open(user))
         return response
 
     async def _sign_out(self, request: web.Request) -> web.Response:
@@ -254,6 +303,10 @@ class PageGate:
             id="sign-in",
         )
         hint = tag("p", "The link with the token is printed by ", tag("code", command), ".")
+        if self._oidc is not None:
+            address = f"{OIDC}?next={quote(there)}"
+            by = tag("p", tag("a", "Sign in by your organisation", href=address))
+            form = join((by, form))
         said = "" if error is None else frame.refusal(error, "Not signed in")
         wait = {} if error is None or not error.wait_s else {"Retry-After": str(error.wait_s)}
         title = tag("h1", f"Sign in to {self.site.name}")

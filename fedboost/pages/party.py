@@ -47,7 +47,6 @@ from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.policy.judgement import checker
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 from fedboost.runtime.store.transcripts import Transcripts
-from fedboost.runtime.transport.identity import Peer
 
 SAID = {  # what was done, by a word in the address
     "approved": "You have approved the job.",
@@ -71,9 +70,9 @@ def party_site(node: PartyNode, file: Path | None) -> web.Application:
         NavLink("/data", "Data sets"),
     )
     site = Site("party", config.name, page.user, links)
-    sessions = Sessions(lambda: token(config.store), 3600 * page.session_hours)
+    sessions = Sessions(lambda: token(config.store), page.user, 3600 * page.session_hours)
     gate = PageGate(config, site, sessions)
-    own = _Pages(node, gate, Peer("user", page.user, fingerprint="", serial=0), Audits(file))
+    own = _Pages(node, gate, Audits(file))
     app = gate.application()
     app.cleanup_ctx.append(own.background)
     app.add_routes(
@@ -101,8 +100,8 @@ def party_site(node: PartyNode, file: Path | None) -> web.Application:
 class _Pages:
     """The handlers of pages and forms; the node judges what the user may do."""
 
-    def __init__(self, node: PartyNode, gate: PageGate, user: Peer, audits: Audits) -> None:
-        self._node, self._gate, self._user, self._audits = node, gate, user, audits
+    def __init__(self, node: PartyNode, gate: PageGate, audits: Audits) -> None:
+        self._node, self._gate, self._audits = node, gate, audits
         self._shapes = Shapes()
         self._transcripts = Transcripts(node.config.store)
         self._over: dict[str, OwnedJobView] = {}  # jobs that do not change any more
@@ -164,7 +163,7 @@ class _Pages:
         shown = manifest.sha256(stored.manifest).hex()
         if form.get("digest") != shown or form.get("read") != "yes":
             raise PolicyError("what will leave was not shown", todo="open the job again", job=id_)
-        await self._node.approve(self._user, job_pb2.JobId(id=id_))
+        await self._node.approve(self._gate.user, job_pb2.JobId(id=id_))
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=approved")
 
     async def deny_form(self, request: web.Request) -> web.Response:
@@ -178,7 +177,7 @@ class _Pages:
         """Refuses a job."""
         form, id_ = await request.post(), request.match_info["job"]
         asked = DenyRequest(id=id_, reason=str(form.get("reason", "")))
-        await self._node.deny(self._user, asked)
+        await self._node.deny(self._gate.user, asked)
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=denied")
 
     async def audit(self, request: web.Request) -> web.Response:
@@ -260,7 +259,7 @@ class _Pages:
     # Inside; what reads files runs in threads
 
     def _check(self) -> None:
-        self._node.judge.owner(self._user)
+        self._node.judge.owner(self._gate.user)
 
     def _every_job(self) -> list[OwnedJobView]:
         """Return all jobs, the newest first."""

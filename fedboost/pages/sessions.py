@@ -26,10 +26,11 @@ class SignInRefusedError(PolicyError):
 
 @dataclass(frozen=True)
 class BrowserSession:
-    """A browser that has shown the token."""
+    """A browser that has signed in."""
 
     csrf: str  # what its forms send along
-    token: bytes  # the digest of the token that opened it
+    user: str  # in whose name it acts
+    token: bytes  # the digest of the page's token then
     ends: float  # by the clock of `Sessions`
 
 
@@ -37,10 +38,16 @@ class Sessions:
     """The sessions of one daemon's page; all methods belong to the event loop's thread."""
 
     def __init__(
-        self, token: Callable[[], str], lasts_s: float, clock: Callable[[], float] = monotonic
+        self,
+        token: Callable[[], str],
+        user: str,
+        lasts_s: float,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`token` gives the token that is good now; a session ends when it is another one."""
-        self._token, self._lasts_s, self._clock = token, lasts_s, clock
+        """`token` gives the token that is good now, which is `user`'s; a session ends when it is
+        another one.
+        """
+        self._token, self._user, self._lasts_s, self._clock = token, user, lasts_s, clock
         self._open: dict[bytes, BrowserSession] = {}  # by the digest of their cookies
         self._wrong: dict[str, deque[float]] = {}  # by source
 
@@ -54,8 +61,13 @@ class Sessions:
         good = _digest(self._token())
         if not hmac.compare_digest(good, _digest(given)):
             raise self._refused(source, now)
+        return self.open(self._user)
+
+    def open(self, user: str) -> str:
+        """A new session's cookie for whoever is known to be `user`; another token ends it."""
+        now, good = self._clock(), _digest(self._token())
         cookie = secrets.token_urlsafe(SECRET_BYTES)
-        own = BrowserSession(secrets.token_urlsafe(SECRET_BYTES), good, now + self._lasts_s)
+        own = BrowserSession(secrets.token_urlsafe(SECRET_BYTES), user, good, now + self._lasts_s)
         self._open = {key: one for key, one in self._open.items() if one.ends > now}
         while len(self._open) >= SESSIONS_MAX:
             del self._open[next(iter(self._open))]

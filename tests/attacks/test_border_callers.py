@@ -256,7 +256,7 @@ def test_a_certificate_that_expires_on_an_open_connection_counts_on_where_only_t
 
 
 def test_wrong_tokens_of_a_local_process_do_not_lock_the_owner_out():
-    sessions = Sessions(lambda: "the token", 60.0)
+    sessions = Sessions(lambda: "the token", "ana", 60.0)
     for _ in range(WRONG_MAX + 1):
         with pytest.raises(SignInRefusedError):
             sessions.sign_in("a guess", "127.0.0.1")

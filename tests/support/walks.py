@@ -71,6 +71,10 @@ class FakeControl:
         """Has nothing against any."""
         return party_pb2.SchemesReply()
 
+    async def make_room(self, _):
+        """Has memory."""
+        return party_pb2.Room(held=True)
+
     async def propose(self, _):
         """Agrees."""
         return party_pb2.Agreement(signature=self.party.encode())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -75,6 +76,36 @@ class Retention(CoordinatorRetention):
     models_days: float | None = Field(None, gt=0, le=36_500)  # since a model was made
 
 
+def is_web_address(text: str) -> bool:
+    """Return whether it is an https address, or an http one of this machine."""
+    try:
+        address = urlsplit(text)
+        host, _ = address.hostname or "", address.port
+    except ValueError:
+        return False
+    is_here = address.scheme == "http" and host in ("localhost", "127.0.0.1", "::1")
+    return (address.scheme == "https" or is_here) and bool(host)
+
+
+def _issuer(text: str) -> str:
+    if is_web_address(text) and not {"?", "#"} & set(text):
+        return text
+    raise ValueError(f"{text!r} is no issuer: https://HOST/…, as the provider's own page says it")
+
+
+class Oidc(Settings):
+    """The provider of OpenID Connect by which people sign in to a page, beside its token."""
+
+    issuer: Annotated[str, AfterValidator(_issuer)]  # https://HOST/…, as the provider says it
+    client_id: str = Field(min_length=1)  # as the provider knows the page
+    client_secret: str | None = Field(None, repr=False)  # as ${file:/path}; absent: a public client
+    scopes: Annotated[tuple[str, ...], Field(strict=False)] = ()  # asked for beside `openid`
+    claim: str = "groups"  # of the ID token
+    roles: Mapping[Name, Annotated[tuple[str, ...], Field(strict=False, min_length=1)]] = Field(
+        min_length=1  # in whose name a page acts for whom: values of the claim; the first that fits
+    )
+
+
 class Page(Settings):
     """The page that a daemon serves to people beside its own port."""
 
@@ -82,7 +113,13 @@ class Page(Settings):
     user: Name  # in whose name the page acts, as far as that user may
     allow_remote: bool = False  # by TLS with the daemon's certificate, and then from anywhere
     names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()  # by which browsers may call
+    oidc: Oidc | None = None  # absent: by the token alone
     session_hours: float = Field(12.0, gt=0.0, le=168.0)  # from signing in until it ends
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Everybody in whose name the page may act."""
+        return (self.user, *(() if self.oidc is None else self.oidc.roles))
 
 
 class DaemonConfig(Settings):
@@ -146,6 +183,7 @@ class PartyConfig(DaemonConfig):
     datasets: Mapping[DatasetName, SourceSpec] = Field(default_factory=dict)
     policy: Policy = Policy()
     retention: Retention = Retention()
+    memory_gb: float | None = Field(None, gt=0, le=1_000_000)  # absent: what the daemon can have
     rehearses: bool = False  # after a trial on one machine, say what default limits would allow
 
     def addresses(self) -> dict[str, str]:
@@ -178,10 +216,9 @@ class PartyConfig(DaemonConfig):
         }
         for sentence in undeclared(self.policy, declared):
             raise ValueError(sentence)
-        if self.page is not None and self.page.user not in self.policy.approvers:
-            raise ValueError(
-                f"page.user is {self.page.user!r}, whom policy.approvers does not name"
-            )
+        for name in () if self.page is None else self.page.users:
+            if name not in self.policy.approvers:
+                raise ValueError(f"page names {name!r}, whom policy.approvers does not name")
         return self
 
 
@@ -219,8 +256,9 @@ class CoordinatorConfig(DaemonConfig):
     def _consistent(self) -> CoordinatorConfig:
         if self.name in self.parties:
             raise ValueError(f"a party cannot be called {self.name!r} like the coordinator")
-        if self.page is not None and self.page.user not in self.users.read:
-            raise ValueError(f"page.user is {self.page.user!r}, whom users.read does not name")
+        for name in () if self.page is None else self.page.users:
+            if name not in self.users.read:
+                raise ValueError(f"page names {name!r}, whom users.read does not name")
         return self
 
 

@@ -9,6 +9,7 @@ Modules:
     journals       journals and status of jobs, what steps cost, and who follows
     node           what users may ask, and who may ask it
     result         a finished job's result: what hosts told, losses, earlier attempts
+    rooms          has parties hold memory for a job
     stage          walks one stage
     walker         walks one job from agreement to result
 """

@@ -29,6 +29,7 @@ from fedboost.runtime.coordinator.auto_resume import (
 from fedboost.runtime.coordinator.job_queue import JobQueue
 from fedboost.runtime.coordinator.job_states import CoordinatorJobEvent, CoordinatorJobStates
 from fedboost.runtime.coordinator.journals import Journals, awaited, journal_of, status_of
+from fedboost.runtime.coordinator.rooms import make_room
 from fedboost.runtime.coordinator.walker import JobWalk
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
@@ -280,7 +281,7 @@ class Attempts:
 
     async def _enter(self, walk: JobWalk) -> None:
         """Return when the job may run; until then it is queued, and its status says behind whom."""
-        name = self._config.name
+        name, driven = self._config.name, self._driven[walk.id]
 
         def note(why: str) -> None:
             self._states.queued(walk.id)
@@ -288,9 +289,10 @@ class Attempts:
 
         try:
             await self._queue.enter(walk.terms.submitter, note)
+            driven.has_place = True
+            await make_room(walk, note)
         finally:
             walk.waiting.pop(name, None)
-        self._driven[walk.id].has_place = True
 
     async def _noted(self, driven: _Driven, ended: _Stopped | dict[str, Any]) -> StoredJob:
         """The job, its end noted as soon as the store can take it.

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fedboost.runtime.daemons.metrics import Metrics
     from fedboost.runtime.daemons.party_metrics import PartyMetrics
     from fedboost.runtime.party.halting import WriteReport
+    from fedboost.runtime.party.job_memory import MemoryOf
     from fedboost.runtime.party.parts import PeerCalls
     from fedboost.runtime.process.workers import ProcessWorkers
 
@@ -109,6 +110,7 @@ async def serve_party(
     config: PartyConfig,
     *,
     write_report: WriteReport | None = None,
+    memory_of: MemoryOf | None = None,
     until_stdin_closes: bool = False,
     beside: Beside = _nothing,
     reread: Callable[[], PartyConfig] | None = None,
@@ -132,6 +134,7 @@ async def serve_party(
             links = metrics.on(links)
         node = PartyNode(config, trust, store, links, workers)
         node.finishing.write_report, node.reread = write_report, reread
+        node.parts.memory.of = memory_of
         server, port = bind(
             standing.certificates if config.tls else None, config.listen, config.timers
         )

@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -25,7 +25,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from fedboost import __version__, protocols, wire
-from fedboost.errors import BY_CODE, ConfigError, FedboostError
+from fedboost.errors import BY_CODE, ConfigError, FedboostError, StoreError
 from fedboost.messages.job_pb2 import Event, StepDone, Waiting
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig
 from fedboost.runtime.process.clock import now
@@ -141,6 +141,7 @@ class Metrics(Collector):
                     buckets=SECONDS,
                 )  # fmt: skip
         self._store: Store | None = None
+        self._last: list[Reading] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         ProcessCollector(registry=self.registry)
         for code in BY_CODE:
@@ -194,18 +195,28 @@ class Metrics(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The gauges, read now."""
         families = {family.name: family for family in self.describe()}
-        for name, labels, value in self.read():
+        for name, labels, value in (*self.read(), *self._stored()):
             families[name].add_metric(labels, value)
         yield from families.values()
 
-    def read(self) -> Iterator[Reading]:
-        """Every gauge's values; in the thread of whoever asks."""
+    def _stored(self) -> list[Reading]:
+        """Return gauges of the store, as last read where the disk is full or broken."""
+        with suppress(StoreError):
+            self._last = list(self.stored())
+        return self._last
+
+    def stored(self) -> Iterator[Reading]:
+        """Yield gauges that the store tells; a StoreError where it cannot be read."""
         assert self._store is not None
-        who = (self._role, self._config.name, __version__, str(wire.WIRE_VERSION))
-        yield "fedboost_info", who, 1.0
         counts = self._store.counts()
         for state in dict.fromkeys(state.shown for state in JobState):
             yield "fedboost_jobs", (state,), counts[state]
+
+    def read(self) -> Iterator[Reading]:
+        """Every other gauge's values; in the thread of whoever asks."""
+        assert self._store is not None
+        who = (self._role, self._config.name, __version__, str(wire.WIRE_VERSION))
+        yield "fedboost_info", who, 1.0
         end = self._identity().not_after.timestamp()
         yield "fedboost_certificate_end_timestamp_seconds", (), end
         yield "fedboost_store_free_bytes", (), shutil.disk_usage(self._store.folder).free

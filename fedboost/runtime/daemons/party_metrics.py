@@ -68,13 +68,17 @@ class PartyMetrics(Metrics):
     def read(self) -> Iterator[Reading]:
         """See `Metrics`."""
         yield from super().read()
-        assert self._node is not None
-        yield "fedboost_ledger_rows", (), self._node.ledger.head().n
         policy = self._party.policy
         yield "fedboost_disclosed_sums_limit", ("warn",), policy.disclosure_warn
         yield "fedboost_disclosed_sums_limit", ("max",), policy.disclosure_max
-        yield from self._disclosed()
         yield "fedboost_worker_memory_peak_bytes", (), self._worker_memory()
+
+    def stored(self) -> Iterator[Reading]:
+        """See `Metrics`."""
+        yield from super().stored()
+        assert self._node is not None
+        yield "fedboost_ledger_rows", (), self._node.ledger.head().n
+        yield from self._disclosed()
 
     def _disclosed(self) -> Iterator[Reading]:
         """Yield what data sets have told; one that our file no longer declares is another."""

@@ -3,6 +3,7 @@
 Modules:
     counting_cipher  a cipher that counts its operations
     estimate         counts times prices: what a job will take
+    footprint        memory that a job takes of one party
     phases           counts of what parties do at the same time
     price_ciphers    measures encryption schemes
     prices           prices of this machine, measured once and kept

@@ -105,6 +105,11 @@ def estimate(
     )
 
 
+def table_bytes(rows: int, columns: int) -> float:
+    """Return bytes of a table in memory."""
+    return rows * (ID_BYTES + CELL_BYTES * columns)
+
+
 def _begin(scene: Scene) -> Phase:
     phase = Phase(START, "read tables", calls=2.0)
     for party in scene.parties:
@@ -169,7 +174,7 @@ class _Clock:
     def memory(self, party: str, stages: Sequence[Stage]) -> float:
         """The most bytes that a party holds."""
         price, scene = self.prices, self.scene
-        held = scene.rows[party] * (ID_BYTES + CELL_BYTES * scene.columns[party])
+        held = table_bytes(scene.rows[party], scene.columns[party])
         most = max((one.memory.get(party, 0.0) for one in stages), default=0.0)
         each = price[priced.CIPHERS if party in self.loaded else priced.WORKER]
         workers = self.place.cores * each * (party in self.started)

@@ -8,6 +8,7 @@ Modules:
     halting      pauses, failures, cancellations, denials; the end of a job
     inbox        messages that have arrived and are not used yet
     job          one job: its attempt, session, table and files
+    job_memory   admits jobs as far as the daemon's memory goes
     job_states   every move of a job, in one table
     model_store  lists models and hands out shards
     node         what coordinator, peers and owner may ask, and how much at once

@@ -104,6 +104,7 @@ class Halting:
     async def _halt(self, job: PartyJob, event: PartyJobEvent, reason: FedboostError) -> None:
         """Ends this attempt of a job; every wait in it ends with `reason`."""
         await job.stop(reason)
+        self._parts.memory.leave(job.id)
         self._states.ends(job.id, event, job.fault or reason)
         if event is not PartyJobEvent.PAUSED:  # else the table is needed again, soon
             await job.forget()
@@ -149,6 +150,7 @@ class Finishing:
         """Ends the job here, with what its result says."""
         await asyncio.to_thread(self._finish, job, request)
         self._parts.jobs.pop(job.id, None)
+        self._parts.memory.leave(job.id)
         return party_pb2.FinishReply()
 
     def _share(self, job: PartyJob, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:

@@ -140,6 +140,12 @@ class PartyNode:
         return self._starting.propose(caller, request)
 
     @quietly
+    async def make_room(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.Room:
+        """Whether a job has its memory here now; it keeps it until it ends or pauses."""
+        job = self.under_way.called(caller, request.id)
+        return party_pb2.Room(held=await self.parts.memory.take(job))
+
+    @quietly
     async def begin(self, caller: Peer, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
         """Starts an attempt: every party has signed, our table is sound. Says how far we are."""
         return await self._starting.begin(self.under_way.called(caller, request.job), request)

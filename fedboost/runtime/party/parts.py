@@ -17,6 +17,7 @@ from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Noted, disclosure
 from fedboost.runtime.ledger.signed_heads import Recalls, SignedHeads
 from fedboost.runtime.party.job import PartyJob
+from fedboost.runtime.party.job_memory import JobMemory
 from fedboost.runtime.party.job_states import PartyJobStates
 from fedboost.runtime.party.outbox import Links
 from fedboost.runtime.party.rehearsing import Rehearsing
@@ -148,6 +149,7 @@ class PartyParts:
             self.rehearse()
         self.states = PartyJobStates(store, config.name)
         self.jobs = PartyJobs(config.name, store)
+        self.memory = JobMemory(config, lambda: self.judge.config.datasets, self.jobs)
 
     def rehearse(self) -> None:
         """Say of each job that is tried from now on what default limits would allow."""

@@ -93,6 +93,7 @@ class Starting:
             await job.session.stop(ProtocolError("a new attempt of the job began", job=job.id))
             job.settle()
         await before.settled()  # what an earlier attempt still writes
+        await self._parts.memory.begin(job)
         parts, config = self._parts, self._parts.judge.config
         if parts.store.job(job.id).state is JobState.FINISHED:
             # Here; another party has not heard the result yet.

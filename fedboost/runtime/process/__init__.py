@@ -6,6 +6,7 @@ Modules:
     deadline  ends a process in time
     logs      log lines as text or JSON
     memory    gives free memory back to the system
+    memory_limit  how much memory the process may use
     pulse     whether the process has stood still
     threads   threads for kernels
     workers   worker processes for bulk arithmetic, and the peak of memory

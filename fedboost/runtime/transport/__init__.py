@@ -4,6 +4,7 @@ Modules:
     addresses    names, addresses and timers
     authority    a development CA
     ca_rotation  replaces a CA by the next one
+    certificate_requests  requests for a CA that is not ours
     channel      calls to other daemons, with retries
     faults       errors as messages
     identity     certificates, names, roles and signatures

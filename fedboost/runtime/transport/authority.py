@@ -226,9 +226,6 @@ def _issue(
         )
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, leaf.name)])
-    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if leaf.role != "user":
-        purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
     alternative = x509.SubjectAlternativeName([*own_names(*leaf), *hosts])
     certificate = (
@@ -236,7 +233,7 @@ def _issue(
         .issuer_name(signer.certificate.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_others=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(purposes(leaf.role)), critical=False)
         .add_extension(alternative, critical=False)
         .add_extension(authority, critical=False)
         .sign(signer.key, hashes.SHA256())
@@ -245,6 +242,12 @@ def _issue(
     _append_issued(folder, leaf, certificate)
     write_file(folder / f"{leaf.name}.key", key_pem(key), SECRET_MODE)
     write_file(folder / f"{leaf.name}.pem", pem(certificate), PUBLIC_MODE)
+
+
+def purposes(role: Role) -> list[x509.ObjectIdentifier]:
+    """Return what a certificate is for: a user calls, a daemon serves as well."""
+    serves = [] if role == "user" else [ExtendedKeyUsageOID.SERVER_AUTH]
+    return [ExtendedKeyUsageOID.CLIENT_AUTH, *serves]
 
 
 def _builder(

@@ -120,6 +120,10 @@ class PartyControl:
         reply: party_pb2.Agreement = await self._ask("Propose", request)
         return reply
 
+    async def make_room(self, request: job_pb2.JobId) -> party_pb2.Room:
+        reply: party_pb2.Room = await self._ask("MakeRoom", request)
+        return reply
+
     async def begin(self, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
         reply: party_pb2.BeginReply = await self._ask("Begin", request)
         return reply

@@ -14,7 +14,7 @@ from fedboost.pages.sessions import BrowserSession
 from fedboost.report.html import join
 from fedboost.runtime.store.store import JobState, StoredJob
 
-SESSION = BrowserSession("csrf-1", b"", 0.0)
+SESSION = BrowserSession("csrf-1", "ana", b"", 0.0)
 EVIL = "<img src=x onerror=alert(1)>"
 
 

@@ -36,7 +36,7 @@ def clock():
 
 @pytest.fixture
 def sessions(clock):
-    return Sessions(lambda: "good", LASTS_S, clock)
+    return Sessions(lambda: "good", "ana", LASTS_S, clock)
 
 
 def party(**page):
@@ -82,7 +82,7 @@ def test_cookies_and_forms_have_secrets_of_their_own(sessions):
 
 def test_another_token_ends_every_session(clock):
     current = ["first"]
-    sessions = Sessions(lambda: current[0], LASTS_S, clock)
+    sessions = Sessions(lambda: current[0], "ana", LASTS_S, clock)
     cookie = sessions.sign_in("first", "::1")
     current[0] = "second"
     assert sessions.find(cookie) is None

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from fedboost.errors import BY_CODE, ConfigError, PeerError, PolicyError
+from fedboost.errors import BY_CODE, ConfigError, PeerError, PolicyError, StoreError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import (
     Event,
@@ -192,6 +192,24 @@ def test_jobs_are_counted_by_state_and_refusals_by_code(coordinator, store):
     assert found["fedboost_certificate_end_timestamp_seconds", ()] == Ours.not_after.timestamp()
     assert found["fedboost_store_free_bytes", ()] > 0
     assert set(BY_CODE) >= {"policy", "peer"}
+
+
+def test_a_store_that_cannot_be_read_leaves_the_last_figures(party, store, monkeypatch):
+    store.add_job("one", "job", b"{}", JobState.RUNNING)
+
+    def full(*_):
+        raise StoreError("the disk is full")
+
+    async def inside():
+        party.begin(store)
+        before = await asyncio.to_thread(values, party)
+        monkeypatch.setattr(store, "counts", full)
+        return before, await asyncio.to_thread(values, party)
+
+    before, after = asyncio.run(inside())
+    for key in (("fedboost_jobs", ("running",)), ("fedboost_ledger_rows", ())):
+        assert after[key] == before[key]
+    assert after["fedboost_store_free_bytes", ()] > 0
 
 
 def test_a_loop_that_is_stuck_is_seen_and_not_waited_for(coordinator, store, monkeypatch):

@@ -1,0 +1,35 @@
+"""Has every party hold the memory that a job needs, before the job begins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fedboost.messages import job_pb2
+from fedboost.runtime.coordinator.walker import JobWalk
+
+ROOM_POLL_S = 1.0  # between two looks whether another job has given its memory back
+
+
+async def make_room(walk: JobWalk, note: Callable[[str], None]) -> None:
+    """Return when every party holds memory for the job; `note` hears whose is short.
+
+    Parties are asked in the order of their names: of jobs that wait for each other's memory, the
+    one furthest in that order gets on.
+    """
+    request, held = job_pb2.JobId(id=walk.id), list[str]()
+    for party in sorted(walk.everybody):
+        held.append(party)
+        asked, noted = [party], ""
+        while True:
+            replies = await walk.ask(
+                asked, "memory", lambda name: walk.controls[name].make_room(request)
+            )
+            short = next((name for name, reply in replies.items() if not reply.held), "")
+            if not short:
+                break
+            if short != noted:
+                note(f"other jobs have the memory of {short}")
+                noted = short
+            await asyncio.sleep(ROOM_POLL_S)
+            asked = [name for name in held if name in walk.everybody]  # holding it is asked for too

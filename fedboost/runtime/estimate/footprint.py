@@ -1,0 +1,39 @@
+"""The memory that a job takes of one party, as that party can tell before it begins.
+
+It knows its own table alone: others' are taken to have as many rows and columns.
+"""
+
+from __future__ import annotations
+
+from fedboost.data.outline import outline
+from fedboost.data.sources import SourceSpec
+from fedboost.errors import ConfigError
+from fedboost.job import JobSpec
+from fedboost.runtime.estimate.estimate import table_bytes
+from fedboost.runtime.estimate.scenes import Said, from_words
+from fedboost.runtime.process.workers import ProcessWorkers
+
+
+def footprint(spec: JobSpec, party: str, source: SourceSpec) -> int:
+    """Return bytes that a job takes of a party, besides what its daemon has anyway.
+
+    Estimated in a process of its own, which leaves no memory behind. A DataError or ConfigError
+    where the party's table cannot be read.
+    """
+    with ProcessWorkers(1) as apart:
+        (found,) = apart.map(estimated, [(spec.model_dump_json(), party, source)])
+    return found
+
+
+def estimated(spec: str, party: str, source: SourceSpec) -> int:
+    """Return the same, estimated in this process; `spec` is the job as JSON."""
+    shape, job = outline(source), JobSpec.model_validate_json(spec)
+    [job] = [one for one in job.one_each() if party in one.parties.with_data][:1]
+    parties = job.parties.with_data
+    rows, columns = (dict.fromkeys(parties, n) for n in (shape.rows, len(shape.columns)))
+    try:
+        stages = from_words(job, Said(rows, columns)).stages
+    except ConfigError:  # it trains nothing: its table is most of what it holds
+        stages = []
+    most = max((stage.memory.get(party, 0.0) for stage in stages), default=0.0)
+    return round(table_bytes(shape.rows, len(shape.columns)) + most)

@@ -1,0 +1,30 @@
+"""How much memory this process may use: its container's limit, or what the machine has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+GROUPS = Path("/sys/fs/cgroup")
+OURS = Path("/proc/self/cgroup")
+LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of the two versions of control groups
+
+
+def allowed_bytes(groups: Path = GROUPS, ours: Path = OURS) -> int:
+    """Return the least of the machine's memory and the limits of our control group and above."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    folders = [groups]
+    try:
+        paths = [line.split(":", 2)[2] for line in ours.read_text().splitlines()]
+    except (OSError, IndexError):
+        paths = []
+    for path in paths:
+        own = groups / path.strip("/")
+        folders += [own, *(parent for parent in own.parents if groups in parent.parents)]
+    for folder in folders:
+        for name in LIMITS:
+            try:
+                limits.append(int((folder / name).read_text()))
+            except (OSError, ValueError):  # no such file, or "max"
+                continue
+    return min(limits)
