@@ -28,7 +28,7 @@ REFUSED = re.compile(
 )
 ABSENT = re.compile(r"no_such|not.?found|does not exist|no such file", re.IGNORECASE)
 CONNECT_S = 10.0
-S3_OPTIONS = ("region", "scheme", "endpoint_override")
+OPTIONS = {"s3": ("region", "scheme", "endpoint_override"), "gs": ("scheme", "endpoint_override")}
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def opened(source: SourceSpec) -> Iterator[Stored]:
 
 def _said(error: Exception, *, is_remote: bool) -> FedboostError:
     private = str(error)
-    if is_remote and isinstance(error, OSError):
+    if is_remote and not isinstance(error, ValueError | NotImplementedError):  # no faults of files
         if isinstance(error, FileNotFoundError) or ABSENT.search(private):
             return absent(private)
         return refused(private) if REFUSED.search(private) else gone(private)
@@ -100,16 +100,15 @@ def storage(source: SourceSpec) -> tuple[Any, str]:
     parts = urlsplit(source.path or "")
     path = f"{parts.hostname}{parts.path}".rstrip("/")
     options = dict(parse_qsl(parts.query))
+    wrong = sorted({*options} - {*OPTIONS.get(parts.scheme, options)})
+    if wrong:
+        raise ConfigError(
+            f"path: {parts.scheme}:// knows no option {wrong[0]!r}",
+            todo=f"write: {', '.join(OPTIONS[parts.scheme])}",
+        )
     if parts.scheme == "s3":
-        wrong = sorted({*options} - {*S3_OPTIONS})
-        if wrong:
-            raise ConfigError(
-                f"path: s3 knows no option {wrong[0]!r}", todo=f"write: {', '.join(S3_OPTIONS)}"
-            )
         keys = {} if source.keys is None else key_texts(source.keys)
-        return pafs.S3FileSystem(
-            connect_timeout=10.0, request_timeout=30.0, **options, **keys
-        ), path
+        return pafs.S3FileSystem(connect_timeout=CONNECT_S, **options, **keys), path
     if parts.scheme == "gs":
         retried = timedelta(seconds=source.silence_s / 2)
         return pafs.GcsFileSystem(retry_time_limit=retried, **options), path
@@ -154,7 +153,7 @@ def _delta(source: SourceSpec, inside: Any) -> ds.Dataset:
         return table.to_pyarrow_dataset(filesystem=inside)
     except (DeltaError, OSError) as error:
         if source.is_remote and isinstance(error, OSError):
-            raise
+            raise  # of the storage
         if type(error).__name__ == "TableNotFoundError" or source.version is not None:
             raise absent(str(error)) from None
         raise DataError(

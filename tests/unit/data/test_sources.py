@@ -20,7 +20,6 @@ from fedboost.errors import ConfigError, DataError, FedboostError
 from fedboost.settings import parse
 from tests import tiers
 
-
 LOCAL = {"url": "sqlite:///a.db"}
 KEYS = {"access_key": {"env": "A"}, "secret_key": {"file": "/run/b"}}
 
