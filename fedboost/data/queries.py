@@ -33,7 +33,11 @@ _ALLOWED = frozenset(
 )
 # What an engine's words and SQLSTATE mean; the first that fits.
 _MEANINGS = (
-    (refused, re.compile(r"28...|42501"), r"authenticat|password|permission denied|unauthori"),
+    (
+        refused,
+        re.compile(r"28...|42501"),
+        r"authentication failed|unauth|password|permission denied|not permitted|pg_hba",
+    ),
     (absent, re.compile(r"42P01|3D000|3F000|42S02"), r"does not exist|no (such )?file|not.?found"),
     (
         gone,
@@ -125,7 +129,7 @@ def _duckdb(address: str) -> Iterator[Any]:
     if file:
         Path(file).open("rb").close()
     with duckdb.connect(database, read_only=bool(file), config=options) as connection:
-        yield lambda query: connection.cursor().execute(query).to_arrow_reader(BATCH_ROWS)
+        yield lambda query: connection.sql(query).to_arrow_reader(BATCH_ROWS)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -30,7 +30,7 @@ class Stored:
     count: Callable[[], int]
 
 
-def patiently(items: Iterator[Item], silence_s: float) -> Iterator[Item]:
+def patiently(items: Iterator[Item], silence_s: float) -> Generator[Item, None, None]:
     """The items, made by a thread of their own; an UnreachableError once none comes for so long.
 
     The thread cannot be ended where it hangs: it ends by itself when its source answers or breaks.

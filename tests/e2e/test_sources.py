@@ -163,6 +163,21 @@ def test_what_does_not_answer_is_waited_for(database, tmp_path):
     refusal(UnreachableError, asked(database, tmp_path, cut))
 
 
+def test_flight_sql_is_asked_like_a_database(tmp_path):
+    people = "select 'p' || n as id, n * 2 as age from range(5) t(n)"
+    with servers.flight_sql(PASSWORD) as port:
+        for word, kind in ((PASSWORD, None), ("wr0ng", DataError)):
+            (tmp_path / "dsn").write_text(f"grpc://reader:{word}@127.0.0.1:{port}")
+            raw = {"sql": people, "connection": {"file": str(tmp_path / "dsn")}}
+            source = parse(SourceSpec, raw)
+            if kind is None:
+                frame = load(source, Selection(), party="bank", needs_label=False)
+                assert frame.values[:, 0].tolist() == [0, 2, 4, 6, 8]
+            else:
+                assert "refuses its key or password" in refusal(kind, source).what
+    refusal(UnreachableError, source.model_copy(update={"silence_s": 5.0}))
+
+
 # --- S3 -------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -37,11 +38,12 @@ def free_port() -> int:
 def postgres_programs() -> Path:
     """The folder of PostgreSQL's programs; the test is skipped where there is none."""
     found = shutil.which("postgres")
-    folders = [*Path("/usr/lib/postgresql").glob("*/bin"), *filter(None, [found and Path(found)])]
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if found is not None:
+        folders.append(Path(found).resolve().parent)
     for folder in folders:
-        real = folder if folder.is_dir() else folder.resolve().parent
-        if (real / "initdb").exists():
-            return real
+        if (folder / "initdb").exists():
+            return folder
     pytest.skip("PostgreSQL is not installed: apt install postgresql")
 
 
@@ -82,12 +84,12 @@ def postgres() -> Iterator[PostgresServer]:
         how |= {"user": "nobody", "group": "nogroup", "extra_groups": []}
     (folder / "password").write_text(OWNER_PASSWORD)
     (folder / "password").chmod(0o644)
-    made = [programs / "initdb", "-D", "db", "-U", "owner", "-A", "scram-sha-256", "--no-sync"]
+    made = [str(programs / "initdb"), "-D", "db", "-U", "owner", "-A", "scram-sha-256", "--no-sync"]
     subprocess.run([*made, "--pwfile=password"], check=True, stdout=subprocess.DEVNULL, **how)
     port = free_port()
     settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
     words = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
-    command = [programs / "postgres", "-D", "db", "-p", str(port), *words]
+    command = [str(programs / "postgres"), "-D", "db", "-p", str(port), *words]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, **how)
     server = PostgresServer(port, process)
     try:
@@ -186,8 +188,59 @@ def _wait(is_there: Any) -> None:
     until = time.monotonic() + STARTED_S
     while True:
         try:
-            return is_there()
+            is_there()
+            return
         except Exception:
             if time.monotonic() > until:
                 raise
             time.sleep(0.05)
+
+
+@contextmanager
+def flight_sql(password: str) -> Iterator[int]:
+    """A Flight SQL server whose user ``reader`` asks DuckDB; gives its port."""
+    import duckdb
+    from google.protobuf.any_pb2 import Any as Packed
+    from pyarrow import flight
+
+    def answer(query: str) -> pa.Table:
+        found = duckdb.query(query)
+        assert found is not None
+        return found.to_arrow_table()
+
+    class Entered(flight.ServerMiddleware):  # type: ignore[misc]
+        def sending_headers(self) -> dict[str, str]:
+            return {"authorization": f"Bearer {password}"}
+
+    class Door(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+        def start_call(self, info: Any, headers: Any) -> Any:
+            kind, _, given = (headers.get("authorization") or [""])[0].partition(" ")
+            said = base64.b64decode(given + "==").decode() if kind == "Basic" else f"reader:{given}"
+            if said != f"reader:{password}":
+                raise flight.FlightUnauthenticatedError("no such user")
+            return Entered()
+
+    class Open(flight.ServerAuthHandler):  # type: ignore[misc]
+        def authenticate(self, outgoing: Any, incoming: Any) -> None:
+            """The door has seen to it."""
+
+        def is_valid(self, token: bytes) -> bytes:
+            return b""
+
+    class Answers(flight.FlightServerBase):  # type: ignore[misc]
+        def get_flight_info(self, context: Any, asked: Any) -> Any:
+            """Of a CommandStatementQuery, whose first field is the query."""
+            packed = Packed.FromString(asked.command)
+            query = packed.value[2 + (packed.value[1] > 127) :].decode()
+            try:
+                schema = answer(f"SELECT * FROM ({query}) LIMIT 0").schema
+            except duckdb.Error as error:
+                raise flight.FlightServerError(str(error)) from None
+            place = flight.FlightEndpoint(query.encode(), [])
+            return flight.FlightInfo(schema, asked, [place], -1, -1)
+
+        def do_get(self, context: Any, ticket: Any) -> Any:
+            return flight.RecordBatchStream(answer(ticket.ticket.decode()))
+
+    with Answers("grpc://127.0.0.1:0", Open(), middleware={"door": Door()}) as server:
+        yield server.port
