@@ -113,7 +113,8 @@ def _chosen(stored: Stored, needs: Needs) -> Iterator[Any]:
     names = stored.schema.names
     _check_names(names)
     wanted = _needed(names, needs)
-    yield names, pa.schema([stored.schema.field(name) for name in wanted])
+    schema = stored.schema
+    yield names, pa.schema([schema.field(name) for name in wanted], schema.metadata)
     yield from stored.batches(wanted)
 
 
