@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     GetCoreSchemaHandler,
     ValidationError,
+    model_validator,
 )
 from pydantic_core import core_schema
 
@@ -73,6 +74,31 @@ class Settings(BaseModel):
         """Return what to do about an unknown key, where more is known than its spelling."""
         del key
         return None
+
+
+class SecretReference(Settings):
+    """Where a secret lies. It is read each time it is needed, so a renewed one counts at once."""
+
+    env: str | None = None  # a variable of the daemon
+    file: PathText | None = None  # a file that holds nothing else
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("a secret lies either in 'env', a variable, or in 'file'")
+        return self
+
+    def __str__(self) -> str:
+        """The reference, never the secret."""
+        return f"env {self.env}" if self.env is not None else f"file {self.file}"
+
+    def read(self, key: str) -> str:
+        """Return the secret; a ConfigError, at the settings' `key`, where there is none."""
+        from fedboost import strict_yaml
+
+        if self.env is not None:
+            return strict_yaml.variable(self.env, key)
+        return strict_yaml.content(self.file or "", key)
 
 
 def parse(kind: type[Model], raw: object, **where: str) -> Model:

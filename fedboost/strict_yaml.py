@@ -84,23 +84,28 @@ class FilledLoader(Loader):
         reference = match[0]
         if is_meant_so:
             return reference[1:]
-        if kind == "env":
-            found = os.environ.get(name)
-            if found is None:
-                raise ConfigError(f"{key}: there is no variable {name}", todo=f"set {name}")
-        elif kind == "file":
-            found = _content(name, key)
-        else:
+        if kind not in ("env", "file"):
             raise ConfigError(
                 f"{key}: {reference} refers to nothing",
                 todo="write ${env:NAME} or ${file:/path}; $${ is a text that begins with ${",
             )
+        found = variable(name, key) if kind == "env" else content(name, key)
         self.filled[found] = reference
         return found
 
 
-def _content(name: str, key: str) -> str:
-    """Return what a file holds, without the end of its last line."""
+def variable(name: str, key: str) -> str:
+    """Return an environment variable; a ConfigError, at `key`, where there is none."""
+    found = os.environ.get(name)
+    if found is None:
+        raise ConfigError(f"{key}: there is no variable {name}", todo=f"set {name}")
+    return found
+
+
+def content(name: str, key: str) -> str:
+    """Return what a file holds, without the end of its last line; a ConfigError, at `key`, where it
+    cannot be read.
+    """
     try:
         with Path(name).expanduser().open("rb") as file:
             found = file.read(FILE_BYTES_MAX + 1)

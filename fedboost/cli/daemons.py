@@ -168,14 +168,14 @@ coordinator_group.add_command(_command(CoordinatorConfig, "the coordinator's"))
 @DAEMON
 @JSON
 def doctor(config: Path, as_json: bool) -> int:
-    """Check certificates, disk, clocks, versions, and every link both ways; names what fails.
+    """Check certificates, disk, tables, clocks, versions, every link both ways; name what fails.
 
     \b
       fedboost doctor --config configs/party-bank.yaml
       fedboost doctor --config configs/coordinator.yaml --json
     """
     ours, role = daemon_config(config)
-    findings = [_certificate(ours, role), links.look_at_store(ours)]
+    findings = [_certificate(ours, role), links.look_at_store(ours), *links.look_at_tables(ours)]
     findings += run(_examine(ours, role))
     failed = [finding for finding in findings if finding.error is not None]
     if as_json:

@@ -33,10 +33,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
 @json_option
 def check(files: tuple[str, ...], as_json: bool) -> None:
-    """Describe each FILE (csv, parquet or svmlight) and what a job would refuse about it.
+    """Describe each FILE, a table or the declaration of one, and what a job would refuse about it.
 
     \b
-      fedboost data check bank.parquet telco.csv
+      fedboost data check bank.parquet telco.csv credit.yaml
 
     Ends with exit code 2 if there is a problem.
     """

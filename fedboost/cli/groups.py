@@ -108,8 +108,8 @@ class LazyGroup(click.Group):
                        "ids."),
         "demo": ("demo", "Train on scikit-learn's breast cancer table, split over three daemons, "
                  "beside XGBoost."),
-        "doctor": ("daemons", "Check certificates, disk, clocks, versions, and every link both "
-                   "ways; names what fails."),
+        "doctor": ("daemons", "Check certificates, disk, tables, clocks, versions, every link "
+                   "both ways; name what fails."),
         "estimate": ("estimate", "Say what the job in FILE will take, from what this machine takes "
                      "for each primitive."),
         "restore": ("backup", "Put the store of a backup into the empty folder that the settings "
@@ -173,8 +173,8 @@ def coordinator_group() -> None:
 
 
 @cli.group("data", cls=LazyGroup, table={
-    "check": ("data", "Describe each FILE (csv, parquet or svmlight) and what a job would refuse "
-              "about it."),
+    "check": ("data", "Describe each FILE, a table or the declaration of one, and what a job "
+              "would refuse about it."),
     "split": ("data", "Deal the table POOLED out to parties: one DIR/PARTY.parquet each, with `id` "
               "everywhere."),
 })  # fmt: skip

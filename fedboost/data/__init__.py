@@ -5,6 +5,7 @@ Modules:
     columns      the kind and the numbers of a column
     conversions  decimal commas, dates and numbers that mean missing
     features     columns as float32 features
+    folders      reads parquet and Delta tables: files, folders, storages
     frame        a party's table as a job uses it: ids, columns, label
     holdout      chooses validation rows by id
     id_differences  why ids did not match
@@ -13,12 +14,14 @@ Modules:
     loading      loads a table and checks it before anything is sent
     outline      names, types and size of a data set
     predictions  writes predictions beside their ids
-    reading      reads csv, parquet, svmlight and SQLite; adds places to errors
+    queries      reads answers to queries
+    reading      reads tables where their sources say; adds places to errors
     row_count    how many rows a table has at most
     selection    which columns a job uses
     sheet        a table as its source holds it
     sources      where a party's table lies
     split        splits a pooled table into parties' tables
+    stored       a table where it lies; what is said of one that fails
     survey       describes a table column by column
     svmlight     reads svmlight files
 """

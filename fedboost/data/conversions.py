@@ -59,7 +59,7 @@ def as_declared_cells(sheet: Sheet, source: SourceSpec) -> Sheet:
                 table = _put(table, name, _pointed(cells))
     for name in source.dates:
         table = _with_date(table, name)
-    return sheet if table is sheet.columns else Sheet(table, sheet.sparse)
+    return sheet if table is sheet.columns else replace(sheet, columns=table)
 
 
 def without_value(sheet: Sheet, names: Iterable[str], missing: float) -> Sheet:
@@ -82,7 +82,7 @@ def without_value(sheet: Sheet, names: Iterable[str], missing: float) -> Sheet:
         values = sparse.values.copy()
         values.data[_are(values.data, missing)] = np.nan
         sparse = replace(sparse, values=values)
-    return Sheet(table, sparse)
+    return replace(sheet, columns=table, sparse=sparse)
 
 
 def _are(values: NDArray[np.float64], missing: float) -> NDArray[np.bool_]:

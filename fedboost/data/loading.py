@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +63,7 @@ def load_with_ids(
     with placed(party=party):
         if needs_label and selection.label is None:
             raise ConfigError("the job names no label", todo=f"add 'label' to data: {party}:")
-        sheet = read_sheet(source)
+        sheet = read_sheet(source, needs=lambda names: needed(source, selection, names))
         with placed(file=source.name):
             chosen = as_declared(source, selection, sheet)
             if guest_label is not None and selection.columns is None:
@@ -73,6 +73,20 @@ def load_with_ids(
                 sheet, chosen, needs_features=needs_features, id_format=source.id_format
             )
     return frame, pa.table({name: sheet.column(name) for name in selection.id})
+
+
+def needed(source: SourceSpec, selection: Selection, names: Sequence[str]) -> Collection[str]:
+    """Return which of a table's columns a job reads; all where it names one that is not there, so
+    that the error can say which is meant.
+    """
+    used = {*selection.id, selection.label, selection.weight, *(selection.columns or ())} - {None}
+    if not {*used, *selection.ignore, *selection.categorical} <= {*names}:
+        return names
+    if selection.columns is None:
+        own = source.columns
+        kept_back = {*source.kept_back, *selection.ignore} if own is None else {*names} - {*own}
+        used |= {*names} - kept_back
+    return used | {*selection.categorical, *source.dates}
 
 
 def as_declared(source: SourceSpec, selection: Selection, sheet: Sheet) -> Selection:
@@ -175,8 +189,8 @@ def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
 def _require(names: Sequence[str], role: str, sheet: Sheet) -> None:
     known = sheet.can_give if role == "feature" else sheet.holds
     for name in names:
-        if not known(name):
-            raise absent_column(role, name, sheet.columns.column_names)
+        if not known(name) and not (role == "ignored" and name in sheet.unread):
+            raise absent_column(role, name, (*sheet.columns.column_names, *sheet.unread))
 
 
 def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:

@@ -1,4 +1,4 @@
-"""Reading tables where their sources say: csv, parquet, svmlight or an SQLite query.
+"""Reading tables where their sources say: files, folders and storages, answers to queries.
 
 A table is read as it is written; what its columns may hold is the business of `loading`.
 Errors name the file without its folders, since every party of a job may read them.
@@ -8,100 +8,34 @@ from __future__ import annotations
 
 import csv
 import mmap
-import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self, get_args
-from urllib.parse import quote
+from typing import Any, Self, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 from pydantic import PrivateAttr
 
 from fedboost.data import svmlight
 from fedboost.data.columns import MISSING_WORDS
 from fedboost.data.conversions import as_declared_cells
 from fedboost.data.sheet import Sheet
-from fedboost.data.sources import FORMATS, Format, SourceSpec
-from fedboost.errors import ConfigError, DataError
+from fedboost.data.sources import Format, SourceSpec
+from fedboost.data.stored import Stored, patiently
+from fedboost.errors import ConfigError, DataError, UnreachableError
 
 
 @contextmanager
 def placed(**where: str) -> Iterator[None]:
-    """Within it, a ConfigError or DataError is raised with `where` before its own places."""
+    """Within it, an error about a table is raised with `where` before its own places."""
     try:
         yield
-    except (ConfigError, DataError) as error:
+    except (ConfigError, DataError, UnreachableError) as error:
         outer = {key: place for key, place in where.items() if place}
         error.where = outer | error.where
         raise
-
-
-PREFIX = "sqlite:///"
-SAYABLE = ("no such table", "no such column", "ambiguous column name", "file is not a database")
-
-# A query may read; it may neither write, attach files nor change settings.
-_ALLOWED = frozenset(
-    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-)
-
-
-def read_query(url: str, query: str) -> pa.Table:
-    """The rows that `query` selects, one Arrow column per selected expression.
-
-    A column of whole numbers is int64, of numbers float64, of anything with text string.
-    ConfigError where `url` is no SQLite URL or the query is no SELECT that SQLite accepts;
-    OSError where the file is absent.
-    """
-    if not url.startswith(PREFIX):
-        scheme = url.split(":", 1)[0]
-        raise ConfigError(
-            f"cannot read tables from {scheme!r} URLs",
-            todo=f"use {PREFIX}FILE.db, or export the query's answer to parquet",
-        )
-    path = Path(url.removeprefix(PREFIX))
-    path.open("rb").close()
-    address = f"file:{quote(str(path))}?mode=ro"
-    try:
-        with closing(sqlite3.connect(address, uri=True)) as connection:
-            connection.set_authorizer(_authorize)
-            cursor = connection.execute(query)
-            names = [column[0] for column in cursor.description or ()]
-            rows = cursor.fetchall()
-    except (sqlite3.Error, sqlite3.Warning) as error:
-        said = next((words for words in SAYABLE if words in str(error)), "SQLite refuses it")
-        raise ConfigError(
-            f"the query cannot be run: {said}",
-            todo="try it with the sqlite3 shell; it must be one SELECT",
-            private=str(error),
-        ) from None
-    if not names:
-        raise ConfigError("the query selects no columns", todo="it must be one SELECT")
-    columns = list(zip(*rows, strict=True)) if rows else [() for _ in names]
-    return pa.table(list(map(_column, columns)), names=names)
-
-
-def _authorize(action: int, *_: Any) -> int:
-    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
-
-
-def _column(cells: Sequence[Any]) -> pa.Array:
-    """SQLite types cells, not columns: the widest type that some cell of the column has."""
-    kinds = {type(cell) for cell in cells} - {type(None)}
-    if bytes in kinds:
-        if kinds != {bytes}:
-            raise DataError(
-                "a column mixes binary and other cells", todo="leave it out of the query"
-            )
-        return pa.array(cells, type=pa.binary())
-    if str in kinds:
-        return pa.array([cell if cell is None else str(cell) for cell in cells], type=pa.string())
-    if float in kinds:
-        return pa.array([cell if cell is None else float(cell) for cell in cells], pa.float64())
-    return pa.array(cells, type=pa.int64()) if kinds else pa.nulls(len(cells))
 
 
 class TableInMemory(SourceSpec):
@@ -122,55 +56,136 @@ class TableInMemory(SourceSpec):
         return self._sheet
 
 
-def read_sheet(source: SourceSpec, **where: str) -> Sheet:
+# Of the names of a table's columns, those whose cells are needed.
+Needs: TypeAlias = Callable[[Sequence[str]], Collection[str]]
+
+
+def read_sheet(source: SourceSpec, *, party: str = "", needs: Needs | None = None) -> Sheet:
     """The table as written: csv cells are text, svmlight is sparse with `id` (row number) and `y`.
 
-    ConfigError where the declaration is wrong; DataError where the file is absent, unreadable,
-    empty, or names its columns twice or not at all. `where` goes into the error.
+    Of columns that it does not need (absent: none) a source gives the names alone, where it can.
+    ConfigError where the declaration is wrong; DataError where the table is absent, unreadable,
+    empty, or names its columns twice or not at all; UnreachableError where it lies elsewhere and
+    nothing answers. `party` goes into the error.
     """
-    with placed(**where, file=source.name):
-        try:
-            sheet = _read(source)
-        except OSError as error:
-            raise DataError(
-                f"cannot read the file: {error.strerror or 'input/output error'}",
-                todo="check the path and who may read it",
-                private=str(error),
-            ) from None
-        _check_shape(sheet.columns)
+    with placed(party=party, file=source.name), _opening():
+        sheet = _read(source, needs or (lambda names: names))
+        if not sheet.n_rows:
+            raise DataError("the table has no rows", todo="check how it was written", rows=0)
         return as_declared_cells(sheet, source)
 
 
-def read_table(source: SourceSpec, **where: str) -> pa.Table:
+@contextmanager
+def _opening() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"cannot read the file: {error.strerror or 'input/output error'}",
+            todo="check the path and who may read it",
+            private=str(error),
+        ) from None
+
+
+def read_table(source: SourceSpec, *, party: str = "") -> pa.Table:
     """Read a source like `read_sheet`, svmlight dense; a DataError for too many cells."""
-    sheet = read_sheet(source, **where)
-    with placed(**where, file=source.name):
+    sheet = read_sheet(source, party=party)
+    with placed(party=party, file=source.name):
         return sheet.dense()
 
 
-def _read(source: SourceSpec) -> Sheet:
-
+def _read(source: SourceSpec, needs: Needs) -> Sheet:
     if isinstance(source, TableInMemory):
+        _check_names(source.sheet.columns.column_names)
         return source.sheet
-    if source.sql is not None:
-        return Sheet(read_query(source.sql.url, source.sql.query))
+    if source.kind in ("csv", "svmlight"):
+        path = _file(source)
+        sheet = svmlight.read_sheet(path) if source.kind == "svmlight" else _read_csv(path, needs)
+        _check_names(sheet.columns.column_names)
+        return sheet
+    items = _items(source, lambda stored: _chosen(stored, needs))
+    names, schema = next(items)
+    return Sheet(pa.Table.from_batches(items, schema), unread=_unread(names, schema.names))
+
+
+def _chosen(stored: Stored, needs: Needs) -> Iterator[Any]:
+    """First the names of all columns and the schema of those needed; then their rows."""
+    names = stored.schema.names
+    _check_names(names)
+    wanted = _needed(names, needs)
+    schema = stored.schema
+    yield names, pa.schema([schema.field(name) for name in wanted], schema.metadata)
+    yield from stored.batches(wanted)
+
+
+def _needed(names: Sequence[str], needs: Needs) -> list[str]:
+    needed = {*needs(names)}
+    return [name for name in names if name in needed]
+
+
+def _unread(names: Sequence[str], read: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in {*read})
+
+
+def shape(source: SourceSpec) -> tuple[pa.Schema, int]:
+    """Return the columns and the number of rows of a table that is neither csv nor svmlight.
+
+    No row is read, but of SQLite. Errors are those of `read_sheet`.
+    """
+    with placed(file=source.name), _opening():
+        return next(_items(source, lambda stored: iter([(stored.schema, stored.count())])))
+
+
+def columns_of(source: SourceSpec) -> list[str]:
+    """Return the names of a table's columns, from as little of it as can be; of svmlight none.
+
+    Errors are those of `read_sheet`.
+    """
+    with placed(file=source.name), _opening():
+        if source.kind in ("csv", "svmlight"):
+            path = _file(source)
+            return _csv_header(path) if source.kind == "csv" else []
+        return next(_items(source, lambda stored: iter([stored.schema.names])))
+
+
+def _items(source: SourceSpec, work: Callable[[Stored], Iterator[Any]]) -> Iterator[Any]:
+    """What `work` makes of an open source; of one elsewhere, no longer than it answers."""
+    from fedboost.data import folders, queries
+
+    if source.sql is None and not source.is_remote:
+        _file(source)
+    open_ = folders.opened if source.sql is None else queries.opened
+
+    def made() -> Iterator[Any]:
+        with open_(source) as stored:
+            yield from work(stored)
+
+    is_here = source.sql is None and not source.is_remote
+    return made() if is_here else patiently(made(), source.silence_s)
+
+
+def _file(source: SourceSpec) -> Path:
+    """The path of a table on this machine; an error for an empty file, or one of no format."""
     path = Path(source.path or "")
-    chosen = source.format or FORMATS.get(path.suffix.lower())
-    if chosen is None:
+    if source.is_remote:
+        raise ConfigError(
+            f"{source.kind} is not read from a storage",
+            todo="write parquet there, or read it by sql: with connection: {url: 'duckdb:'}",
+        )
+    folder = source.kind in ("parquet", "delta") and path.is_dir()
+    if source.kind == "unknown" or not (folder or path.suffix or source.format):
         raise ConfigError(
             f"cannot tell the format from the ending {path.suffix!r}",
-            todo=f"name it: format: {' | '.join(get_args(Format))}",
+            todo=f"name it: format: {' | '.join([*get_args(Format)[:1], 'parquet'])}",
         )
-    with path.open("rb") as file:  # says better than Arrow why a file cannot be read
-        if not file.read(1):
-            raise DataError("the file is empty", todo="write a table into it")
-    if chosen == "svmlight":
-        return svmlight.read_sheet(path)
-    return Sheet(_read_csv(path) if chosen == "csv" else _read_parquet(path))
+    if not folder:
+        with path.open("rb") as file:  # says better than Arrow why a file cannot be read
+            if not file.read(1):
+                raise DataError("the file is empty", todo="write a table into it")
+    return path
 
 
-def _check_shape(table: pa.Table) -> None:
-    names = table.column_names
+def _check_names(names: Sequence[str]) -> None:
     nameless = [place for place, name in enumerate(names, 1) if not name.strip()]
     if nameless:
         raise DataError(
@@ -185,28 +200,17 @@ def _check_shape(table: pa.Table) -> None:
             todo="give every column a name of its own",
             kind="several columns of the table have one name",
         )
-    if not table.num_rows:
-        raise DataError("the table has no rows", todo="check how it was written", rows=0)
 
 
-def _read_parquet(path: Path) -> pa.Table:
-    try:
-        table = pa.parquet.ParquetFile(path).read()
-        table.validate(full=True)  # for instance that text is UTF-8
-    except (pa.ArrowException, OSError, ValueError) as error:  # also of names that are no text
-        raise DataError(
-            "the file is not readable parquet",
-            todo="write it again; check its ending",
-            private=str(error),
-        ) from None
-    return table
-
-
-def _read_csv(path: Path) -> pa.Table:
+def _read_csv(path: Path, needs: Needs) -> Sheet:
     names = _csv_header(path)
-    table, ragged = _csv_cells(path, names, use_threads=True)
+    _check_names(names)
+    wanted = _needed(names, needs)
+    table, ragged = _csv_cells(path, names, wanted, use_threads=True)
     if ragged:
-        _, ragged = _csv_cells(path, names, use_threads=False)  # only one thread counts rows
+        _, ragged = _csv_cells(
+            path, names, wanted, use_threads=False
+        )  # only one thread counts rows
         row, cells = ragged[0]
         raise DataError(
             f"{len(ragged)} of {table.num_rows + len(ragged)} rows do not have {len(names)} cells; "
@@ -214,7 +218,7 @@ def _read_csv(path: Path) -> pa.Table:
             todo="quote cells that contain commas, and fill up short rows",
             row=row,
         )
-    return table
+    return Sheet(table, unread=_unread(names, wanted))
 
 
 def _csv_header(path: Path) -> list[str]:
@@ -240,9 +244,9 @@ def _csv_header(path: Path) -> list[str]:
 
 
 def _csv_cells(
-    path: Path, names: list[str], *, use_threads: bool
+    path: Path, names: list[str], wanted: list[str], *, use_threads: bool
 ) -> tuple[pa.Table, list[tuple[int, int]]]:
-    """The cells as text, and per row of another length its number (from 1) and cell count."""
+    """The wanted cells as text; of rows of another length the number (from 1) and cell count."""
     ragged: list[tuple[int, int]] = []
 
     def skip(row: pa.csv.InvalidRow) -> str:
@@ -256,6 +260,7 @@ def _csv_cells(
             parse_options=pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
             convert_options=pa.csv.ConvertOptions(
                 column_types={name: pa.string() for name in names},
+                include_columns=wanted,
                 null_values=list(MISSING_WORDS),
                 strings_can_be_null=True,
                 # R writes a missing cell as NA and the word as "NA"; numbers do not care.

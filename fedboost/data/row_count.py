@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.parquet
-
-from fedboost.data.reading import TableInMemory, read_query
-from fedboost.data.sources import FORMATS, SourceSpec
+from fedboost.data.reading import TableInMemory, shape
+from fedboost.data.sources import SourceSpec
 
 STEP = 1 << 24  # bytes of a file that are looked at together
 
@@ -19,11 +17,9 @@ def row_count_most(source: SourceSpec) -> int:
     """
     if isinstance(source, TableInMemory):
         return source.sheet.n_rows
-    if source.sql is not None:
-        return read_query(source.sql.url, source.sql.query).num_rows
+    if source.kind in ("parquet", "delta", "sql"):
+        return shape(source)[1]
     path = Path(source.path or "")
-    if (source.format or FORMATS.get(path.suffix.lower())) == "parquet":
-        return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
     counts = {b"\n": 1, b"\r": 1}  # the last line may end without either
     with path.open("rb") as file:
         for part in iter(lambda: file.read(STEP), b""):

@@ -78,6 +78,7 @@ class Sheet:
 
     columns: pa.Table
     sparse: SparseColumns | None = None
+    unread: tuple[str, ...] = ()  # columns that the source has besides, in its order
 
     @property
     def n_rows(self) -> int:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self, TypeAlias, get_args
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, model_validator
 
-from fedboost.settings import PathText, Settings, load
+from fedboost.errors import ConfigError
+from fedboost.settings import PathText, SecretReference, Settings, load
 
-Format = Literal["csv", "parquet", "svmlight"]
+Format = Literal["csv", "parquet", "svmlight", "delta"]
 # A number that stands in place of missing ones; it is compared as a 32-bit float.
 MissingValue = Annotated[float | None, Field(allow_inf_nan=False)]
 LabelValues = Annotated[list[bool | int | float | str], Field(min_length=2, max_length=1000)]
 Part = Literal["guest", "host"]
+Cell: TypeAlias = bool | int | float | str
 FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".parquet": "parquet",
@@ -23,13 +28,10 @@ FORMATS: dict[str, Format] = {
     ".libsvm": "svmlight",
     ".svm": "svmlight",
 }
-
-
-class SqlSource(Settings):
-    """A read-only query; `url` is ``sqlite:///relative.db`` or ``sqlite:////absolute.db``."""
-
-    url: PathText = Field(repr=False)  # may hold a password, though no such URL is read
-    query: str = Field(min_length=1, repr=False)
+STORAGES = ("s3", "gs", "hdfs")
+ENGINES = ("sqlite", "duckdb", "postgresql", "grpc", "grpc+tls")
+SECRET_PARAMETERS = {"password", "sslpassword", "token", "secret_key", "session_token"}
+_SCHEME = re.compile(r"([a-z][a-z0-9+]*):")
 
 
 class IdFormat(Settings):
@@ -40,15 +42,83 @@ class IdFormat(Settings):
     zfill: int = Field(0, ge=0, le=64)  # put zeros before ids with fewer characters; 0: none
 
 
+class StorageKeys(Settings):
+    """The key with which an S3 storage is read."""
+
+    access_key: SecretReference
+    secret_key: SecretReference
+    session_token: SecretReference | None = None  # of keys that expire
+
+
+class RowFilter(Settings):
+    """Rows of which a column holds one of some values, or values of a range."""
+
+    column: str
+    one_of: list[Cell] | None = None
+    at_least: Cell | None = None  # a date is written 2024-01-31
+    below: Cell | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if (self.one_of is None) == (self.at_least is None and self.below is None):
+            raise ValueError("rows are chosen by 'one_of', or by 'at_least' and 'below'")
+        return self
+
+
+class Connection(Settings):
+    """Where a query is answered, as an address: written here, or where a secret lies.
+
+    The engines are SQLite (``sqlite:///FILE``), DuckDB (``duckdb:///FILE``, or ``duckdb:`` for
+    files that the query names), PostgreSQL (``postgresql://…``), Flight SQL (``grpc+tls://…``).
+    """
+
+    url: PathText | None = None  # without a password
+    env: str | None = None  # a variable of the daemon that holds the address
+    file: PathText | None = None  # a file that holds nothing else
+
+    @model_validator(mode="after")
+    def _one_and_open(self) -> Self:
+        if [self.url, self.env, self.file].count(None) != 2:
+            raise ValueError("a connection has one of 'url', 'env' and 'file'")
+        if self.url is not None:
+            check_open(self.url, ENGINES)
+        return self
+
+    @property
+    def _secret(self) -> SecretReference:
+        return SecretReference(env=self.env, file=self.file)
+
+    def __str__(self) -> str:
+        """The address without a secret, or the reference to it."""
+        return self.url or str(self._secret)
+
+    def read(self) -> str:
+        """Return the address with its secret; a ConfigError where it cannot be read, or is none."""
+        if self.url is not None:
+            return self.url
+        address = self._secret.read("connection")
+        if scheme_of(address) not in ENGINES:
+            raise ConfigError(
+                f"connection: {self} holds no address of a database",
+                todo=f"write one that begins with: {', '.join(ENGINES)}",
+            )
+        return address
+
+
 class SourceSpec(Settings):
     """A data set as a party's file declares it: a `path` or `sql`, and what jobs may use of it.
 
     A job chooses among what is declared; whatever else it names is refused before it is signed.
     """
 
-    path: PathText | None = None
-    format: Format | None = None  # absent: by the path's ending
-    sql: SqlSource | None = None
+    path: PathText | None = None  # a file, a folder of parquet, or s3://, gs://, hdfs://
+    format: Format | None = None  # absent: by the path's ending; without one parquet
+    rows: list[RowFilter] = Field(default_factory=list)  # of parquet; absent: all
+    version: int | None = Field(None, ge=0)  # of a Delta table; absent: the newest
+    keys: StorageKeys | None = None  # of s3://; absent: those of the daemon's machine
+    sql: str | None = Field(None, min_length=1, repr=False)  # one SELECT
+    connection: Connection | None = None  # to whom the query is sent
+    silence_s: float = Field(60.0, gt=0.0)  # without a row, after which a source counts as gone
     id: list[str] = Field(default_factory=lambda: ["id"], min_length=1)  # they name a row, together
     id_format: IdFormat = IdFormat()  # how their cells are read
     decimal: Literal[".", ","] = "."  # what text cells have before the decimals of a number
@@ -65,8 +135,18 @@ class SourceSpec(Settings):
     def _one_place(self) -> Self:
         if (self.path is None) == (self.sql is None):
             raise ValueError("a data set has either 'path' or 'sql'")
-        if self.format is not None and self.path is None:
-            raise ValueError("'format' belongs to 'path', not to 'sql'")
+        if (self.sql is None) != (self.connection is None):
+            raise ValueError("'sql' and 'connection' belong together")
+        if self.path is None and (self.format or self.rows or self.keys):
+            raise ValueError("'format', 'rows' and 'keys' belong to 'path', not to 'sql'")
+        if self.version is not None and self.format != "delta":
+            raise ValueError("'version' belongs to 'format: delta'")
+        if self.rows and self.kind not in ("parquet", "delta"):
+            raise ValueError("'rows' belongs to parquet and Delta tables")
+        if self.path is not None and "://" in self.path:
+            check_open(self.path, STORAGES)
+        if self.keys is not None and not (self.path or "").startswith("s3://"):
+            raise ValueError("'keys' belongs to a path that begins with s3://")
         return self
 
     @model_validator(mode="after")
@@ -89,16 +169,59 @@ class SourceSpec(Settings):
         return (*self.id, *self.labels, *self.weights)
 
     @property
+    def kind(self) -> str:
+        """What it is: a format, or ``sql``; a path without an ending is a folder of parquet."""
+        if self.path is None:
+            return "sql"
+        ending = Path(urlsplit(self.path).path if self.is_remote else self.path).suffix.lower()
+        known: str = FORMATS.get(ending, "unknown" if ending else "parquet")
+        return self.format or known
+
+    @property
+    def is_remote(self) -> bool:
+        """Return True if the path leads to another machine's storage."""
+        return self.path is not None and scheme_of(self.path) in STORAGES
+
+    @property
     def name(self) -> str:
         """The file's name without its folders: what an error may tell the other parties."""
-        place = self.path if self.sql is None else self.sql.url
-        return Path(place or "").name
+        place = self.path if self.connection is None else self.connection.url
+        if place is None:
+            return "a query's answer"
+        parts = urlsplit(place)
+        return Path(f"{parts.netloc}{parts.path}" if self.is_remote else place).name
 
     @property
     def identity(self) -> str:
-        """Return the location as 32 hex digits: equal for the same file or database."""
-        place = str(Path(self.path or "").resolve()) if self.sql is None else self.sql.url
+        """Return the location as 32 hex digits: equal for the same file, or connection as it is
+        declared; whatever the secret in it is.
+        """
+        local = self.path is not None and not self.is_remote
+        place = str(Path(self.path or "").resolve()) if local else str(self.path or self.connection)
         return hashlib.sha256(place.encode()).hexdigest()[:32]
+
+
+def scheme_of(place: str) -> str | None:
+    """Return what stands before the colon of an address, ``postgres`` by its whole name; None where
+    nothing does, as in a path.
+    """
+    match = _SCHEME.match(place)
+    if match is None:
+        return None
+    return "postgresql" if match[1] == "postgres" else match[1]
+
+
+def check_open(address: str, schemes: Sequence[str]) -> None:
+    """Nothing; a ValueError for an address of another scheme, or in which a password stands."""
+    if scheme_of(address) not in schemes:
+        raise ValueError(f"an address begins with one of: {', '.join(schemes)}")
+    parts = urlsplit(address)
+    names = {name.lower() for name in parse_qs(parts.query, keep_blank_values=True)}
+    if parts.password is not None or names & SECRET_PARAMETERS:
+        raise ValueError(
+            "a password would stand in the file: name where it lies, as in "
+            "connection: {env: NAME} or keys: {secret_key: {env: NAME}, …}"
+        )
 
 
 def source_at(path: str) -> SourceSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from fedboost.data.outline import Outline, kind
+from fedboost.data.outline import Outline
 from fedboost.errors import FedboostError
 from fedboost.pages import frame, parts
 from fedboost.pages.sessions import BrowserSession
@@ -49,7 +49,7 @@ def _data_set(name: str, config: PartyConfig, shape: Outline | FedboostError | N
         if allowed
         else tag("span", "no job may use it", class_="pill wait")
     )
-    rows: list[tuple[object, object]] = [("Kind", kind(source)), ("From", source.name)]
+    rows: list[tuple[object, object]] = [("Kind", source.kind), ("From", source.name)]
     if isinstance(shape, Outline):
         rows += [
             ("Rows", units.in_count(shape.rows)),

@@ -90,7 +90,7 @@ def test_a_certificate_of_another_ca_fails_every_link_of_ours_and_only_those(tow
     code, findings = doctor(config)
     assert code == 3
     assert "certificate of party telco" not in failed(findings)
-    assert len(failed(findings)) == len(findings) - 2  # that and the store are in order
+    assert len(failed(findings)) == len(findings) - 3  # that, store and table are in order
     assert all("is not one of our CA's" in f["error"][0] for f in findings.values() if not f["ok"])
 
 

@@ -255,7 +255,7 @@ def test_an_unknown_protocol_is_refused_with_the_nearest_one():
     ("kind", "raw"),
     [
         (SourceSpec, {"path": "bank\0.csv"}),
-        (SourceSpec, {"sql": {"url": "sqlite:///bank\0.db", "query": "SELECT 1"}}),
+        (SourceSpec, {"sql": "SELECT 1", "connection": {"url": "sqlite:///bank\0.db"}}),
         (TlsFiles, {"ca": "ca.pem", "cert": "bank.pem", "key": "bank\0.key"}),
     ],
 )

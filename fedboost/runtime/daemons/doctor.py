@@ -1,4 +1,4 @@
-"""What `fedboost doctor` looks at: the store, every link both ways, with versions and clocks."""
+"""What `fedboost doctor` looks at: store, tables, every link both ways with versions and clocks."""
 
 from __future__ import annotations
 
@@ -85,6 +85,22 @@ def look_at_store(config: DaemonConfig) -> LinkCheck:
         )
         return LinkCheck(what, short)
     return LinkCheck(what, note=f"{free / 1e9:.1f} GB free")
+
+
+def look_at_tables(config: DaemonConfig) -> list[LinkCheck]:
+    """Tell of each data set whether its table can be reached, by the names of its columns."""
+    from fedboost.data.reading import columns_of
+
+    findings = []
+    for name, source in config.datasets.items() if isinstance(config, PartyConfig) else ():
+        what = f"data set {name} ({source.name})"
+        try:
+            count = len(columns_of(source))
+            note = f"{source.kind}, {count} columns" if count else source.kind
+            findings.append(LinkCheck(what, note=note))
+        except FedboostError as error:
+            findings.append(LinkCheck(what, error))
+    return findings
 
 
 async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[LinkCheck]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from fedboost.data.row_count import row_count_most
 from fedboost.encrypted import choice
-from fedboost.errors import ConfigError, DataError, FedboostError
+from fedboost.errors import FedboostError
 from fedboost.flow import GUEST
 from fedboost.job import JobSpec
 from fedboost.messages.party_pb2 import SchemesReply
@@ -32,7 +30,7 @@ def scheme_offer(judge: Judge, coordinator: str, spec: JobSpec) -> SchemesReply:
     if role is GUEST:
         try:
             rows = row_count_most(judge.config.datasets[job.dataset])
-        except (OSError, ConfigError, DataError, pa.ArrowException):
+        except (OSError, FedboostError):
             rows = None
     own = choice.offer(job.params, judge.config.policy.schemes, rows)
     return SchemesReply(

@@ -5,8 +5,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from fedboost.data.outline import Outline, kind, outline, stamp
-from fedboost.data.sources import SourceSpec, SqlSource
+from fedboost.data.outline import Outline, outline, stamp
+from fedboost.data.sources import Connection, SourceSpec
 from fedboost.errors import DataError
 
 TABLE = pa.table({"id": ["a", "b", "c"], "age": [1, 2, 3], "rate": [0.5, None, 1.5]})
@@ -18,7 +18,7 @@ def test_parquet_is_described_by_its_footer(tmp_path):
     source = SourceSpec(path=str(path))
     found = outline(source)
     assert found == Outline(3, (("id", "text"), ("age", "integer"), ("rate", "number")))
-    assert kind(source) == "parquet"
+    assert source.kind == "parquet"
 
 
 def test_csv_is_read_as_a_job_would_read_it(tmp_path):
@@ -32,7 +32,7 @@ def test_svmlight_has_its_features(tmp_path):
     path = tmp_path / "t.svm"
     path.write_text("1 1:0.5 3:2\n0 2:1\n")
     source = SourceSpec(path=str(path))
-    assert kind(source) == "svmlight"
+    assert source.kind == "svmlight"
     found = outline(source)
     assert found.rows == 2
     assert [name for name, _ in found.columns] == ["id", "y", "f1", "f2", "f3"]
@@ -55,6 +55,6 @@ def test_a_file_that_was_written_again_has_another_stamp(tmp_path):
     before = stamp(source)
     path.write_text("id\n1\n2\n")
     assert stamp(source) != before
-    sql = SqlSource(url="sqlite:///x.db", query="SELECT 1")
-    assert stamp(SourceSpec(sql=sql)) is None
-    assert kind(SourceSpec(sql=sql)) == "sql"
+    asked = SourceSpec(sql="SELECT 1", connection=Connection(url="sqlite:///x.db"))
+    assert stamp(asked) is None
+    assert asked.kind == "sql"

@@ -20,6 +20,9 @@ from fedboost.errors import ConfigError, DataError, FedboostError
 from fedboost.settings import parse
 from tests import tiers
 
+LOCAL = {"url": "sqlite:///a.db"}
+KEYS = {"access_key": {"env": "A"}, "secret_key": {"file": "/run/b"}}
+
 
 def read(path: Path, content: bytes | str | None = None) -> pa.Table:
     if content is not None:
@@ -44,11 +47,18 @@ def refusal(path: Path, content: bytes | str | None = None) -> FedboostError:
     ("raw", "said"),
     [
         ({}, "either 'path' or 'sql'"),
-        ({"path": "a.csv", "sql": {"url": "u", "query": "q"}}, "either 'path' or 'sql'"),
-        ({"sql": {"url": "u", "query": "q"}, "format": "csv"}, "'format' belongs to 'path'"),
+        ({"path": "a.csv", "sql": "q", "connection": LOCAL}, "either 'path' or 'sql'"),
+        ({"sql": "q", "connection": LOCAL, "format": "csv"}, "'format', 'rows' and 'keys' belong"),
+        ({"sql": "q"}, "'sql' and 'connection' belong together"),
+        ({"sql": "q", "connection": {}}, "one of 'url', 'env' and 'file'"),
+        ({"sql": "q", "connection": {"url": "mysql://h/d"}}, "begins with one of: sqlite, duckdb"),
+        ({"path": "http://h/t.parquet"}, "begins with one of: s3, gs, hdfs"),
+        ({"path": "a.parquet", "keys": KEYS}, "'keys' belongs to a path that begins with s3://"),
+        ({"path": "t", "version": 3}, "'version' belongs to 'format: delta'"),
+        ({"path": "a.csv", "rows": [{"column": "a", "below": 3}]}, "'rows' belongs to parquet"),
+        ({"path": "a.parquet", "rows": [{"column": "a"}]}, "rows are chosen by 'one_of', or by"),
         ({"path": "a.csv", "format": "xlsx"}, "format"),
         ({"paht": "a.csv"}, "unknown key 'paht'"),
-        ({"sql": {"url": "u"}}, "the key 'sql.query' is missing"),
     ],
 )
 def test_a_declaration_names_one_place(raw, said):
@@ -56,12 +66,19 @@ def test_a_declaration_names_one_place(raw, said):
         parse(SourceSpec, raw)
 
 
-def test_an_url_with_a_password_is_not_printed():
-    source = SourceSpec.model_validate({"sql": {"url": "postgres://u:secret@h/d", "query": "q"}})
-    assert "secret" not in repr(source)
-    with pytest.raises(ConfigError, match="cannot read tables from 'postgres' URLs") as caught:
-        read_table(source)
-    assert "secret" not in "".join(caught.value.lines())
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"sql": "q", "connection": {"url": "postgres://u:hunter2@h/d"}},
+        {"sql": "q", "connection": {"url": "postgresql://h/d?password=hunter2"}},
+        {"sql": "q", "connection": {"url": "grpc+tls://h:1?token=hunter2"}},
+        {"path": "s3://u:hunter2@bucket/table"},
+    ],
+)
+def test_a_password_is_refused_in_a_declaration_and_not_printed(raw):
+    with pytest.raises(ConfigError, match="a password would stand in the file") as caught:
+        parse(SourceSpec, raw)
+    assert "hunter2" not in "".join(caught.value.lines())
 
 
 def test_an_ending_without_format_needs_one_named(tmp_path):
@@ -80,9 +97,9 @@ def test_an_absent_file_is_refused(tmp_path):
     assert str(tmp_path) in error.private
 
 
-def test_a_folder_is_refused(tmp_path):
-    (tmp_path / "a.parquet").mkdir()
-    assert "Is a directory" in refusal(tmp_path / "a.parquet").what
+def test_a_folder_is_refused_where_a_file_is_read(tmp_path):
+    (tmp_path / "a.csv").mkdir()
+    assert "Is a directory" in refusal(tmp_path / "a.csv").what
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "svmlight"])
@@ -342,7 +359,7 @@ def database(tmp_path):
 
 
 def query(path: Path, text: str) -> pa.Table:
-    raw = {"sql": {"url": f"sqlite:///{path}", "query": text}}
+    raw = {"sql": text, "connection": {"url": f"sqlite:///{path}"}}
     return read_table(parse(SourceSpec, raw), party="bank")
 
 
