@@ -211,26 +211,27 @@ class TracedParty:
         left_s = sum(turn.cost.seconds for turn in reply.turns)
         for turn, spent in zip(request.turns, reply.turns, strict=False):
             stage, step = protocols.known_step(request.stage, turn.step)
-            self._span(
-                (step, left_s, spent.cost.seconds),
-                request.job,
-                stage,
-                **{
-                    "fedboost.step": step,
-                    "fedboost.step.number": turn.number,
-                    "fedboost.cpu_seconds": spent.cost.cpu_seconds,
-                    "fedboost.bytes_sent": sum(link.bytes for link in spent.cost.sent),
-                },
-            )
+            said: dict[str, Any] = {
+                "fedboost.step": step,
+                "fedboost.step.number": turn.number,
+                "fedboost.cpu_seconds": spent.cost.cpu_seconds,
+                "fedboost.bytes_sent": sum(link.bytes for link in spent.cost.sent),
+            }
+            self._span((step, left_s, spent.cost.seconds), request.job, stage, said)
             left_s -= spent.cost.seconds
         return reply
 
     def _note(self, call: str, request: Any, took_s: float, code: str = "") -> None:
         stage = protocols.known_step(getattr(request, "stage", ""))[0]
-        self._span((call, took_s, took_s), request.job, stage, code)
+        self._span((call, took_s, took_s), request.job, stage, {}, code)
 
     def _span(
-        self, times: tuple[str, float, float], job: str, stage: str, code: str = "", **more: Any
+        self,
+        times: tuple[str, float, float],
+        job: str,
+        stage: str,
+        more: dict[str, Any],
+        code: str = "",
     ) -> None:
         """One span of a name that began so many seconds ago and took so many."""
         parent = trace.get_current_span()
