@@ -4,6 +4,6 @@ Modules:
     daemon         a node served over gRPC until it is told to stop
     doctor         checks of a daemon's links
     metrics        a daemon's metrics for Prometheus
-    traces         a daemon's spans for OpenTelemetry
     party_metrics  metrics of a party
+    traces         a daemon's spans for OpenTelemetry
 """
