@@ -31,6 +31,8 @@ from fedboost.job import JobSpec
 
 _loaded: dict[str, Protocol] = {}
 
+OTHER = "other"  # what figures and spans call every name that our files do not hold
+
 
 @cache
 def _folders() -> tuple[str, ...]:
@@ -47,6 +49,13 @@ def known() -> dict[str, Protocol]:
     for name in names():
         named(name)
     return _loaded
+
+
+def known_step(stage: str, step: str = "") -> tuple[str, str]:
+    """A stage's and a step's names as daemons show them; others say OTHER."""
+    if stage not in names():
+        return OTHER, OTHER
+    return stage, OTHER if step and named(stage).step(step) is None else step
 
 
 def stages(spec: JobSpec, params: Any) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from fedboost.runtime.transport.addresses import (
     check_protection,
     is_ip,
     is_loopback,
+    split_address,
 )
 from fedboost.runtime.transport.tls import FilePath, TlsFiles
 from fedboost.settings import Settings
@@ -62,6 +63,33 @@ class MetricsConfig(Settings):
         if not (self.allow_remote or is_loopback(self.listen)):
             raise ValueError(f"{self.listen} is not loopback: choose 127.0.0.1, or allow_remote")
         return self
+
+
+def _endpoint(text: str) -> str:
+    scheme, _, address = text.partition("://")
+    if scheme not in ("http", "https"):
+        raise ValueError(f"{text!r} is no endpoint: write http://HOST:PORT or https://HOST:PORT")
+    split_address(address)
+    return text
+
+
+class TracesConfig(Settings):
+    """Where an OpenTelemetry collector takes the daemon's spans, by OTLP over gRPC."""
+
+    endpoint: Annotated[str, AfterValidator(_endpoint)]  # http://HOST:PORT or https://HOST:PORT
+    allow_remote: bool = False  # http to others than loopback: whoever listens there reads them
+
+    @model_validator(mode="after")
+    def _near(self) -> TracesConfig:
+        if self.is_open and not self.allow_remote:
+            raise ValueError(f"{self.endpoint} is not loopback: use https, or allow_remote")
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether spans go through a network in the clear."""
+        scheme, _, address = self.endpoint.partition("://")
+        return scheme == "http" and not is_loopback(address)
 
 
 class CoordinatorRetention(Settings):
@@ -135,6 +163,7 @@ class DaemonConfig(Settings):
     )
     insecure_loopback: bool = False  # development on one machine without TLS
     metrics: MetricsConfig | None = None  # absent: nobody is told any
+    traces: TracesConfig | None = None  # needs fedboost[otel]; absent: none are made
     logs: LogFormat = "text"  # json: one object a line
     page: Page | None = None  # absent: none is served
 
@@ -147,6 +176,8 @@ class DaemonConfig(Settings):
         insecure = [INSECURE] if self.insecure_loopback else []
         if self.metrics is not None and not is_loopback(self.metrics.listen):
             insecure.append(f"whoever reaches {self.metrics.listen} reads the daemon's metrics")
+        if self.traces is not None and self.traces.is_open:
+            insecure.append(f"traces leave for {self.traces.endpoint} in the clear")
         if self.page is not None and self.page.allow_remote:
             insecure.append(f"the page on {self.page.listen} can be reached from other machines")
         return insecure

@@ -5,4 +5,5 @@ Modules:
     doctor         checks of a daemon's links
     metrics        a daemon's metrics for Prometheus
     party_metrics  metrics of a party
+    traces         a daemon's spans for OpenTelemetry
 """

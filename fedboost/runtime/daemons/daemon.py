@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fedboost.runtime.coordinator.node import CoordinatorNode
     from fedboost.runtime.daemons.metrics import Metrics
     from fedboost.runtime.daemons.party_metrics import PartyMetrics
+    from fedboost.runtime.daemons.traces import Traces, WalkTraces
     from fedboost.runtime.party.halting import WriteReport
     from fedboost.runtime.party.job_memory import MemoryOf
     from fedboost.runtime.party.parts import PeerCalls
@@ -144,7 +145,14 @@ async def serve_party(
             (exchange_pb2.DESCRIPTOR, "Exchange", exchange_pb2_grpc.add_ExchangeServicer_to_server),
         )
         links_of = _links_of(lambda: node.config, standing)
-        served = Served(node if metrics is None else metrics.around(node), links_of)
+        shown: Any = node if metrics is None else metrics.around(node)
+        traces = _traces(config, "party")
+        if traces is not None:
+            from fedboost.runtime.daemons.traces import TracedParty, arrived
+
+            standing.gate.arrived = arrived
+            shown = TracedParty(node, shown, traces)
+        served = Served(shown, links_of)
         for descriptor, name, add in services:
             add(Servicer(served, standing.gate, descriptor.services_by_name[name]), server)
         health = _health(server, *(f"{d.package}.{name}" for d, name, _ in services))
@@ -166,6 +174,8 @@ async def serve_party(
             await standing.dialer.close()
             await asyncio.to_thread(workers.close)
             node.close()
+            if traces is not None:
+                await asyncio.to_thread(traces.close)
 
 
 async def serve_coordinator(
@@ -182,10 +192,12 @@ async def serve_coordinator(
     from fedboost.runtime.coordinator.node import CoordinatorNode
 
     standing = DaemonAccess(config, "coordinator")
+    walks = _walk_traces(config, standing)
     with Store(config.store, f"coordinator {config.name}") as store:
 
-        def control(name: str) -> PartyControl:
-            return PartyControl(standing.dialer, name, lambda: node.config.parties)
+        def control(name: str) -> Any:
+            link = PartyControl(standing.dialer, name, lambda: node.config.parties)
+            return link if walks is None else walks.around(link)
 
         node = CoordinatorNode(config, standing.certificates.fresh, store, control)
         node.reread = reread
@@ -213,6 +225,35 @@ async def serve_coordinator(
             await node.close()
             await server.stop(config.timers.shutdown_s / 2)
             await standing.dialer.close()
+            if walks is not None:
+                await asyncio.to_thread(walks.close)
+
+
+def _traces(config: DaemonConfig, role: Role) -> Traces | None:
+    """A daemon's spans, if its owner wants any; a ConfigError where the extra is not installed."""
+    if config.traces is None:
+        return None
+    try:
+        from fedboost.runtime.daemons.traces import Traces
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("opentelemetry"):
+            raise
+        raise ConfigError(
+            "traces needs OpenTelemetry, which is not installed",
+            todo="pip install 'fedboost[otel]', or leave `traces` out",
+        ) from None
+    return Traces(config.traces, role, config.name)
+
+
+def _walk_traces(config: CoordinatorConfig, standing: DaemonAccess) -> WalkTraces | None:
+    """The same of a coordinator's attempts, which its calls to parties carry along."""
+    traces = _traces(config, "coordinator")
+    if traces is None:
+        return None
+    from fedboost.runtime.daemons.traces import WalkTraces, carried
+
+    standing.dialer.carried = carried
+    return WalkTraces(traces)
 
 
 def _party_metrics(

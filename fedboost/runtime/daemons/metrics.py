@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 from fedboost import __version__, protocols, wire
 from fedboost.errors import BY_CODE, ConfigError, FedboostError, StoreError
 from fedboost.messages.job_pb2 import Event, StepDone, Waiting
+from fedboost.protocols import OTHER
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.store.store import RESTS, JobState, Store
@@ -111,7 +112,6 @@ def of(role: Literal["coordinator", "party"]) -> list[Family]:
     return [family for family in _ALL if family.at in ("every daemon", role)]
 
 
-OTHER = "other"  # stands for every name that our files do not hold
 LOOP_S = 2.0  # an event loop that takes longer is not waited for
 
 Reading: TypeAlias = tuple[str, tuple[str, ...], float]  # a gauge's name, its labels, its value
@@ -177,13 +177,11 @@ class Metrics(Collector):
 
     def stage(self, stage: str) -> str:
         """A stage's name, if there is such a protocol."""
-        return stage if stage in protocols.names() else OTHER
+        return protocols.known_step(stage)[0]
 
     def step(self, stage: str, step: str) -> tuple[str, str]:
         """A stage and a step of it, if there are such."""
-        if stage not in protocols.names():
-            return OTHER, OTHER
-        return stage, OTHER if protocols.named(stage).step(step) is None else step
+        return protocols.known_step(stage, step)
 
     # When somebody asks
 

@@ -9,8 +9,9 @@ from typing import Any
 from fedboost.messages import party_pb2
 from fedboost.messages.exchange_pb2 import Envelope, RecallReply
 from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.protocols import OTHER
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.daemons.metrics import OTHER, Metrics, Reading
+from fedboost.runtime.daemons.metrics import Metrics, Reading
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.party.parts import PeerCalls
 from fedboost.runtime.transport.identity import Identity, Peer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
@@ -22,6 +22,7 @@ CLAIM_KEY = "fedboost-claims"  # who we say we are, where there is no TLS to sho
 WINDOW_PIECES = 8  # of a stream, that gRPC may have taken and not sent yet
 RECONNECT_S = 2.0  # the longest pause of gRPC's own between two tries to connect
 
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
 Reply = TypeVar("Reply")
 
 
@@ -82,6 +83,7 @@ class Dialer:
         self._claim = claim
         self.timers = timers
         self.failed: Callable[[str], None] = lambda _: None  # told who has not been reached
+        self.carried: Callable[[], Metadata] = tuple  # what else goes with a call
         self._certificates: ServerCertificates | None = None
         self._links: dict[tuple[str, str], SharedChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -140,9 +142,10 @@ class Dialer:
         return grpc.aio.secure_channel(address, credentials, options=wanted)
 
     @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return what goes with every call; empty under TLS, where the certificate speaks."""
-        return ((CLAIM_KEY, self._claim),) if self._tls is None else ()
+    def metadata(self) -> Metadata:
+        """Return what goes with every call; our name where no certificate says it."""
+        claim = ((CLAIM_KEY, self._claim),) if self._tls is None else ()
+        return (*claim, *self.carried())
 
     async def call(
         self,

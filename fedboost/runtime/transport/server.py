@@ -104,14 +104,19 @@ class CallerGate:
         self._revocations = revocations
         self._clock = clock or (lambda: datetime.now(UTC))
         self.refused: Callable[[FedboostError], None] = lambda _: None  # told of every refusal
+        self.arrived: Callable[[Any], None] = lambda _: None  # told of every call that is let in
 
     def caller(self, context: Any) -> Peer:
         """The caller; refuses one whose certificate is not our CA's, revoked or expired by now.
 
         Asked at each call, and again before each message of a stream.
         """
-        if self._revocations is None:
-            return self._claimed(context)
+        peer = self._claimed(context) if self._revocations is None else self._shown(context)
+        self.arrived(context)
+        return peer
+
+    def _shown(self, context: Any) -> Peer:
+        assert self._revocations is not None
         shown = context.auth_context()
         peer = peer_from_auth_context(shown)
         try:

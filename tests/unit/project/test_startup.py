@@ -17,7 +17,7 @@ from tests.unit.cli.test_help import LEAVES
 
 HEAVY = (
     *("numba", "llvmlite", "scipy", "xgboost", "sklearn", "pandas", "pyarrow"),
-    *("aiohttp", "prometheus_client", "numpy"),
+    *("aiohttp", "prometheus_client", "opentelemetry", "numpy"),
 )
 RUN = """
 import json, sys

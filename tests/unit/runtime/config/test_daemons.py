@@ -162,6 +162,25 @@ def test_insecure_links_cannot_leave_the_machine(keys):
         parse(PartyConfig, {**BARE, "insecure_loopback": True, **keys})
 
 
+def test_traces_go_in_the_clear_to_this_machine_alone():
+    for near in (
+        "http://127.0.0.1:4317",
+        "http://localhost:4317",
+        "https://traces.example.org:4317",
+    ):
+        assert party(traces={"endpoint": near}).warnings() == []
+    far = {"endpoint": "http://collector:4317"}
+    with pytest.raises(ConfigError, match="is not loopback: use https, or allow_remote"):
+        party(traces=far)
+    [warning] = party(traces={**far, "allow_remote": True}).warnings()
+    assert warning == "traces leave for http://collector:4317 in the clear"
+    for wrong in ("127.0.0.1:4317", "ftp://127.0.0.1:4317"):
+        with pytest.raises(ConfigError, match="is no endpoint"):
+            party(traces={"endpoint": wrong})
+    with pytest.raises(ConfigError, match="is not an address"):
+        party(traces={"endpoint": "http://127.0.0.1"})
+
+
 def test_an_insecure_coordinator_or_client_cannot_leave_the_machine():
     coordinator = {"name": "coord", "listen": "127.0.0.1:7100", "store": "var"}
     near = {"insecure_loopback": True, "parties": {"bank": "[::1]:7101"}}

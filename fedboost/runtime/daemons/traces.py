@@ -1,0 +1,250 @@
+"""A daemon's spans for OpenTelemetry: an attempt at a job is a trace, a party's step a span in it.
+
+A coordinator's calls carry where they stand (W3C ``traceparent``); a party hangs its spans below
+that. Each daemon sends its own spans, to its own owner's collector. Loaded only where a settings
+file says `traces`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import context, trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from fedboost import protocols
+from fedboost.errors import FedboostError
+from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime.config.daemons import TracesConfig
+from fedboost.runtime.transport.identity import Peer, Role
+
+if TYPE_CHECKING:
+    from fedboost.runtime.party.node import PartyNode
+
+log = logging.getLogger(__name__)
+
+SEND_S = 5.0  # to reach the collector; what it has not taken by then is lost
+EVERY_MS = 1000.0  # between two sendings
+WORKS = ("begin", "open_stage", "commit", "close_stage", "finish")  # spans of a party, with steps
+CALLS = (*WORKS, "run_step", "end_loop", "stop")  # of a coordinator, that carry where they stand
+PARENT_KEY = "traceparent"
+W3C = TraceContextTextMapPropagator()
+
+
+def carried() -> tuple[tuple[str, str], ...]:
+    """Return the metadata that says where a call stands; empty outside of any span."""
+    found: dict[str, str] = {}
+    W3C.inject(found)
+    return tuple((key, value) for key, value in found.items() if key == PARENT_KEY)
+
+
+def arrived(call: Any) -> None:
+    """Take from a gRPC call below which span its work stands; of all it carries, nothing else."""
+    said = dict(call.invocation_metadata() or ()).get(PARENT_KEY, "")
+    context.attach(W3C.extract({PARENT_KEY: str(said)}, Context()))
+
+
+class Traces:
+    """Where a daemon's spans go."""
+
+    def __init__(self, config: TracesConfig, role: Role, name: str) -> None:
+        self._provider = TracerProvider(
+            resource=Resource({"service.namespace": f"fedboost {role}", "service.name": name}),
+            shutdown_on_exit=False,
+        )
+        secure = config.endpoint.startswith("https://")
+        sends = OTLPSpanExporter(config.endpoint, insecure=not secure, timeout=SEND_S)
+        self._provider.add_span_processor(BatchSpanProcessor(sends, schedule_delay_millis=EVERY_MS))
+        self._tracer = self._provider.get_tracer("fedboost")
+
+    def start(self, name: str, parent: Span | None = None, since_s: float = 0.0) -> Span:
+        """A span that has begun `since_s` seconds ago, below `parent` or else a new trace's."""
+        below = trace.set_span_in_context(parent, Context()) if parent is not None else Context()
+        began = time.time_ns() - int(since_s * 1e9)
+        return self._tracer.start_span(name, below, start_time=began)
+
+    def close(self) -> None:
+        """Sends what is left; blocks as long as that takes."""
+        self._provider.shutdown()
+
+
+def failed(span: Span, code: str) -> None:
+    """Marks a span by an error's code: its words may hold figures."""
+    span.set_attribute("error.type", code)
+    span.set_status(StatusCode.ERROR)
+
+
+class WalkTraces:
+    """The coordinator's spans: of each attempt that is under way, of its stage and its round."""
+
+    def __init__(self, traces: Traces) -> None:
+        self._traces = traces
+        self._open: dict[tuple[str, int], list[tuple[str, Span]]] = {}  # outermost first
+
+    def around(self, control: Any) -> TracedControl:
+        """The link to a party, whose calls carry where they stand from here on."""
+        return TracedControl(control, self)
+
+    @contextmanager
+    def placed(self, call: str, request: Any) -> Iterator[None]:
+        """Inside, what is called carries the innermost span in which the call stands."""
+        key = request.job, request.attempt
+        if call in ("begin", "open_stage", "run_step", "finish"):
+            self._move(key, request)
+        spans = self._open.get(key, [])
+        if call == "stop" and spans and request.reason.code:
+            failed(spans[0][1], request.reason.code)
+        token = context.attach(
+            trace.set_span_in_context(spans[-1][1], Context()) if spans else Context()
+        )
+        try:
+            yield
+        finally:
+            context.detach(token)
+            if call == "stop" or (call == "finish" and request.HasField("journal")
+                                  and request.result):  # fmt: skip
+                self._end(key, 0)
+
+    def _move(self, key: tuple[str, int], request: Any) -> None:
+        """Ends the spans that a call has left behind, and begins those that it has entered."""
+        stage, rounds = getattr(request, "stage", ""), getattr(request, "rounds", ())
+        path = ["job", *([f"stage {stage}"] if stage else []), *(f"round {n}" for n in rounds[:1])]
+        spans = self._open.setdefault(key, [])
+        same = 0
+        while same < min(len(path), len(spans)) and spans[same][0] == path[same]:
+            same += 1
+        self._end(key, same)
+        spans = self._open.setdefault(key, [])
+        for name in path[same:]:
+            span = self._traces.start(name, spans[-1][1] if spans else None)
+            if not spans:
+                log.info("the attempt's trace is %032x", span.get_span_context().trace_id)
+                span.set_attribute("fedboost.attempt", key[1])
+            spans.append((name, span))
+
+    def _end(self, key: tuple[str, int], keeps: int) -> None:
+        spans = self._open.get(key, [])
+        while len(spans) > keeps:
+            spans.pop()[1].end()
+        if not spans:
+            self._open.pop(key, None)
+
+    def close(self) -> None:
+        """Ends every span, and sends what is left."""
+        for key in list(self._open):
+            self._end(key, 0)
+        self._traces.close()
+
+
+class TracedControl:
+    """The coordinator's link to a party, whose calls carry where they stand."""
+
+    def __init__(self, control: Any, walks: WalkTraces) -> None:
+        self._control, self._walks = control, walks
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._control, name)
+        if name not in CALLS:
+            return method
+
+        async def call(request: Any, *more: Any) -> Any:
+            with self._walks.placed(name, request):
+                return await method(request, *more)
+
+        return call
+
+
+class TracedParty:
+    """A party's node, whose steps are spans of jobs whose coordinator says where they stand."""
+
+    def __init__(self, node: PartyNode, shown: Any, traces: Traces) -> None:
+        """`shown` is the node or what is around it already."""
+        self._node, self._shown, self._traces = node, shown, traces
+        self._done: dict[str, tuple[int, str, int]] = {}  # the last step of each job, by place
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._shown, name)
+        if name not in WORKS:
+            return method
+
+        async def call(caller: Peer, request: Any) -> Any:
+            began = time.monotonic()
+            try:
+                reply = await method(caller, request)
+            except FedboostError as error:
+                self._note(name, request, time.monotonic() - began, error.code)
+                raise
+            self._note(name, request, time.monotonic() - began)
+            if name == "finish" and request.result:
+                self._done.pop(request.job, None)
+            return reply
+
+        return call
+
+    async def stop(self, caller: Peer, request: Any) -> Any:
+        """See `PartyNode`."""
+        self._done.pop(request.job, None)
+        return await self._shown.stop(caller, request)
+
+    async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
+        """See `PartyNode`; an answer that is given again is no second span."""
+        began = time.monotonic()
+        try:
+            reply: StepReply = await self._shown.run_step(caller, request)
+        except FedboostError as error:
+            self._note("run_step", request, time.monotonic() - began, error.code)
+            raise
+        place = request.attempt, request.stage, max(turn.number for turn in request.turns)
+        if self._done.get(request.job) == place:
+            return reply
+        self._done[request.job] = place
+        left_s = sum(turn.cost.seconds for turn in reply.turns)
+        for turn, spent in zip(request.turns, reply.turns, strict=False):
+            stage, step = protocols.known_step(request.stage, turn.step)
+            said: dict[str, Any] = {
+                "fedboost.step": step,
+                "fedboost.step.number": turn.number,
+                "fedboost.cpu_seconds": spent.cost.cpu_seconds,
+                "fedboost.bytes_sent": sum(link.bytes for link in spent.cost.sent),
+            }
+            self._span((step, left_s, spent.cost.seconds), request.job, stage, said)
+            left_s -= spent.cost.seconds
+        return reply
+
+    def _note(self, call: str, request: Any, took_s: float, code: str = "") -> None:
+        stage = protocols.known_step(getattr(request, "stage", ""))[0]
+        self._span((call, took_s, took_s), request.job, stage, {}, code)
+
+    def _span(
+        self,
+        times: tuple[str, float, float],
+        job: str,
+        stage: str,
+        more: dict[str, Any],
+        code: str = "",
+    ) -> None:
+        """One span of a name that began so many seconds ago and took so many."""
+        parent = trace.get_current_span()
+        if not parent.get_span_context().is_valid:
+            return
+        name, since_s, took_s = times
+        span = self._traces.start(name, parent, since_s)
+        if (known := self._node.under_way.get(job)) is not None:
+            table = known.signed.table
+            more["fedboost.party.role"] = str(table.role_of(self._node.config.name))
+        if stage:
+            more["fedboost.stage"] = stage
+        span.set_attributes(more)
+        if code:
+            failed(span, code)
+        span.end(time.time_ns() - int((since_s - took_s) * 1e9))
