@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.bins import Bins, Dense, SparseBins, cell_type
 from fedboost.errors import DataError
-from fedboost.kernels import inlined, kernel
+from fedboost.kernels import kernel
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -21,6 +21,7 @@ Cuts = NDArray[np.float32]
 Values: TypeAlias = "Cuts | csc_array"  # (n, columns); what a sparse one does not store is 0
 Codes = NDArray[np.int32]
 
+REGISTER = 16  # numbers of 32 bits that the widest registers hold
 ROWS_AT_ONCE = 512  # so many rows' bins stay in a core's cache while their columns are written
 
 
@@ -89,12 +90,14 @@ class Binning:
         if not isinstance(values, np.ndarray):
             return self._transform_sparse(values)
         bins = np.empty(values.shape, cell_type(self.n_cells))
-        starts = np.cumsum([0, *map(len, self.cuts)])
-        flat = np.concatenate([np.empty(0, np.float32), *self.cuts])
-        _place_all(values, flat, starts, bins.dtype.type(self.missing), bins)
+        _place(values, *self._padded, bins.dtype.type(self.missing), bins)
         for column, codes in self.categories.items():
             bins[:, column] = _look_up(values[:, column], codes, self.missing)
         return bins
+
+    @cached_property
+    def _padded(self) -> tuple[Cuts, NDArray[np.int64]]:
+        return _padded(self.cuts)
 
     def _transform_sparse(self, values: csc_array) -> SparseBins:
         """Entries that fall into the bin of zeros are left out, too."""
@@ -104,7 +107,7 @@ class Binning:
         zero = np.empty(self.n_columns, number)
         for column, cuts in enumerate(self.cuts):
             own = slice(values.indptr[column], values.indptr[column + 1])
-            found[own] = _place(values.data[own], cuts, missing)
+            _place(values.data[own, None], *_padded([cuts]), missing, found[own, None])
             zero[column] = np.searchsorted(cuts, np.float32(0), side="right")
         kept = found != np.repeat(zero, np.diff(values.indptr))
         starts = np.concatenate(([0], np.cumsum(kept)))[values.indptr]
@@ -239,40 +242,37 @@ def _equal_frequency(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int6
     return ends[:n_ends]
 
 
-@inlined
-def _bin(x: np.float32, cuts: Cuts, first: int, count: int) -> int:
-    """How many of `count` cuts, `first` and following, are at or below x; without a branch."""
-    at, left = first, count
-    while left > 1:
-        half = left >> 1
-        at += half * (cuts[at + half - 1] <= x)
-        left -= half
-    return at - first + (left == 1 and cuts[at] <= x)
+def _padded(cuts: Sequence[Cuts]) -> tuple[Cuts, NDArray[np.int64]]:
+    """All cuts one after the other, those of each column filled up with NaN to whole registers;
+    and where each column's begin.
+    """
+    sizes = [-(-len(own) // REGISTER) * REGISTER for own in cuts]
+    starts = np.cumsum([0, *sizes])
+    flat = np.full(starts[-1], np.nan, np.float32)
+    for own, start in zip(cuts, starts.tolist(), strict=False):
+        flat[start : start + len(own)] = own
+    return flat, starts
 
 
 @kernel
-def _place(column: Cuts, cuts: Cuts, missing: np.unsignedinteger[Any]) -> Dense:
-    """For each value the number of cuts at or below it; `missing` for NaN."""
-    bins = np.full(len(column), missing)
-    for i in range(len(column)):
-        if not np.isnan(column[i]):
-            bins[i] = _bin(column[i], cuts, 0, len(cuts))
-    return bins
-
-
-@kernel
-def _place_all(
+def _place(
     values: Cuts,
     cuts: Cuts,
     starts: NDArray[np.int64],
     missing: np.unsignedinteger[Any],
     bins: Dense,
 ) -> None:
-    """`_place` of every column, a few rows at a time, as they lie by column and bins by row."""
-    n, columns = values.shape
-    for begin in range(0, n, ROWS_AT_ONCE):
-        for c in range(columns):
-            first, count = starts[c], starts[c + 1] - starts[c]
-            for i in range(begin, min(n, begin + ROWS_AT_ONCE)):
+    """Writes for each value the number of its column's cuts at or below it; `missing` for NaN.
+
+    Values lie by column and bins by row, so some rows are done at a time. Comparing with every cut
+    takes less than searching among them: processors compare many at once.
+    """
+    for begin in range(0, values.shape[0], ROWS_AT_ONCE):
+        for c in range(values.shape[1]):
+            own = cuts[starts[c] : starts[c + 1]]
+            for i in range(begin, min(values.shape[0], begin + ROWS_AT_ONCE)):
                 x = values[i, c]
-                bins[i, c] = missing if np.isnan(x) else _bin(x, cuts, first, count)
+                count = 0
+                for j in range(len(own)):
+                    count += own[j] <= x
+                bins[i, c] = missing if np.isnan(x) else count

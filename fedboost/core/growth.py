@@ -269,7 +269,8 @@ class GrowingTree(GrowingState):
         turns = split.turns(last, on_left, sets, self._rules.binning.missing)
         if not isinstance(self._bins, SparseBins):
             columns = np.array([one.column for one in made], np.int32)
-            self.partition.divide_layer(nodes, self._bins, columns, turns)
+            crew = self._rules.threads
+            self.partition.divide_layer(nodes, self._bins, columns, turns, crew)
             return
         for node, one, right in zip(nodes, made, turns, strict=True):
             own = of_rows(self._bins, one.column, self.partition.rows(node))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.bins import Dense
+from fedboost.core.threads import Threads, shared
 from fedboost.kernels import kernel
 from fedboost.state import state
 
@@ -16,6 +18,7 @@ Rows = NDArray[np.int32]
 Indices = NDArray[np.int64]
 
 ROOT = 0
+DIVIDING_WORK = 3  # cells whose adding up takes as long as moving a row
 
 
 def left_child(node: int) -> int:
@@ -96,14 +99,27 @@ class Partition:
         self.by_leaf[left_child(node)], self.by_leaf[right_child(node)] = _divided(rows, goes_right)
 
     def divide_layer(
-        self, nodes: Sequence[int], bins: Dense, columns: Rows, turns: NDArray[np.bool_]
+        self,
+        nodes: Sequence[int],
+        bins: Dense,
+        columns: Rows,
+        turns: NDArray[np.bool_],
+        threads: Threads | None = None,
     ) -> None:
         """Moves the rows of some leaves into their children: bins (n, all columns), row after row;
-        columns int32 (nodes,) and turns (nodes, cells) of their splits, as `split.turns`.
+        columns int32 (nodes,) and turns (nodes, cells) of their splits, as `split.turns`. Each of
+        the `threads` has nodes of its own.
         """
         starts = np.cumsum([0, *(len(self.by_leaf[node]) for node in nodes)])
         rows = np.concatenate([np.empty(0, np.int32), *map(self.by_leaf.pop, nodes)])
-        divided, middles = _divided_layer(bins, rows, starts, columns, turns.view(np.uint8))
+        divided, right = np.empty_like(rows), turns.view(np.uint8)
+
+        def task(part: slice) -> tuple[Any, ...]:
+            own = slice(part.start, part.stop + 1)
+            return bins, rows, starts[own], (columns[part], right[part]), divided
+
+        parts = shared(threads, _divide_layer, task, len(nodes), DIVIDING_WORK * len(rows))
+        middles = np.concatenate(parts)
         for node, start, middle, stop in zip(
             nodes, starts.tolist(), middles.tolist(), starts[1:].tolist(), strict=False
         ):
@@ -144,15 +160,19 @@ def _divided(rows: Rows, goes_right: NDArray[np.bool_]) -> tuple[Rows, Rows]:
 
 
 @kernel
-def _divided_layer(
-    bins: Dense, rows: Rows, starts: Indices, columns: Rows, turns: NDArray[np.uint8]
-) -> tuple[Rows, Indices]:
-    """The rows of each node, rows[starts[i]:starts[i + 1]], those that go left first, in their
-    order; and where the others begin.
+def _divide_layer(
+    bins: Dense,
+    rows: Rows,
+    starts: Indices,
+    splits: tuple[Rows, NDArray[np.uint8]],
+    divided: Rows,
+) -> Indices:
+    """Writes the rows of each node, rows[starts[i]:starts[i + 1]], those that go left first, in
+    their order; gives where the others begin.
     """
-    divided, rights = np.empty_like(rows), np.empty_like(rows)
-    middles = np.empty(len(starts) - 1, np.int64)
-    for node in range(len(middles)):
+    (columns, turns), nodes = splits, len(starts) - 1
+    rights, middles = np.empty(starts[nodes] - starts[0], np.int32), np.empty(nodes, np.int64)
+    for node in range(nodes):
         column, turn = columns[node], turns[node]
         left, right = starts[node], 0
         for i in range(starts[node], starts[node + 1]):  # both written, without a branch
@@ -162,4 +182,4 @@ def _divided_layer(
             right += on_right
         divided[left : left + right] = rights[:right]
         middles[node] = left
-    return divided, middles
+    return middles

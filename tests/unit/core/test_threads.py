@@ -1,5 +1,7 @@
 """Shared work: results are the same with threads, which take parts of it where they pay."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,7 @@ def test_an_error_of_a_thread_is_raised():
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_sums_encodings_and_margins_are_the_same_on_threads(outputs, monkeypatch):
+def test_sums_encodings_margins_and_trees_are_the_same_on_threads(outputs, monkeypatch):
     monkeypatch.setattr(threads, "WORK_MIN", 1)
     own = job(3, outputs, (1,))
     bins = own.rules.binning.transform(own.values)
@@ -46,7 +48,8 @@ def test_sums_encodings_and_margins_are_the_same_on_threads(outputs, monkeypatch
             encoded = rules.fixed.encode(g, abs(h), None, crews)
             margin = np.zeros((len(bins), outputs))
             tree.add_to(margin, bins, rules.binning.missing, crews)
-            found = [sums, encoded, margin]
+            again = local.grow(replace(own, rules=rules).growing())
+            found = [sums, encoded, margin, *again.to_arrays().values()]
             if crews is None:
                 alone = found
     assert all(np.array_equal(one, other) for one, other in zip(alone, found, strict=True))
