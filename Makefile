@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header $(if $(UPGRADE),--upgrade)
 
-.PHONY: install lock release demo test test-all check bench docs site proto fmt lint types generated faults fuzz soak clean
+.PHONY: install lock release demo test test-all containers check bench docs site proto fmt lint types generated faults fuzz soak clean
 
 $(READY): pyproject.toml requirements-dev.lock
 	@command -v $(PYTHON) >/dev/null \
@@ -83,6 +83,9 @@ site: $(READY)  ## the documents as pages, in site/; nothing is fetched
 fmt: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+containers: $(READY)  ## the walk of deploy/README.md in podman or docker, with kills; minutes
+	$(BIN)/python -m pytest --long tests/e2e/test_containers.py
 
 bench: $(READY)  ## every benchmark, quick: each ends within four minutes on two cores
 	for name in $$(cd benchmarks && grep -l '^if __name__' *.py | sed 's/\.py$$//'); do \

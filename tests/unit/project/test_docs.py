@@ -25,7 +25,7 @@ DOCUMENTS = [
     ROOT / "README.md",
     *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "deploy").glob("*.md")),
+    *sorted((ROOT / "deploy").rglob("*.md")),
     *sorted((ROOT / "tests").rglob("*.md")),
 ]
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
