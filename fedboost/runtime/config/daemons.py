@@ -51,6 +51,23 @@ DatasetName = Annotated[str, AfterValidator(_dataset)]
 HostName = Annotated[str, AfterValidator(_host)]
 
 
+def is_web_address(text: str) -> bool:
+    """Return whether it is an https address, or an http one of this machine."""
+    try:
+        address = urlsplit(text)
+        host, _ = address.hostname or "", address.port
+    except ValueError:
+        return False
+    is_here = address.scheme == "http" and host in ("localhost", "127.0.0.1", "::1")
+    return (address.scheme == "https" or is_here) and bool(host)
+
+
+def _web_address(text: str) -> str:
+    if is_web_address(text):
+        return text
+    raise ValueError(f"{text!r} is neither an https address nor an http one of this machine")
+
+
 class MetricsConfig(Settings):
     """Where Prometheus asks the daemon for its figures, by plain HTTP and without signing in."""
 
@@ -64,6 +81,12 @@ class MetricsConfig(Settings):
         return self
 
 
+class Traces(Settings):
+    """Where spans of jobs go, by OTLP over gRPC: an OpenTelemetry collector."""
+
+    endpoint: Annotated[str, AfterValidator(_web_address)]  # http://127.0.0.1:4317, or https
+
+
 class CoordinatorRetention(Settings):
     """After how many days jobs that are over vanish by themselves; absent: never."""
 
@@ -74,17 +97,6 @@ class Retention(CoordinatorRetention):
     """The same at a party. Ledger, accounts and the names of deleted jobs stay for ever."""
 
     models_days: float | None = Field(None, gt=0, le=36_500)  # since a model was made
-
-
-def is_web_address(text: str) -> bool:
-    """Return whether it is an https address, or an http one of this machine."""
-    try:
-        address = urlsplit(text)
-        host, _ = address.hostname or "", address.port
-    except ValueError:
-        return False
-    is_here = address.scheme == "http" and host in ("localhost", "127.0.0.1", "::1")
-    return (address.scheme == "https" or is_here) and bool(host)
 
 
 def _issuer(text: str) -> str:
@@ -134,6 +146,7 @@ class DaemonConfig(Settings):
         default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=1024
     )
     insecure_loopback: bool = False  # development on one machine without TLS
+    traces: Traces | None = None  # absent: there are none
     metrics: MetricsConfig | None = None  # absent: nobody is told any
     logs: LogFormat = "text"  # json: one object a line
     page: Page | None = None  # absent: none is served

@@ -33,7 +33,7 @@ from fedboost.runtime.coordinator.rooms import make_room
 from fedboost.runtime.coordinator.walker import JobWalk
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
-from fedboost.runtime.process import logs
+from fedboost.runtime.process import logs, tracing
 from fedboost.runtime.process.clock import pauses
 from fedboost.runtime.process.pulse import Pulse
 from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
@@ -265,7 +265,8 @@ class Attempts:
         driven = self._driven[walk.id]
         logs.note(job=walk.id, attempt=walk.attempt)
         try:
-            ended = await self._walked(driven)
+            with tracing.span(f"job {walk.protocol.name}"):
+                ended = await self._walked(driven)
             job = await self._noted(driven, ended)
         finally:
             if driven.has_place:

@@ -22,6 +22,7 @@ from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.coordinator.result import EarlierAttempts, Losses, counted, result_of
 from fedboost.runtime.coordinator.stage import StageWalk, hear
 from fedboost.runtime.jobs import manifest
+from fedboost.runtime.process import tracing
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
@@ -199,7 +200,8 @@ class JobWalk:
             walk.ended = reply.told.ends or walk.ended
             hear(walk.told, reply.told)
             self.warn(reply.told)
-        await protocol.walk(walk)
+        with tracing.span(f"stage {protocol.name}"):
+            await protocol.walk(walk)
         await walk.commit()
         # Told before anybody closes: a party that has closed the stage will not walk it again.
         seconds = now() - started + self.earlier.stages[protocol.name]

@@ -32,6 +32,7 @@ from fedboost.runtime.config.daemons import (
     PartyConfig,
 )
 from fedboost.runtime.daemons import doctor
+from fedboost.runtime.process import tracing
 from fedboost.runtime.process.deadline import end_within
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority, faults
@@ -73,6 +74,9 @@ class DaemonAccess:
         self.certificates = ServerCertificates(files, role=role, name=config.name)
         self.revocations = Revocations(files)
         self.gate = CallerGate(self.revocations if config.tls else None)
+        self.end_traces: Callable[[], None] = lambda: None
+        if config.traces is not None:
+            self.end_traces = tracing.set_up(config.traces.endpoint, f"fedboost-{role}")
         self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
         for warning in config.warnings():
             log.warning("%s", warning)
@@ -164,6 +168,7 @@ async def serve_party(
             await node.pause_all()
             await server.stop(config.timers.shutdown_s / 2)
             await standing.dialer.close()
+            await asyncio.to_thread(standing.end_traces)
             await asyncio.to_thread(workers.close)
             node.close()
 
@@ -213,6 +218,7 @@ async def serve_coordinator(
             await node.close()
             await server.stop(config.timers.shutdown_s / 2)
             await standing.dialer.close()
+            await asyncio.to_thread(standing.end_traces)
 
 
 def _party_metrics(

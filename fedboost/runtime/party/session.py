@@ -30,7 +30,7 @@ from fedboost.runtime.party.answers import Started, StepRequest, heard
 from fedboost.runtime.party.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
 from fedboost.runtime.party.outbox import Links, MessagePlace, Outbox, Record, Sent, Terms
 from fedboost.runtime.party.roles import Roles
-from fedboost.runtime.process import logs
+from fedboost.runtime.process import logs, tracing
 from fedboost.runtime.process.bridge import Bridge, hear_out
 from fedboost.runtime.process.clock import now
 
@@ -278,14 +278,14 @@ class Session:
         self._check_not_stopped()
         self._at_step = step.name
         started = self._eager.pop(step.name, None) or self._start(step, since)
+        tracing.follow(f"{self.protocol.name} {step.name}", started.task)
         started.call.set_result(asked)
         return started
 
     def _start(self, step: Step, since: float) -> Started:
         self._roles.start(step)
         call: Future[StepRequest] = Future()
-        task = asyncio.create_task(self._perform(step, call, since))
-        task.add_done_callback(hear_out)
+        (task := asyncio.create_task(self._perform(step, call, since))).add_done_callback(hear_out)
         return Started(call, task)
 
     async def _perform(self, step: Step, call: Future[StepRequest], since: float) -> TurnReply:

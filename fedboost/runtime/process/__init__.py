@@ -8,5 +8,6 @@ Modules:
     memory    how much memory the process may use
     pulse     whether the process has stood still
     threads   threads for kernels
+    tracing   traces for OpenTelemetry
     workers   worker processes for bulk arithmetic, and the peak of memory
 """

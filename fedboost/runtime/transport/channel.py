@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import grpc
 
 from fedboost import wire
+from fedboost.runtime.process import tracing
 from fedboost.runtime.process.clock import now, pauses
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
@@ -141,8 +142,9 @@ class Dialer:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return what goes with every call; empty under TLS, where the certificate speaks."""
-        return ((CLAIM_KEY, self._claim),) if self._tls is None else ()
+        """Return what goes with every call: the trace and, without TLS, who we are."""
+        claim = ((CLAIM_KEY, self._claim),) if self._tls is None else ()
+        return (*claim, *tracing.carried())
 
     async def call(
         self,

@@ -24,7 +24,7 @@ from fedboost.errors import (
 )
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, Receipt
 from fedboost.messages.party_pb2 import StepCall, StepReply
-from fedboost.runtime.process import logs
+from fedboost.runtime.process import logs, tracing
 from fedboost.runtime.process.bridge import hear_out
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
@@ -176,6 +176,7 @@ async def _refuse(context: Any, error: BaseException, gate: CallerGate) -> None:
 def _unary(function: Callable[[Peer, Any], Awaitable[Any]], gate: CallerGate) -> Any:
     async def handler(request: Any, context: Any) -> Any:
         logs.note_call(getattr(request, "envelope", request))
+        tracing.take_up(context.invocation_metadata())
         try:
             return await function(gate.caller(context), request)
         except Exception as error:  # every failure becomes one typed refusal
@@ -218,6 +219,7 @@ def _heartbeats(node: Any, gate: CallerGate) -> Any:
     async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
         """Run steps for whoever leads the job, and show signs of life meanwhile."""
         logs.note_call(request)
+        tracing.take_up(context.invocation_metadata())
         try:
             caller = gate.caller(context)
             node.check_leads(caller, request.job)
