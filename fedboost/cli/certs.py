@@ -1,4 +1,4 @@
-"""``fedboost certs``: a development CA and its certificates."""
+"""``fedboost certs``: a development CA, its certificates, and requests to another one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def create(
 
 @certs_group.command("request")
 @OUT
-@click.option("--role", type=click.Choice(ROLES), required=True)
+@click.option("--role", type=click.Choice(ROLES), required=True,
+              help="Whose it is.")  # fmt: skip
 @click.option("--host", "hosts", multiple=True, metavar="HOST_OR_IP",
               help="A further host name or address; none is needed.")  # fmt: skip
 @click.argument("name")

@@ -144,6 +144,8 @@ def cli(verbose: bool, log_format: logs.LogFormat | None) -> None:
 @cli.group("certs", cls=LazyGroup, table={
     "create": ("certs", "Make the CA and certificates that are missing; nothing is overwritten."),
     "renew-ca": ("certs", "Make a new CA; until `retire-ca` certificates of both count."),
+    "request": ("certs", "Write NAME.csr for a CA that is not ours; NAME.key is made where there "
+                "is none."),
     "retire-ca": ("certs", "End what `renew-ca` has begun: only the new CA counts from here on."),
     "revoke": ("certs", "Revoke every certificate of NAME; give ca.crl to all daemons, beside "
                "their ca.pem."),

@@ -17,13 +17,13 @@ Modules:
     frame        the frame around every page
     gate         sign-in, sessions and checks of every request
     ledgers      the ledger, as HTML
+    oidc         sign-in by an OpenID Connect provider
     owner        a party's jobs, as HTML
     parts        small parts of pages
     party        the party's routes
     records      data sets and accounts, as HTML
     runs         all jobs in a list, and some compared
     serving      starts and stops a page with its daemon
-    oidc         sign-in by an OpenID Connect provider
     sessions     who has signed in
     shapes       shapes of data sets, read in the background
     token        the token to sign in with

@@ -28,7 +28,7 @@ class Collector:
     """A receiver of OTLP that keeps what comes, by service."""
 
     def __init__(self):
-        self.spans = []
+        self.spans, self.address = [], ""
 
     def take_in(self, request, _):
         """See `Export` of OTLP."""

@@ -29,6 +29,7 @@ from fedboost.runtime.transport.addresses import (
     is_ip,
     is_loopback,
 )
+from fedboost.runtime.transport.signing_tokens import SigningToken
 from fedboost.runtime.transport.tls import FilePath, TlsFiles
 from fedboost.settings import Settings
 
@@ -196,6 +197,7 @@ class PartyConfig(DaemonConfig):
     datasets: Mapping[DatasetName, SourceSpec] = Field(default_factory=dict)
     policy: Policy = Policy()
     retention: Retention = Retention()
+    signing: SigningToken | None = None  # absent: the key of `tls` signs as well
     memory_gb: float | None = Field(None, gt=0, le=1_000_000)  # absent: what the daemon can have
     rehearses: bool = False  # after a trial on one machine, say what default limits would allow
 

@@ -38,9 +38,10 @@ from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority, faults
 from fedboost.runtime.transport.authority import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
-from fedboost.runtime.transport.identity import Peer, Role
+from fedboost.runtime.transport.identity import Identity, Peer, Role
 from fedboost.runtime.transport.peers import PartyControl, PeerLinks
 from fedboost.runtime.transport.server import CallerGate, Health, Servicer, bind
+from fedboost.runtime.transport.signing_tokens import identity_in
 from fedboost.runtime.transport.tls import Revocations, ServerCertificates, TlsFiles
 
 if TYPE_CHECKING:
@@ -129,7 +130,9 @@ async def serve_party(
 
     standing = DaemonAccess(config, "party")
     certificates = standing.certificates
-    trust = Trust(certificates.fresh, lambda: certificates.pems.ca, standing.revocations.check)
+    trust = Trust(
+        _signs_as(config, certificates), lambda: certificates.pems.ca, standing.revocations.check
+    )
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
         links: PeerCalls = PeerLinks(standing.dialer, lambda: node.config.peers)
@@ -219,6 +222,14 @@ async def serve_coordinator(
             await server.stop(config.timers.shutdown_s / 2)
             await standing.dialer.close()
             await asyncio.to_thread(standing.end_traces)
+
+
+def _signs_as(config: PartyConfig, certificates: ServerCertificates) -> Callable[[], Identity]:
+    """Return who signs for a party: its key of TLS, or the one in a token."""
+    if config.signing is None:
+        return certificates.fresh
+    ours = identity_in(config.signing, certificates.pems.ca, config.name)
+    return lambda: ours
 
 
 def _party_metrics(

@@ -10,6 +10,7 @@ Modules:
     identity     certificates, names, roles and signatures
     peers        calls to parties
     server       serves gRPC and checks who calls
+    signing_tokens  keys in PKCS#11 tokens
     status       errors as gRPC codes
     tls          TLS files and revocations
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -74,7 +74,7 @@ class Identity:
     peer: Peer
     certificate_pem: bytes = field(repr=False)
     not_after: datetime
-    _key: PrivateKey = field(repr=False, compare=False)
+    _sign: Callable[[bytes], bytes] = field(repr=False, compare=False)
 
     @property
     def role(self) -> Role:
@@ -88,10 +88,7 @@ class Identity:
 
     def sign(self, data: bytes) -> bytes:
         """A signature over `data` that `verify` accepts: ECDSA (DER) or RSA-PSS with SHA-256."""
-        text = SIGNATURE_PREFIX + data
-        if isinstance(self._key, ec.EllipticCurvePrivateKey):
-            return self._key.sign(text, ec.ECDSA(hashes.SHA256()))
-        return self._key.sign(text, _PSS, hashes.SHA256())
+        return self._sign(SIGNATURE_PREFIX + data)
 
 
 def check_name(name: str) -> str:
@@ -113,7 +110,13 @@ def identity(certificate_pem: bytes, key_pem: bytes, ca_pem: bytes, now: datetim
     key = read_key(key_pem)
     if _public_bytes(key.public_key()) != _public_bytes(certificate.public_key()):
         raise CertificateFaultError("does not belong to the key")
-    return Identity(peer, certificate_pem, certificate.not_valid_after_utc, key)
+    return Identity(peer, certificate_pem, certificate.not_valid_after_utc, _signer(key))
+
+
+def _signer(key: PrivateKey) -> Callable[[bytes], bytes]:
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        return lambda text: key.sign(text, ec.ECDSA(hashes.SHA256()))
+    return lambda text: key.sign(text, _PSS, hashes.SHA256())
 
 
 def verify_certificate(certificate_pem: bytes, ca_pem: bytes, now: datetime | None = None) -> Peer:

@@ -6,8 +6,7 @@ import subprocess
 import pytest
 from click.testing import CliRunner
 
-from fedboost.cli import certs  # noqa: F401  fills the group
-from fedboost.cli.groups import certs_group
+from fedboost.cli.groups import cli
 from fedboost.errors import ConfigError
 from fedboost.runtime.transport.authority import Leaf
 from fedboost.runtime.transport.certificate_requests import request
@@ -59,8 +58,8 @@ def test_a_second_request_is_by_the_key_that_is_there(foreign, tmp_path):
 
 
 def test_the_command_says_where_the_request_is(tmp_path):
-    args = ["request", "--role", "party", "--out", str(tmp_path), "bank"]
-    said = CliRunner().invoke(certs_group, args)
+    args = ["certs", "request", "--role", "party", "--out", str(tmp_path), "bank"]
+    said = CliRunner().invoke(cli, args)
     assert said.output.startswith(f"{tmp_path / 'bank.csr'}: send it to the CA")
 
 

@@ -1,0 +1,104 @@
+"""Keys in PKCS#11 tokens, with which a party signs jobs and its ledger.
+
+TLS is not among what they do: gRPC's Python credentials take private keys as PEM bytes alone, and
+offer no way to sign elsewhere. So a party has two certificates of its name, and the one on disk
+only opens connections.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from pydantic import Field
+
+from fedboost.disk import read_file
+from fedboost.errors import ConfigError, PeerError
+from fedboost.runtime.transport.identity import (
+    CertificateFaultError,
+    Identity,
+    check_certificate,
+    check_signature,
+    read_certificate,
+    read_roots,
+)
+from fedboost.runtime.transport.tls import FilePath
+from fedboost.settings import Settings
+
+
+class SigningToken(Settings):
+    """A key in a PKCS#11 token with which a party signs jobs and its ledger."""
+
+    module: FilePath  # the token's library, such as /usr/lib/softhsm/libsofthsm2.so
+    token: str  # its label
+    pin: str = Field(repr=False)  # as ${file:/path} or ${env:NAME}
+    key: str  # label of the private key: ECDSA on P-256 or larger
+    cert: FilePath  # PEM: its certificate, of the same name and CA as tls.cert
+
+
+def identity_in(token: SigningToken, ca_pem: bytes, name: str) -> Identity:
+    """The identity by which the party `name` signs; its key never leaves the token.
+
+    A ConfigError where the extra `pkcs11` is not installed, the token or its key is not there, or
+    the certificate is not the key's and the party's.
+    """
+    pem = read_file(token.cert)
+    try:
+        certificate = read_certificate(pem)
+        peer = check_certificate(certificate, read_roots(ca_pem), datetime.now(UTC))
+        if (peer.role, peer.name) != ("party", name):
+            raise CertificateFaultError(f"is {peer}'s, expected party {name}'s")
+        if not isinstance(certificate.public_key(), ec.EllipticCurvePublicKey):
+            raise CertificateFaultError("has a key that is not ECDSA")
+        ours = Identity(peer, pem, certificate.not_valid_after_utc, _signer(token))
+        check_signature(pem, peer, b"", ours.sign(b""))
+    except CertificateFaultError as fault:
+        raise ConfigError(
+            f"the certificate {fault}", file=str(token.cert), todo="check signing.cert"
+        ) from None
+    except PeerError:
+        raise ConfigError(
+            "the certificate does not belong to the key in the token",
+            file=str(token.cert),
+            todo="check signing.key and signing.cert",
+        ) from None
+    return ours
+
+
+def _signer(token: SigningToken) -> Callable[[bytes], bytes]:
+    """Return what signs a text with the token's key: ECDSA (DER) with SHA-256."""
+    try:
+        pkcs11 = importlib.import_module("pkcs11")
+    except ImportError:
+        raise ConfigError(
+            "signing needs a package that is not installed",
+            todo="pip install 'fedboost[pkcs11]'",
+            key="signing",
+        ) from None
+    try:
+        found = pkcs11.lib(str(token.module)).get_token(token_label=token.token)
+        session = found.open(user_pin=token.pin)
+        key: Any = session.get_key(object_class=pkcs11.ObjectClass.PRIVATE_KEY, label=token.key)
+    except (pkcs11.PKCS11Error, RuntimeError) as error:
+        raise ConfigError(
+            f"the key {token.key} in the token {token.token} cannot be used: "
+            f"{type(error).__name__}",
+            todo="check module, token, pin and key of `signing`",
+            key="signing",
+        ) from None
+    one_at_a_time = threading.Lock()
+
+    def sign(text: bytes) -> bytes:
+        digest = hashlib.sha256(text).digest()
+        with one_at_a_time:
+            raw: bytes = key.sign(digest, mechanism=pkcs11.Mechanism.ECDSA)
+        half = len(raw) // 2
+        return encode_dss_signature(*(int.from_bytes(n) for n in (raw[:half], raw[half:])))
+
+    return sign
