@@ -119,8 +119,10 @@ async def serve_party(
     """
     from fedboost.runtime.party.node import PartyNode
     from fedboost.runtime.policy.judgement import Trust
+    from fedboost.runtime.process import memory
     from fedboost.runtime.process.workers import ProcessWorkers
 
+    memory.keep_little()
     standing = DaemonAccess(config, "party")
     certificates = standing.certificates
     trust = Trust(certificates.fresh, lambda: certificates.pems.ca, standing.revocations.check)

@@ -5,6 +5,7 @@ Modules:
     clock     the clock of all waits
     deadline  ends a process in time
     logs      log lines as text or JSON
+    memory    memory that nobody uses goes back to the system
     pulse     whether the process has stood still
     threads   threads for kernels
     workers   worker processes for bulk arithmetic, and the peak of memory
