@@ -277,8 +277,8 @@ def test_a_job_survives_what_happens_to_its_tables(database, storage, tmp_path):
         (tmp_path / name).mkdir()
     raw = world.job(hosts=("telco",), params={"n_estimators": 12})
     sources = {
-        "bank": asked(database, tmp_path / "bank", "select * from credit", labels=["y"]),
-        "telco": stored(storage, tmp_path / "telco", "calls"),
+        "bank": asked(database, tmp_path / "bank", "select * from credit", silence_s=60.0),
+        "telco": stored(storage, tmp_path / "telco", "calls", silence_s=5.0),
     }
     cluster = world.WarmCluster(
         tmp_path / "c", world.spec(raw), sources, timers=world.TIMERS, workers=1
@@ -295,7 +295,7 @@ def test_a_job_survives_what_happens_to_its_tables(database, storage, tmp_path):
         world.watch(cluster, id_)
         cluster.start("bank")
         cluster.wait("bank")
-        world.wait_for(lambda: state(cluster, id_) == "failed", 20, "the password is refused")
+        world.wait_for(lambda: state(cluster, id_) == "failed", 60, "the password is refused")
         assert "refuses its key or password" in reason(cluster, id_)
         database.run("alter role reader valid until 'infinity'", "update credit set x0 = x0 + 1")
         assert again(cluster, id_) == "failed"

@@ -99,7 +99,7 @@ class Halting:
             self._worked = None
             if isinstance(self._parts.workers, workers.ProcessWorkers):
                 self._parts.workers.discard()  # here, where no job can begin meanwhile
-            await asyncio.to_thread(memory.give_back)
+            await asyncio.to_thread(memory.give_all_back)
 
     async def _halt(self, job: PartyJob, event: PartyJobEvent, reason: FedboostError) -> None:
         """Ends this attempt of a job; every wait in it ends with `reason`."""

@@ -20,6 +20,7 @@ from fedboost.runtime.party.parts import PartyParts, check_leader
 from fedboost.runtime.party.session import Session
 from fedboost.runtime.policy import reading
 from fedboost.runtime.policy.judgement import checker
+from fedboost.runtime.process.memory import give_back
 from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.identity import Peer
@@ -152,6 +153,7 @@ class Stages:
         job.check_runs(request.attempt)  # it may have been halted meanwhile
         job.session = session
         told.MergeFrom(await session.open(checkpoint))
+        await asyncio.to_thread(give_back)  # what binning took beside the bins
         heard = await asyncio.to_thread(let_out, told)  # as of a step
         tells = context.limits.tells
         heard.warnings.extend(await asyncio.to_thread(job.table.warned, request.stage, tells))

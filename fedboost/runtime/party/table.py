@@ -17,6 +17,7 @@ from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import StatusReport, Warned
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.files import JobFiles
+from fedboost.runtime.process.memory import give_back
 from fedboost.runtime.store.rows_in_common import Disclosures, RowsInCommon, described, rows_again
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class JobTable:
     signed: SignedJob
     files: JobFiles
     frame: Frame | None = None
-    id_cells: pa.Table | None = None  # of `frame`, as the party's table has them
+    id_cells: pa.Table | None = None  # of a table to predict, as the party has them
     warnings: tuple[TableWarning, ...] = ()  # of `frame`
 
     @property
@@ -66,6 +67,9 @@ class JobTable:
             or signed.protocol.rows is flow.RowsUsed.OWN,
             guest_label=signed.guest_label,
         )
+        if signed.protocol.leaves != "predictions":
+            self.id_cells = None
+        give_back()  # what reading took beside the table
         if signed.protocol.leaves == "model":
             self.warnings = table_warnings.of_frame(signed.party, self.frame)
         for note in self.frame.notes:

@@ -1,13 +1,13 @@
 """One process: clocks, logs, threads, worker processes and how it ends.
 
 Modules:
-    bridge    lets threads wait for the event loop
-    clock     the clock of all waits
-    deadline  ends a process in time
-    logs      log lines as text or JSON
-    memory    gives free memory back to the system
+    bridge        lets threads wait for the event loop
+    clock         the clock of all waits
+    deadline      ends a process in time
+    logs          log lines as text or JSON
+    memory        gives free memory back to the system
     memory_limit  how much memory the process may use
-    pulse     whether the process has stood still
-    threads   threads for kernels
-    workers   worker processes for bulk arithmetic, and the peak of memory
+    pulse         whether the process has stood still
+    threads       threads for kernels
+    workers       worker processes for bulk arithmetic, and the peak of memory
 """

