@@ -142,16 +142,8 @@ def engine(tmp_path_factory):
     """An engine with both images, tables, certificates, and a network of our own."""
     folder = tmp_path_factory.mktemp("containers")
     found = engine_or_skip(folder)
-    base = based(found, folder)
-    shared = ["--network", "host", "--build-arg", f"BASE={base}", "--file", "deploy/Dockerfile",
-              "--build-arg", f"UID={os.getuid()}"]  # fmt: skip
-    if found.name == "podman":
-        shared += ["--isolation", "chroot", "--format", "docker",
-                   "--ignorefile", "deploy/Dockerfile.dockerignore",
-                   "--volume", "/etc/ssl/certs:/etc/ssl/certs:ro"]  # fmt: skip
-    for service in ("coordinator", "bank"):
-        target = ["--target", "coordinator"] if service == "coordinator" else []
-        found("build", *shared, *target, "--tag", image(SERVICES[service]), ROOT)
+    if not os.environ.get("FEDBOOST_IMAGES_BUILT"):
+        build(found, based(found, folder))
     prepare(folder)
     found("network", "create", "--internal", PREFIX)
     yield found
@@ -159,6 +151,19 @@ def engine(tmp_path_factory):
         found("rm", "--force", f"{PREFIX}-{service}", check=False)
         found("volume", "rm", f"{PREFIX}-{service}-store", check=False)
     found("network", "rm", PREFIX, check=False)
+
+
+def build(engine, base):
+    """Build both images as deploy/Dockerfile says, on a base."""
+    shared = ["--network", "host", "--build-arg", f"BASE={base}", "--file", "deploy/Dockerfile",
+              "--build-arg", f"UID={os.getuid()}"]  # fmt: skip
+    if engine.name == "podman":
+        shared += ["--isolation", "chroot", "--format", "docker",
+                   "--ignorefile", "deploy/Dockerfile.dockerignore",
+                   "--volume", "/etc/ssl/certs:/etc/ssl/certs:ro"]  # fmt: skip
+    for service in ("coordinator", "bank"):
+        target = ["--target", "coordinator"] if service == "coordinator" else []
+        engine("build", *shared, *target, "--tag", image(SERVICES[service]), ROOT)
 
 
 def prepare(folder):
