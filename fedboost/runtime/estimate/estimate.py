@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from fedboost import protocols
 from fedboost.core import forest
 from fedboost.core.params import BoostingParams, TreeParams
-from fedboost.flow import Protocol
+from fedboost.flow import Protocol, Role
 from fedboost.runtime.estimate import prices as priced
 from fedboost.runtime.estimate.counting_cipher import OPERATIONS
 from fedboost.runtime.estimate.counting_cipher import START as TABLES
@@ -96,7 +96,10 @@ def estimate(
         rows={"aligned": scene.common, "train": round(scene.training)},
         seconds=_seconds(took, protocol, params),
         cpu_seconds=_added(own for one in took for own in one.cpu_seconds.items()),
-        memory_peak_bytes={party: round(clock.memory(party, stages)) for party in scene.parties},
+        memory_peak_bytes={
+            party: round(clock.memory(party, stages))
+            for party in spec.parties.table().of(tuple(Role))
+        },
         bytes={link: round(n_bytes) for link, n_bytes in sent.items()},
         encryption=dict(setting.encryption),
         answers=next((one.answers for one in reversed(stages) if one.answers), ""),
@@ -174,7 +177,7 @@ class _Clock:
     def memory(self, party: str, stages: Sequence[Stage]) -> float:
         """The most bytes that a party holds."""
         price, scene = self.prices, self.scene
-        held = table_bytes(scene.rows[party], scene.columns[party])
+        held = table_bytes(scene.rows.get(party, 0), scene.columns.get(party, 0))
         most = max((one.memory.get(party, 0.0) for one in stages), default=0.0)
         each = price[priced.CIPHERS if party in self.loaded else priced.WORKER]
         workers = self.place.cores * each * (party in self.started)

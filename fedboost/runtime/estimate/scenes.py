@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedboost import protocols
 from fedboost.core.params import BoostingParams
+from fedboost.core.quantiles import GROUP_MIN
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import canonical_order
 from fedboost.data.loading import load_with_ids
@@ -94,7 +95,17 @@ class Scene:
         rows = {party: self.learnt(party) for party in self.parties}
         cells = sum(count * self.columns[party] for party, count in rows.items())
         most = max(1, *rows.values())
-        return min(1.0, max(ROWS_LEAST / most, min(CELLS / max(1, cells), ROWS / most)))
+        least = max(ROWS_LEAST / most, self.searched / max(1, sum(rows.values())))
+        return min(1.0, max(least, min(CELLS / max(1, cells), ROWS / most)))
+
+    @property
+    def searched(self) -> float:
+        """Rows of all parties that a search for cut points needs; 0 of jobs that search none."""
+        if self.used is not RowsUsed.OWN:
+            return 0.0
+        kind = protocols.named(self.spec.protocol).params
+        bins = getattr(parse(kind, self.spec.params, section="params"), "max_bin", None) or 0
+        return 4.0 * GROUP_MIN * bins * self.common / max(1.0, self.training)
 
 
 @dataclass(frozen=True)
@@ -107,7 +118,8 @@ class TableSample:
 
     def thinned(self, each: int) -> TableSample:
         """One row of so many; all of them where there are few. Parties keep the same ids."""
-        if max(frame.n_rows for frame in self.frames.values()) < each * THINNED_LEAST:
+        rows = [frame.n_rows for frame in self.frames.values()]
+        if max(rows) < each * THINNED_LEAST or sum(rows) < each * self.scene.searched:
             return self
         guest = self.scene.guest
         kept = _thinned(self.scene, self.frames, 1.0 / each)

@@ -198,6 +198,22 @@ def test_every_party_moves_every_set_of_ids_once():
     assert worked > 0.2  # a point takes at least some microseconds
 
 
+def test_a_search_for_cut_points_is_rehearsed_on_as_many_rows_as_it_needs():
+    few = rehearsed("federboost-horizontal", {**TREES, "max_bin": 32}, rows=3000)
+    wide = rehearsed("federboost-horizontal", {**TREES, "max_bin": 256}, rows=200_000, columns=100)
+    assert n_bytes(wide)["telco->bank"] > 8 * n_bytes(few)["telco->bank"] > 0
+
+
+def test_a_party_that_only_adds_up_has_memory_too():
+    said = Said(dict.fromkeys(("bank", "telco"), 3000), dict.fromkeys(("bank", "telco"), 4))
+    parties = {"guest": "bank", "hosts": ["telco"], "aggregator": "sum"}
+    data = {party: {"dataset": DATASET} for party in ("bank", "telco")}
+    raw = {"name": "j", "protocol": "federboost-horizontal", "parties": parties, "data": data}
+    setting = from_words(parse(JobSpec, {**raw, "params": TREES}), said)
+    found = estimate(setting, Placement(2), flat())
+    assert found.memory_peak_bytes.keys() == {"bank", "telco", "sum"} == found.cpu_seconds.keys()
+
+
 def test_many_ids_are_aligned_by_an_oblivious_function():
     """A part of the guest's takes 59 bytes for each of 1.3 rows an id; the host's tags take 12."""
     setting = rehearsed("federboost-vertical", TREES, rows=1_000_000)
