@@ -84,8 +84,8 @@ def ranking(y: Floats, score: Floats, weight: Floats) -> Ranking:
 
 @kernel
 def _merged(positive: Floats, negative: Floats) -> tuple[Floats, Floats, Floats]:
-    """Of both classes' negated scores, rising: the distinct scores, falling, and how many rows of
-    either class are at or above each.
+    """Return the distinct scores, falling, and how many rows of either class are at or above each,
+    from both classes' negated scores, rising.
     """
     found = np.empty((3, len(positive) + len(negative)))
     places = i = j = 0

@@ -185,7 +185,7 @@ def _delta_options(source: SourceSpec) -> dict[str, str]:
 
 
 def _expression(rows: Sequence[RowFilter], schema: pa.Schema) -> ds.Expression | None:
-    """What a row must fulfil, which row groups and folders are chosen by; None for all rows."""
+    """Return the condition that rows, row groups and folders are chosen by; None for all rows."""
     chosen = None
     for one in rows:
         if one.column not in schema.names:

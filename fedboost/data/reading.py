@@ -149,7 +149,7 @@ def columns_of(source: SourceSpec) -> list[str]:
 
 
 def _items(source: SourceSpec, work: Callable[[Stored], Iterator[Any]]) -> Iterator[Any]:
-    """What `work` makes of an open source; of one elsewhere, no longer than it answers."""
+    """Yield what `work` makes of an open source; of one elsewhere, no longer than it answers."""
     from fedboost.data import folders, queries
 
     if source.sql is None and not source.is_remote:

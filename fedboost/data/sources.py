@@ -170,7 +170,7 @@ class SourceSpec(Settings):
 
     @property
     def kind(self) -> str:
-        """What it is: a format, or ``sql``; a path without an ending is a folder of parquet."""
+        """Return the format, or ``sql``; a path without an ending is a folder of parquet."""
         if self.path is None:
             return "sql"
         ending = Path(urlsplit(self.path).path if self.is_remote else self.path).suffix.lower()

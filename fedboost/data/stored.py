@@ -61,6 +61,7 @@ class _Supply(Generic[Item]):
         self.left = threading.Event()  # nobody takes any more
 
     def make(self) -> None:
+        """Hand on items as they come, and at the end what ended them; in a thread of its own."""
         error: BaseException | None = None
         try:
             for item in self.items:

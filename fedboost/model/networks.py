@@ -122,7 +122,7 @@ def margins(model: Artefact, frame: Frame) -> Floats:
 
 
 def _reading(model: Artefact) -> ColumnReading:
-    """How a model reads columns."""
+    """Return the form in which a model reads columns."""
     facts, arrays = model.facts, model.arrays
     scale = cuts = None
     if SCALE[0] in arrays:

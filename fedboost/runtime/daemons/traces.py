@@ -178,6 +178,7 @@ class TracedParty:
             return method
 
         async def call(caller: Peer, request: Any) -> Any:
+            """Do the method, and make spans of what it took."""
             began = time.monotonic()
             try:
                 reply = await method(caller, request)

@@ -141,7 +141,7 @@ class PartyNode:
 
     @quietly
     async def make_room(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.Room:
-        """Whether a job has its memory here now; it keeps it until it ends or pauses."""
+        """Return whether a job has its memory here now; it keeps it until it ends or pauses."""
         job = self.under_way.called(caller, request.id)
         return party_pb2.Room(held=await self.parts.memory.take(job))
 
