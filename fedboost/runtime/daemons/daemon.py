@@ -108,6 +108,13 @@ def _throwaway(config: DaemonConfig, role: Role) -> TlsFiles:
     return TlsFiles(**{key: folder / name for key, name in names.items()})
 
 
+PARTY_SERVICES: tuple[tuple[Any, str, Callable[..., None]], ...] = (
+    (party_pb2.DESCRIPTOR, "Party", party_pb2_grpc.add_PartyServicer_to_server),
+    (party_pb2.DESCRIPTOR, "Owner", party_pb2_grpc.add_OwnerServicer_to_server),
+    (exchange_pb2.DESCRIPTOR, "Exchange", exchange_pb2_grpc.add_ExchangeServicer_to_server),
+)
+
+
 async def serve_party(
     config: PartyConfig,
     *,
@@ -142,23 +149,15 @@ async def serve_party(
         server, port = bind(
             standing.certificates if config.tls else None, config.listen, config.timers
         )
-        services: tuple[tuple[Any, str, Callable[..., None]], ...] = (
-            (party_pb2.DESCRIPTOR, "Party", party_pb2_grpc.add_PartyServicer_to_server),
-            (party_pb2.DESCRIPTOR, "Owner", party_pb2_grpc.add_OwnerServicer_to_server),
-            (exchange_pb2.DESCRIPTOR, "Exchange", exchange_pb2_grpc.add_ExchangeServicer_to_server),
-        )
         links_of = _links_of(lambda: node.config, standing)
         shown: Any = node if metrics is None else metrics.around(node)
         traces = _traces(config, "party")
         if traces is not None:
-            from fedboost.runtime.daemons.traces import TracedParty, arrived
-
-            standing.gate.arrived = arrived
-            shown = TracedParty(node, shown, traces)
+            shown = _traced(node, shown, traces, standing)
         served = Served(shown, links_of)
-        for descriptor, name, add in services:
+        for descriptor, name, add in PARTY_SERVICES:
             add(Servicer(served, standing.gate, descriptor.services_by_name[name]), server)
-        health = _health(server, *(f"{d.package}.{name}" for d, name, _ in services))
+        health = _health(server, *(f"{d.package}.{name}" for d, name, _ in PARTY_SERVICES))
         watch = asyncio.create_task(
             node.watch_coordinator(lambda: links_of(config.coordinator.name))
         )
@@ -246,6 +245,14 @@ def _traces(config: DaemonConfig, role: Role) -> Traces | None:
             todo="pip install 'fedboost[otel]', or leave `traces` out",
         ) from None
     return Traces(config.traces, role, config.name)
+
+
+def _traced(node: PartyNode, shown: Any, traces: Traces, standing: DaemonAccess) -> Any:
+    """What is shown of a node, which makes spans of what it is asked for."""
+    from fedboost.runtime.daemons.traces import TracedParty, arrived
+
+    standing.gate.arrived = arrived
+    return TracedParty(node, shown, traces)
 
 
 def _walk_traces(config: CoordinatorConfig, standing: DaemonAccess) -> WalkTraces | None:
