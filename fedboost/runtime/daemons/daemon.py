@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from fedboost.runtime.daemons.traces import Traces, WalkTraces
     from fedboost.runtime.party.halting import WriteReport
     from fedboost.runtime.party.job_memory import MemoryOf
+    from fedboost.runtime.party.node import PartyNode
     from fedboost.runtime.party.parts import PeerCalls
     from fedboost.runtime.process.workers import ProcessWorkers
 
