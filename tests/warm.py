@@ -245,7 +245,7 @@ def serve(listener: socket.socket, alive: int, folder: Path) -> NoReturn:
                     selector.unregister(link)
                 with contextlib.suppress(OSError), link:
                     link.send(str(os.waitstatus_to_exitcode(status)).encode())
-            else:
+            elif key.fd in selector.get_map():  # else its process has ended in this round
                 _told(key, selector)
 
 

@@ -23,7 +23,7 @@ from fedboost.messages.job_pb2 import JobJournal
 from fedboost.pages import token
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.daemons import doctor as links
-from fedboost.runtime.process import deadline, logs, memory
+from fedboost.runtime.process import deadline, logs
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import Role
 from fedboost.runtime.transport.tls import load_identity
@@ -50,6 +50,7 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
     SIGTERM and Ctrl-C stop it: running jobs pause, and go on when it is back.
     """
     from fedboost.runtime.daemons import daemon
+    from fedboost.runtime.process import memory
 
     memory.be_frugal()
     ours = load(PartyConfig, config)

@@ -170,6 +170,7 @@ def test_a_span_names_its_owner_s_daemon_and_nothing_of_job_or_table(cluster, fi
            "fedboost.party.role", "fedboost.cpu_seconds", "fedboost.bytes_sent",
            "error.type"}  # fmt: skip
     for name, collector in collectors.items():
+        of_job(collectors, name)
         assert collector.names == {name}
         assert {key for span in collector.spans for key in attributes(span)} <= may
         assert not any(span.events or span.links or span.status.message for span in collector.spans)

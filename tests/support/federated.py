@@ -375,13 +375,16 @@ class Room(flow.Run):
         arrived = Envelope.FromString(wire.encode(envelope))
         session = self.sessions[envelope.receiver]
         session.admit(arrived)
+        kind = type_named(self.protocol, envelope.kind)
+        posted = Posted(arrived, payload, kind.FromString(payload))
+        self.posted.append(posted)  # it may be used before its receipt is there
         try:
             await session.accept(arrived, payload)
-        except PeerError as error:
-            await session.stop(error.at(party=envelope.receiver))
+        except FedboostError as error:
+            self.posted.remove(posted)
+            if isinstance(error, PeerError):
+                await session.stop(error.at(party=envelope.receiver))
             raise
-        kind = type_named(self.protocol, envelope.kind)
-        self.posted.append(Posted(arrived, payload, kind.FromString(payload)))
 
     def lines(self) -> list[str]:
         """The transcript, in the order of steps, parts, senders and receivers."""
