@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from numpy.typing import NDArray
 
 from fedboost import flow, protocols, wire
@@ -376,12 +377,14 @@ class Room(flow.Run):
         session = self.sessions[envelope.receiver]
         session.admit(arrived)
         kind = type_named(self.protocol, envelope.kind)
-        posted = Posted(arrived, payload, kind.FromString(payload))
-        self.posted.append(posted)  # it may be used before its receipt is there
+        posted: list[Posted] = []
+        with suppress(DecodeError):  # of one that is refused below
+            posted.append(Posted(arrived, payload, kind.FromString(payload)))
+        self.posted += posted  # it may be used before its receipt is there
         try:
             await session.accept(arrived, payload)
         except FedboostError as error:
-            self.posted.remove(posted)
+            self.posted = [one for one in self.posted if not any(one is own for own in posted)]
             if isinstance(error, PeerError):
                 await session.stop(error.at(party=envelope.receiver))
             raise
