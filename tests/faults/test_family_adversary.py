@@ -46,7 +46,7 @@ from tests.unit.crypto.test_intersection import taken_off
 
 SEEDS_CHANGE, SEEDS, SEEDS_LONG = 10, 200, 10_000
 LABELS_CHANGE, LABELS, LABELS_LONG = 4, 50, 1_000
-TRIED_MAX = 100  # schedules, until one shows that a defence is off
+TRIED_MAX = 400  # schedules, until one shows that a defence is off
 EXAMPLES = 20
 TAPE_MAX = 400  # bytes of choices; a schedule makes about as many
 
