@@ -214,10 +214,16 @@ class Adversary(Schedule):
 
     def patches(self, patched: pytest.MonkeyPatch) -> None:
         """A larger job than the host has signed, walked by coordinator and guest."""
-        rounds, context = StageWalk.rounds, PartyJob.context
+        rounds, at_once, context = StageWalk.rounds, StageWalk._at_once, PartyJob.context
 
         def more(walk: StageWalk, name: str, most: int, **keeps: Any) -> Any:
-            return rounds(walk, name, most + (0 if self._is_calm else self._larger), **keeps)
+            aligns = walk.protocol.leaves == "rows"  # a further part of it is refused at once
+            return rounds(
+                walk, name, most + self._larger * (not (self._is_calm or aligns)), **keeps
+            )
+
+        def beyond(walk: StageWalk, name: str, left: int) -> int:
+            return max(1, at_once(walk, name, left))
 
         def larger(job: PartyJob, *given: Any, **named: Any) -> Any:
             own = context(job, *given, **named)
@@ -228,6 +234,7 @@ class Adversary(Schedule):
             return replace(own, params=own.params.model_copy(update=more))
 
         patched.setattr(StageWalk, "rounds", more)
+        patched.setattr(StageWalk, "_at_once", beyond)
         patched.setattr(PartyJob, "context", larger)
 
     def spoilt(self, envelope: Envelope, payload: bytes) -> bytes | None:

@@ -263,13 +263,13 @@ class Observer:
         return told
 
     def predicting(self, host: str) -> dict[str, int]:
-        """Of each job in which a host has answered about rows, how many it has in common."""
+        """Of each job in which a host has answered about rows, the most it has had in common."""
         found: dict[str, int] = {}
         for place, one in enumerate(self.left):
             e = one.envelope
             answers = type(one.message).__name__ in ANSWERS and e.stage in PREDICTIONS
             if not one.is_taken and e.sender == host and answers and self._is_kept(one):
-                found[e.job] = self._rows(host, e.job, place)
+                found[e.job] = max(found.get(e.job, 0), self._rows(host, e.job, place))
         return found
 
     def _rows(self, host: str, job: str, place: int) -> int:
