@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,18 @@ def _nameable(path: str) -> str:
     if "\0" in path:
         raise ValueError("a zero byte is in no path")
     return path
+
+
+def optional_library(module: str, key: str, extra: str) -> Any:
+    """Return a library that the setting `key` needs; a ConfigError if `extra` is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ConfigError(
+            f"{key} needs a package that is not installed",
+            todo=f"pip install 'fedboost[{extra}]'",
+            key=key,
+        ) from None
 
 
 PathText = Annotated[str, AfterValidator(_nameable)]  # a path, or an address that holds one

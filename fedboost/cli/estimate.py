@@ -25,6 +25,7 @@ from fedboost.runtime.estimate.estimate import Estimate, Placement, estimate
 from fedboost.runtime.estimate.prices import Prices, cache_file
 from fedboost.runtime.estimate.scenes import Said, Setting, from_tables, from_words
 from fedboost.runtime.jobs.submitted import check
+from fedboost.runtime.process.memory_limit import machine_bytes
 from fedboost.settings import home, parse, read_yaml
 
 MEMORY_WARNS, BYTES_WARN, SECONDS_WARN = 1e9, 1e9, 3600.0
@@ -139,7 +140,7 @@ def _place(link: str | None, cores: int | None) -> Placement:
 
 
 def _warnings(found: Estimate) -> Iterator[str]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = machine_bytes()
     for party, n_bytes in found.memory_peak_bytes.items():
         if n_bytes > MEMORY_WARNS:
             than = ", more than this machine has" if n_bytes > memory else ""

@@ -105,14 +105,15 @@ class Binning:
         missing = number(self.missing)
         found = np.empty(values.nnz, number)
         zero = np.empty(self.n_columns, number)
+        padded, starts = self._padded
         for column, cuts in enumerate(self.cuts):
             own = slice(values.indptr[column], values.indptr[column + 1])
-            _place(values.data[own, None], *_padded([cuts]), missing, found[own, None])
+            _place(values.data[own, None], padded, starts[column:], missing, found[own, None])
             zero[column] = np.searchsorted(cuts, np.float32(0), side="right")
         kept = found != np.repeat(zero, np.diff(values.indptr))
-        starts = np.concatenate(([0], np.cumsum(kept)))[values.indptr]
+        begins = np.concatenate(([0], np.cumsum(kept)))[values.indptr]
         rows = values.indices[kept].astype(np.int32)
-        return SparseBins(values.shape[0], starts, rows, found[kept], zero)
+        return SparseBins(values.shape[0], begins, rows, found[kept], zero)
 
     def columns(self, start: int, stop: int) -> Binning:
         """The binning of columns start..stop-1 only, as the party that has them would fit it."""

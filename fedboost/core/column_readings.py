@@ -42,6 +42,11 @@ Form = Literal["standard", "rank", "bins", "auto"]
 WEIGHTS_MAX = 64  # of an output: more say less than a matrix of weights does
 
 
+def needs_scale(form: str) -> bool:
+    """Return whether networks that read columns so see means and deviations of dense ones."""
+    return form in ("standard", "auto")
+
+
 class ColumnParams(SearchParams):
     """What a job may say about how networks read columns."""
 
@@ -145,7 +150,7 @@ class ColumnReading:
     @property
     def standardises(self) -> bool:
         """Return whether networks see means and deviations of dense columns."""
-        return self.form in ("standard", "auto")
+        return needs_scale(self.form)
 
     def inputs(self, values: Values, ids: NDArray[np.uint32] | None = None) -> Inputs:
         """Return rows float32 (n, columns) as networks read them.

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.binning import Binning
-from fedboost.core.column_readings import ColumnReading, CutColumns, Scale
+from fedboost.core.column_readings import ColumnReading, CutColumns, Scale, needs_scale
 from fedboost.core.gbun import Normal, Round, TrainedNetworks
 from fedboost.core.networks import Network
 from fedboost.data.frame import Frame
@@ -169,7 +169,7 @@ def _check(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) 
     if facts["reading"] != "standard":
         total = int(np.sum(arrays.get("cut_counts", 0)))
         shapes |= {"cut_counts": width, "cuts": (total,), "lacks": width}
-    if facts["reading"] in ("standard", "auto") and not facts["sparse"]:
+    if needs_scale(facts["reading"]) and not facts["sparse"]:
         shapes |= dict.fromkeys(SCALE, width)
     for name, shape in shapes.items():
         if name not in arrays or arrays[name].shape != shape:

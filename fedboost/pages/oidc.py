@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib
 import json
 import secrets
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from yarl import URL
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.pages.sessions import SignInRefusedError, same
 from fedboost.runtime.config.daemons import Oidc, is_web_address
+from fedboost.settings import optional_library
 
 FLOWS_MAX, FLOW_S = 256, 600.0  # sign-ins under way, and how long one may take
 ANSWER_BYTES_MAX, ANSWER_S = 1 << 20, 10.0  # of the provider
@@ -50,14 +50,7 @@ class OidcProvider:
 
     def __init__(self, settings: Oidc, clock: Callable[[], float] = monotonic) -> None:
         """A ConfigError where the extra `oidc` is not installed."""
-        try:
-            self._jwt = importlib.import_module("jwt")
-        except ImportError:
-            raise ConfigError(
-                "page.oidc needs a package that is not installed",
-                todo="pip install 'fedboost[oidc]'",
-                key="page.oidc",
-            ) from None
+        self._jwt = optional_library("jwt", "page.oidc", "oidc")
         self._settings, self._clock = settings, clock
         self._flows: dict[str, OidcFlow] = {}  # by state, oldest first
         self._known: Mapping[str, Any] = {}  # what the provider says of itself

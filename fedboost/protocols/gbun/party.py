@@ -31,7 +31,7 @@ from fedboost.aggregation.party import labels as labels_of
 from fedboost.aggregation.statistic import Statistic
 from fedboost.core import objectives
 from fedboost.core.binning import Values
-from fedboost.core.column_readings import ColumnReading, CutColumns, searches
+from fedboost.core.column_readings import ColumnReading, CutColumns, needs_scale, searches
 from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs as Rows
 from fedboost.core.objectives import Summary
@@ -84,7 +84,7 @@ class NetworkParty:
     @property
     def may_standardise(self) -> bool:
         """Return whether columns may need means and deviations."""
-        return not self.is_sparse and self.params.columns in ("standard", "auto")
+        return not self.is_sparse and needs_scale(self.params.columns)
 
     @property
     def standardises(self) -> bool:

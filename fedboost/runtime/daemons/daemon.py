@@ -249,7 +249,7 @@ def _traces(config: DaemonConfig, role: Role) -> Traces | None:
 
 
 def _traced(node: PartyNode, shown: Any, traces: Traces, standing: DaemonAccess) -> Any:
-    """What is shown of a node, which makes spans of what it is asked for."""
+    """Return `shown`, a node or what is around it, making spans of what it is asked for."""
     from fedboost.runtime.daemons.traces import TracedParty, arrived
 
     standing.gate.arrived = arrived

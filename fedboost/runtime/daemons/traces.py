@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -179,13 +179,9 @@ class TracedParty:
 
         async def call(caller: Peer, request: Any) -> Any:
             """Do the method, and make spans of what it took."""
-            began = time.monotonic()
-            try:
+            with self._timed(name, request) as took:
                 reply = await method(caller, request)
-            except FedboostError as error:
-                self._note(name, request, time.monotonic() - began, error.code)
-                raise
-            self._note(name, request, time.monotonic() - began)
+            self._note(name, request, took())
             if name == "finish" and request.result:
                 self._done.pop(request.job, None)
             return reply
@@ -199,12 +195,8 @@ class TracedParty:
 
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
         """See `PartyNode`; an answer that is given again is no second span."""
-        began = time.monotonic()
-        try:
+        with self._timed("run_step", request):
             reply: StepReply = await self._shown.run_step(caller, request)
-        except FedboostError as error:
-            self._note("run_step", request, time.monotonic() - began, error.code)
-            raise
         place = request.attempt, request.stage, max(turn.number for turn in request.turns)
         if self._done.get(request.job) == place:
             return reply
@@ -221,6 +213,20 @@ class TracedParty:
             self._span((step, left_s, spent.cost.seconds), request.job, stage, said)
             left_s -= spent.cost.seconds
         return reply
+
+    @contextmanager
+    def _timed(self, call: str, request: Any) -> Iterator[Callable[[], float]]:
+        """Inside, a call is done: an error makes a span. Gives the seconds since it began."""
+        began = time.monotonic()
+
+        def took() -> float:
+            return time.monotonic() - began
+
+        try:
+            yield took
+        except FedboostError as error:
+            self._note(call, request, took(), error.code)
+            raise
 
     def _note(self, call: str, request: Any, took_s: float, code: str = "") -> None:
         stage = protocols.known_step(getattr(request, "stage", ""))[0]

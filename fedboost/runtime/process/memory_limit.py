@@ -10,9 +10,14 @@ OURS = Path("/proc/self/cgroup")
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of the two versions of control groups
 
 
+def machine_bytes() -> int:
+    """Return the memory of this machine, whatever its control groups say."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def allowed_bytes(groups: Path = GROUPS, ours: Path = OURS) -> int:
     """Return the least of the machine's memory and the limits of our control group and above."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [machine_bytes()]
     folders = [groups]
     try:
         paths = [line.split(":", 2)[2] for line in ours.read_text().splitlines()]

@@ -8,7 +8,6 @@ only opens connections.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -29,7 +28,7 @@ from fedboost.runtime.transport.identity import (
     read_roots,
 )
 from fedboost.runtime.transport.tls import FilePath
-from fedboost.settings import Settings
+from fedboost.settings import Settings, optional_library
 
 
 class SigningToken(Settings):
@@ -73,14 +72,7 @@ def identity_in(token: SigningToken, ca_pem: bytes, name: str) -> Identity:
 
 def _signer(token: SigningToken) -> Callable[[bytes], bytes]:
     """Return what signs a text with the token's key: ECDSA (DER) with SHA-256."""
-    try:
-        pkcs11 = importlib.import_module("pkcs11")
-    except ImportError:
-        raise ConfigError(
-            "signing needs a package that is not installed",
-            todo="pip install 'fedboost[pkcs11]'",
-            key="signing",
-        ) from None
+    pkcs11 = optional_library("pkcs11", "signing", "pkcs11")
     try:
         found = pkcs11.lib(str(token.module)).get_token(token_label=token.token)
         session = found.open(user_pin=token.pin)
