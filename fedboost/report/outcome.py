@@ -31,10 +31,10 @@ def trouble(story: Story) -> Html:
 
 
 def warnings(story: Story) -> Html:
-    """Return the warnings to the job's users; empty without any."""
-    return join(
-        *(tag("p", f"Warning: {words}", class_="warned") for words in story.status.warnings)
-    )
+    """Return the warnings to the job's users, each once; empty without any."""
+    of_result = () if story.result is None else story.result.warnings
+    warned = dict.fromkeys((*story.status.warnings, *of_result))
+    return join(*(tag("p", f"Warning: {words}", class_="warned") for words in warned))
 
 
 def figures(story: Story) -> Html:
@@ -71,13 +71,7 @@ def outcome(story: Story) -> Html:
         if story.final_metrics():
             intro += f" These are the metrics of {story.round_name} {story.rounds[-1].done}."
     figures = tag("div", *parts, class_="pair")
-    return section("result", "Result", _warnings(story), figures, intro=intro)
-
-
-def _warnings(story: Story) -> Html:
-    """List what the job has warned of; empty where it has not."""
-    warned = () if story.result is None else story.result.warnings
-    return tag("ul", *(tag("li", f"Warning: {words}") for words in warned)) if warned else join()
+    return section("result", "Result", figures, intro=intro)
 
 
 def _pace(story: Story) -> list[tuple[str, str]]:
@@ -136,7 +130,7 @@ def _rows_and_times(story: Story) -> Html:
     if result.earlier_rounds:
         rows.append(["rounds of the model before", units.in_count(result.earlier_rounds)])
     rows.append(["exchanges between parties", units.in_count(result.exchanges)])
-    return table("Time, rows and work", [Column("what"), Column("how much", "number")], rows)
+    return table("Time, rows and work", [Column("what"), Column("how much", "wide")], rows)
 
 
 def _parties(story: Story) -> Html:

@@ -526,6 +526,16 @@ def test_released_sums_stand_beside_the_limits_of_their_owners():
     assert "Released sums" not in part(render(journal(kept=21)), "disclosure")
 
 
+def test_a_warning_is_shown_once_wherever_it_was_said():
+    warned = journal(kept=21)
+    finished = warned.events[-1].finished
+    told = json.loads(finished.result) | {"warnings": ["said at the end", "said by both"]}
+    finished.result = json.dumps(told).encode()
+    warned.status.warnings.append("said by both")
+    shown = Page(render(warned)).text
+    assert shown.count("Warning: said by both") == shown.count("Warning: said at the end") == 1
+
+
 FOUND = [
     Finding("sums of bins", "all", "precision", 0.211, 0.031, 0.4, 12),
     Finding("row groupings", "", "auc", 0.81, 0.5, 0.84, 10, about=EVIL),
