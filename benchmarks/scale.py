@@ -1,4 +1,7 @@
-"""Large tables: memory and seconds of a lattice job on rows of a fixed seed, on real daemons."""
+"""Large tables: memory and seconds of a lattice job on rows of a fixed seed, on real daemons.
+
+`--rows 1000000 --rows 10000000` measures other sizes than the usual one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.harness import Report, Shown, arguments, run_job
+from benchmarks import harness
+from benchmarks.harness import Report, Shown, run_job
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
 from fedboost.settings import parse
@@ -29,7 +33,9 @@ class Scaled:
     """What a job on so many rows took; memory is each party's peak, workers included."""
 
     rows: int
+    scheme: str
     seconds: float
+    per_tree: float  # seconds, without what comes before the first
     memory: Mapping[str, int]
 
 
@@ -43,8 +49,9 @@ def measured(rows: int) -> Scaled:
     with tempfile.TemporaryDirectory() as folder:
         sources = tables(Path(folder), rows)
         run = run_job(job(), sources, Path(folder) / "cluster")
-    seconds = float(run.result["seconds"]["total"])
-    return Scaled(rows, seconds, run.result["memory_peak_bytes"])
+    seconds, memory = run.result["seconds"], run.result["memory_peak_bytes"]
+    scheme = run.result["encryption"]["scheme"]
+    return Scaled(rows, scheme, float(seconds["total"]), float(seconds["per_tree"]), memory)
 
 
 def tables(folder: Path, rows: int) -> dict[str, SourceSpec]:
@@ -81,7 +88,6 @@ def job() -> JobSpec:
             "n_estimators": TREES,
             "max_depth": DEPTH,
             "max_bin": BINS,
-            "encryption": {"scheme": "lattice"},
         },
     }
     return parse(JobSpec, raw)
@@ -89,11 +95,13 @@ def job() -> JobSpec:
 
 def table(sizes: Sequence[Scaled]) -> Shown:
     """One row for each size."""
-    heads = ("rows", "seconds", "guest, GB", "host, GB")
+    heads = ("rows", "scheme", "seconds", "a tree", "guest, GB", "host, GB")
     rows = [
         (
             f"{one.rows:,}",
+            one.scheme,
             f"{one.seconds:.1f}",
+            f"{one.per_tree:.2f}",
             *(f"{one.memory[party] / 1e9:.2f}" for party in ("guest", "host")),
         )
         for one in sizes
@@ -103,12 +111,15 @@ def table(sizes: Sequence[Scaled]) -> Shown:
 
 def main(given: Sequence[str] | None = None) -> None:
     """Measures and prints; see the harness for the options."""
-    options: argparse.Namespace = arguments("scale", ABOUT, (), given)
-    sizes = measure(QUICK_ROWS if options.quick else ROWS)
+    more = harness.parser("scale", ABOUT, ())
+    more.add_argument("--rows", action="append", type=int, help="of each table, for each job")
+    options: argparse.Namespace = harness.parse(more, (), given)
+    sizes = measure(options.rows or (QUICK_ROWS if options.quick else ROWS))
     settings = {"columns": COLUMNS, "trees": TREES, "depth": DEPTH, "bins": BINS}
     report = Report("scale", settings, rows=[asdict(one) for one in sizes])
     for one in sizes:
         report.figures[f"rows_{one.rows}.seconds"] = one.seconds
+        report.figures[f"rows_{one.rows}.seconds_per_tree"] = one.per_tree
         for party, count in one.memory.items():
             report.figures[f"rows_{one.rows}.{party}.memory_gb"] = count / 1e9
     report.write(options, [table(sizes)])

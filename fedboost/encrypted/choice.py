@@ -1,6 +1,7 @@
 """The scheme of a job that says `encryption.scheme: auto`, chosen before anybody signs.
 
     lattice           where every party's policy, the job's settings and the guest's rows allow it
+    lattice-large     the same, where `lattice` adds up too few rows or a policy names it
     lattice-4096, okamoto-uchiyama      the same, and only where some party's policy names them
     paillier          otherwise
 
@@ -21,8 +22,9 @@ from fedboost.encrypted.schemes import SCHEMES
 from fedboost.errors import ConfigError, PeerError
 from fedboost.job import AUTO, ChosenScheme, PassedOver
 
-ORDER = ("lattice", "lattice-4096", "okamoto-uchiyama", "paillier")  # from the fastest on
+ORDER = ("lattice", "lattice-4096", "lattice-large", "okamoto-uchiyama", "paillier")  # by speed
 ALWAYS = ("lattice", "paillier")  # considered in every job; the others where a policy names them
+MANY_ROWS = "lattice-large"  # considered, too, where rows are too many for one before it
 
 Objection = Literal["policy", "rows"]
 OBJECTIONS: tuple[Objection, ...] = ("policy", "rows")
@@ -66,7 +68,8 @@ def choose(params: EncryptedTreeParams, offers: Mapping[str, SchemeOffer]) -> Ch
     named = {name for own in offers.values() for name in own.named}
     passed: list[PassedOver] = []
     for name in ORDER:
-        if name not in ALWAYS and name not in named:
+        too_many = name == MANY_ROWS and any(one.why == "rows" for one in passed)
+        if name not in ALWAYS and name not in named and not too_many:
             continue
         against = _against(params, name, offers)
         if against is None:

@@ -17,7 +17,7 @@ from fedboost.settings import NameIn, Settings
 class Encryption(Settings):
     """How gradients are hidden from the hosts."""
 
-    # auto: lattice where every party's policy and the job allow it, otherwise paillier
+    # auto: lattice, lattice-large of many rows, where all policies allow it, otherwise paillier
     scheme: Annotated[str, NameIn("encryption scheme", SCHEMES, also=AUTO)] = AUTO
     key_bits: int = Field(2048, ge=1024, le=8192)  # of the modulus; policies ask for 2048 at least
     # Of the lattice schemes: one vector a sum, or many sums in one ciphertext (lattice.md).
@@ -87,6 +87,8 @@ class EncryptedTreeParams(TreeParams):
         if scheme.has_modulus and said:
             names = " and ".join(sorted(said))
             yield Lack(f"{scheme.name} is not a lattice scheme", f"leave {names} out")
+        elif self.encryption.answers == "packed" and not scheme.packs_answers:
+            yield Lack(f"answers of {scheme.name} cannot be packed", "leave answers out")
         if self.host_noise and not scheme.adds_noise:
             yield Lack(
                 "host_noise adds numbers that a host knows to encrypted sums, which "

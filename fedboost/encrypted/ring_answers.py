@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.crypto.lattice.packing_keys import SLOTS, PackingShape
-from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.crypto.lattice.packing_keys import PackingShape
+from fedboost.crypto.lattice.parameters import SLOTS, LatticeParameters
 from fedboost.encrypted.ciphers import AnswerPart, AnswersSeen, CipherSizes
 from fedboost.encrypted.params import EncryptedTreeParams
 
@@ -46,6 +46,8 @@ def slots_possible(params: EncryptedTreeParams, lattice: LatticeParameters) -> l
 
 
 def _slots_that_fit(params: EncryptedTreeParams, lattice: LatticeParameters) -> list[int]:
+    if not lattice.packs:
+        return []
     shapes = [PackingShape(lattice, columns_of(params), slots) for slots in SLOTS]
     return [shape.slots for shape in shapes if shape.key_bytes <= PART_BYTES_MAX]
 
@@ -98,12 +100,11 @@ def _best(
 
 def in_words(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> str:
     """Say how the answers to the last tree came, and what they would have taken otherwise."""
-    slots = best_slots(params, budget, seen)
-    packed = _slots_that_fit(params, budget.parameters) or [VECTORS]
-    other = _best(packed, params, budget, seen) if slots == VECTORS else VECTORS
+    slots, packed = best_slots(params, budget, seen), _slots_that_fit(params, budget.parameters)
+    other = _best(packed, params, budget, seen) if packed and slots == VECTORS else VECTORS
     own, beside = (cost_of(params, budget, seen, one).n_bytes / 1e6 for one in (slots, other))
     if slots == VECTORS:
-        return f"vectors: {own:.1f} MB a tree, packed {beside:.1f}"
+        return f"vectors: {own:.1f} MB a tree" + (f", packed {beside:.1f}" if packed else "")
     return f"packed, {slots} sums in a ciphertext: {own:.1f} MB a tree, as vectors {beside:.1f}"
 
 

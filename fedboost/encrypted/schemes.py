@@ -35,6 +35,7 @@ class JobScheme:
     multiplies: bool  # whether a host can multiply a sum by a number it knows
     adds_noise: bool  # whether a host can add a number that it knows to a sum
     has_modulus: bool  # whether a job may say its bits
+    packs_answers: bool  # whether a job may ask for packed answers (Encryption.answers)
     gradient_bits_max: int  # of a job that has few rows, the sign not among them
     module: str  # of this package, loaded by who needs its `tree_scheme`
 
@@ -47,6 +48,7 @@ def of_numbers(scheme: KeyScheme) -> JobScheme:
         multiplies=scheme.multiplies,
         adds_noise=scheme.multiplies,
         has_modulus=True,
+        packs_answers=False,
         gradient_bits_max=BITS_MAX,
         module="packed",
     )
@@ -60,6 +62,7 @@ def of_lattice(lattice: LatticeParameters) -> JobScheme:
         multiplies=False,
         adds_noise=True,
         has_modulus=False,
+        packs_answers=lattice.packs,
         gradient_bits_max=MESSAGE_BITS_MOST - 1,
         module="ring",
     )

@@ -28,7 +28,7 @@ from tests.support import hybrid_jobs, secureboost_jobs
 from tests.support.federated import GUEST, HOSTS, Room, job_spec, now, run_jobs, with_seed
 from tests.support.lattice_jobs import (
     LATTICE,
-    LATTICE_4096,
+    RINGS,
     assert_plain_twin,
     assert_same_shards,
     plain_as,
@@ -65,7 +65,7 @@ RESUMED = {
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize(("make", "resumed", "params"), RESUMED.values(), ids=RESUMED)
-@pytest.mark.parametrize("scheme", [LATTICE, LATTICE_4096])
+@pytest.mark.parametrize("scheme", RINGS)
 def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, resumed, params, scheme):
     job, rounds, seed = make({"n_estimators": 4, **params}, rows=90), 2, b"another attempt"
 

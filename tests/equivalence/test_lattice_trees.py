@@ -14,6 +14,8 @@ from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
 from tests.support.lattice_jobs import (
     LATTICE,
     LATTICE_4096,
+    LATTICE_LARGE,
+    RINGS,
     assert_as_plain,
     assert_plain_twin,
     plain_as,
@@ -110,6 +112,14 @@ def test_trees_under_one_secret_grow_the_plain_trees(params, answers):
     assert min(keys) == 28672 + 32
 
 
+def test_trees_of_the_ring_for_many_rows_share_a_secret_and_take_noise():
+    done = assert_as_plain(made({"n_estimators": 3}), LATTICE_LARGE, key_trees=2)
+    sent = [p for p in done.room.posted if isinstance(p.message, pb.EncryptedGradients)]
+    keys = {len(p.message.tree_key) for p in sent if p.message.tree_key}
+    assert keys == {32 + 2 * 4096 * 8}  # a nonce and b' of each output: nothing to pack with
+    assert_as_plain(made({"n_estimators": 2, "host_noise": 1.0}), LATTICE_LARGE)
+
+
 def test_hosts_of_hybridtree_share_the_trees_of_a_secret():
     job = hybrid_jobs.made({"n_estimators": 4})
     assert_as_plain(job, answers="packed", key_trees=3)
@@ -132,7 +142,7 @@ def test_more_outputs_than_share_a_vector_grow_the_plain_trees(trees, scheme, an
 
 
 @pytest.mark.some(2)
-@pytest.mark.parametrize("scheme", [LATTICE, LATTICE_4096])
+@pytest.mark.parametrize("scheme", RINGS)
 @pytest.mark.parametrize("missing", [0.0, 0.3], ids=["whole", "missing"])
 @pytest.mark.parametrize("categories", [0, 6], ids=["numbers", "categories"])
 def test_missing_values_and_categories_grow_the_plain_trees(missing, categories, scheme):
@@ -194,7 +204,7 @@ def test_the_same_job_is_the_same_model_again_and_under_every_scheme_of_as_many_
         return room.state(GUEST).margin.tobytes()
 
     first = margins(LATTICE, b"first")
-    for scheme in (LATTICE, LATTICE_4096, "plain", "okamoto-uchiyama"):
+    for scheme in (*RINGS, "plain", "okamoto-uchiyama"):
         assert margins(scheme, b"second") == first
     assert margins(LATTICE, b"first", seed=1) != first
 

@@ -17,7 +17,7 @@ from tests.support.federated import GUEST, Room, now
 
 J = TypeVar("J", secureboost_jobs.Job, hybrid_jobs.Job)
 
-LATTICE, LATTICE_4096 = "lattice", "lattice-4096"
+LATTICE, LATTICE_4096, LATTICE_LARGE = RINGS = "lattice", "lattice-4096", "lattice-large"
 
 
 def under(job: J, scheme: str, **more: Any) -> J:

@@ -26,6 +26,8 @@ GUEST, HOST = Secrets(bytes(range(32))), Secrets(bytes(range(32, 64)))
 RING_LEAST = 1024
 LATTICE = parameters.named("lattice")
 LATTICE_4096 = parameters.named("lattice-4096")
+LATTICE_LARGE = parameters.named("lattice-large")
+RINGS = [LATTICE, LATTICE_4096, LATTICE_LARGE]
 
 
 def unguarded(name: str = "lattice", **changes: Any) -> LatticeParameters:
@@ -35,8 +37,11 @@ def unguarded(name: str = "lattice", **changes: Any) -> LatticeParameters:
 
 
 def unlimited(weak: LatticeParameters, rows: int) -> Budget:
-    """A budget whose sums may be wrong as often as they like."""
-    with mock.patch.object(budget, "FAILURE_MOST", 1.0):
+    """A budget whose sums may be wrong as often as they like, and leak what they like."""
+    with (
+        mock.patch.object(budget, "FAILURE_MOST", 1.0),
+        mock.patch.object(budget, "rows_most", return_value=rows),
+    ):
         return Budget(weak, rows)
 
 

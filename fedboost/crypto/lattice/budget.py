@@ -2,28 +2,30 @@
 
     ┌ W ────────────────────────────────────────────┐
       sum of n_node messages, signed │ scale: noise │
-      p + ⌈log2 n_node⌉              │ 24 or 35     │     below q: p + ⌈log2 n⌉ ≤ 29
+      p + ⌈log2 n_node⌉              │ 24, 27 or 35 │     below q: p + ⌈log2 n⌉ ≤ 29, 37 or 29
 
-More precision is not better: sums that are exact to the last bit tell subsets apart.
+More precision is not better: sums that are exact to the last bit tell subsets apart. More rows have
+more errors, which the flood has to hide: `LEAK_MOST`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
-from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.crypto.lattice.parameters import BY_NAME, FAILURE_MOST, LEAK_MOST, LatticeParameters
 from fedboost.errors import ConfigError
 
 MESSAGE_BITS_MOST = 16
 MESSAGE_BITS_LEAST = 8  # with fewer the trees get worse
-FAILURE_MOST = 1e-9  # of one sum; `lattice` has 3e-11
 
 
 @dataclass(frozen=True)
 class Budget:
     """Bounds on messages and sums of a job with so many rows.
 
-    A ConfigError where messages would have too few bits or sums would be wrong too often.
+    A ConfigError where messages would have too few bits, answers would tell too much of which rows
+    they add up, or sums would be wrong too often.
     """
 
     parameters: LatticeParameters
@@ -34,12 +36,13 @@ class Budget:
     def __post_init__(self) -> None:
         if self.rows < 1:
             raise ConfigError(f"cannot add up {self.rows} rows")
-        if self.message_bits < MESSAGE_BITS_LEAST:
-            most = (1 << (self._room - MESSAGE_BITS_LEAST)) - self.spare
+        added, most = self.rows + self.spare, rows_most(self.parameters)
+        if added > most:
+            larger = [name for name, own in BY_NAME.items() if added <= rows_most(own)]
+            others = " or ".join([*larger, "okamoto-uchiyama", "paillier"])
             raise ConfigError(
-                f"sums of {self.rows} rows leave messages {self.message_bits} bits, "
-                f"and {MESSAGE_BITS_LEAST} are the least",
-                todo=f"train on at most {most} rows, or take okamoto-uchiyama or paillier",
+                f"{self.parameters.name} does not add up {self.rows} rows",
+                todo=f"train on at most {max(0, most - self.spare)} rows, or take {others}",
             )
         if self.failure > FAILURE_MOST:
             raise ConfigError(
@@ -48,13 +51,10 @@ class Budget:
             )
 
     @property
-    def _room(self) -> int:
-        return self.parameters.modulus_bits - self.parameters.scale_bits
-
-    @property
     def message_bits(self) -> int:
         """Bits of a message, its sign included: p."""
-        return min(self.bits, MESSAGE_BITS_MOST, self._room - _log2(self.rows + self.spare))
+        room = _room(self.parameters) - _log2(self.rows + self.spare)
+        return min(self.bits, MESSAGE_BITS_MOST, room)
 
     @property
     def message_most(self) -> int:
@@ -74,6 +74,19 @@ class Budget:
         if not 1 <= node_rows <= self.rows:
             raise ConfigError(f"a node of {node_rows} rows in a job of {self.rows}")
         return self.parameters.scale_bits + self.message_bits + _log2(node_rows + self.spare)
+
+
+@cache
+def rows_most(parameters: LatticeParameters) -> int:
+    """The most rows that sums add up, a power of two: for messages of enough bits, and answers that
+    tell little enough.
+    """
+    powers = [1 << bits for bits in range(_room(parameters) - MESSAGE_BITS_LEAST + 1)]
+    return max((rows for rows in powers if parameters.leak(rows) <= LEAK_MOST), default=0)
+
+
+def _room(parameters: LatticeParameters) -> int:
+    return parameters.modulus_bits - parameters.scale_bits
 
 
 def _log2(rows: int) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.lattice import samples
-from fedboost.crypto.lattice.parameters import PACKED_BITS, LatticeParameters, groups_of
+from fedboost.crypto.lattice.parameters import PACKED_BITS, SLOTS, LatticeParameters, groups_of
 from fedboost.crypto.lattice.polynomials import PACKING, number_bytes
 from fedboost.crypto.lattice.product import Spectrum, multiplier_of
 from fedboost.crypto.lattice.transforms import (
@@ -40,7 +40,6 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ConfigError, FedboostError, PeerError
 from fedboost.kernels import kernel
 
-SLOTS = (32, 64, 128, 256, 512)  # candidates in a full batch, K
 WORD_BYTES = 4
 SPARE = 64  # words that may be passed over: in a piece 2.5 are, and 65 once in 2^190
 SCALE = (MODULUS + (1 << (PACKED_BITS - 1))) >> PACKED_BITS  # Δ'
@@ -51,7 +50,9 @@ Small = NDArray[np.int8]
 
 @dataclass(frozen=True)
 class PackingShape:
-    """The layout of packing keys and batches; a ConfigError for an unknown number of slots."""
+    """The layout of packing keys and batches; a ConfigError for an unknown number of slots, and for
+    parameters whose sums would not survive it.
+    """
 
     parameters: LatticeParameters
     outputs: int
@@ -63,6 +64,8 @@ class PackingShape:
                 f"a batch of packed answers cannot have {self.slots} slots",
                 todo=f"take one of {', '.join(map(str, SLOTS))}",
             )
+        if not self.parameters.packs:
+            raise ConfigError(f"packed answers of {self.parameters.name} would be wrong")
         if self.pieces % LANES or not self.pieces:
             raise ConfigError(
                 f"{self.slots} slots make {self.pieces} pieces of a ring of "

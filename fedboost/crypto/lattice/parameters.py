@@ -5,7 +5,8 @@ lattice estimator (Albrecht, Player, Scott, "On the concrete hardness of learnin
 2015; cost model of MATZOV, 2022) gives 128.8 bits classically and about 122 bits with quantum
 sieving, so 53 bits are the most for 2048 coefficients, though the table of the Homomorphic
 Encryption Standard (2018, table 1, ternary secrets, 128 bits) allows 54. For 4096 it allows 109
-bits, of which `lattice-4096` takes 64 (up to 75 bits the table has 192 bits of security).
+bits, of which the others take 64 (up to 75 bits the table has 192 bits of security):
+`lattice-4096` for a flood that hides everything, `lattice-large` for sums of many rows.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ WORD_BITS = 64  # polynomials are arrays of machine words, whose overflow must b
 ERROR_BITS_LEAST = 21  # a centred binomial error of 2 · 21 bits has σ = 3.24, and 3.2 is asked
 FLOOD_LEAST = 2.0**20  # what drowns a sum of row errors: 3.3e3 for 2^20 rows
 OUTPUTS_EACH = 8  # numbers that leave with one vector
+FAILURE_MOST = 1e-9  # of one sum; `lattice` has 3e-11
+LEAK_MOST = 3.62e-6  # bits, of one number of an answer: `lattice` has 3.61e-6 at 2^21 rows
+SLOTS = (32, 64, 128, 256, 512)  # candidates in a full batch of packed answers, K
 PACKED_BITS = 39  # of a coefficient of an answer's vector, the upper ones: those that are packed
 PACKED_BITS_LEAST = 20  # of a coefficient of a packed batch, however narrow its answers are
 
@@ -86,6 +90,21 @@ class LatticeParameters:
         """
         return self._wrong(self.sigma(rows))
 
+    def leak(self, rows: int) -> float:
+        """Return the most bits that one number of an answer tells of which of so many rows it adds
+        up, beyond the sum.
+
+        The guest knows the rows' errors; the sum of those that were taken is a signal of variance
+        n·σ²/4 at most (each row in or out with even chances), in Gaussian noise of variance σ_f².
+        """
+        signal = rows * self.error_variance / 4
+        return math.log1p(signal / self.flood**2) / (2 * math.log(2))
+
+    @cached_property
+    def packs(self) -> bool:
+        """Whether sums of any width can leave packed without being wrong too often."""
+        return self.packed_failure(1, self.modulus_bits, SLOTS[-1]) <= FAILURE_MOST
+
     def packed_bits(self, widest: int) -> tuple[int, int]:
         """Bits of a coefficient of c1 and of c0 in a batch of packed answers up to that wide."""
         bits = widest - self.drop_bits + 1, widest - self.drop_bits - 2
@@ -142,6 +161,9 @@ BY_NAME["lattice"] = LatticeParameters(
 )
 BY_NAME["lattice-4096"] = LatticeParameters(
     "lattice-4096", 4096, 64, scale_bits=35, drop_bits=26, flood=2.0**31
+)
+BY_NAME["lattice-large"] = LatticeParameters(
+    "lattice-large", 4096, 64, scale_bits=27, drop_bits=18, flood=2.0**23
 )
 
 

@@ -21,12 +21,15 @@ def test_tables_are_the_same_every_time(tmp_path, monkeypatch):
 
 
 def test_each_size_has_its_figures(tmp_path, monkeypatch):
+    memory = {"guest": 10**9, "host": 2 * 10**9}
     monkeypatch.setattr(
-        scale, "measured", lambda rows: scale.Scaled(rows, 2.5, {"guest": 10**9, "host": 2 * 10**9})
+        scale, "measured", lambda rows: scale.Scaled(rows, "lattice", 2.5, 0.5, memory)
     )
     path = tmp_path / "scale.json"
     scale.main(["--quick", "--json", str(path)])
     told = json.loads(path.read_text())
     assert told["figures"]["rows_50000.host.memory_gb"] == 2.0
     assert told["rows"][0]["rows"] == 50_000
-    assert scale.job().params["encryption"] == {"scheme": "lattice"}
+    assert "encryption" not in scale.job().params  # the rows choose it
+    scale.main(["--rows", "7", "--rows", "9", "--json", str(path)])
+    assert [one["rows"] for one in json.loads(path.read_text())["rows"]] == [7, 9]

@@ -12,17 +12,23 @@ from hypothesis import strategies as st
 
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.answers import DRAWN_TOGETHER, AnswerShape, TreeKey
-from fedboost.crypto.lattice.cells import LatticeSums
+from fedboost.crypto.lattice.budget import Budget
+from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt, opened
+from fedboost.crypto.lattice.polynomials import TreePolynomials
+from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.words import bytes_of, field_bytes, pack, unpack
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.runtime.process.threads import ThreadWorkers
 from tests import tiers
 from tests.support.lattices import (
+    GUEST,
     HOST,
     LATTICE,
-    LATTICE_4096,
+    LATTICE_LARGE,
+    ORIGIN,
+    RINGS,
     TINY,
     drawn_cells,
     drawn_messages,
@@ -51,7 +57,7 @@ EACH = len(ANSWERS) // len(CELLS)
 # Exactness
 
 
-@pytest.mark.parametrize("own", [LATTICE, LATTICE_4096], ids=lambda own: own.name)
+@pytest.mark.parametrize("own", RINGS, ids=lambda own: own.name)
 @pytest.mark.parametrize("rows", [1, 2, 3, 100, 2047, 2048, 2049, 10_000])
 def test_decrypted_sums_are_the_integer_sums(own, rows):
     of = grown(drawn_messages(rows, own), own)
@@ -67,6 +73,32 @@ def test_sums_of_a_million_rows_are_exact():
     column = drawn_cells(rows, 1, 64)
     got = decrypt(of.secret, released(of, of.cells(column, 64), of.budget.width(rows)), 64, rows)
     assert (got == integer_sums(of.messages, column, 64)).all()
+
+
+def test_sums_of_more_rows_than_lattice_adds_up_are_exact():
+    rows = (1 << 21) + 1000
+    of = grown(drawn_messages(rows, LATTICE_LARGE), LATTICE_LARGE)
+    assert of.budget == Budget(LATTICE_LARGE, rows)  # of 15 bits
+    column = drawn_cells(rows, 1, 3)
+    got = decrypt(of.secret, released(of, of.cells(column, 3), of.budget.width(rows)), 3, rows)
+    assert (got == integer_sums(of.messages, column, 3)).all()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_of_the_most_rows_that_there_are_can_be_as_large_as_they_get(sign):
+    """A million rows' sum is doubled seven times: its errors grow by more than those of as many."""
+    budget, rows = Budget(LATTICE_LARGE, 1 << 27), 1 << 20
+    messages = np.full((rows, 1), sign * budget.message_most)
+    tree = TreePolynomials(LATTICE_LARGE, ORIGIN, 3)
+    secret = TreeSecret(tree, budget, messages, GUEST)
+    held = EncryptedRows.of(tree, np.concatenate(list(secret.blocks())))
+    sums = held.segment_sum(np.arange(rows), np.zeros((rows, 1), np.int32), 1)
+    for _ in range(7):
+        sums = sums.add(sums)
+    key = TreeKey.received(tree, 0, secret.public_keys(0), 1)
+    answers = key.release(sums, budget.width(budget.rows), HOST).to_bytes()
+    found = decrypt(secret, answers, 1, budget.rows)
+    assert found.tolist() == [[sign * budget.rows * 511]]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -179,7 +211,7 @@ def test_fields_of_any_width_are_packed_and_read(width, count, seed):
 
 
 @pytest.mark.some(10, of="distributions")
-@pytest.mark.parametrize("own", [LATTICE, LATTICE_4096], ids=lambda own: own.name)
+@pytest.mark.parametrize("own", RINGS, ids=lambda own: own.name)
 def test_measured_sigma_is_within_three_percent_of_the_formula(own):
     of = grown(drawn_messages(4000, own), own)
     column = np.zeros((4000, 1), np.int32)

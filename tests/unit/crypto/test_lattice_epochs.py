@@ -13,12 +13,13 @@ from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import PeerError
+from fedboost.errors import ConfigError, PeerError
 from tests.support.lattices import (
     GUEST,
     HOST,
     LATTICE,
     LATTICE_4096,
+    LATTICE_LARGE,
     ORIGIN,
     drawn_cells,
     drawn_messages,
@@ -154,6 +155,21 @@ def test_the_keys_of_an_epoch_serve_the_answers_of_all_its_trees(own):
         assert (found == expected).all()
         as_vectors = key.release(sums, width, HOST).to_bytes()
         assert (decrypt(secret, as_vectors, 50, ROWS) == expected).all()
+
+
+def test_trees_of_an_epoch_have_vectors_where_answers_cannot_be_packed():
+    keys = made(3, own=LATTICE_LARGE).public_keys(0)
+    for number in (3, 4):
+        secret = made(number, drawn_messages(ROWS, LATTICE_LARGE, seed=number), own=LATTICE_LARGE)
+        rows = EncryptedRows.received(secret.tree, rows_of(secret), MESSAGES.shape)
+        column = drawn_cells(ROWS, 1, 50, number)
+        sums = rows.segment_sum(np.arange(ROWS), column, 50)
+        key = TreeKey.received(secret.tree, 0, keys, 2)
+        data = key.release(sums, secret.budget.width(ROWS), HOST).to_bytes()
+        expected = integer_sums(secret._messages, column, 50)
+        assert (decrypt(secret, data, 50, ROWS) == expected).all()
+        with pytest.raises(ConfigError, match="packed answers of lattice-large would be wrong"):
+            secret.packing(32)
 
 
 def test_nonces_of_another_size_are_refused():

@@ -13,8 +13,8 @@ from fedboost.crypto.lattice import answers
 from fedboost.crypto.lattice.answers import AnswerShape, NodeAnswers
 from fedboost.crypto.lattice.decryption import AnsweredNode, decrypt, decrypt_packed
 from fedboost.crypto.lattice.packing import packed
-from fedboost.crypto.lattice.packing_keys import SLOTS, PackingKey
-from fedboost.crypto.lattice.parameters import groups_of
+from fedboost.crypto.lattice.packing_keys import PackingKey
+from fedboost.crypto.lattice.parameters import SLOTS, groups_of
 from fedboost.crypto.lattice.words import field_bytes, low_bits, pack
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.runtime.process.threads import ThreadWorkers

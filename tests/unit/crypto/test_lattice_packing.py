@@ -11,12 +11,11 @@ from fedboost.crypto.lattice.decryption import fractions_of
 from fedboost.crypto.lattice.packing import fractions, packed
 from fedboost.crypto.lattice.packing_keys import (
     SCALE,
-    SLOTS,
     PackingKey,
     PackingSecret,
     PackingShape,
 )
-from fedboost.crypto.lattice.parameters import PACKED_BITS
+from fedboost.crypto.lattice.parameters import PACKED_BITS, SLOTS
 from fedboost.crypto.lattice.transforms import (
     DEGREE,
     LANES,

@@ -10,7 +10,8 @@ from fedboost.crypto.lattice import answers
 from fedboost.crypto.lattice.answers import NodeAnswers
 from fedboost.crypto.lattice.decryption import AnsweredNode, decrypt_packed, fractions_of
 from fedboost.crypto.lattice.packing import packed
-from fedboost.crypto.lattice.packing_keys import SLOTS, PackingKey
+from fedboost.crypto.lattice.packing_keys import PackingKey
+from fedboost.crypto.lattice.parameters import SLOTS
 from tests.support.lattices import HOST, LATTICE, LATTICE_4096, drawn_messages, grown, integer_sums
 
 pytestmark = pytest.mark.long

@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 
 from fedboost.crypto.lattice import parameters, transforms
 from fedboost.crypto.lattice.answers import AnswerShape
-from fedboost.crypto.lattice.budget import Budget
+from fedboost.crypto.lattice.budget import MESSAGE_BITS_LEAST, Budget, rows_most
+from fedboost.crypto.lattice.packing_keys import PackingShape
+from fedboost.crypto.lattice.parameters import LEAK_MOST
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.errors import ConfigError, PeerError
 from tests.conftest import ROOT
-from tests.support.lattices import LATTICE, LATTICE_4096, ORIGIN, unguarded
+from tests.support.lattices import LATTICE, LATTICE_4096, LATTICE_LARGE, ORIGIN, RINGS, unguarded
+
+ROWS_MOST = {"lattice": 1 << 21, "lattice-4096": 1 << 21, "lattice-large": 1 << 27}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +49,11 @@ def test_parameters_are_known_by_name():
     assert parameters.named("lattice") == LATTICE
     assert (LATTICE.ring, LATTICE.modulus_bits, LATTICE.flood) == (2048, 53, 2**20)
     assert (LATTICE_4096.ring, LATTICE_4096.modulus_bits, LATTICE_4096.flood) == (4096, 64, 2**31)
+    assert (LATTICE_LARGE.ring, LATTICE_LARGE.modulus_bits, LATTICE_LARGE.flood) == (
+        4096,
+        64,
+        2**23,
+    )
     with pytest.raises(ConfigError, match="frodo"):
         parameters.named("frodo")
 
@@ -53,6 +62,8 @@ def test_sums_are_wrong_once_in_thirty_billion():
     for rows in (1, 1 << 21):
         assert LATTICE.failure(rows) == pytest.approx(3e-11, rel=0.1)
         assert LATTICE_4096.failure(rows) < 1e-12
+    for rows in (1, 1 << 27):
+        assert LATTICE_LARGE.failure(rows) == pytest.approx(4.6e-13, rel=0.01)
 
 
 def test_sigma_is_the_formula_of_the_design():
@@ -90,11 +101,18 @@ def test_packed_sums_are_wrong_less_often_than_sums_from_vectors():
         assert own.packed_failure(1, width, slots) < own.failure(1)
 
 
+def test_a_ring_packs_only_where_the_widest_sums_survive_it():
+    assert [own.packs for own in RINGS] == [True, True, False]
+    assert LATTICE_LARGE.packed_failure(1, 57, 32) < 1e-9 < LATTICE_LARGE.packed_failure(1, 58, 32)
+    with pytest.raises(ConfigError, match="packed answers of lattice-large would be wrong"):
+        PackingShape(LATTICE_LARGE, 2, 32)
+
+
 def test_the_wrong_budget_is_wrong_in_13_percent():
     wrong = unguarded(scale_bits=13, drop_bits=8, flood=0.0)
     assert wrong.failure(8192) == pytest.approx(0.13, abs=0.01)
     with pytest.raises(ConfigError, match="would be wrong"):
-        Budget(wrong, 8192)
+        Budget(unguarded(scale_bits=20), 8192)
 
 
 @pytest.mark.parametrize(
@@ -108,23 +126,47 @@ def test_messages_have_the_bits_that_sums_leave(rows, bits):
         assert budget.message_most == 2 ** (bits - 1) - 1
 
 
-def test_more_rows_than_fit_are_refused_with_a_remedy():
-    with pytest.raises(ConfigError) as refused:
-        Budget(LATTICE, (1 << 21) + 1)
-    assert str(1 << 21) in refused.value.todo
+@pytest.mark.parametrize(
+    ("rows", "bits"), [(1, 16), (1 << 21, 16), (1 << 22, 15), (10_000_000, 13), (1 << 27, 10)]
+)
+def test_the_ring_for_many_rows_has_ten_bits_for_the_most(rows, bits):
+    assert Budget(LATTICE_LARGE, rows).message_bits == bits
+
+
+@pytest.mark.parametrize("own", RINGS, ids=lambda own: own.name)
+def test_more_rows_than_fit_are_refused_with_a_remedy(own):
+    most = ROWS_MOST[own.name]
+    assert rows_most(own) == most
+    others = "okamoto-uchiyama or paillier"
+    for rows, spare in ((most + 1, 0), (most - 4, 5), (1 << 28, 0)):
+        larger = "lattice-large or " if rows <= most + 1 and own != LATTICE_LARGE else ""
+        with pytest.raises(ConfigError, match=f"{own.name} does not add up {rows} rows") as refused:
+            Budget(own, rows, spare=spare)
+        todo = f"train on at most {most - spare} rows, or take {larger}{others}"
+        assert refused.value.todo == todo
     with pytest.raises(ConfigError):
-        Budget(LATTICE, 0)
+        Budget(own, 0)
 
 
-@given(st.integers(1, 1 << 21), st.data())
-def test_a_sum_and_its_noise_fit_the_width(rows, data):
-    budget = Budget(LATTICE, rows)
+@pytest.mark.parametrize("own", RINGS, ids=lambda own: own.name)
+def test_no_answer_leaks_more_than_those_of_lattice_at_its_most_rows(own):
+    """Twice as many rows have too few bits or leak too much."""
+    most = rows_most(own)
+    assert own.leak(most) <= LATTICE.leak(1 << 21) < LEAK_MOST
+    bits = own.modulus_bits - own.scale_bits - (most - 1).bit_length()
+    assert bits == MESSAGE_BITS_LEAST or own.leak(2 * most) > LEAK_MOST
+
+
+@given(st.sampled_from(RINGS), st.data())
+def test_a_sum_and_its_noise_fit_the_width(own, data):
+    rows = data.draw(st.integers(1, rows_most(own)))
+    budget = Budget(own, rows)
     node = data.draw(st.integers(1, rows))
-    width = budget.width(node)
-    noise = 8 * LATTICE.sigma(node)
-    assert node * budget.message_most * 2**24 + noise < 2 ** (width - 1)
-    assert width <= LATTICE.modulus_bits
-    assert 2 ** (width - 1) < 4 * node * (budget.message_most + 1) * 2**24  # and no bit is wasted
+    width, scale = budget.width(node), 2**own.scale_bits
+    noise = 7 * own.sigma(node)
+    assert node * budget.message_most * scale + noise < 2 ** (width - 1)
+    assert width <= own.modulus_bits
+    assert 2 ** (width - 1) < 4 * node * (budget.message_most + 1) * scale  # and no bit is wasted
 
 
 def test_a_node_has_rows_and_no_more_than_the_job():
@@ -134,38 +176,31 @@ def test_a_node_has_rows_and_no_more_than_the_job():
             budget.width(node)
 
 
-def leak_bits(parameters, rows):
-    """The most that one number of an answer tells of which of so many rows it adds up, in bits,
-    beyond the sum itself.
-
-    The guest knows the rows' errors; the sum of those that were taken is a signal of variance
-    n·σ²/4 at most (each row in or out with even chances), in Gaussian noise of variance σ_f².
-    """
-    signal = rows * parameters.error_variance / 4
-    return math.log1p(signal / parameters.flood**2) / (2 * math.log(2))
-
-
 def test_an_answer_leaks_less_than_two_millionths_of_a_bit_at_a_million_rows():
-    assert leak_bits(LATTICE, 1 << 20) < 2e-6
-    assert leak_bits(LATTICE_4096, 1 << 20) < 1e-12
+    assert LATTICE.leak(1 << 20) < 2e-6
+    assert LATTICE_4096.leak(1 << 20) < 1e-12
+    assert LATTICE_LARGE.leak(1 << 20) < 3e-8
+    assert LATTICE.leak(3) == pytest.approx(math.log2(1 + 3 * 10.5 / 4 / 2.0**40) / 2, rel=1e-3)
 
 
 def test_the_documents_table_is_what_the_budget_says():
     text = (ROOT / "docs" / "explanation" / "lattice-numbers.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| 2\^(\d+) \| (.*) \|$", text, re.MULTILINE)
-    assert [power for power, _ in rows] == ["0", "13", "20", "21"]
-    for power, told in rows:
-        budget = Budget(LATTICE, 2 ** int(power))
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| 2\^(\d+) \| (.*) \|$", text, re.MULTILINE)
+    asked = {"lattice": ("0", "20", "21"), "lattice-large": ("21", "24", "27")}
+    assert [(name, power) for name, power, _ in rows] == [
+        (name, power) for name, powers in asked.items() for power in powers
+    ]
+    for name, power, told in rows:
+        own = parameters.named(name)
+        budget = Budget(own, 2 ** int(power))
         width = budget.width(budget.rows)
-        own = math.sqrt(budget.rows * LATTICE.error_variance)
         assert told.split(" | ") == [
             str(budget.message_bits),
             str(width),
-            str(AnswerShape(LATTICE, 2, width).n_bytes),
-            f"{own:.0f}",
-            f"{LATTICE.sigma(budget.rows):.3g}",
+            str(AnswerShape(own, 2, width).n_bytes),
+            f"{own.sigma(budget.rows):.3g}",
             f"{budget.failure:.1e}",
-            f"{leak_bits(LATTICE, budget.rows):.1e}",
+            f"{own.leak(budget.rows):.1e}",
         ]
 
 

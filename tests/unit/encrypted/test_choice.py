@@ -15,7 +15,9 @@ from fedboost.settings import parse
 
 JOB = EncryptedTreeParams()
 ROWS_MOST = 1 << 21  # that leave a message of `lattice` eight bits
+ROWS_LARGE = 1 << 27  # that leave one of `lattice-large` ten
 DENIED = "telco's policy does not allow lattice"
+MANY = "bank's table may have more rows than lattice adds up"
 
 
 def chosen(params=JOB, *, rows=1000, **allowed):
@@ -66,11 +68,29 @@ def test_a_named_scheme_does_not_come_before_lattice():
 @pytest.mark.parametrize(
     ("bits", "most"), [(None, ROWS_MOST), (8, 1 << 20), (12, 1 << 16), (15, 1 << 13)]
 )
-def test_more_rows_than_lattice_adds_up_fall_back(bits, most):
+def test_more_rows_than_lattice_adds_up_get_the_larger_lattice(bits, most):
     params = EncryptedTreeParams(precision_bits=bits)
     assert chosen(params, rows=most)[0] == "lattice"
-    why = "bank's table may have more rows than lattice adds up"
-    assert chosen(params, rows=most + 1) == ("paillier", why)
+    assert chosen(params, rows=most + 1) == ("lattice-large", MANY)
+
+
+@pytest.mark.parametrize(("bits", "most"), [(None, ROWS_LARGE), (9, ROWS_LARGE), (12, 1 << 24)])
+def test_more_rows_than_any_lattice_adds_up_fall_back(bits, most):
+    params = EncryptedTreeParams(precision_bits=bits)
+    assert chosen(params, rows=most) == ("lattice-large", MANY)
+    more = f"{MANY}; bank's table may have more rows than lattice-large adds up"
+    assert chosen(params, rows=most + 1) == ("paillier", more)
+
+
+def test_the_larger_lattice_runs_where_policies_allow_it_and_settings_let_it():
+    why = f"{MANY}; telco's policy does not allow lattice-large"
+    assert chosen(rows=ROWS_MOST + 1, telco=["lattice", "paillier"]) == ("paillier", why)
+    packed = parse(EncryptedTreeParams, {"encryption": {"answers": "packed"}})
+    assert chosen(packed)[0] == "lattice"
+    with pytest.raises(ConfigError, match="answers of lattice-large cannot be packed"):
+        chosen(packed, rows=ROWS_MOST + 1)
+    with pytest.raises(ConfigError, match="answers of lattice-large cannot be packed: leave"):
+        parse(EncryptedTreeParams, {"encryption": {"answers": "packed", "scheme": "lattice-large"}})
 
 
 def test_rows_count_as_the_next_power_of_two_so_that_noise_does_not_measure_them():

@@ -18,7 +18,7 @@ from tests.support.ciphertexts import arrived, encrypted, short_keys
 from tests.support.federated import GUEST, HOSTS, contexts_for, frame_of
 
 SCHEMES = ("plain", "paillier", "okamoto-uchiyama")
-LATTICES = ("lattice", "lattice-4096")
+LATTICES = ("lattice", "lattice-4096", "lattice-large")
 BITS, ROWS = 8, 3
 SUMS = 100_000  # of gradients and of hessians together
 SIGMA = 0.5

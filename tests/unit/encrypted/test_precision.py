@@ -17,7 +17,7 @@ from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.settings import parse
 
-LATTICES = sorted(parameters.BY_NAME)
+LATTICES = sorted(set(parameters.BY_NAME) - {"lattice-large"})
 NUMBERS = sorted(set(SCHEMES) - {"iterative-affine"})
 BITS = {1: 15, 8192: 15, 8193: 14, 1 << 14: 14, 1 << 16: 12, (1 << 20) - 1: 8, 1 << 21: 7}
 
@@ -57,6 +57,17 @@ def test_a_lattice_has_as_many_bits_as_its_table_says(scheme, rows, bits):
     assert bits_of(own, rows) == bits
     assert budget(own, rows).message_most == (1 << bits) - 1
     assert budget(own, rows, bits).message_bits == bits + 1
+
+
+def test_the_lattice_for_many_rows_has_eight_bits_more():
+    large = params_of("lattice-large")
+    for rows, bits in BITS.items():
+        assert bits_of(large, rows) == min(15, bits + 8)
+    assert (bits_of(large, 10_000_000), bits_of(large, 1 << 27)) == (12, 9)
+    with pytest.raises(ConfigError, match="lattice-large does not add up 134217729 rows"):
+        bits_of(large, (1 << 27) + 1)
+    with pytest.raises(ConfigError, match="lattice-large adds up 10000000 rows of at most 12 bits"):
+        bits_of(params_of("lattice-large", precision_bits=13), 10_000_000)
 
 
 @pytest.mark.parametrize("scheme", NUMBERS)

@@ -28,6 +28,7 @@ def seen(*sums, keys=1):
 
 
 BUDGET = Budget(named("lattice"), ROWS)
+LARGE = Budget(named("lattice-large"), ROWS)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,11 @@ def test_the_result_says_what_answers_took_and_would_have_taken_otherwise():
         "packed, 64 sums in a ciphertext: 6.0 MB a tree, as vectors 94.9"
     )
     assert in_words(params(), BUDGET, seen(5)).startswith("vectors: 0.0 MB a tree, packed 1.4")
+    assert in_words(params(), LARGE, seen(5)) == "vectors: 0.1 MB a tree"
+
+
+def test_a_ring_that_cannot_pack_has_vectors_whatever_was_asked_before():
+    assert best_slots(params(), LARGE, seen(3000)) == VECTORS
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])

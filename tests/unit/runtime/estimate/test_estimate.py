@@ -296,16 +296,17 @@ def test_an_estimate_says_what_a_result_says(name):
 
 
 def test_a_job_that_names_no_scheme_is_estimated_under_the_one_that_it_would_get(tmp_path):
-    few, many = (
+    few, many, more = (
         rehearsed("secureboost", {**TREES, "n_estimators": 1}, rows=rows)
-        for rows in (1000, 1 << 22)
+        for rows in (1000, 1 << 22, 1 << 28)
     )
     assert few.encryption == {"scheme": "lattice", "because": "every party's policy allows it"}
     assert n_bytes(few) == n_bytes(
         rehearsed("secureboost", {**TREES, **LATTICE, "n_estimators": 1})
     )
-    assert many.encryption["scheme"] == "paillier"
-    assert many.encryption["because"] == "bank's table may have more rows than lattice adds up"
+    why = "bank's table may have more rows than lattice adds up"
+    assert many.encryption == {"scheme": "lattice-large", "because": why}
+    assert more.encryption["scheme"] == "paillier"
     assert any("policy allows every encryption scheme" in one for one in few.assumed)
     spec = job().model_copy(update={"params": {**TREES, "n_estimators": 2}})
     sources = small_jobs.written(tmp_path, small_jobs.tables("secureboost", rows=120))

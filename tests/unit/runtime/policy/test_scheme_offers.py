@@ -58,7 +58,7 @@ def asked(folder, party, caller=LEADER, spec=None, **policies):
 def test_a_party_says_what_its_policy_names_and_denies(tmp_path):
     said = asked(tmp_path, HOST, **{HOST: {"schemes": ("paillier", "okamoto-uchiyama")}})
     assert list(said.named) == ["paillier", "okamoto-uchiyama"]
-    assert list(said.denied) == ["lattice", "lattice-4096"]
+    assert list(said.denied) == ["lattice", "lattice-4096", "lattice-large"]
     assert not said.too_small
 
 
