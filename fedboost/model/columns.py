@@ -42,7 +42,7 @@ def directions(
             todo="name columns of the guest: which way predictions move with a host's column would "
             "tell the others what it says",
         )
-    unordered = [name for name, said in constraints.items() if said and name in categorical]
+    unordered = [name for name, sign in constraints.items() if sign and name in categorical]
     if unordered:
         raise ConfigError(
             "monotone_constraints names a column of categories, which have no order",

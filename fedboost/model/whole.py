@@ -24,9 +24,9 @@ from fedboost.data.frame import Frame, Values
 from fedboost.errors import DataError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import columns, rounds, vertical
+from fedboost.model.batches import row_batches
 
 TREES = "trees"  # the `kind` that this module makes and reads
-CELLS_MAX = 1 << 24  # rows × columns that lie side by side while trees are walked: 64 MiB
 
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -122,22 +122,19 @@ def joined(model: Artefact) -> vertical.Whole:
 
 
 def batches(values: Values) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """Some rows after the other: which ones, and their cells one row after the other, dense."""
-    n, width = values.shape
+    """Yield rows batch by batch: which ones, and their cells one row after the other, dense."""
     by_row = values.tocsr() if not isinstance(values, np.ndarray) else None
-    most = max(1, CELLS_MAX // max(1, width))
-    for first in range(0, n, most):
-        rows = slice(first, min(first + most, n))
+    for rows in row_batches(*values.shape):
         yield rows, np.ascontiguousarray(values[rows]) if by_row is None else by_row[rows].toarray()
 
 
-def _used(values: Values, found: Sequence[Tree]) -> tuple[Values, tuple[Tree, ...]]:
+def _used(values: Values, trees: Sequence[Tree]) -> tuple[Values, tuple[Tree, ...]]:
     """The columns on which a tree splits, and the trees with those columns' numbers."""
-    split_on = np.concatenate([tree.feature[~tree.is_leaf] for tree in found])
+    split_on = np.concatenate([tree.feature[~tree.is_leaf] for tree in trees])
     chosen = np.unique(split_on).astype(np.int64)
     place = np.full(values.shape[1] + 1, LEAF, np.int32)  # the last one is for leaves
     place[chosen] = np.arange(len(chosen))
-    return values[:, chosen], tuple(replace(tree, feature=place[tree.feature]) for tree in found)
+    return values[:, chosen], tuple(replace(tree, feature=place[tree.feature]) for tree in trees)
 
 
 def _check_lengths(arrays: Arrays) -> None:

@@ -12,7 +12,8 @@ from fedboost.core.partition import ROOT
 from fedboost.data.frame import Values
 from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import branches, columns, export, hybrid, rounds
+from fedboost.model import branches, columns, export, hybrid, rounds, vertical
+from fedboost.model.batches import row_batches
 from fedboost.model.branches import Picture
 from fedboost.model.hybrid import NO_NODE, Tops
 from fedboost.model.kinds.kind import (
@@ -25,7 +26,7 @@ from fedboost.model.kinds.kind import (
     Shards,
     SharedRule,
 )
-from fedboost.model.kinds.vertical import VerticalModel, add_gains, outputs_of, row_batches
+from fedboost.model.kinds.vertical import VerticalModel, add_gains
 from fedboost.model.vertical import GUEST as OWN
 from fedboost.model.vertical import LEAF, GuestNode, Whole
 
@@ -114,7 +115,7 @@ class HybridModel(VerticalModel):
         tops = Tops.of(model)
         known, divided = tops.numbers(model), tops.numbers(model, divided=True)
         values = {party: columns.values(shards[party].facts, frames[party]) for party in frames}
-        n_rows, outputs = frames[guest].n_rows, rounds.classes(model.facts)
+        n_rows, outputs = frames[guest].n_rows, rounds.outputs(model.facts)
         margin = np.tile(np.array(model.facts["base_margin"], np.float64), (n_rows, 1))
         value = tops.arrays["value"].astype(np.float64)
         for rows in row_batches(n_rows, len(outputs)):
@@ -128,8 +129,8 @@ class HybridModel(VerticalModel):
                 kept = slice(first, stop)
                 added[inside] += _of_host(model, shards[host], number, (values[host], kept), bottom)
             mean = np.maximum(holders, 1)[:, None]
-            for tree, output in enumerate(outputs.tolist()):
-                margin[rows, outputs_of(output)] += value[at[:, tree]] + added[:, tree] / mean
+            for tree, output in enumerate(outputs):
+                margin[rows, output] += value[at[:, tree]] + added[:, tree] / mean
         return margin
 
     def gains(self, shards: Shards, guest: str) -> Gains | None:
@@ -142,12 +143,11 @@ class HybridModel(VerticalModel):
         add_gains(gains, guest, model, arrays["feature"][at_host], arrays["gain"][at_host])
         for number, host in enumerate(model.facts["hosts"], start=1):
             at_host = (model.arrays["below_host"] == number) & (model.arrays["below_owner"] != LEAF)
-            asked = (model.arrays[name][at_host].tolist() for name in ("below_tree", "below_node"))
             shard = shards[host]
-            keys = zip(shard.arrays["tree"].tolist(), shard.arrays["node"].tolist(), strict=True)
-            place = {key: i for i, key in enumerate(keys)}
-            places = np.array([place[key] for key in zip(*asked, strict=True)], np.int64)
-            feature = shard.arrays["feature"][places]
+            place = vertical.positions(shard.arrays)
+            splits = {name: model.arrays[f"below_{name}"][at_host] for name in ("tree", "node")}
+            indices = np.array([place[key] for key in vertical.node_keys(splits)], np.int64)
+            feature = shard.arrays["feature"][indices]
             add_gains(gains, host, shard, feature, model.arrays["below_gain"][at_host])
         return gains
 

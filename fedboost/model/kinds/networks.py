@@ -31,8 +31,8 @@ class NetworkModel(ModelKind):
 
     def described(self, facts: Facts) -> dict[str, Any]:
         """And how many outputs each network has, and how it reads columns."""
-        own = {"outputs": facts["outputs"], "reading": facts["reading"]}
-        return {**super().described(facts), **own}
+        details = {"outputs": facts["outputs"], "reading": facts["reading"]}
+        return {**super().described(facts), **details}
 
     def rounds(self, facts: Facts) -> int:
         """See `ModelKind`."""

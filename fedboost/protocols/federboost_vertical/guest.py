@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from fedboost.flow import DISCLOSURE, Artefact, Out, Place, StageContext
 from fedboost.messages.job_pb2 import Count, RoundTold, StatusReport
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds, OwnSplits
 from fedboost.model import columns, labels, vertical, words
-from fedboost.model.vertical import GuestNode, OwnSplit
+from fedboost.model.vertical import GuestNode
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
 from fedboost.protocols.federboost_vertical.joined import Joined
@@ -234,24 +235,10 @@ def _kept_trees(guest: Guest) -> list[Tree]:
 
 def _nodes(guest: Guest) -> list[GuestNode]:
     """The trees that the model keeps, hosts' splits without their content."""
-    nodes = []
-    for number, tree in enumerate(_kept_trees(guest)):
-        for i, leaf in enumerate(tree.is_leaf.tolist()):
-            owner, split = vertical.LEAF, None
-            if not leaf:
-                owner, column = guest.joined.owner(int(tree.feature[i]))
-                own = OwnSplit(number, int(tree.node[i]), column, *_rule(tree, i))
-                split = own if owner == vertical.GUEST else None
-            gain, cover = float(tree.gain[i]), float(tree.cover[i])
-            nodes.append(
-                GuestNode(number, int(tree.node[i]), owner, tree.value[i], gain, cover, split)
-            )
-    return nodes
-
-
-def _rule(tree: Tree, i: int) -> tuple[np.float32, bool, bytes]:
-    held = tree.left_bins[i].tobytes() if tree.left_bins[i].any() else b""
-    return tree.threshold[i], bool(tree.missing_left[i]), held
+    trees = (
+        vertical.tree_nodes(n, t, guest.joined.owner) for n, t in enumerate(_kept_trees(guest))
+    )
+    return list(chain.from_iterable(trees))
 
 
 def _splits_of_hosts(guest: Guest) -> dict[str, OwnSplits]:

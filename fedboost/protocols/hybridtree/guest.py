@@ -35,7 +35,8 @@ from fedboost.messages.protocol import encrypted_pb2, hybridtree_pb2
 from fedboost.model import columns, words
 from fedboost.model import hybrid as model
 from fedboost.model.hybrid import Below
-from fedboost.model.vertical import GuestNode
+from fedboost.model.vertical import GUEST as OWN
+from fedboost.model.vertical import GuestNode, tree_nodes
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.streams import nothing, side_by_side
 from fedboost.protocols.hybridtree.view import HostView, views
@@ -289,7 +290,8 @@ def add_values(guest: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Ou
 def close_tree(guest: Guest) -> Out:
     """Leaf values, and the margins with them: what the hosts' leaves add is averaged."""
     number, growing = guest.trees_closed, guest.growing
-    tops = model.top_nodes(number, growing.top, guest.params.learning_rate)
+    rate = guest.params.learning_rate
+    tops = tree_nodes(number, growing.top, lambda column: (OWN, column), rate)
     guest.tops += tops
     total = growing.added
     if total is None:

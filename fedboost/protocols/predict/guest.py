@@ -99,8 +99,7 @@ def close_batch(guest: Guest) -> Out:
     """Adds up the leaves that the batch has reached."""
     value = guest.model.arrays["value"].astype(np.float64)
     # In the order of training, so that sums have the same bits.
-    for tree, output in enumerate(rounds.classes(guest.model.facts).tolist()):
-        outputs = slice(None) if output == rounds.ALL else slice(output, output + 1)
+    for tree, outputs in enumerate(rounds.outputs(guest.model.facts)):
         guest.margin[guest.rows, outputs] += value[guest.at[:, tree]]
     return guest.next_batch()
 

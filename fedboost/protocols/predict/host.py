@@ -44,9 +44,9 @@ class Host:
 def begin(context: StageContext) -> Host:
     """Reads the host's shard, and its columns as the guest may know them."""
     arrays, values, epsilon = _known(context)
-    keys = list(zip(arrays["tree"].tolist(), arrays["node"].tolist(), strict=True))
-    place = {key: i for i, key in enumerate(keys)}
-    return Host(context, arrays, values, epsilon, place, *_above(keys, place))
+    place = vertical.positions(arrays)
+    above = _above(vertical.node_keys(arrays), place)
+    return Host(context, arrays, values, epsilon, place, *above)
 
 
 def direct_rows(host: Host, got: Questions) -> Out:

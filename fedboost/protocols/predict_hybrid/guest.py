@@ -142,8 +142,7 @@ def close_batch(guest: Guest) -> Out:
     value, is_scored = guest.tops.arrays["value"].astype(np.float64), guest.added.ndim == 3
     margin = guest.margin[guest.rows]
     # In the order of training, so that sums have the same bits.
-    for tree, output in enumerate(rounds.classes(guest.model.facts).tolist()):
-        outputs = slice(None) if output == rounds.ALL else slice(output, output + 1)
+    for tree, outputs in enumerate(rounds.outputs(guest.model.facts)):
         own = value[guest.at[:, tree]]
         margin[:, outputs] += own + guest.added[:, tree] / mean if is_scored else own
     if not is_scored:
