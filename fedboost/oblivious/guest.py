@@ -67,7 +67,7 @@ class ByHints:
     def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Rows, bytes]]:
         """See `Finder`."""
         rows, named = self._guest.read_hints(b, [answers[host] for host in self._hosts])
-        return {host: (rows, one) for host, one in zip(self._hosts, named, strict=True)}
+        return {host: (rows, data) for host, data in zip(self._hosts, named, strict=True)}
 
 
 class GuestSide(Side):
@@ -118,11 +118,11 @@ class GuestSide(Side):
         self.counts |= counts
         self.passed = len(self.settled) == len(self.context.table.hosts)
         self.number += not self.passed
-        told = {
+        messages = {
             host: SampleCount(ids=count, is_last=host in self.settled)
             for host, count in self.counts.items()
         }
-        return Out(send=told, told=StatusReport(ends=SAMPLE if self.passed else ""))
+        return Out(send=messages, told=StatusReport(ends=SAMPLE if self.passed else ""))
 
     def open(self, got: Mapping[str, Choice], *, hints: bool) -> Out:
         """Take the hosts' halves of the transfers; no part follows where all are done."""
@@ -153,9 +153,9 @@ class GuestSide(Side):
             for host, oprf in self.oprfs.items():
                 sizes = oprf.session.sizes
                 check_part(host, answers[host], b, sizes.host_cap)
-            found = self.finder.find(b, {host: one.data for host, one in answers.items()})
+            matches = self.finder.find(b, {host: answer.data for host, answer in answers.items()})
             named = {}
-            for host, (rows, data) in found.items():
+            for host, (rows, data) in matches.items():
                 self.note(host, rows)
                 named[host] = Named(number=b, ids=len(rows), data=data)
             yield Out(send=named, told=self._progress(b) if b == last else None)

@@ -54,8 +54,8 @@ class HostSide(Side):
         guest, hosts = self.context.table.guest, self.context.table.hosts
         self.admit(guest, start.ids)
         check_method(self.context.params, start.ids, OPRF, guest)
-        own = 1 + hosts.index(self.context.party)
-        if len(start.nonces) != 1 + len(hosts) or start.nonces[own] != self.nonce:
+        index = 1 + hosts.index(self.context.party)
+        if len(start.nonces) != 1 + len(hosts) or start.nonces[index] != self.nonce:
             raise PeerError(f"{guest} did not pass on the nonces of all hosts", party=guest)
         self.agree(start.nonces)
         check_point(start.point)

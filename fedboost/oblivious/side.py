@@ -143,11 +143,11 @@ class Side:
         of_pairs = [OprfSizes(self.sizes[table.guest], self.sizes[host]) for host in hosts]
         most = {
             "open_transfers": CHOICE_BYTES,
-            "answer_with_tags": max(one.part_bytes for one in of_pairs),
-            "answer_with_hints": max(one.part_bytes for one in of_pairs),
-            "match_tags": max(one.tags_bytes for one in of_pairs),
-            "match_hints": max(one.hint_bytes for one in of_pairs),
-            "keep_named": max(PROOF_BYTES * one.host_cap for one in of_pairs),
+            "answer_with_tags": max(sizes.part_bytes for sizes in of_pairs),
+            "answer_with_hints": max(sizes.part_bytes for sizes in of_pairs),
+            "match_tags": max(sizes.tags_bytes for sizes in of_pairs),
+            "match_hints": max(sizes.hint_bytes for sizes in of_pairs),
+            "keep_named": max(PROOF_BYTES * sizes.host_cap for sizes in of_pairs),
         }
         return most.get(step, 0) + SMALL_BYTES
 

@@ -54,15 +54,15 @@ class Range(Settings):
             raise ValueError("has to be a finite number")
         return given
 
-    def draw(self, chance: random.Random, *, whole: bool) -> float | int:
+    def draw(self, chance: random.Random, *, integer: bool) -> float | int:
         """A number from it; a whole one, both ends among them, where the setting is one."""
-        low, high = (self.low - 0.5, self.high + 0.5) if whole and not self.log else (
+        low, high = (self.low - 0.5, self.high + 0.5) if integer and not self.log else (
             self.low, self.high)  # fmt: skip
         drawn = chance.uniform(low, high)
         if self.log:
             drawn = math.exp(chance.uniform(math.log(low), math.log(high)))
         bounded = min(max(drawn, self.low), self.high)
-        return round(bounded) if whole else float(f"{bounded:.6g}")
+        return round(bounded) if integer else float(f"{bounded:.6g}")
 
 
 Choices = Annotated[list[Any], Field(min_length=1)]
@@ -251,8 +251,8 @@ class Sweep:
         wanted = self.settings.metric
         if wanted is None or wanted in metrics:
             return spec
-        asked = {**spec.params, "eval_metric": [wanted, *metrics]}
-        spec = spec.model_copy(update={"params": asked})
+        params = {**spec.params, "eval_metric": [wanted, *metrics]}
+        spec = spec.model_copy(update={"params": params})
         self._params(spec)
         return spec
 
@@ -278,7 +278,7 @@ class Sweep:
         given = self.settings.params[name]
         if isinstance(given, Range):
             kind = protocols.named(self.base.protocol).params
-            return given.draw(chance, whole=_is_whole(kind, name.split(".")))
+            return given.draw(chance, integer=_is_whole(kind, name.split(".")))
         return chance.choice(given)
 
 

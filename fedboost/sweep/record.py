@@ -113,10 +113,10 @@ class SweepRecord:
             entries = [self.of(m) for m in self.sweep.members if m.trial.number == trial.number]
             standings.append(TrialResult(trial, tuple(entries), metric))
         sign = -1.0 if self.sweep.bigger_is_better else 1.0
-        whole = sorted(
+        complete = sorted(
             (s for s in standings if s.is_whole), key=lambda s: (sign * s.mean, s.number)
         )
-        ranked = [replace(standing, rank=place) for place, standing in enumerate(whole, 1)]
+        ranked = [replace(standing, rank=place) for place, standing in enumerate(complete, 1)]
         return [*ranked, *(standing for standing in standings if not standing.is_whole)]
 
     def said(self) -> dict[str, Any]:
@@ -205,14 +205,14 @@ class TrialResult:
 
 def ended(result: Mapping[str, Any], job: str) -> SweepEntry:
     """The entry of a job that has finished, by its result."""
-    told = result.get("released") or {}
+    released = result.get("released") or {}
     return SweepEntry(
         job=job,
         state=FINISHED,
         metrics=result["metrics"],
         seconds=float(result["seconds"]["total"]),
         trees=result.get("trees", 0),
-        released={host: float(numbers["counted"]) for host, numbers in told.items()},
+        released={host: float(numbers["counted"]) for host, numbers in released.items()},
     )
 
 
