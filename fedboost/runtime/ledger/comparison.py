@@ -158,7 +158,7 @@ def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
     rows = ledger.rows(theirs.job)
     _check_known(theirs.job, rows, ledger.kept(theirs.job))
     between_us = [row for row in rows if row.peer == theirs.party]
-    told = [row for row in theirs.shown() if row.peer == party]
+    their_rows = [row for row in theirs.shown() if row.peer == party]
     stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(theirs.job)]
     # Of what they have signed since, the file can hold nothing.
     kept = [head for head in stated if head.party == theirs.party and head.at <= theirs.at]
@@ -168,7 +168,7 @@ def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
     differences += _held_to(given, mine, "our")
     settled = _settled([*stated, *given, *theirs.statements(theirs.party)])
     here = {_place(row, row.direction): row for row in between_us}
-    there = {_place(row, "in" if row.direction == "out" else "out"): row for row in told}
+    there = {_place(row, "in" if row.direction == "out" else "out"): row for row in their_rows}
     for place in sorted(here.keys() | there.keys()):
         we, they = here.get(place), there.get(place)
         if we is not None and they is not None:
@@ -190,13 +190,13 @@ def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
     stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(job)]
     differences: list[Difference] = []
     for head in (statement for statement in stated if statement.party == party):
-        told = [
+        attempt_rows = [
             row
             for row in rows
             if row.attempt == head.attempt and since.get(head.attempt, 0) < row.n <= head.n
         ]
         since[head.attempt] = head.n
-        now = signed_heads.pairs(party, told, head.pairs)
+        now = signed_heads.pairs(party, attempt_rows, head.pairs)
         others = [peer for peer in stated if peer.moment == head.moment and peer.party != party]
         for peer in others:
             mine, theirs = now.get(peer.party), peer.pairs.get(party)
