@@ -210,8 +210,7 @@ class Policy(Settings):
     @property
     def apart_min(self) -> int:
         """`aggregation_apart_min`, said or not."""
-        apart = self.aggregation_apart_min
-        return self.aggregation_parties_min if apart is None else apart
+        return self.aggregation_apart_min or self.aggregation_parties_min
 
     def judge_isolated(self, parties: Collection[str] | None) -> None:
         """Nothing; a PolicyError where sums would tell of these few parties alone."""
@@ -230,47 +229,44 @@ class Policy(Settings):
         An `epsilon` of inf asks for no noise. `before`: the ε per row that earlier jobs have
         disclosed of the same data set, to anybody.
         """
-        for key, asked, told, what in (
+        for key, amount, earlier, what in (
             ("epsilon_element_max", epsilon, 0.0, "per value"),
             ("epsilon_row_max", epsilon * columns, before, f"per row of {columns} columns"),
         ):
             most = getattr(self, key)
-            if most is None or _exceeds(told + asked, most):
-                said = "no noise" if asked == math.inf else f"epsilon {asked:g}"
+            if most is None or _exceeds(earlier + amount, most):
+                wish = "no noise" if amount == math.inf else f"epsilon {amount:g}"
                 allowed = "no disclosed values" if most is None else f"epsilon {most:g}"
-                spent = "" if not told else f"earlier jobs have disclosed {_epsilon(told)}, "
+                spent = "" if not earlier else f"earlier jobs have disclosed {_epsilon(earlier)}, "
                 raise _denied(
                     key,
-                    f"allows {allowed} {what}, {spent}the job asks for {said}",
+                    f"allows {allowed} {what}, {spent}the job asks for {wish}",
                     kind=_NOISE if key == "epsilon_row_max" else "",
                 )
 
     def judge_sums(self, ratio: float, before: float) -> bool:
-        """Return whether the owner must be warned; a PolicyError where a job's sums would tell too
-        much.
+        """Return whether to warn the owner; a PolicyError where a job's sums would tell too much.
 
         `ratio`: equations about a bin by training rows, at most, of this job; `before`: of
         earlier ones on the same data set with the same guest.
         """
-        if _exceeds(before + ratio, self.disclosure_max):
-            spent = (
-                "" if not before else f"earlier jobs with the guest have released {before:.2g}, "
-            )
+        if not self.allows_sums(ratio, before):
+            earlier = f"earlier jobs with the guest have released {before:.2g}, " if before else ""
             raise _denied(
                 "disclosure_max",
-                f"allows {self.disclosure_max:g} released sums per bin and row, {spent}"
+                f"allows {self.disclosure_max:g} released sums per bin and row, {earlier}"
                 f"the job would release up to {ratio:.2g}",
                 kind=_SUMS,
             )
         return _exceeds(before + ratio, self.disclosure_warn)
 
-    def judge_told_sums(self, told: float) -> None:
+    def judge_told_sums(self, total: float) -> None:
         """Nothing; a PolicyError where so many equations by rows may not have left."""
-        if _exceeds(told, self.disclosure_max):
+        if _exceeds(total, self.disclosure_max):
             raise _denied(
                 "disclosure_max",
                 f"allows {self.disclosure_max:g} released sums per bin and row, with the next "
-                f"message it would be {told:.2g}",
+                f"message it would be {total:.2g}",
                 kind=_SUMS,
             )
 
@@ -279,12 +275,8 @@ class Policy(Settings):
         most = self.epsilon_row_max
         if most is None or _exceeds(epsilon, most):
             allowed = "no disclosed values" if most is None else f"epsilon {most:g} per row"
-            told = f"with the next message it would be {_epsilon(epsilon)}"
-            raise _denied(
-                "epsilon_row_max",
-                f"allows {allowed}, {told}",
-                kind=_NOISE,
-            )
+            rest = f"with the next message it would be {_epsilon(epsilon)}"
+            raise _denied("epsilon_row_max", f"allows {allowed}, {rest}", kind=_NOISE)
 
     def judge_holdout(self, rows: int, what: str) -> None:
         """Nothing; a PolicyError where a metric would be about so few rows, `what` they are."""
@@ -305,9 +297,9 @@ class Policy(Settings):
                 "hold out the same rows, or others: by another seed",
             )
 
-    def judge_told_metrics(self, told: float) -> None:
+    def judge_told_metrics(self, total: float) -> None:
         """Nothing; a PolicyError where so many values about labels may not have been told."""
-        if told > self.metrics_max:
+        if total > self.metrics_max:
             raise _denied(
                 "metrics_max",
                 f"allows {self.metrics_max} metrics and points of curves of a data set, over all "
@@ -315,13 +307,13 @@ class Policy(Settings):
                 "ask for fewer metrics",
             )
 
-    def judge_told_totals(self, told: float) -> None:
+    def judge_told_totals(self, total: float) -> None:
         """Nothing; a PolicyError where so many values of sums by rows may not have been told."""
-        if _exceeds(told, self.totals_max):
+        if _exceeds(total, self.totals_max):
             raise _denied(
                 "totals_max",
                 f"allows {self.totals_max:g} values of sums under masks per row, over all jobs on "
-                f"the data set; with the next sum it would be {told:.3g}",
+                f"the data set; with the next sum it would be {total:.3g}",
                 "fewer or smaller trees or networks",
                 kind="allows fewer values of sums under masks per row than the job asks for",
             )
@@ -332,8 +324,7 @@ class Policy(Settings):
             ("jobs_open_max", open_, "jobs of a coordinator at once"),
             ("jobs_per_day", today, "new jobs of a coordinator per day"),
         ):
-            most = getattr(self, key)
-            if count > most:
+            if count > (most := getattr(self, key)):
                 raise _denied(key, f"allows {most} {what}", "wait until others are over")
 
     def judge_rows(self, peer: str, rows: int, today: int) -> None:
@@ -379,9 +370,9 @@ class Policy(Settings):
         _listed("approvers", self.approvers, user, "approvals by the user")
 
 
-def _listed(key: str, allowed: tuple[str, ...], asked: str, what: str) -> None:
-    if asked not in allowed:
-        raise _denied(key, f"does not allow {what} {asked}")
+def _listed(key: str, allowed: tuple[str, ...], name: str, what: str) -> None:
+    if name not in allowed:
+        raise _denied(key, f"does not allow {what} {name}")
 
 
 def _exceeds(total: float, most: float) -> bool:
