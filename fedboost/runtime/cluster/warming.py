@@ -60,8 +60,8 @@ class Warm:
 
 def _encrypted(scheme: str, **more: Any) -> dict[str, Any]:
     scheme, _, answers = scheme.partition(", ")
-    own = {"answers": answers} if answers else {}
-    return {**TREES, "encryption": {"scheme": scheme, **own}, **more}
+    settings = {"answers": answers} if answers else {}
+    return {**TREES, "encryption": {"scheme": scheme, **settings}, **more}
 
 
 JOBS = {

@@ -218,9 +218,9 @@ class Metrics(Collector):
         end = self._identity().not_after.timestamp()
         yield "fedboost_certificate_end_timestamp_seconds", (), end
         yield "fedboost_store_free_bytes", (), shutil.disk_usage(self._store.folder).free
-        asked = now()
+        started = now()
         yield from self._in_loop()
-        yield "fedboost_event_loop_lag_seconds", (), min(LOOP_S, now() - asked)
+        yield "fedboost_event_loop_lag_seconds", (), min(LOOP_S, now() - started)
 
     def _in_loop(self) -> list[Reading]:
         """Return what only the event loop may look at; nothing where that is too busy."""

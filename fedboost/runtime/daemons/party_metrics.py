@@ -148,9 +148,9 @@ class CountedLinks:
     links: PeerCalls
     metrics: PartyMetrics
 
-    async def recall(self, own: str, peer: str) -> RecallReply:
+    async def recall(self, party: str, peer: str) -> RecallReply:
         """See `PeerCalls`."""
-        return await self.links.recall(own, peer)
+        return await self.links.recall(party, peer)
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
         """See `Links`."""
