@@ -9,7 +9,7 @@ from typing import Protocol
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.hints import HintGuest
 from fedboost.crypto.oprf.tags import TagGuest
-from fedboost.crypto.set_sizes import check_common
+from fedboost.crypto.set_sizes import check_common, padded_size
 from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import Artefact, Out, StageContext
 from fedboost.messages.job_pb2 import RoundTold, StatusReport
@@ -23,8 +23,8 @@ from fedboost.messages.protocol.oblivious_pb2 import (
     Start,
     Tags,
 )
-from fedboost.oblivious.method import PART, SAMPLE
-from fedboost.oblivious.side import Rows, Side, check_part, in_turn, numbered
+from fedboost.oblivious.method import ECDH, OPRF, PART, SAMPLE, method_for
+from fedboost.oblivious.side import Aligning, Rows, Side, check_part, in_turn, numbered, side_of
 from fedboost.slot import Slot
 
 
@@ -165,3 +165,25 @@ class GuestSide(Side):
         """Return how far we are behind part `b`."""
         done = RoundTold(round=PART, done=b + 1, of=self.bins)
         return StatusReport(ends=PART if b + 1 == self.bins else "", rounds=[done])
+
+
+def guest_side(guest: Aligning) -> GuestSide:
+    """Return the guest's side; a ProtocolError where the alignment takes another method."""
+    return side_of(GuestSide, guest.side)
+
+
+# Steps of every alignment
+
+
+def choose_method(guest: Aligning) -> Out:
+    """Choose by the own size, and end the loop of the other method."""
+    size = padded_size(len(guest.ids), guest.context.limits.ids_padded_to)
+    method = method_for(guest.context.params, size)
+    if method == OPRF:
+        guest.side = GuestSide(guest.context, guest.ids, guest.earlier)
+    return Out(told=StatusReport(ends=ECDH if method == OPRF else OPRF, alignment=method))
+
+
+def ask_parts(guest: Aligning) -> Iterator[Out]:
+    """The next parts of the own set, encoded for each host."""
+    yield from guest_side(guest).ask()

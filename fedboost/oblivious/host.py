@@ -25,7 +25,7 @@ from fedboost.messages.protocol.oblivious_pb2 import (
     Tags,
 )
 from fedboost.oblivious.method import OPRF, check_method
-from fedboost.oblivious.side import Side, check_part, in_turn, numbered
+from fedboost.oblivious.side import Aligning, Side, check_part, in_turn, numbered, side_of
 from fedboost.slot import Slot
 
 
@@ -119,3 +119,34 @@ class HostSide(Side):
             self.note(guest, rows)
         self.done = last + 1
         return Out()
+
+
+def host_side(host: Aligning) -> HostSide:
+    """Return the host's side; a ProtocolError where the alignment takes another method."""
+    return side_of(HostSide, host.side)
+
+
+# Steps of every alignment
+
+
+def greet(host: Aligning) -> Out:
+    """The size of the own set and a nonce."""
+    host.side = side = HostSide(host.context, host.ids, host.earlier)
+    return side.greet()
+
+
+def hear_start(host: Aligning, got: Start) -> Out:
+    """The guest's size and half of the transfers, and the nonces: the key of the ids' digests."""
+    return host_side(host).hear(got)
+
+
+def answer_with_tags(host: Aligning, got: Iterator[Part]) -> Iterator[Out]:
+    """The function's values of our ids, part by part, to a guest that asks for no more than its
+    set's size.
+    """
+    yield from host_side(host).answer(got, Tags)
+
+
+def keep_named(host: Aligning, got: Iterator[Named]) -> Out:
+    """Find the own rows that the guest names."""
+    return host_side(host).keep(got)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -25,7 +26,8 @@ from fedboost.crypto.set_sizes import SET_IDS_MAX, padded_size
 from fedboost.crypto.workers import Pending, Workers
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import Artefact, StageContext
+from fedboost.flow import Artefact, Place, StageContext
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.align_pb2 import Hint
 from fedboost.messages.protocol.oblivious_pb2 import Part, Tags
 from fedboost.oblivious.method import SAMPLE_GROWTH, SAMPLE_IDS
@@ -171,6 +173,27 @@ class Side:
         for peer, packed in kept.arrays.items():
             bits = np.unpackbits(np.asarray(packed, np.uint8), count=len(self.ids))
             self.found[peer] = bits.view(np.bool_)
+
+
+@dataclass
+class Aligning:
+    """What every party of an alignment remembers."""
+
+    context: StageContext
+    ids: EncodedIds
+    side: Side | None = field(default=None, kw_only=True)  # in messages of an oblivious function
+    earlier: Artefact | None = field(default=None, kw_only=True)  # what an attempt before has kept
+
+
+def snapshot(party: Aligning, _: Place) -> Artefact:
+    """Return the parts that are done; on the curve there is nothing worth keeping."""
+    return Artefact() if party.side is None else party.side.snapshot()
+
+
+def restore(party: Aligning, kept: Artefact) -> StatusReport:
+    """Go on behind the parts that are done; on the curve an alignment starts anew."""
+    party.earlier = kept
+    return StatusReport()
 
 
 def in_turn(workers: Workers, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:

@@ -84,9 +84,9 @@ def begin(context: StageContext) -> Guest:
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     summary = Summary.of(params, context.label[train], weight[train])
     objective = objectives.start(params, summary)
-    own = binning.fit(frame.values[train], params.max_bin, frame.categorical)
+    cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
     fixed = objectives.encoding(params, objective, summary)
-    me = Guest(context, own, objective, fixed, weight)
+    me = Guest(context, cuts, objective, fixed, weight)
     if DISCLOSURE in context.artefacts:
         me.told = _told_before(context.artefacts[DISCLOSURE], context.table.hosts)
         _plant(me)
@@ -106,12 +106,13 @@ def receive_buckets(guest: Guest, got: Mapping[str, BucketIds]) -> Out:
 
 def _gives_away(guest: Guest, host: str) -> bool:
     """Return whether one column of a host ranks a binary label almost perfectly by its buckets."""
-    told, rows = guest.told[host], guest.context.parts["train"]
+    of_host, rows = guest.told[host], guest.context.parts["train"]
     label = guest.context.label[rows]
     if len(np.unique(label)) != 2:
         return False
-    ids = np.where(told.missing & (told.ids == told.count - 1), np.nan, told.ids)[rows]
-    return any(ranks_alone(label, ids[:, c]) for c in np.flatnonzero(~told.categorical).tolist())
+    lacks = of_host.missing & (of_host.ids == of_host.count - 1)
+    ids, numeric = np.where(lacks, np.nan, of_host.ids)[rows], np.flatnonzero(~of_host.categorical)
+    return any(ranks_alone(label, ids[:, c]) for c in numeric.tolist())
 
 
 def grow_trees(guest: Guest) -> Out:
@@ -126,8 +127,8 @@ def grow_trees(guest: Guest) -> Out:
             len(guest.weight) * training.watched["train"].bins.shape[1] * params.max_depth * trees
         )
         measured = words.as_metrics(training.history[-1])
-        told = RoundTold(round="tree", done=number + 1, of=params.n_estimators, metrics=measured)
-        rounds.append(told)
+        done = {"done": number + 1, "of": params.n_estimators, "metrics": measured}
+        rounds.append(RoundTold(round="tree", **done))
     return Out(told=StatusReport(ends="batch" if training.is_over else "", rounds=rounds))
 
 
@@ -136,22 +137,22 @@ def close_model(guest: Guest) -> Out:
     training, params = guest.training, guest.params
     nodes = _nodes(guest)
     best = training.best_round
-    told = StatusReport(best=words.as_metrics(training.history[best]))
-    told.counts.add(name="rounds", count=best + 1)
-    told.counts.add(name="trees", count=sum(map(len, training.rounds[: best + 1])))
-    told.counts.extend(
+    report = StatusReport(best=words.as_metrics(training.history[best]))
+    report.counts.add(name="rounds", count=best + 1)
+    report.counts.add(name="trees", count=sum(map(len, training.rounds[: best + 1])))
+    report.counts.extend(
         Count(name=name, count=len(rows)) for name, rows in guest.context.parts.items()
     )
-    told.importance.extend(words.importance(guest.context, nodes))
+    report.importance.extend(words.importance(guest.context, nodes))
     for host in guest.context.table.hosts:
-        _tell_privacy(guest, host, told)
+        _tell_privacy(guest, host, report)
     if params.objective == "binary:logistic":
         margin = np.empty((len(guest.weight), 1))
         for part, rows in guest.context.parts.items():
             margin[rows] = training.watched[part].margin
         prediction = objectives.transform(params.objective, margin)[:, 0]
-        told.curves.extend(words.curves(guest.context.label, prediction, guest.context.parts))
-    return Out(send=_splits_of_hosts(guest), told=told)
+        report.curves.extend(words.curves(guest.context.label, prediction, guest.context.parts))
+    return Out(send=_splits_of_hosts(guest), told=report)
 
 
 def snapshot(guest: Guest, _: Place) -> Artefact:
@@ -209,8 +210,8 @@ def _plant(guest: Guest) -> None:
     for part, rows in guest.context.parts.items():
         margin = np.tile(guest.objective.base_margin, (len(rows), 1))
         watched[part] = Watched(bins[rows], guest.context.label[rows], guest.weight[rows], margin)
-    own = params.monotone_constraints, frame.columns, frame.categories
-    moves = columns.directions(*own, others=sum(joined.groups[1:]))
+    others = sum(joined.groups[1:])
+    moves = columns.directions(params.monotone_constraints, frame.columns, frame.categories, others)
     threads = guest.context.workers.threads
     rules = Rules(params, joined.cuts, guest.fixed, directions=moves, threads=threads)
     by_xgboost = params.trainer == "xgboost"
@@ -235,10 +236,8 @@ def _kept_trees(guest: Guest) -> list[Tree]:
 
 def _nodes(guest: Guest) -> list[GuestNode]:
     """The trees that the model keeps, hosts' splits without their content."""
-    trees = (
-        vertical.tree_nodes(n, t, guest.joined.owner) for n, t in enumerate(_kept_trees(guest))
-    )
-    return list(chain.from_iterable(trees))
+    owner_of, trees = guest.joined.owner, enumerate(_kept_trees(guest))
+    return list(chain.from_iterable(vertical.tree_nodes(*tree, owner_of) for tree in trees))
 
 
 def _splits_of_hosts(guest: Guest) -> dict[str, OwnSplits]:
@@ -273,16 +272,16 @@ def _own_splits(
     )
 
 
-def _tell_privacy(guest: Guest, host: str, told: StatusReport) -> None:
+def _tell_privacy(guest: Guest, host: str, report: StatusReport) -> None:
     """Report what a host's disclosure is worth, by the settings under which it was made."""
     epsilon, count = guest.params.epsilon, guest.told[host].count.tolist()
     if DISCLOSURE in guest.context.artefacts:
         epsilon = guest.context.artefacts[DISCLOSURE].facts["epsilon"]
     if epsilon is None:
-        told.privacy.add(party=host, noise=False)
+        report.privacy.add(party=host, noise=False)
         return
     moved = [noise.move_chance(epsilon, values) for values in count]
-    told.privacy.add(
+    report.privacy.add(
         party=host,
         noise=True,
         epsilon_element=epsilon,
@@ -293,9 +292,11 @@ def _tell_privacy(guest: Guest, host: str, told: StatusReport) -> None:
 
 def _disclosure(guest: Guest) -> Artefact:
     """The buckets as they came."""
-    arrays: dict[str, NDArray[np.generic]] = {}
-    for host, told in guest.told.items():
-        arrays |= {f"{host}.{name}": getattr(told, name) for name in Buckets.__dataclass_fields__}
+    arrays: dict[str, NDArray[np.generic]] = {
+        f"{host}.{name}": array
+        for host, of_host in guest.told.items()
+        for name, array in vars(of_host).items()
+    }
     return Artefact({"epsilon": guest.params.epsilon}, arrays)
 
 

@@ -32,8 +32,8 @@ class FederBoostVerticalParams(TreeParams):
 
     @model_validator(mode="after")
     def _cuts_rise(self) -> Self:
-        for host, own in self.public_cuts.items():
-            for name, cuts in own.items():
+        for host, by_name in self.public_cuts.items():
+            for name, cuts in by_name.items():
                 if any(low >= high for low, high in itertools.pairwise(cuts)):
                     raise ValueError(f"public_cuts of {host}.{name} do not rise")
         return self

@@ -154,12 +154,12 @@ def receive_gradients(host: Host, got: Iterator[BottomRows]) -> Out:
         gradients.add(part.gradients)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
-    whole = gradients.whole()  # refuses before anything changes
+    complete = gradients.whole()  # refuses before anything changes
     if tree_batch is not host.tree_batch:
         host.record.add(host.tree_batch)
         host.tree_batch = tree_batch
         host.meter.begin_trees()
-    host.gradients = whole
+    host.gradients = complete
     return Out()
 
 
@@ -194,7 +194,7 @@ def answer_rows(host: Host) -> Out:
     """Cuts the lower layers at random, and answers each row with its leaf's encrypted value."""
     if host.is_scored:
         raise ProtocolError("the job's splits are scored: hosts answer with no leaf values")
-    own, held = _key(host), host.gradients
+    key, held = _key(host), host.gradients
     assert isinstance(held, PackedHostRows)
     params, [tree], n_rows = host.context.params, host.tree_batch.trees, host.n_rows
     secrets = host.context.job_secrets.child("cuts", host.tree_batch.first)
@@ -205,13 +205,13 @@ def answer_rows(host: Host) -> Out:
     host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
     learns = tree.growth.training.node_of_rows(n_rows) >= 0
     leaves = LeafValues.of(
-        tree.growth, held.gradients, np.flatnonzero(learns), own, params.reg_lambda
+        tree.growth, held.gradients, np.flatnonzero(learns), key, params.reg_lambda
     )
     host.leaves.append(leaves)
-    packing = own.layout
+    packing = key.layout
     assert isinstance(packing, LeafLayout)
     masks = host.answering.masks(host.tree_batch.first, slice(0, n_rows), packing)
-    message = answered(own, leaves.of_rows(tree.growth, n_rows), masks)
+    message = answered(key, leaves.of_rows(tree.growth, n_rows), masks)
     return Out(send=message, about=replace(about_leaves(tree.growth), charges=_order(host, won)))
 
 
@@ -333,10 +333,14 @@ def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
 def _planted(host: Host, number: int, growth: Growth) -> HostTree[Any]:
     """Tree `number`, whose rows stand as in `growth`."""
     params, usable = host.context.params, _usable(host, number)
-    own = cells.of_columns(host.binning, host.bins, usable, leave_out=params.sparse_histograms)
-    place = np.cumsum(growth.is_training) - 1
-    subtraction, least = params.histogram_subtraction, host.context.limits.group_rows_min
-    return HostTree(own, growth, place, subtraction=subtraction, least=least)
+    left_out = params.sparse_histograms
+    return HostTree(
+        cells.of_columns(host.binning, host.bins, usable, leave_out=left_out),
+        growth,
+        np.cumsum(growth.is_training) - 1,
+        subtraction=params.histogram_subtraction,
+        least=host.context.limits.group_rows_min,
+    )
 
 
 def _bottoms(host: Host, at: Rows) -> Rows:

@@ -119,18 +119,18 @@ def _known(context: StageContext) -> tuple[Mapping[str, NDArray[np.generic]], Va
         or context.table.guest in context.limits.predict.exact
     ):
         return model.arrays, values, None
-    told = telling.read(model.facts[TELLING])
-    if frame.id_columns != told.id_columns:
+    earlier = telling.read(model.facts[TELLING])
+    if frame.id_columns != earlier.id_columns:
         raise ConfigError(
             "the model's noise belongs to ids of other columns than the job's",
-            todo=f"id: [{', '.join(told.id_columns)}]",
+            todo=f"id: [{', '.join(earlier.id_columns)}]",
             party=context.party,
         )
     used = np.unique(model.arrays["feature"]).astype(np.int64)
-    own = told.only(used.tolist())
-    noisy = own.values(own.buckets(values[:, used], frame.ids, context.lasting_secrets))
+    terms = earlier.only(used.tolist())
+    noisy = terms.values(terms.buckets(values[:, used], frame.ids, context.lasting_secrets))
     feature = np.searchsorted(used, model.arrays["feature"])
-    return {**model.arrays, "feature": feature}, noisy, own.epsilon
+    return {**model.arrays, "feature": feature}, noisy, terms.epsilon
 
 
 def _above(
@@ -157,5 +157,5 @@ def _above(
 
 def _goes_right(host: Host, rows: Indices, split: Indices) -> NDArray[np.bool_]:
     """Return where rows go at our splits, all (n,)."""
-    found = values_at(host.values, rows, host.arrays["feature"][split].astype(np.int64))
-    return vertical.goes_right(found, host.arrays, split)
+    cells = values_at(host.values, rows, host.arrays["feature"][split].astype(np.int64))
+    return vertical.goes_right(cells, host.arrays, split)

@@ -91,9 +91,9 @@ def place_rows(guest: Guest) -> Out:
     """To each host where its rows of the batch stand, as far as it has splits there."""
     sent = {}
     for host in guest.held:
-        own, at = guest.indices(host), guest.bottom(host, guest.told)
+        rows, at = guest.indices(host), guest.bottom(host, guest.told)
         slots = write_slots(at, guest.model.facts)
-        sent[host] = BottomPlaces(first_row=own.start, rows=len(at), slots=slots)
+        sent[host] = BottomPlaces(first_row=rows.start, rows=len(at), slots=slots)
     return Out(send=sent)
 
 
@@ -102,13 +102,13 @@ def follow_leaves(guest: Guest, got: Mapping[str, LeafPlaces]) -> Out:
     width = guest.model.arrays["value"].shape[1]
     added = np.zeros((*guest.at.shape, width))
     for number, host in enumerate(guest.context.table.hosts, start=1):
-        inside, at, told = (
+        inside, at, divided = (
             guest.inside(host),
             guest.bottom(host, guest.numbers),
             guest.bottom(host, guest.told),
         )
-        leaves = read_leaves(got[host].leaves, told, guest.model.facts["host_depth"], host)
-        leaves = np.where(told == NO_NODE, at, leaves)
+        leaves = read_leaves(got[host].leaves, divided, guest.model.facts["host_depth"], host)
+        leaves = np.where(divided == NO_NODE, at, leaves)
         for tree, (nodes, values) in hybrid.leaf_values(guest.model, number).items():
             reached = leaves[:, tree]
             (rows,) = np.nonzero(reached != NO_NODE)
@@ -143,8 +143,8 @@ def close_batch(guest: Guest) -> Out:
     margin = guest.margin[guest.rows]
     # In the order of training, so that sums have the same bits.
     for tree, outputs in enumerate(rounds.outputs(guest.model.facts)):
-        own = value[guest.at[:, tree]]
-        margin[:, outputs] += own + guest.added[:, tree] / mean if is_scored else own
+        leaves = value[guest.at[:, tree]]
+        margin[:, outputs] += leaves + guest.added[:, tree] / mean if is_scored else leaves
     if not is_scored:
         margin += guest.added / mean
     guest.margin[guest.rows] = margin

@@ -72,10 +72,10 @@ def begin(context: StageContext) -> Host:
     facts = me.model.facts
     if not me.is_scored:
         me.answering = MaskingHost(context)
-        said = facts["encryption"]
-        scheme = SCHEMES[said["scheme"]]
+        encryption = facts["encryption"]
+        scheme = SCHEMES[encryption["scheme"]]
         data = me.model.arrays[hybrid.KEY].tobytes()
-        key = scheme.load_public(data, said["key_bits"], context.workers)
+        key = scheme.load_public(data, encryption["key_bits"], context.workers)
         packing = Precision(**facts["precision"]).layout(key.plaintext_bits)
         me.keys = HostKey.of(key, packing, me.n_rows)
         me.leaves = leaf_values.from_arrays(me.model.arrays, facts["trees"])
@@ -100,13 +100,13 @@ def answer_rows(host: Host, got: BottomPlaces) -> Out:
     rows, at = _batch(host, got)
     leaves, each = _leaves(host, rows, at), facts["trees_per_round"]
     classes = np.maximum(rounds.classes(facts), 0)
-    starts = np.cumsum([0, *(len(one.nodes) for one in host.leaves)])
+    starts = np.cumsum([0, *(len(tree_leaves.nodes) for tree_leaves in host.leaves)])
     held, cells = [], []
-    for tree, one in enumerate(host.leaves[: at.shape[1]]):
+    for tree, tree_leaves in enumerate(host.leaves[: at.shape[1]]):
         (there,) = np.nonzero(at[:, tree] != NO_NODE)
-        held.append(starts[tree] + one.indices(leaves[there, tree]))
+        held.append(starts[tree] + tree_leaves.indices(leaves[there, tree]))
         cells.append(there * each + classes[tree])
-    values = Ciphertexts.concat([one.values for one in host.leaves])
+    values = Ciphertexts.concat([tree_leaves.values for tree_leaves in host.leaves])
     cell = np.concatenate(cells).astype(np.int32)[:, None]
     sums = host.keys.key.segment_sum(values, np.concatenate(held), cell, len(at) * each)
     packing = Precision(**facts["precision"]).layout(host.keys.key.plaintext_bits)
@@ -162,7 +162,7 @@ def _about(host: Host, at: Indices) -> DisclosureInfo:
 def _leaves(host: Host, rows: slice, at: Indices) -> Indices:
     """The leaves below the bottom nodes `at`, int64 (rows, trees)."""
     arrays = host.model.arrays
-    found = [
+    by_tree = [
         hybrid.descend(arrays, tree, host.values, rows, at[:, tree]) for tree in range(at.shape[1])
     ]
-    return np.stack(found, axis=1)
+    return np.stack(by_tree, axis=1)

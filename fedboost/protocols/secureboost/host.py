@@ -126,12 +126,12 @@ def receive_gradients(host: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
         gradients.add(part)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
-    whole = gradients.whole()  # refuses before anything changes
+    complete = gradients.whole()  # refuses before anything changes
     if tree_batch is not host.tree_batch:
         host.record.add(host.tree_batch)
         host.tree_batch, host.layers, host.divided = tree_batch, _layers(host, tree_batch.first), {}
         host.meter.begin_trees()
-    host.gradients = whole
+    host.gradients = complete
     return Out()
 
 
@@ -238,9 +238,11 @@ def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBat
     trees: list[HostTree[Any]] = []
     for slot, inside in enumerate(sampled):
         columns = TreeColumns.drawn(params, number + slot, (host.bins.shape[1],), first=group)
-        own = cells.of_columns(host.binning, host.bins, columns, leave_out=params.sparse_histograms)
+        left_out = params.sparse_histograms
         tree: HostTree[Any] = HostTree(
-            *(own, Growth.begun(inside), place),
+            cells.of_columns(host.binning, host.bins, columns, leave_out=left_out),
+            Growth.begun(inside),
+            place,
             subtraction=params.histogram_subtraction,
             least=host.context.limits.group_rows_min,
             trees=len(sampled),
@@ -289,15 +291,15 @@ def _follow(host: Host, got: Frontier) -> None:
     for number, bits in host.divided.items():
         if not np.array_equal(divisions[number], bits):
             raise PeerError(f"the guest divided node {number} otherwise than we did")
-    own = tree_batch.by_tree(divisions)
+    by_tree = tree_batch.by_tree(divisions)
     opened = wire.unpack(got.open, "i4", (None,), "the open nodes").tolist()
-    may_open = set(tree_batch.numbers(_children(nodes) for nodes in own))
+    may_open = set(tree_batch.numbers(_children(nodes) for nodes in by_tree))
     fits = set(opened) <= may_open and sorted(set(opened)) == opened
     if not tree_batch.trees[0].growth.layers:  # every tree begins
-        fits = opened == tree_batch.numbers([ROOT] for _ in own)
+        fits = opened == tree_batch.numbers([ROOT] for _ in by_tree)
     if not fits:
         raise PeerError("the guest opened nodes that are not children of divided ones")
-    for slot, (tree, mine) in enumerate(zip(tree_batch.trees, own, strict=True)):
+    for slot, (tree, mine) in enumerate(zip(tree_batch.trees, by_tree, strict=True)):
         tree.growth.divide(list(mine.items()))
         tree.opened = [number - slot * STRIDE for number in opened if number // STRIDE == slot]
 
