@@ -106,8 +106,7 @@ def _ranked(axes: Floats, known: NDArray[np.int64], positive: Bits) -> Floats:
     weight = np.linalg.solve(
         known_axes.T @ known_axes + RIDGE * np.eye(known_axes.shape[1]), known_axes.T @ target
     )
-    score: Floats = (axes - centre) @ weight
-    return score
+    return (axes - centre) @ weight
 
 
 def losses(y: Floats, prediction: Floats, *, classes: bool) -> Floats:

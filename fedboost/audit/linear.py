@@ -145,8 +145,7 @@ def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
     minimum = minimize(
         fall, np.zeros(len(equations.sums)), jac=True, method="L-BFGS-B", options=options
     )
-    x: Floats = np.clip(start + across @ minimum.x, 0.0, 1.0)
-    return x
+    return np.clip(start + across @ minimum.x, 0.0, 1.0)
 
 
 def corner(equations: Equations) -> Floats:
@@ -187,11 +186,7 @@ def precision(guess: Floats, truth: Bits, seed: int = 0) -> float:
 
 
 def _equations(
-    parts: Sequence[tuple[Rows, Rows, Floats]],
-    count: int,
-    inside: Rows,
-    truth: Bits,
-    noise: float,
+    parts: Sequence[tuple[Rows, Rows, Floats]], count: int, inside: Rows, truth: Bits, noise: float
 ) -> Equations:
     """Equations of `count` nodes, each part's (node, row, coefficients (…, values))."""
     values = parts[0][2].shape[1] if parts else 1

@@ -109,8 +109,7 @@ def two_sides(y: Floats, objective: str) -> Bits:
     if objective == "binary:logistic":
         return y > 0.5
     if objective == "multi:softprob":
-        most: Bits = y == np.bincount(y.astype(np.int64)).argmax()
-        return most
+        return y == np.bincount(y.astype(np.int64)).argmax()
     return y > np.median(y)
 
 

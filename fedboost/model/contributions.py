@@ -56,10 +56,7 @@ def by_xgboost(model: Whole, values: Values, **options: Any) -> NDArray[np.float
     effects = []
     for _, cells in whole.batches(values):
         table = xgboost.DMatrix(
-            cells,
-            feature_names=feature_names(model),
-            feature_types=types,
-            enable_categorical=True,
+            cells, feature_names=feature_names(model), feature_types=types, enable_categorical=True
         )
         effects.append(trees.predict(table, **options))
     return np.concatenate(effects)

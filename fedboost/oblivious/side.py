@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.oprf.session import OprfSession, ids_key
-from fedboost.crypto.oprf.sizes import (
-    CHOICE_BYTES,
-    NONCE_BYTES,
-    PROOF_BYTES,
-    OprfSizes,
-    sample_cap,
-)
+from fedboost.crypto.oprf.sizes import CHOICE_BYTES, NONCE_BYTES, PROOF_BYTES, OprfSizes, sample_cap
 from fedboost.crypto.set_sizes import SET_IDS_MAX, padded_size
 from fedboost.crypto.workers import Pending, Workers
 from fedboost.encoded_ids import EncodedIds

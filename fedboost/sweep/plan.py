@@ -191,7 +191,8 @@ class Sweep:
     @property
     def aligns(self) -> bool:
         """True if its jobs find rows in common, which later ones use again."""
-        return self.base.aligned_by is None and self._aligns(self.base) is not None
+        base = self.base
+        return base.aligned_by is None and protocols.aligns(base, self._params(base)) is not None
 
     @property
     def digest(self) -> str:
@@ -217,9 +218,6 @@ class Sweep:
         if earlier.alignment is not None and spec.aligned_by is None:
             return spec.model_copy(update={"alignment": earlier.alignment})
         return spec
-
-    def _aligns(self, spec: JobSpec) -> str | None:
-        return protocols.aligns(spec, self._params(spec))
 
     def _params(self, spec: JobSpec) -> BoostingParams:
         kind: type[BaseModel] = protocols.named(spec.protocol).params

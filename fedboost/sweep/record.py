@@ -39,7 +39,7 @@ class SweepEntry(Settings):
 
 
 class SweepFile(Settings):
-    """The file."""
+    """The record file of a sweep."""
 
     format: int = FORMAT
     digest: str  # of the sweep
@@ -63,7 +63,7 @@ class SweepRecord:
         return self.entries.get(member.key, SweepEntry())
 
     def text(self) -> bytes:
-        """The file."""
+        """Return the record file."""
         kept = SweepFile(
             digest=self.sweep.digest,
             alignment=self.earlier.alignment,
@@ -148,7 +148,7 @@ class TrialResult:
 
     @property
     def number(self) -> int:
-        """The trial's."""
+        """Number of the trial."""
         return self.trial.number
 
     @property

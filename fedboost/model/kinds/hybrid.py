@@ -23,12 +23,13 @@ from fedboost.model.kinds.kind import (
     Frames,
     Gains,
     Indices,
+    ModelKind,
     Shards,
     SharedRule,
 )
 from fedboost.model.kinds.vertical import VerticalModel, add_gains
 from fedboost.model.vertical import GUEST as OWN
-from fedboost.model.vertical import LEAF, GuestNode, Whole
+from fedboost.model.vertical import LEAF, GuestNode
 
 
 class HybridModel(VerticalModel):
@@ -42,7 +43,7 @@ class HybridModel(VerticalModel):
         return {"split": facts["split"]}
 
     def asks_hosts(self, facts: Facts) -> bool:
-        """Leaf values of unscored splits lie encrypted at hosts, and only they all know them."""
+        """Return True where splits are unscored: their leaf values lie encrypted at hosts."""
         return bool(facts["split"] == "unscored")
 
     def check_released(self, facts: Facts) -> None:
@@ -63,12 +64,12 @@ class HybridModel(VerticalModel):
         )
 
     def exported_parts(self, shard: Artefact) -> Exported:
-        """A guest's has the hosts' nodes below its own."""
+        """Return a guest's shard with the hosts' nodes below its own, or a host's."""
         facts, entries = super().exported_parts(shard)
         return facts, entries | ({"below": _below(shard)} if _is_guests(shard) else {})
 
     def nodes(self, shard: Artefact) -> list[GuestNode]:
-        """And the hosts' that it knows."""
+        """Return the nodes that a guest knows, of its own part and of hosts'."""
         return [*super().nodes(shard), *hybrid.seen_below(shard)]
 
     def lines_below(self, shard: Artefact, tree: int) -> Iterator[str]:
@@ -89,7 +90,7 @@ class HybridModel(VerticalModel):
     def shared_rules(
         self, shard: Artefact, names: Collection[str] | None = None
     ) -> tuple[list[SharedRule], int]:
-        """There are none."""
+        """Refuse: no rule is whole at one party."""
         raise ConfigError(
             "every rule of a hybridtree model ends at a host, so that none is whole here",
             todo="count the rules of a model trained on pooled data",
@@ -102,15 +103,12 @@ class HybridModel(VerticalModel):
             return drawn
         return replace(drawn, root=branches.with_notes(drawn.root, ROOT, _notes(shard, tree)))
 
-    def joined(self, shard: Artefact, hosts: Shards) -> Whole:
-        """None."""
-        self.check_joined(shard.facts)
-        raise AssertionError
+    joined = ModelKind.joined
 
     def margins(
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
-        """As the steps of predict-hybrid, for scored splits: own leaves, and the mean of hosts'."""
+        """Add up the guest's leaves and the mean of hosts', as predict-hybrid for scored splits."""
         model = shards[guest]
         tops = Tops.of(model)
         known, divided = tops.numbers(model), tops.numbers(model, divided=True)
@@ -134,7 +132,7 @@ class HybridModel(VerticalModel):
         return margin
 
     def gains(self, shards: Shards, guest: str) -> Gains | None:
-        """None where splits were not scored."""
+        """Return summed gain; None where splits were not scored."""
         model, gains = shards[guest], Gains()
         if model.facts["split"] == "unscored":
             return None

@@ -37,7 +37,7 @@ class VerticalModel(ModelKind):
     scored_by: ClassVar[str] = "predict"
 
     def exported_parts(self, shard: Artefact) -> Exported:
-        """A guest's nodes; a host's splits, and nothing that no reader of those knows."""
+        """Return a guest's nodes; a host's splits, and nothing that no reader of those knows."""
         facts = export.facts_of(shard)
         if facts["role"] == GUEST:
             return facts, {"nodes": export.nodes(shard)}
@@ -70,7 +70,7 @@ class VerticalModel(ModelKind):
         return vertical.arrays_to_nodes(shard.arrays)
 
     def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
-        """A guest's whole, of a host's shard its own splits."""
+        """Return a guest's trees whole, of a host's shard its own splits."""
         if shard.facts["role"] == GUEST:
             return self.guest_lines(shard, trees, first)
         splits = vertical.arrays_to_splits(shard.arrays)
@@ -131,7 +131,7 @@ class VerticalModel(ModelKind):
     def margins(
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
-        """Every host has all rows."""
+        """Return the margins of rows that every host has."""
         del held
         joined = _joined(shards, guest)
         arrays = dict(joined.arrays)

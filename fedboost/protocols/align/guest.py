@@ -11,13 +11,7 @@ from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import DataError, PeerError
 from fedboost.flow import Out
 from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
-from fedboost.messages.protocol.align_pb2 import (
-    CommonDigests,
-    CommonSet,
-    FullSet,
-    Hint,
-    RowsDigest,
-)
+from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, FullSet, Hint, RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import Choice, Greeting, Tags
 from fedboost.oblivious.guest import ask_parts, choose_method, guest_side
 from fedboost.oblivious.side import refuse_sampled, restore, snapshot

@@ -10,13 +10,7 @@ from fedboost.crypto.masking import MaskKey, Pair
 from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Charge, DisclosureInfo, Out, Spent
-from fedboost.messages.protocol.align_pb2 import (
-    CommonDigests,
-    CommonSet,
-    Hint,
-    PairKey,
-    RowsDigest,
-)
+from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, Hint, PairKey, RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import Part, SampleCount
 from fedboost.oblivious.host import answer_with_tags, greet, hear_start, host_side, keep_named
 from fedboost.oblivious.side import refuse_sampled, restore, snapshot

@@ -8,13 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto import id_digests, intersection, set_sizes
-from fedboost.crypto.intersection import (
-    POINT_BYTES,
-    Exponent,
-    Points,
-    check_points,
-    read_points,
-)
+from fedboost.crypto.intersection import POINT_BYTES, Exponent, Points, check_points, read_points
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_rows
 from fedboost.errors import PeerError

@@ -23,12 +23,7 @@ from fedboost.data.holdout import canonical_order
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, StageContext
 from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
-from fedboost.messages.protocol.align_pairs_pb2 import (
-    CommonDigests,
-    GuestSet,
-    HostSet,
-    ReturnedSet,
-)
+from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
 from fedboost.messages.protocol.align_pb2 import RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import Choice, Greeting, Tags
 from fedboost.oblivious.guest import ask_parts, choose_method, guest_side

@@ -12,12 +12,7 @@ from fedboost.crypto.intersection import POINT_BYTES, Exponent, multiply
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_rows
 from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Spent, StageContext
-from fedboost.messages.protocol.align_pairs_pb2 import (
-    CommonDigests,
-    GuestSet,
-    HostSet,
-    ReturnedSet,
-)
+from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
 from fedboost.messages.protocol.align_pb2 import RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import SampleCount
 from fedboost.oblivious.host import answer_with_tags, greet, hear_start, host_side, keep_named

@@ -1,12 +1,7 @@
 """The method; on the curve both sets twice, the meeting; or a sample and the parts; the check."""
 
 from fedboost.flow import GUEST, HOST, UNBOUNDED, CheckpointPolicy, Run, Step
-from fedboost.messages.protocol.align_pairs_pb2 import (
-    CommonDigests,
-    GuestSet,
-    HostSet,
-    ReturnedSet,
-)
+from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
 from fedboost.messages.protocol.align_pb2 import RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import (
     Choice,

@@ -40,7 +40,7 @@ def width(buckets: int) -> int:
 
 
 def write(disclosed: Buckets) -> BucketIds:
-    """The message."""
+    """Return the message."""
     columns = [_bits(disclosed.ids[:, c], width(n)) for c, n in enumerate(disclosed.count.tolist())]
     return BucketIds(
         buckets=wire.pack(disclosed.count),

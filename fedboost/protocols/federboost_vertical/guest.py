@@ -66,7 +66,7 @@ class Guest:
 
     @property
     def params(self) -> Any:
-        """The job's."""
+        """The job's settings."""
         return self.context.params
 
 

@@ -28,10 +28,7 @@ from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import columns, hybrid, rounds
 from fedboost.model.hybrid import NO_NODE
-from fedboost.protocols.predict_hybrid.indices import (
-    read_slots,
-    write_leaves,
-)
+from fedboost.protocols.predict_hybrid.indices import read_slots, write_leaves
 from fedboost.slot import Slot
 
 __all__ = (

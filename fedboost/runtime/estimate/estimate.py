@@ -74,10 +74,7 @@ class Estimate:
 
 
 def estimate(
-    setting: Setting,
-    place: Placement,
-    prices: Prices,
-    say: Callable[[str], None] | None = None,
+    setting: Setting, place: Placement, prices: Prices, say: Callable[[str], None] | None = None
 ) -> Estimate:
     """Return what a job takes on machines like this one; a ConfigError for one that
     trains nothing.

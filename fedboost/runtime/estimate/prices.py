@@ -322,11 +322,9 @@ async def _journal(cluster: ClusterProcesses, spec: JobSpec) -> JobJournal:
 
 def _spent(cluster: ClusterProcesses) -> dict[str, float]:
     """Processor seconds of each daemon so far."""
-    seconds = {}
-    for name, process in cluster.processes.items():
-        spent = psutil.Process(process.pid).cpu_times()
-        seconds[name] = spent.user + spent.system
-    return seconds
+    processes = {name: psutil.Process(it.pid) for name, it in cluster.processes.items()}
+    spent = {name: process.cpu_times() for name, process in processes.items()}
+    return {name: times.user + times.system for name, times in spent.items()}
 
 
 def _worker(work: Callable[[Workers], object]) -> tuple[float, float]:

@@ -125,11 +125,7 @@ class Rehearsal(flow.Run):
             self.left[party] = actor.timed(done, party, partial(main.module.finish, main.state))
 
     async def __call__(
-        self,
-        *steps: Step,
-        at: str | None = None,
-        among: tuple[str, ...] = (),
-        spares: bool = False,
+        self, *steps: Step, at: str | None = None, among: tuple[str, ...] = (), spares: bool = False
     ) -> None:
         """Does the steps in their order, at party after party."""
         self._calling = True

@@ -74,11 +74,7 @@ class Ledger(Database):
     """The ledger in an SQLite file, a party's store for instance; thread-safe."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        read_only: bool = False,
-        clock: Callable[[], datetime] = utc_now,
+        self, path: Path, *, read_only: bool = False, clock: Callable[[], datetime] = utc_now
     ) -> None:
         """Open the ledger in `path`; made there unless `read_only`. A StoreError if refused."""
         super().__init__(path, "ro" if read_only else "rwc", clock)

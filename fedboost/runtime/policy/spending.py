@@ -275,11 +275,7 @@ class Spending:
 
 
 def judge_expected(
-    policy: Policy,
-    job: SignedJob,
-    columns: int,
-    rows: int,
-    others: Sequence[AccountEntry],
+    policy: Policy, job: SignedJob, columns: int, rows: int, others: Sequence[AccountEntry]
 ) -> tuple[Releases, bool]:
     """The most that sums of a job can tell after `others`, and whether its owner must be warned.
 
