@@ -149,8 +149,7 @@ def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
 
 
 def corner(equations: Equations) -> Floats:
-    """Return the solution of the linear programme: a point in [0, 1] that fits the sums, with least
-    Σx.
+    """Return the linear programme's solution: a point in [0, 1] that fits the sums, with least Σx.
 
     A DataError where the solver gives up.
     """

@@ -28,8 +28,7 @@ def directions(
     categorical: Collection[str],
     others: int = 0,
 ) -> Directions | None:
-    """Return by column 1 or −1 where predictions may only rise or fall with it; None where nobody
-    asks.
+    """Return by column 1 or −1 where predictions only rise or fall with it; None if nobody asks.
 
     `others` are columns of hosts behind these, which have no direction. A ConfigError names a
     column that is none of these, or has no order.
@@ -134,8 +133,7 @@ def known_codes(facts: Facts, frame: Frame) -> dict[int, Codes]:
 
 
 def categories(frame: Frame, cuts: Binning, earlier: Facts | None = None) -> dict[str, list[str]]:
-    """Return what a model trained on this table with these bins has to remember of each column;
-    JSON.
+    """Return what a model of this table and these bins has to remember of each column; JSON.
 
     The lists begin with those of the `earlier` model, by whose `known_codes` the bins were fitted.
     """

@@ -69,8 +69,7 @@ Known = Mapping[int, Condition]  # by column; a column that is absent may be ANY
 
 
 def ways(known: Known, column: int, question: Question) -> tuple[Known | None, Known | None]:
-    """Return what is known left and right of a split, given what is known above; None: no row goes
-    there.
+    """Return what is known left and right of a split, given what is known above; None: no row.
 
     Where one of them is None, the split decides nothing that is not known above it.
     """
@@ -141,8 +140,7 @@ class RuleMatch:
 
 
 def node_rules(tree: Tree, cuts: Binning | None = None) -> dict[int, Rule]:
-    """Return what the path to each node asks, leaves and others, by the node's position in the
-    arrays.
+    """Return what the path to each node asks, leaves and others, by position in the arrays.
 
     Without nodes that no row can reach; the root's rule asks nothing. With `cuts`, thresholds
     between the same two cut points of their column are one.

@@ -113,8 +113,7 @@ class Tops:
 
 
 def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Indices, Floats]]:
-    """Return a host's leaves by tree: int64 ascending by its numbers, and their values (leaves,
-    outputs).
+    """Return a host's leaves by tree: int64 ascending numbers, and values (leaves, outputs).
 
     `host` is k, the k-th.
     """
@@ -132,8 +131,7 @@ def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Indices, Floats]]
 def descend(
     arrays: Mapping[str, NDArray[np.generic]], tree: int, values: Values, rows: slice, at: Indices
 ) -> Indices:
-    """Return where rows end below a host's bottom nodes `at`, int64 (rows,), of one tree; NO_NODE
-    stays.
+    """Return where rows of one tree end below a host's bottom nodes `at`, int64; NO_NODE stays.
 
     `arrays` are the host's shard, values float32 (all its rows, its columns).
     """

@@ -37,8 +37,7 @@ Floats = NDArray[np.float64]
 
 
 def shard(trained: TrainedNetworks, names: Sequence[str], *, is_sparse: bool) -> Artefact:
-    """Return what a job leaves at every party: the rounds up to the best one, and how they came
-    about.
+    """Return what a job leaves at every party: the rounds up to the best one, and their history.
 
     `names` are the columns in the order in which networks read them; none of hashed rows.
     """

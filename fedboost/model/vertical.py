@@ -291,8 +291,7 @@ def descend_own(
     at: Indices,
     first: int,
 ) -> None:
-    """Moves rows, in place, down the guest's own nodes until each stands at a leaf or at somebody
-    else's.
+    """Move rows, in place, down the guest's own nodes as far as these lead.
 
     at int64 (rows, trees), contiguous, are places in the guest's `arrays`; row i of it is row
     `first` + i of the values float32 (all rows, the guest's columns), as the model reads them.

@@ -35,8 +35,7 @@ Arrays = Mapping[str, NDArray[np.generic]]
 def shard(
     trained: Trained, names: Sequence[str], categories: Mapping[str, Sequence[str]]
 ) -> Artefact:
-    """Return what a job leaves at every party: the trees up to the best round, and how they came
-    about.
+    """Return what a job leaves at every party: the trees up to the best round, and their history.
 
     `names` are the columns in the order in which the trees count them, `categories` the texts of
     each categorical one by the places that the trees know, as `columns.categories` lists them.
@@ -112,8 +111,7 @@ def as_guests(model: Artefact) -> Artefact:
 
 
 def joined(model: Artefact) -> vertical.Whole:
-    """Return what `vertical.join` makes of all shards of a vertical model, of the one that is
-    enough.
+    """Return the same as `vertical.join` of all shards, of the one that is enough.
 
     Its columns belong to no party. Refuses as `trees` does.
     """

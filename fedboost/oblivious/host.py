@@ -48,9 +48,7 @@ class HostSide(Side):
         return Out(send=Greeting(ids=self.size, nonce=self.nonce, least=self.least))
 
     def hear(self, start: Start) -> Out:
-        """Agree on the key; a PeerError where the guest says another size than it must have, or
-        another nonce of ours than we do.
-        """
+        """Agree on the key; a PeerError for a wrong size, or another nonce of ours than we sent."""
         guest, hosts = self.context.table.guest, self.context.table.hosts
         self.admit(guest, start.ids)
         check_method(self.context.params, start.ids, OPRF, guest)
@@ -78,9 +76,7 @@ class HostSide(Side):
         return Out()
 
     def choose(self, keys: Sequence[bytes] = ()) -> Out:
-        """Send our half of the transfers. `keys` are one with each other host whose sets must have
-        an id too, if it is to be opened.
-        """
+        """Send our half of the transfers, under `keys` with the hosts that must have an id too."""
         secrets = self.context.secrets.child("oprf", self.context.table.guest)
         session = self.session(self.context.party)
         self.oprf = OprfHost(session, self.digests, secrets, self._point)
@@ -141,9 +137,7 @@ def hear_start(host: Aligning, got: Start) -> Out:
 
 
 def answer_with_tags(host: Aligning, got: Iterator[Part]) -> Iterator[Out]:
-    """The function's values of our ids, part by part, to a guest that asks for no more than its
-    set's size.
-    """
+    """Yield the function's values of our ids, part by part; no more than the guest's set has."""
     yield from host_side(host).answer(got, Tags)
 
 

@@ -53,9 +53,7 @@ class Side:
     def __init__(
         self, context: StageContext, ids: EncodedIds, earlier: Artefact | None = None
     ) -> None:
-        """Begin, or go on from what an earlier attempt has kept; a PolicyError where there are
-        more ids than the set is padded to.
-        """
+        """Begin, or go on from an earlier attempt; a PolicyError for more ids than padded to."""
         self.context, self.ids = context, ids
         self.size = padded_size(len(ids), context.limits.ids_padded_to)
         self.sizes = {context.party: self.size}  # of the sets that we know of

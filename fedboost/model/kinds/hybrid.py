@@ -187,8 +187,7 @@ def _of_host(
     table: tuple[Values, slice],
     bottom: tuple[Indices, Indices],
 ) -> Floats:
-    """Return what a host's leaves add to some of its rows, float64 (rows, trees, outputs of a
-    leaf).
+    """Return what a host's leaves add to some rows, float64 (rows, trees, outputs of a leaf).
 
     `bottom` are the nodes at which the rows stand, int64 (rows, trees), by the host's numbers:
     those that it knows, and those of them that it has divided.

@@ -148,8 +148,7 @@ class ModelKind(ABC):
     def shared_rules(
         self, shard: Artefact, names: Collection[str] | None = None
     ) -> tuple[list[SharedRule], int]:
-        """Return split rules that are whole here, those of most trees first, and how many leaves
-        have others.
+        """Return split rules that are whole here, most trees first, and how many others there are.
 
         With `names` only the rules that ask for one of these columns. A ConfigError where the model
         has no rules, or no column of such a name.

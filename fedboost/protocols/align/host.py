@@ -68,9 +68,7 @@ def given_back(host: Member, points: Points) -> Points:
 
 
 def keep_rows(host: Member, got: CommonDigests) -> Out:
-    """Finds the own rows by their digests, as many as we opened, and answers one digest over all
-    of them.
-    """
+    """Find the own rows by their digests, as many as we opened, and answer one digest over them."""
     if got.ids != host.shared:
         raise PeerError(f"the guest named {got.ids} common ids, {host.shared} were opened")
     common = id_digests.named_rows(host.ids, got.key, got.ids, got.data)

@@ -44,9 +44,7 @@ class Member(Aligning):
 
 
 def behind(table: Table, party: str, steps: int) -> str:
-    """Return who stands so many steps behind a party in the ring; before it, where they are
-    negative.
-    """
+    """Return who stands so many steps behind a party in the ring; before it, if negative."""
     ring = (table.guest, *table.hosts)
     return ring[(ring.index(party) + steps) % len(ring)]
 

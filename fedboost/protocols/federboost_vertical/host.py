@@ -56,9 +56,7 @@ def begin(context: StageContext) -> Host:
 
 
 def _settled(context: StageContext) -> Telling:
-    """Return how the own columns are told: at public cut points, or at equal shares of training
-    rows.
-    """
+    """Return how the own columns are told: at public cut points, or at equal shares of rows."""
     frame, params = context.data, context.params
     cuts = binning.fit(frame.values[~context.validation], params.buckets, frame.categorical)
     public = _public(params.public_cuts.get(context.party, {}), frame)

@@ -56,18 +56,14 @@ class FederBoostVerticalParams(TreeParams):
 
 
 def asks(params: FederBoostVerticalParams) -> Asks:
-    """Return what the parameters ask of a host's policy; nothing where it has disclosed
-    all before.
-    """
+    """Return what the parameters ask of a host's policy; nothing where all is disclosed before."""
     if params.reuse is not None:
         return Asks()
     return Asks(epsilon=math.inf if params.epsilon is None else params.epsilon)
 
 
 def check(role: Role, params: FederBoostVerticalParams, frame: Frame, held_out: bool) -> None:
-    """Refuses labels that the objective cannot learn from, and a trainer that the guest lacks,
-    before a host has sent anything.
-    """
+    """Refuse labels and a trainer that the guest cannot use, before a host has sent anything."""
     if role is GUEST:
         if params.trainer == "xgboost":
             library("xgboost")

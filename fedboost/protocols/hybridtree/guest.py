@@ -161,9 +161,7 @@ def encrypt_gradients(guest: Guest) -> Iterator[Out]:
 
 
 def choose_splits(guest: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateSums]]) -> Out:
-    """Choose the best split of every open node of every host; no host's nodes compete with
-    another's.
-    """
+    """Choose the best split of every open node; no host's nodes compete with another's."""
     most, sent, growing = _most_sums(guest), {}, guest.growing
     coming = {
         host: Offers(growing.encrypted[host], tree_batch.expected(), most, host)
@@ -252,9 +250,7 @@ def close_model(guest: Guest) -> Out:
 
 
 def snapshot(guest: Guest, place: Place) -> Artefact:
-    """Finished trees, margins and metrics; a key that the hosts' leaf values are not under is
-    drawn anew by the next attempt.
-    """
+    """Keep finished trees, margins and metrics, and the key of leaf values where there is one."""
     inside = guest.growing.tree_batches if len(place) > 1 and Guest.growing.is_set(guest) else {}
     transcript = guest.record.handed_over(place)
     kept = HybridTreeGuestState(

@@ -138,9 +138,7 @@ def accept_key(host: Host, got: EncryptionKey) -> Out:
 
 
 def receive_gradients(host: Host, got: Iterator[BottomRows]) -> Out:
-    """Read where the own rows stand, and their packed gradients, checked; a new tree begins, or one
-    goes on that an earlier attempt has left.
-    """
+    """Check where own rows stand and their gradients; a tree begins, or an earlier one goes on."""
     gradients: Gradients | None = None
     tree_batch = host.tree_batch
     for part in got:
@@ -174,9 +172,7 @@ def sum_candidates(host: Host) -> Iterator[Out]:
 
 
 def divide_rows(host: Host, got: ChosenSplits) -> Out:
-    """Send how the rows of the won nodes divide; of tied candidates the lowest column and bin
-    count.
-    """
+    """Send how rows of the won nodes divide; of tied candidates the lowest column and bin count."""
     won = read_choices(got.won, host.tree_batch.offered)
     [tree] = host.tree_batch.trees
     is_last = tree.growth.layers + 1 == host.context.params.host_depth

@@ -253,9 +253,7 @@ def close_model(guest: Guest) -> Out:
 
 
 def snapshot(guest: Guest, place: Place) -> Artefact:
-    """Finished trees, margins and metrics, and what trees under way have settled; the key is drawn
-    anew by the next attempt.
-    """
+    """Keep finished trees, margins, metrics, and what trees under way have settled; no key."""
     under_way = None
     if len(place) > 1:
         under_way = SecureBoostGuestTrees(
@@ -321,8 +319,7 @@ def _plant(guest: Guest) -> None:
 
 
 def _label_given_away(guest: Guest, trees: Sequence[GuestTree]) -> list[Warned]:
-    """Return warnings that hosts' columns may hold the label, seen at the first round's first
-    splits.
+    """Return warnings that hosts' columns may hold the label, by the first splits of the job.
 
     None with label_protection: a host that reads it would know what its own split says of labels.
     """

@@ -114,9 +114,7 @@ def accept_key(host: Host, got: pb.EncryptionKey) -> Out:
 
 
 def receive_gradients(host: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
-    """The packed gradients of the rows that take part, checked; new trees begin, or those go on
-    that an earlier attempt has left.
-    """
+    """Check the packed gradients that take part; trees begin, or an earlier attempt's go on."""
     gradients: Gradients | None = None
     tree_batch = host.tree_batch
     for part in got:
@@ -142,9 +140,7 @@ def sum_candidates(host: Host, got: Frontier) -> Iterator[Out]:
 
 
 def divide_rows(host: Host, got: pb.WonSplits) -> Out:
-    """Send how the rows of the won nodes divide; of tied candidates the lowest column and bin
-    count.
-    """
+    """Send how rows of the won nodes divide; of tied candidates the lowest column and bin count."""
     won = read_choices(got, host.tree_batch.offered)
     host.divided = answers.divisions(host.tree_batch, won, host.binning, host.bins)
     host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
@@ -229,9 +225,7 @@ def _begun(host: Host, first: pb.EncryptedGradients) -> HostTreeBatch:
 
 
 def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBatch:
-    """Trees from tree `number` on at their roots; sampled bool (trees, rows) says what each learns
-    from.
-    """
+    """Plant trees from tree `number` on; sampled bool (trees, rows) says what each learns from."""
     params = host.context.params
     place = np.cumsum(sampled.any(axis=0)) - 1
     group = host.context.table.hosts.index(host.context.party) + 1

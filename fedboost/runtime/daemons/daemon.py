@@ -84,6 +84,10 @@ class DaemonAccess:
         except ConfigError as error:
             log.warning("%s; %s", error, error.todo)
 
+    def bind(self, config: DaemonConfig) -> tuple[Any, int]:
+        """Return a server on the daemon's address, not started yet, and its port."""
+        return bind(self.certificates if config.tls else None, config.listen, config.timers)
+
     @contextmanager
     def counted(
         self, config: DaemonConfig, metrics: Metrics | None, store: Store
@@ -147,9 +151,7 @@ async def serve_party(
         node = PartyNode(config, trust, store, links, workers)
         node.finishing.write_report, node.reread = write_report, reread
         node.parts.memory.of = memory_of
-        server, port = bind(
-            standing.certificates if config.tls else None, config.listen, config.timers
-        )
+        server, port = standing.bind(config)
         links_of = _links_of(lambda: node.config, standing)
         shown: Any = node if metrics is None else metrics.around(node)
         traces = _traces(config, "party")
@@ -205,9 +207,7 @@ async def serve_coordinator(
         node = CoordinatorNode(config, standing.certificates.fresh, store, control)
         node.reread = reread
         metrics = _coordinator_metrics(config, standing, node)
-        server, port = bind(
-            standing.certificates if config.tls else None, config.listen, config.timers
-        )
+        server, port = standing.bind(config)
         served = Served(node, _links_of(lambda: node.config, standing))
         service = job_pb2.DESCRIPTOR.services_by_name["Coordinator"]
         job_pb2_grpc.add_CoordinatorServicer_to_server(

@@ -76,9 +76,7 @@ class Estimate:
 def estimate(
     setting: Setting, place: Placement, prices: Prices, say: Callable[[str], None] | None = None
 ) -> Estimate:
-    """Return what a job takes on machines like this one; a ConfigError for one that
-    trains nothing.
-    """
+    """Return what a job takes on machines like this one; a ConfigError where it trains nothing."""
     scene, stages = setting.scene, setting.stages
     spec = scene.spec
     protocol = protocols.named(spec.protocol)

@@ -113,9 +113,7 @@ def _grown(what: str, less: float, more: float, shares: Shares) -> float:
 
 
 def line(less: float, more: float, shares: Shares) -> float:
-    """A value at all rows, from those at two shares of them: it does not fall, and does not grow
-    faster than the rows.
-    """
+    """Return a value at all rows, from two shares of them: between steady and as fast as rows."""
     first, second = shares
     if second >= 1.0 or first >= second:
         return more

@@ -299,9 +299,7 @@ def _job(rounds: int, parts: int, numbers: int) -> JobSpec:
 
 
 def _run(cluster: ClusterProcesses, spec: JobSpec) -> tuple[float, float, float]:
-    """Return what a job took: processor seconds of all parties and of the coordinator, and the
-    most memory of a party.
-    """
+    """Return a job's processor seconds, of parties and of the coordinator, and a party's memory."""
     before = _spent(cluster)
     journal = asyncio.run(_journal(cluster, spec))
     result = result_of(journal)

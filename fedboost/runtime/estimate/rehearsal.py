@@ -272,9 +272,7 @@ class Rehearsal(flow.Run):
 
     @property
     def held(self) -> dict[str, tuple[float, float]]:
-        """Return the most bytes that each party held: of its own, if that was traced; and
-        encrypted.
-        """
+        """Return the most bytes that each party held: of its own, if traced; and encrypted."""
         actors = self.actors.items()
         return {name: (float(actor.most), actor.cipher.tally.most) for name, actor in actors}
 

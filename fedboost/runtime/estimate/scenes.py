@@ -183,9 +183,7 @@ class Setting:
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """Return what the job's stages take, rehearsed once; a ConfigError for a job that cannot
-        be.
-        """
+        """Return what the job's stages take, rehearsed once; a ConfigError if that cannot be."""
         from fedboost.runtime.estimate.stages import rehearse
 
         spec = self.scene.spec

@@ -70,9 +70,7 @@ def _aligned(protocol: Protocol, sample: TableSample) -> Stage:
 
 
 def _trained(protocol: Protocol, params: Any, sample: TableSample) -> Stage:
-    """A few rounds of the training on some rows; the others grow like the last one of their
-    kind.
-    """
+    """Rehearse a few rounds of the training on some rows; later ones grow like the last."""
     table, assumed = sample.scene.spec.parties.table(), list[str]()
     if getattr(params, "split", "") == "unscored":
         assumed += ["unscored splits: counted like scored ones, though hosts choose by themselves"]
@@ -95,9 +93,7 @@ def _trained(protocol: Protocol, params: Any, sample: TableSample) -> Stage:
 
 
 def _informed(job: Rehearsal) -> Rehearsal:
-    """Run a job with what stages before have left, and what an earlier one has disclosed if it is
-    used.
-    """
+    """Run a job with what earlier stages have left, and the disclosure that it uses again."""
     if job.protocol.rows is RowsUsed.GUESTS:
         job.artefacts = {job.table.guest: {job.protocol.before[0]: job.sample.met()}}
     if job.protocol.used_disclosure(job.params) is not None:

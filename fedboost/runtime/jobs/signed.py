@@ -159,8 +159,7 @@ class SignedJob:
         return selection.model_copy(update={"columns": columns, "categorical": kinds})
 
     def used_model(self, models: Path) -> dict[str, Any]:
-        """Facts of the model that the job uses; a ConfigError where its parties are not the job's,
-        or the job's settings do not fit it.
+        """Return facts of the model that the job uses; a ConfigError where they do not fit it.
 
         Only the guest that trained a model may use it, with the hosts in the order of training.
         """

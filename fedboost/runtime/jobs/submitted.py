@@ -46,9 +46,7 @@ def submission_request(
 
 
 def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
-    """Return who submitted a job, by the signature; a PeerError unless the manifest says the same,
-    of exactly this job under this id.
-    """
+    """Return who signed a job's submission; a PeerError unless the manifest says the same of it."""
     submission = terms.submission
     if submission is None:
         raise PeerError("nobody has signed the job's submission", todo="submit it anew")

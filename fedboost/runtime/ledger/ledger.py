@@ -118,9 +118,7 @@ class Ledger(Database):
         return list(self._rows(job, first, last))
 
     def latest(self, job: str, kind: str, before: int, count: int) -> list[Row]:
-        """At most `count` rows in front of row `before`, the newest first; of one job and one kind
-        of message, or of all where that is empty.
-        """
+        """Return at most `count` rows before row `before`, newest first; of a job, of a kind."""
         where = "n < :before" + (" AND job = :job" if job else "")
         where += " AND kind = :kind" if kind else ""
         text = (

@@ -90,9 +90,7 @@ def most(amounts: Amounts) -> float:
 
 
 def sums_of(entries: Collection[AccountEntry], guests: Guests = lambda _: True) -> float:
-    """Return what jobs have told some guests together of one column, and what is expected of
-    those that go on.
-    """
+    """Return what jobs have told some guests together of one column, and still may tell."""
     chosen = [entry for entry in entries if guests(entry.guest)]
     amounts: dict[str, float] = defaultdict(float)
     for entry in chosen:

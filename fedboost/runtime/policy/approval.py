@@ -30,7 +30,7 @@ from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.spending import Spending
-from fedboost.runtime.store.schema import damaged, whole
+from fedboost.runtime.store.schema import whole
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 
 REASON_CHARS_MAX = 500  # a sentence or two
@@ -89,11 +89,9 @@ class Decisions:
             ).fetchone()
         if row is None:
             return None
-        try:
+        with self._store.sound():
             job, digest, verdict, user, at, reason = whole(row)
             return Decision(job, digest, Verdict(verdict), user, at, reason)
-        except ValueError:
-            raise damaged(self._store.database) from None
 
 
 SHARE_LOW = 0.1  # of the budget: ten such jobs, and nothing is left

@@ -102,9 +102,7 @@ def _kept_back(table: SourceSpec, *ignored: str) -> str:
 
 
 def in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
-    """Return what a job wants of this party, as its owner reads it: each thing with the job's
-    choice.
-    """
+    """Return what a job wants of this party, as its owner reads it: each thing and the choice."""
     spec, party = terms.spec, config.name
     protocol, table = protocols.named(spec.protocol), spec.parties.table()
     params = parse(protocol.params, terms.params, section="params")

@@ -69,9 +69,7 @@ def sketch(ids: Sequence[bytes]) -> Sketch:
 
 
 def difference(left: Sketch, right: Sketch) -> int:
-    """Return how many ids are in one of two sets only; of more than `DIFFERENCE_MAX`, at least so
-    many.
-    """
+    """Return how many ids are in one of two sets only; beyond `DIFFERENCE_MAX` at least so many."""
     cells, count = left ^ right, 0
     while cells.any():
         alone = (cells[0] != 0) & (_checks(cells[0]) == cells[1])
@@ -109,8 +107,7 @@ class MeasuredRows:
         self._store = store
 
     def differs(self, table: Owned, classes: Mapping[str, Sequence[bytes]], least: int) -> bool:
-        """Return whether a set differs from each earlier one of the table by `least` rows, or by
-        none.
+        """Return whether a set differs from each earlier one of the table by `least` rows, or none.
 
         By `least` in all, and in each of its `classes` in which it differs at all. It is kept if
         it does and is new.

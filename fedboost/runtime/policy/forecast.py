@@ -47,9 +47,7 @@ def in_words(change: Change, before: Mapping[str, Any]) -> str:
 
 
 def greatest(most: int, fits: Callable[[int], bool]) -> int:
-    """Return the greatest number up to `most` that fits, if whatever is below one that fits does;
-    0 where none does.
-    """
+    """Return the greatest number up to `most` that fits, if all below one do; 0 if none does."""
     least = 0
     while least < most:
         middle = (least + most + 1) // 2

@@ -105,9 +105,7 @@ class Judge:
         self._leaders: dict[str, str] = {}  # by job, of those that the store knows
 
     def proposal(self, caller: Peer, terms: Manifest) -> None:
-        """Refuses a job that its coordinator did not propose, or with members that are not who
-        they should be.
-        """
+        """Refuse a job that its coordinator did not propose, or with members who are others."""
         if caller.name != terms.coordinator:
             raise PolicyError(
                 f"{caller} may not propose jobs of {terms.coordinator}",
@@ -133,9 +131,7 @@ class Judge:
         self._submission(terms)
 
     def _scheme(self, terms: Manifest) -> None:
-        """Refuses an encryption scheme that is not chosen as the job's settings have it, or by
-        words that our policy does not say.
-        """
+        """Refuse a scheme that does not follow from the job's settings and our policy."""
         from fedboost.encrypted import choice
 
         params = parse(protocols.named(terms.spec.protocol).params, terms.spec.params)
@@ -153,9 +149,7 @@ class Judge:
         self.trust.refuse_revoked(submitter_of(terms, self.trust.ca_pem()))
 
     def _is_known(self, terms: Manifest) -> bool:
-        """Return whether we have looked at the same terms before; certificates may be renewed
-        since.
-        """
+        """Return whether we have looked at the same terms before; certificates may be new since."""
         text = terms.encode()
         return any(job.id == terms.job and job.manifest == text for job in self._store.jobs())
 
@@ -220,9 +214,7 @@ class Judge:
         return declared.Use(selection.dataset, selection, job.role, job.peers)
 
     def ask(self, job: SignedJob) -> Ask:
-        """Return what a job wants of this party; a ConfigError where it does not say which data
-        set.
-        """
+        """Return what a job wants of this party; a ConfigError where it names no data set."""
         asks = job.protocol.asks(job.params)
         name = self.config.name
         selection = job.manifest.spec.data.get(name)
@@ -256,8 +248,7 @@ class Judge:
     def measured(
         self, job: SignedJob, stage: str, frame: Frame | None, held: NDArray[np.bool_]
     ) -> PolicyError | None:
-        """Refuse to measure on so few held-out rows of ours that a metric, or the difference of two
-        of sets that overlap, tells their labels.
+        """Refuse to measure on so few held-out rows that metrics or their differences tell labels.
 
         `held` bool (n,), the rows of `frame` that are held out. Return why metrics of the training
         rows are to be withheld: for the same reasons. A model may be trained on them.
@@ -292,8 +283,7 @@ class Judge:
         policy.judge_overlap(what, differs=differs)
 
     def contributors(self, job: SignedJob, stage: str, context: StageContext) -> None:
-        """Refuses sums over parties that differ by too few from those of other jobs on the table;
-        notes whom they are over."""
+        """Refuse sums over nearly the same parties as earlier ones on the table; note others."""
         adds_up = flow.AGGREGATOR in protocols.named(stage).modules
         if context.frame is None or not adds_up:
             return

@@ -43,9 +43,7 @@ def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.Own
 
 
 def values_told(report: StatusReport) -> int:
-    """Return how many values about labels the coordinator hears: metrics, and the
-    points of curves.
-    """
+    """Return how many values about labels a report holds: metrics, and points of curves."""
     points = sum(wire.count_values(curve) for curve in report.curves)
     rounds = sum(len(a_round.metrics) for a_round in report.rounds)
     return len(report.metrics) + len(report.best) + rounds + points

@@ -151,18 +151,14 @@ class Spending:
         judge_told(policy, {kind: totals.get(kind, 0.0) for kind in kinds})
 
     def share(self, job: str) -> list[Released]:
-        """Return what this party's sums have told in the job, for its result; none where it has
-        none.
-        """
+        """Return what this party's sums have told in the job, for its result; may be nothing."""
         entry = self.account.entry(job)
         return [] if entry is None or not entry.planned else [self._released(entry)]
 
     # For the owner
 
     def said(self, job: StoredJob) -> str:
-        """Return what a job has told or could tell, in a sentence; empty where sums
-        tell nothing.
-        """
+        """Return as a sentence what a job has told or could tell; empty for no sums"""
         entry = self.account.entry(job.id)
         if entry is not None and entry.planned:
             return (
@@ -191,9 +187,7 @@ class Spending:
         return Planned(releases, table.guest, before)
 
     def rows_before(self, job: SignedJob) -> tuple[int, str]:
-        """Return the rows that the last job on the same table learnt from, and its id; zero where
-        there was none.
-        """
+        """Return the rows that the last job on the table learnt from, and its id; 0 if none."""
         others = self.account.others(self._owned(job.dataset), job.id)
         same = [entry for entry in others if entry.guest == job.table.guest] or others
         return (same[-1].rows, same[-1].job) if same else (0, "")
@@ -229,9 +223,7 @@ class Spending:
         return self._told(entry.table, entry.guest, besides=entry.job)
 
     def _told(self, table: Owned, guest: str, *, besides: str) -> float:
-        """Return what a guest, and whoever may compare notes with it, has got of sums
-        or still may.
-        """
+        """Return what a guest, and who may compare notes with it, has got of sums or still may."""
         return accounts.sums_of(self.account.others(table, besides), self._policy().together(guest))
 
     def _owned(self, dataset: str) -> Owned:
