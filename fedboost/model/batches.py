@@ -54,7 +54,7 @@ class Batches(ABC):
         """Puts the rows of the next batch where they begin."""
 
     def next_batch(self) -> Out:
-        """Behind a finished batch: the next one, or the end of all."""
+        """Begin the next batch behind a finished one, or end."""
         self.first = self.rows.stop
         if self.first < self.values.shape[0]:
             self.start_batch()

@@ -56,7 +56,7 @@ class Condition:
         )
 
     def _possible(self) -> Condition | None:
-        """None where it lets nothing through; all that let through missing values only are one."""
+        """Return it; None if it lets nothing through, one for all that let only missing values."""
         if self.categories and (self.high is None or self.low < self.high):
             return self
         return NOTHING_PRESENT if self.missing else None

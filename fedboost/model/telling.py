@@ -65,7 +65,7 @@ class Telling:
         return bucket_ids
 
     def by_place(self) -> Telling:
-        """The same for values whose categories are places in the lists, not a table's codes."""
+        """Return the same for values whose categories are places in lists, not a table's codes."""
         indices = {c: np.arange(len(codes), dtype=np.int32) for c, codes in self._codes.items()}
         return replace(self, binning=replace(self.binning, categories=indices))
 
@@ -94,7 +94,7 @@ class Telling:
         return values
 
     def facts(self) -> dict[str, Any]:
-        """As JSON; `read` gives it back."""
+        """Return it as JSON; `read` gives it back."""
         cuts = self.binning
         return {
             "job": self.job,

@@ -95,7 +95,7 @@ def margins(model: Artefact, frame: Frame) -> Floats:
 
 
 def as_guests(model: Artefact) -> Artefact:
-    """The same trees as the shard of a guest that owns every split: for what reads vertical ones.
+    """Return the same trees as the shard of a guest that owns every split, to be read as vertical.
 
     Refuses as `trees` does.
     """

@@ -176,12 +176,12 @@ class Sweep:
 
     @property
     def bigger_is_better(self) -> bool:
-        """True if the best trial has the greatest value."""
+        """Return True if the best trial has the greatest value."""
         return METRICS[self.metric].bigger_is_better
 
     @property
     def reuses(self) -> bool:
-        """True if later jobs use what the first one's hosts have disclosed."""
+        """Return True if later jobs use what the first one's hosts have disclosed."""
         protocol = protocols.named(self.base.protocol)
         swept = {name.partition(".")[0] for name in self.settings.params}
         reuses = "reuse" in self.base.params
@@ -190,7 +190,7 @@ class Sweep:
 
     @property
     def aligns(self) -> bool:
-        """True if its jobs find rows in common, which later ones use again."""
+        """Return True if its jobs find rows in common, which later ones use again."""
         base = self.base
         return base.aligned_by is None and protocols.aligns(base, self._params(base)) is not None
 
@@ -244,7 +244,7 @@ class Sweep:
             raise error.at(section=SECTION, trial=in_words(trial.values)) from None
 
     def _measured(self, spec: JobSpec) -> JobSpec:
-        """The same, that measures what trials are compared by; early stopping has its own."""
+        """Return the job with the metric that compares trials; early stopping keeps its own."""
         metrics = self._params(spec).metrics
         wanted = self.settings.metric
         if wanted is None or wanted in metrics:

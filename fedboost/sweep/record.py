@@ -153,7 +153,7 @@ class TrialResult:
 
     @property
     def is_whole(self) -> bool:
-        """True if every job has finished and measured."""
+        """Return True if every job has finished and measured."""
         done = all(entry.state == FINISHED for entry in self.entries)
         return done and not math.isnan(self.mean)
 

@@ -109,7 +109,7 @@ def choose_seeds(host: Member) -> Out:
 
 
 def answer_with_hints(host: Member, got: Iterator[Part]) -> Iterator[Out]:
-    """The same under shares that cancel where all hosts have an id."""
+    """Yield the values under shares that cancel where all hosts have an id."""
     yield from host_side(host).answer(got, Hint)
 
 

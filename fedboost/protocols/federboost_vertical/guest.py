@@ -116,7 +116,7 @@ def _gives_away(guest: Guest, host: str) -> bool:
 
 
 def grow_trees(guest: Guest) -> Out:
-    """As many rounds as fit into about a second; each says its metrics."""
+    """Grow as many rounds as fit into about a second; each says its metrics."""
     training, params = guest.training, guest.params
     rounds, cells = [], 0
     while not training.is_over and cells < STEP_CELLS:

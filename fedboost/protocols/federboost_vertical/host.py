@@ -142,12 +142,12 @@ def keep_splits(host: Host, got: OwnSplits) -> Out:
 
 
 def snapshot(_: Host, __: Place) -> Artefact:
-    """Nothing: the buckets follow from the table, the settled cut points and the store's secret."""
+    """Keep nothing: buckets follow from table, settled cut points and the store's secret."""
     return Artefact()
 
 
 def restore(_: Host, __: Artefact) -> StatusReport:
-    """Nothing to carry on."""
+    """Carry nothing on."""
     return StatusReport()
 
 

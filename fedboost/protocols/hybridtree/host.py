@@ -265,7 +265,7 @@ def finish(host: Host) -> Artefact:
 
 
 def bytes_max(host: Host, step: str) -> int:
-    """As large as rows, nodes and offers make it."""
+    """Return the largest message, by rows, nodes and offers."""
     depth = host.context.params.guest_depth + host.context.params.host_depth
     if step == "receive_gradients":
         rows = host.side.sizes.bytes_max if Host.side.is_set(host) else 0

@@ -84,17 +84,17 @@ def check_paths(host: Host, rows: Indices, split: Indices) -> None:
 
 
 def snapshot(_: Host, __: Place) -> Artefact:
-    """Nothing: a host answers and forgets."""
+    """Keep nothing: a host answers and forgets."""
     return Artefact()
 
 
 def restore(_: Host, __: Artefact) -> StatusReport:
-    """Nothing to carry on."""
+    """Carry nothing on."""
     return StatusReport()
 
 
 def finish(_: Host) -> Artefact:
-    """Nothing stays with a host."""
+    """Leave nothing at a host."""
     return Artefact()
 
 

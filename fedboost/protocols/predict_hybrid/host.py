@@ -123,7 +123,7 @@ def restore(host: Host, kept: Artefact) -> StatusReport:
 
 
 def finish(_: Host) -> Artefact:
-    """Nothing stays with a host."""
+    """Leave nothing at a host."""
     return Artefact()
 
 

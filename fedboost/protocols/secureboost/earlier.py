@@ -150,7 +150,7 @@ def host_shard(
 
 
 def _moved(split: OwnSplit, indices: list[int]) -> OwnSplit:
-    """The same split, its column numbered as in the job's table."""
+    """Return the split with its column numbered as in the job's table."""
     return replace(split, feature=indices[split.feature])
 
 

@@ -189,7 +189,7 @@ def finish(host: Host) -> Artefact:
 
 
 def bytes_max(host: Host, step: str) -> int:
-    """As large as rows, nodes and offers make it."""
+    """Return the largest message, by rows, nodes and offers."""
     trees = int(forest.sizes(host.context.params).max())
     if step == "receive_gradients":
         rows = host.side.sizes.bytes_max if Host.side.is_set(host) else 0
@@ -261,7 +261,7 @@ def _plan(host: Host, number: int) -> plan.Plan:
 
 
 def _layers(host: Host, tree: int) -> int:
-    """In how many layers we offer candidates of the trees that begin with `tree`."""
+    """Return in how many layers we offer candidates of the trees that begin with `tree`."""
     before = tree - host.first_tree - 1
     number, _, _ = plan.next_tree_batch(
         host.context.params, host.context.table, host.context.party, before

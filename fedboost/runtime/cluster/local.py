@@ -94,7 +94,7 @@ class LocalControl:
         return await self._node.run_step(self._caller, StepCall.FromString(wire.encode(request)))
 
     async def reaches(self, _: str) -> bool:
-        """True: nothing lies between parties of one process."""
+        """Return True: nothing lies between parties of one process."""
         return True
 
     async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:

@@ -132,7 +132,7 @@ class Policy(Settings):
     # what we tell the coordinator: a guest its metrics and curves, all the figures of data errors
 
     def judge(self, ask: Ask) -> None:
-        """Nothing; a PolicyError names the first key that forbids what the job asks."""
+        """Raise a PolicyError for the first key that forbids what the job asks."""
         _listed("coordinators", self.coordinators, ask.coordinator, "jobs of the coordinator")
         for peer in ask.peers:
             _listed("peers", self.peers, peer, "jobs together with the party")
@@ -213,7 +213,7 @@ class Policy(Settings):
         return self.aggregation_apart_min or self.aggregation_parties_min
 
     def judge_isolated(self, parties: Collection[str] | None) -> None:
-        """Nothing; a PolicyError where sums would tell of these few parties alone."""
+        """Raise a PolicyError where sums would tell of these few parties alone."""
         if parties is not None:
             raise _denied(
                 "aggregation_apart_min",
@@ -224,7 +224,7 @@ class Policy(Settings):
             )
 
     def judge_disclosure(self, epsilon: float, columns: int, before: float = 0.0) -> None:
-        """Nothing; a PolicyError unless so many columns may be disclosed with this ε per value.
+        """Raise a PolicyError unless so many columns may be disclosed with this ε per value.
 
         An `epsilon` of inf asks for no noise. `before`: the ε per row that earlier jobs have
         disclosed of the same data set, to anybody.
@@ -261,7 +261,7 @@ class Policy(Settings):
         return _exceeds(before + ratio, self.disclosure_warn)
 
     def judge_told_sums(self, total: float) -> None:
-        """Nothing; a PolicyError where so many equations by rows may not have left."""
+        """Raise a PolicyError where so many equations by rows may not have left."""
         if _exceeds(total, self.disclosure_max):
             raise _denied(
                 "disclosure_max",
@@ -271,7 +271,7 @@ class Policy(Settings):
             )
 
     def judge_told_noise(self, epsilon: float) -> None:
-        """Nothing; a PolicyError where values of this ε per row may not have left."""
+        """Raise a PolicyError where values of this ε per row may not have left."""
         most = self.epsilon_row_max
         if most is None or _exceeds(epsilon, most):
             allowed = "no disclosed values" if most is None else f"epsilon {most:g} per row"
@@ -279,7 +279,7 @@ class Policy(Settings):
             raise _denied("epsilon_row_max", f"allows {allowed}, {rest}", kind=_NOISE)
 
     def judge_holdout(self, rows: int, what: str) -> None:
-        """Nothing; a PolicyError where a metric would be about so few rows, `what` they are."""
+        """Raise a PolicyError where a metric would be about so few rows, `what` they are."""
         if rows < self.holdout_rows_min:
             raise _denied(
                 "holdout_rows_min",
@@ -298,7 +298,7 @@ class Policy(Settings):
             )
 
     def judge_told_metrics(self, total: float) -> None:
-        """Nothing; a PolicyError where so many values about labels may not have been told."""
+        """Raise a PolicyError where so many values about labels may not have been told."""
         if total > self.metrics_max:
             raise _denied(
                 "metrics_max",
@@ -308,7 +308,7 @@ class Policy(Settings):
             )
 
     def judge_told_totals(self, total: float) -> None:
-        """Nothing; a PolicyError where so many values of sums by rows may not have been told."""
+        """Raise a PolicyError where so many values of sums by rows may not have been told."""
         if _exceeds(total, self.totals_max):
             raise _denied(
                 "totals_max",
@@ -319,7 +319,7 @@ class Policy(Settings):
             )
 
     def judge_jobs(self, open_: int, today: int) -> None:
-        """Nothing; a PolicyError where a coordinator has so many jobs here, the next one too."""
+        """Raise a PolicyError where a coordinator has so many jobs here, the next one too."""
         for key, count, what in (
             ("jobs_open_max", open_, "jobs of a coordinator at once"),
             ("jobs_per_day", today, "new jobs of a coordinator per day"),
@@ -328,7 +328,7 @@ class Policy(Settings):
                 raise _denied(key, f"allows {most} {what}", "wait until others are over")
 
     def judge_rows(self, peer: str, rows: int, today: int) -> None:
-        """Nothing; a PolicyError where `rows` more make too many that `peer` has had `today`."""
+        """Raise a PolicyError where `rows` more make too many that `peer` has had `today`."""
         if today > self.predict.rows_per_day:
             raise PolicyError(
                 f"the policy allows {self.predict.rows_per_day} rows per day; {peer} used "
@@ -349,7 +349,7 @@ class Policy(Settings):
         return not _exceeds(before + ratio, self.disclosure_max)
 
     def judge_prediction(self, peer: str, rows: int) -> None:
-        """Nothing; a PolicyError unless `peer` may ask for `rows` rows at all.
+        """Raise a PolicyError unless `peer` may ask for `rows` rows at all.
 
         What `peer` has used today is counted by `spending.Spending.charge`.
         """
@@ -362,11 +362,11 @@ class Policy(Settings):
             )
 
     def judge_release(self, peer: str) -> None:
-        """Nothing; a PolicyError unless our splits of a model may be told to `peer`."""
+        """Raise a PolicyError unless our splits of a model may be told to `peer`."""
         _listed("peers", self.peers, peer, "releases of models to the party")
 
     def judge_approver(self, user: str) -> None:
-        """Nothing; a PolicyError unless `user` may approve and deny jobs."""
+        """Raise a PolicyError unless `user` may approve and deny jobs."""
         _listed("approvers", self.approvers, user, "approvals by the user")
 
 

@@ -92,7 +92,7 @@ class DaemonAccess:
     def counted(
         self, config: DaemonConfig, metrics: Metrics | None, store: Store
     ) -> Iterator[None]:
-        """Inside, refusals and failures are counted, and whoever asks reads the figures."""
+        """Count refusals and failures, and show the figures to whoever asks."""
         if metrics is None or config.metrics is None:
             yield
             return
@@ -257,7 +257,7 @@ def _traced(node: PartyNode, shown: Any, traces: Traces, standing: DaemonAccess)
 
 
 def _walk_traces(config: CoordinatorConfig, standing: DaemonAccess) -> WalkTraces | None:
-    """The same of a coordinator's attempts, which its calls to parties carry along."""
+    """Return spans of a coordinator's attempts, which its calls to parties carry along."""
     traces = _traces(config, "coordinator")
     if traces is None:
         return None
@@ -289,7 +289,7 @@ def _party_metrics(
 def _coordinator_metrics(
     config: CoordinatorConfig, standing: DaemonAccess, node: CoordinatorNode
 ) -> Metrics | None:
-    """The same of a coordinator."""
+    """Return a coordinator's figures, if its owner wants any."""
     if config.metrics is None:
         return None
     from fedboost.runtime.daemons.metrics import CoordinatorMetrics
@@ -352,7 +352,7 @@ def _links_of(
 
 @contextmanager
 def _hung_up(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[None]:
-    """Inside, SIGHUP has the daemon take up what has changed in its settings file."""
+    """Have the daemon take up what has changed in its settings file at SIGHUP."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def reload() -> None:

@@ -300,7 +300,7 @@ def _reason(step: str) -> str:
 
 @contextmanager
 def served(listen: str, registry: CollectorRegistry) -> Iterator[int]:
-    """Inside, whoever asks ``http://LISTEN/metrics`` reads the registry; gives the port.
+    """Show the registry to whoever asks ``http://LISTEN/metrics``; gives the port.
 
     A thread of its own answers. A ConfigError where the address is taken.
     """

@@ -97,7 +97,7 @@ class WalkTraces:
 
     @contextmanager
     def placed(self, call: str, request: Any) -> Iterator[None]:
-        """Inside, what is called carries the innermost span in which the call stands."""
+        """Have what is called carry the innermost span in which the call stands."""
         key = request.job, request.attempt
         if call in ("begin", "open_stage", "run_step", "finish"):
             self._move(key, request)
@@ -216,7 +216,7 @@ class TracedParty:
 
     @contextmanager
     def _timed(self, call: str, request: Any) -> Iterator[Callable[[], float]]:
-        """Inside, a call is done: an error makes a span. Gives the seconds since it began."""
+        """Make a span of an error in a call; gives the seconds since it began."""
         began = time.monotonic()
 
         def took() -> float:

@@ -219,7 +219,7 @@ class CountingGuest(GuestCipher):
         return CountingGuestRows(self.cipher, sizes, tree, gh, self.seen, slots, shared)
 
     def answers_in_words(self) -> str:
-        """As the scheme says it."""
+        """Return how answers come, as the scheme says it."""
         return schemes.of(self.cipher.params).answers_in_words(self.cipher.params, self.seen)
 
 
@@ -232,7 +232,7 @@ class _Counted:
 
     @property
     def sizes(self) -> CipherSizes:
-        """As the scheme states them."""
+        """Return the sizes that the scheme states."""
         return self.stated
 
 
@@ -247,7 +247,7 @@ class CountingGuestRows(_Counted, GuestRows):
     shared_bytes: int  # of a tree's key where another tree has brought the rest
 
     def parts(self) -> Iterator[pb.EncryptedGradients]:
-        """In parts as large as the scheme's."""
+        """Yield parts as large as the scheme's."""
         sizes, cipher = self.sizes, self.cipher
         for first in range(0, max(1, len(self.gh)), sizes.rows_each):
             with cipher.tally.aside():
@@ -257,7 +257,7 @@ class CountingGuestRows(_Counted, GuestRows):
             yield pb.EncryptedGradients(tree=self.tree, first_row=first, rows=rows)
 
     def key_for(self, host: str) -> bytes:
-        """As large as the scheme's; it begins with the slots."""
+        """Return a key as large as the scheme's, which begins with the slots."""
         brings = self.seen.takes_key(host)
         n_bytes = self.sizes.tree_key_bytes if brings else self.shared_bytes
         self.cipher.count(MAKE_KEY, n_bytes)
@@ -353,7 +353,7 @@ class CountingHostRows(_Counted, HostRows[Clear]):
         return paired(self, pairs)
 
     def blind(self, nodes: Sequence[NodeSums[Clear]]) -> Iterator[pb.Ciphertexts]:
-        """In parts as large as the scheme's."""
+        """Yield parts as large as the scheme's."""
         wanted = [(len(node.sums), self.cipher.grown(node.rows)) for node in nodes]
         for part in self.sizes.parts(wanted):
             values = []

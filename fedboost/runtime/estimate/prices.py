@@ -353,5 +353,5 @@ def _tree(workers: Workers) -> None:
 
 
 def _no_tree(workers: Workers) -> None:
-    """The same before any kernel is compiled or read from its cache."""
+    """Load what trees need, without any kernel."""
     workers.map(local.add_to_margin, [(np.zeros((1, 1)), [np.zeros((1, 1))])])

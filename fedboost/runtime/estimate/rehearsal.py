@@ -228,7 +228,7 @@ class Rehearsal(flow.Run):
         return phase
 
     def keep(self, keeps: CheckpointPolicy = CheckpointPolicy.NOW_AND_THEN) -> None:
-        """Nothing: a rehearsal is not resumed."""
+        """Do nothing: a rehearsal is not resumed."""
 
     @property
     def is_quick(self) -> bool:
@@ -238,7 +238,7 @@ class Rehearsal(flow.Run):
     def rounds(
         self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
     ) -> Iterator[int]:
-        """As many as there are; those of the walk's main loop are what is multiplied."""
+        """Yield as many as there are; those of the walk's main loop are multiplied."""
         is_main = not self._counters and keeps is not CheckpointPolicy.NOTHING
         for index in range(most):
             if self._ended == name:
@@ -281,11 +281,11 @@ class _Hand:
     """Signs for nobody but ourselves; implements `flow.Signer`."""
 
     def sign(self, text: bytes) -> bytes:
-        """As long as a signature with its certificate."""
+        """Return bytes as long as a signature with its certificate."""
         return hashlib.sha256(text).digest().ljust(SIGNATURE_BYTES)
 
     def check(self, party: str, text: bytes, signature: bytes) -> None:
-        """Nothing to refuse."""
+        """Refuse nothing."""
 
 
 def context_of(party: str, table: Table, params: Any, workers: Workers) -> StageContext:

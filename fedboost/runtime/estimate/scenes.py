@@ -60,7 +60,7 @@ class Scene:
 
     @cached_property
     def used(self) -> RowsUsed:
-        """Which rows the job is about."""
+        """Return which rows the job is about."""
         return protocols.named(self.spec.protocol).rows
 
     @property

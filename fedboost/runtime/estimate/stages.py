@@ -153,7 +153,7 @@ def _run(rehearsal: Rehearsal) -> Rehearsal:
 
 
 def _shortened(params: Any, rounds: int) -> Any:
-    """The same job with so many rounds, on its own."""
+    """Return the settings with so many rounds, without an earlier model."""
     changed = {
         "n_estimators": rounds,
         "early_stopping_rounds": None,

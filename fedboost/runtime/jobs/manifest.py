@@ -54,7 +54,7 @@ class Manifest(Settings):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `scheme` where the job leaves no choice."""
+        """Leave `scheme` out where the job leaves no choice."""
         return {key: value for key, value in write(self).items() if key != "scheme" or value}
 
     @property

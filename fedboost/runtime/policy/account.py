@@ -160,7 +160,7 @@ class Account(Database):
             self.note(sql, entry)
 
     def note(self, sql: sqlite3.Connection, entry: AccountEntry, *, is_new: bool = True) -> None:
-        """The same inside a transaction; unless it `is_new`, a row that is there stays."""
+        """Note it inside a transaction; unless it `is_new`, a row that is there stays."""
         dated = replace(entry, at=self.now().isoformat(timespec="seconds"))
         values = [getattr(dated, name) for name in _COLUMNS]
         marks = ", ".join("?" for _ in values)

@@ -45,7 +45,7 @@ class Wish:
 
 
 def judge(table: SourceSpec, use: Use) -> None:
-    """Nothing; a PolicyError names the first key of the data set that forbids what the job asks."""
+    """Raise a PolicyError for the first key of the data set that forbids what the job asks."""
     for wish in wishes(table, use):
         if not wish.is_allowed:
             raise PolicyError(

@@ -189,15 +189,13 @@ class Summed:
         self._store = store
 
     def isolated(self, table: Owned, least: int) -> Parties | None:
-        """Whom sums over all sets of the table isolate together: fewer than `least`; or None."""
+        """Return whom sums over all sets of the table isolate: fewer than `least`; or None."""
         with self._store.transaction() as sql:
             known = _sets(sql, table)
         return isolated(known, least) if known else None
 
     def isolates(self, table: Owned, parties: Collection[str], least: int) -> Parties | None:
-        """Whom sums over one more set of parties would isolate, beside all earlier ones of the
-        table: fewer than `least`. The set is kept where they isolate nobody.
-        """
+        """Return whom sums over one more set would isolate, or None: then the set is kept."""
         added = frozenset(parties)
         with self._store.transaction() as sql:
             known = _sets(sql, table)

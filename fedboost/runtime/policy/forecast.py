@@ -75,7 +75,7 @@ class _Job:
 
 
 def _rounds(job: _Job, more: Change | None = None) -> Change:
-    """As many rounds as would do: more rounds never tell less."""
+    """Find the most rounds that would do: more rounds never tell less."""
     base, most = more or {}, job.params.n_estimators - (not more)
     fitting = greatest(most, lambda rounds: job.does({**base, "n_estimators": rounds}))
     return {**base, "n_estimators": fitting} if fitting else {}
@@ -92,7 +92,7 @@ def _both(job: _Job, name: str) -> Change:
 
 
 def _columns(job: _Job) -> Change:
-    """As many columns for each tree as would do."""
+    """Find the most columns for each tree that would do."""
     forest = job.raw.get("forest")
     for rate in RATES:
         change: Change = {"colsample_bytree": rate}
@@ -104,7 +104,7 @@ def _columns(job: _Job) -> Change:
 
 
 def _trees(job: _Job) -> Change:
-    """As many trees in the forest of a round as would do."""
+    """Find the most trees in the forest of a round that would do."""
     forest = job.params.forest
     if forest is None or forest.dynamic is not None:
         return {}

@@ -282,7 +282,7 @@ def judge_expected(
 
 
 def judge_told(policy: Policy, amounts: Mapping[Spent, float]) -> None:
-    """Nothing; a PolicyError where a table may not have told so much of some kind."""
+    """Raise a PolicyError where a table may not have told so much of some kind."""
     judges: Mapping[Spent, Callable[[float], None]] = {
         Spent.SUMS: policy.judge_told_sums,
         Spent.TOTALS: policy.judge_told_totals,

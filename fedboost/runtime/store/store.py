@@ -302,7 +302,7 @@ class Store:
 
     @contextmanager
     def sound(self) -> Iterator[None]:
-        """Inside, a value that nobody has written is a StoreError: the file is damaged."""
+        """Raise a StoreError for a value that nobody has written: the file is damaged."""
         try:
             yield
         except (ValueError, TypeError, RecursionError):
