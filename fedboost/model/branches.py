@@ -50,11 +50,7 @@ class Branch:
     @cached_property
     def leaves(self) -> tuple[Branch, ...]:
         """The nodes below it, or it alone, that have nothing below."""
-        return (
-            tuple(leaf for branch in self.below for leaf in branch.leaves)
-            if self.below
-            else (self,)
-        )
+        return tuple(leaf for branch in self.below for leaf in branch.leaves) or (self,)
 
 
 @dataclass(frozen=True)

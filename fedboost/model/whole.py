@@ -169,16 +169,12 @@ def _check_content(facts: Mapping[str, Any], arrays: Arrays) -> None:
     """Numbers that are numbers, and sets of categories for the columns that have them."""
     numbers = [arrays[name].astype(np.float64) for name in ("value", "gain", "cover")]
     threshold = arrays["threshold"].astype(np.float32)
-    if (
-        not all(np.isfinite(numbers_of).all() for numbers_of in numbers)
-        or np.isnan(threshold).any()
-    ):
+    if np.isnan(threshold).any() or not all(np.isfinite(array).all() for array in numbers):
         raise DataError("the model's trees hold numbers that are none")
     inner = arrays["left"] != LEAF
     by_category = arrays["bin"][inner] == BY_CATEGORY
     listed = np.array([name in facts["categories"] for name in facts["columns"]], np.bool_)
     categories = listed[arrays["feature"][inner].astype(np.int64)]
-    if np.any(categories != by_category) or np.any(
-        (threshold[inner] == NO_THRESHOLD) != by_category
-    ):
+    by_threshold = threshold[inner] == NO_THRESHOLD
+    if np.any(categories != by_category) or np.any(by_threshold != by_category):
         raise DataError("the model's splits do not fit the kinds of its columns")

@@ -119,9 +119,8 @@ def keep_splits(host: Host, got: OwnSplits) -> Out:
     missing_left = wire.unpack_bits(got.missing_left, len(trees), "where missing values go")
     most = int(forest.starts(host.context.params)[-1])
     _within(trees, most, "trees")
-    _within(
-        nodes, (1 << host.context.params.max_depth) - 1, "nodes"
-    )  # those of the last layer are leaves
+    # Nodes of the last layer are leaves.
+    _within(nodes, (1 << host.context.params.max_depth) - 1, "nodes")
     _within(numbers, len(host.telling.columns), "columns")
     indices = trees * NODES_MAX + nodes
     if (np.diff(indices) <= 0).any():
@@ -158,9 +157,8 @@ def finish(host: Host) -> Artefact:
         "columns": list(host.telling.columns),
         "categories": dict(host.telling.categories),
         TELLING: host.telling.by_place().facts(),
-        "trees": int(
-            forest.starts(host.context.params)[-1]
-        ),  # at most: early stopping is the guest's
+        # At most: early stopping is the guest's.
+        "trees": int(forest.starts(host.context.params)[-1]),
         "trees_per_round": host.context.params.trees_per_round,
         "forest": sizes,
     }

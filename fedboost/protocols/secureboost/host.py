@@ -120,7 +120,8 @@ def receive_gradients(host: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     for part in got:
         if gradients is None:
             tree_batch = _begun(host, part)
-            gradients = Gradients(host.side, part, _n_sampled(tree_batch))
+            n_rows = int(np.count_nonzero(_sampled(tree_batch).any(axis=0)))
+            gradients = Gradients(host.side, part, n_rows)
         gradients.add(part)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
@@ -248,11 +249,6 @@ def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBat
 def _sampled(tree_batch: HostTreeBatch) -> NDArray[np.bool_]:
     """bool (trees, rows): which rows each tree learns from."""
     return np.array([tree.growth.is_training for tree in tree_batch.trees])
-
-
-def _n_sampled(tree_batch: HostTreeBatch) -> int:
-    """Return how many rows' gradients come: those that some tree learns from."""
-    return int(np.count_nonzero(_sampled(tree_batch).any(axis=0)))
 
 
 def _plan(host: Host, number: int) -> plan.Plan:

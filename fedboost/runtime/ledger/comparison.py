@@ -28,9 +28,8 @@ EXPORT_BYTES_MAX = 1 << 30  # about a million rows
 
 SAID_ALIKE = ("step", "kind", "bytes", "sha256", "salt")  # by both rows about one payload
 
-Place: TypeAlias = tuple[
-    int, str, int, int, str
-]  # of a payload: attempt, stage, number, part, direction
+# Of a payload: attempt, stage, number, part, direction.
+Place: TypeAlias = tuple[int, str, int, int, str]
 
 
 @dataclass(frozen=True)
@@ -259,10 +258,8 @@ def _unequal(ours: Row, theirs: Row, peer: str) -> list[Difference]:
 
 
 def _only_here(row: Row, peer: str) -> str:
-    way = (
-        f"we sent it to {peer}, whose" if row.direction == "out" else f"it came from {peer}, whose"
-    )
-    return f"{_payload(row)}: {way} ledger has no row of it"
+    way = f"we sent it to {peer}" if row.direction == "out" else f"it came from {peer}"
+    return f"{_payload(row)}: {way}, whose ledger has no row of it"
 
 
 def _only_there(row: Row, peer: str) -> str:

@@ -150,12 +150,9 @@ def _noise(protocol: Protocol, params: Any, role: Role) -> str:
         return f"none, and the scheme {asks.scheme} hides nothing"
     if role is Role.GUEST or (asks.epsilon is None and asks.host_noise is None):
         return NONE
+    if asks.epsilon == math.inf:
+        return "none: our values leave as they are"
     if asks.epsilon is not None:
-        return (
-            "none: our values leave as they are"
-            if asks.epsilon == math.inf
-            else (f"ε {asks.epsilon:g} on each value")
-        )
-    return (
-        f"{asks.host_noise:g} on our sums (host_noise)" if asks.host_noise else "none on our sums"
-    )
+        return f"ε {asks.epsilon:g} on each value"
+    noise = asks.host_noise
+    return f"{noise:g} on our sums (host_noise)" if noise else "none on our sums"

@@ -138,9 +138,8 @@ class Forecast(Settings):
     place: int = 0  # of the check that refuses, among all in their order
     refused_by: str | None = None  # the key of the policy
     jobs_left: int | None = None  # such jobs that would be accepted after this one; None: any
-    changes: Annotated[
-        tuple[dict[str, Any], ...], Field(strict=False)
-    ] = ()  # each of which would do, at this party
+    # Each of which would do, at this party.
+    changes: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = ()
     metric: str | None = None  # of a model of the party's own rows and columns
     alone: float | None = None
 
