@@ -86,11 +86,11 @@ def begin(context: StageContext) -> Guest:
     objective = objectives.start(params, summary)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
     fixed = objectives.encoding(params, objective, summary)
-    me = Guest(context, cuts, objective, fixed, weight)
+    guest = Guest(context, cuts, objective, fixed, weight)
     if DISCLOSURE in context.artefacts:
-        me.told = _told_before(context.artefacts[DISCLOSURE], context.table.hosts)
-        _plant(me)
-    return me
+        guest.told = _told_before(context.artefacts[DISCLOSURE], context.table.hosts)
+        _plant(guest)
+    return guest
 
 
 def receive_buckets(guest: Guest, got: Mapping[str, BucketIds]) -> Out:
@@ -127,8 +127,8 @@ def grow_trees(guest: Guest) -> Out:
             len(guest.weight) * training.watched["train"].bins.shape[1] * params.max_depth * trees
         )
         measured = words.as_metrics(training.history[-1])
-        done = {"done": number + 1, "of": params.n_estimators, "metrics": measured}
-        rounds.append(RoundTold(round="tree", **done))
+        done = RoundTold(round="tree", done=number + 1, of=params.n_estimators, metrics=measured)
+        rounds.append(done)
     return Out(told=StatusReport(ends="batch" if training.is_over else "", rounds=rounds))
 
 

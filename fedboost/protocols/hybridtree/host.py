@@ -113,10 +113,10 @@ def begin(context: StageContext) -> Host:
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not context.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
-    me = Host(context, cuts, bins, Meter.of(context), HostRecord(context, cuts, bins))
-    if not me.is_scored:
-        me.answering = MaskingHost(context)
-    return me
+    host = Host(context, cuts, bins, Meter.of(context), HostRecord(context, cuts, bins))
+    if not host.is_scored:
+        host.answering = MaskingHost(context)
+    return host
 
 
 def offer_nonce(host: Host) -> Out:

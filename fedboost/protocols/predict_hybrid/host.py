@@ -65,18 +65,18 @@ class Host:
 
 def begin(context: StageContext) -> Host:
     """Reads the host's shard."""
-    me = Host(context, context.artefacts[MODEL], columns.of_seat(context))
-    facts = me.model.facts
-    if not me.is_scored:
-        me.answering = MaskingHost(context)
+    host = Host(context, context.artefacts[MODEL], columns.of_seat(context))
+    facts = host.model.facts
+    if not host.is_scored:
+        host.answering = MaskingHost(context)
         encryption = facts["encryption"]
         scheme = SCHEMES[encryption["scheme"]]
-        data = me.model.arrays[hybrid.KEY].tobytes()
+        data = host.model.arrays[hybrid.KEY].tobytes()
         key = scheme.load_public(data, encryption["key_bits"], context.workers)
         packing = Precision(**facts["precision"]).layout(key.plaintext_bits)
-        me.keys = HostKey.of(key, packing, me.n_rows)
-        me.leaves = leaf_values.from_arrays(me.model.arrays, facts["trees"])
-    return me
+        host.keys = HostKey.of(key, packing, host.n_rows)
+        host.leaves = leaf_values.from_arrays(host.model.arrays, facts["trees"])
+    return host
 
 
 def find_leaves(host: Host, got: BottomPlaces) -> Out:
