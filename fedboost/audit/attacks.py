@@ -106,8 +106,7 @@ def _ranked(axes: Floats, known: NDArray[np.int64], positive: Bits) -> Floats:
     weight = np.linalg.solve(
         known_axes.T @ known_axes + RIDGE * np.eye(known_axes.shape[1]), known_axes.T @ target
     )
-    score: Floats = (axes - centre) @ weight
-    return score
+    return (axes - centre) @ weight
 
 
 def losses(y: Floats, prediction: Floats, *, classes: bool) -> Floats:
@@ -188,25 +187,25 @@ def targets(releases: KnownReleases, columns: int, seed: int = SEED) -> list[Att
 
 def of_host(
     releases: KnownReleases,
-    asked: AttackPlan,
+    plan: AttackPlan,
     coefficients: Coefficients | None = None,
-    told: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
     """Attack a host's own rows by its released sums, for each linking that is asked for.
 
     `coefficients` are the gradients that the sums were made of, where whoever audits has them;
-    absent: generic ones, which tell at least as much. `told` hears how much is done. Nothing where
-    no cut has left.
+    absent: generic ones, which tell at least as much. `progress` hears how much is done. Nothing
+    where no cut has left.
     """
-    chosen = targets(releases, asked.columns)
+    chosen = targets(releases, plan.columns)
     known = coefficients or linear.generic(SEED, releases.n_rows, releases.values)
-    of, done, linkings = len(chosen) * len(asked.linkings), 0, []
-    for linking in asked.linkings:
+    of, done, linkings = len(chosen) * len(plan.linkings), 0, []
+    for linking in plan.linkings:
         scores = []
         for target in chosen:
-            scores += list(_ATTACKS[linking](releases, target, known, asked.solve))
+            scores += list(_ATTACKS[linking](releases, target, known, plan.solve))
             done += 1
-            told(done, of)
+            progress(done, of)
         if scores:
             value, chance = np.mean(scores, axis=0).tolist()
             worst = max(score for score, _ in scores)
@@ -218,7 +217,7 @@ def of_guest(
     views: Sequence[GuestView],
     loss: Floats,
     is_training: Bits,
-    told: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
     """Attack labels by row groups, host by host, and membership by the model.
 
@@ -227,18 +226,18 @@ def of_guest(
     """
     findings = []
     for done, view in enumerate(views):
-        told(done, len(views) + 1)
+        progress(done, len(views) + 1)
         try:
             aucs = label_aucs(view.groupings, view.positive)
         except DataError:
             continue
         mean, worst = float(aucs.mean()), float(aucs.max())
         findings.append(Finding(CLUSTERS, "", "auc", mean, 0.5, worst, len(aucs), view.about))
-    told(len(views), len(views) + 1)
+    progress(len(views), len(views) + 1)
     if is_training.any() and not is_training.all():
         auc = member_auc(loss, is_training)
         findings.append(Finding(MEMBERS, "", "auc", auc, 0.5, auc, 1))
-    told(len(views) + 1, len(views) + 1)
+    progress(len(views) + 1, len(views) + 1)
     return findings
 
 
@@ -260,15 +259,15 @@ def _alone(
             listed = each.setdefault(number, [])
             listed += [(node, int(rows[group]), groups == group) for group in fit.tolist()]
     sums = [(number, *linking) for number, listed in each.items() for linking in listed]
-    hits = whole = by_chance = 0.0
+    hits = total = by_chance = 0.0
     for chosen in draw.permutation(len(sums))[: SUMS_ALONE // TARGETS].tolist():
         number, node, count, cells = sums[chosen]
         equations = linear.of_node(releases, cells[column_cells], number, node, coefficients)
         right = linear.precision(solve(equations), equations.truth, SEED)
-        hits, whole = hits + count * right, whole + count
+        hits, total = hits + count * right, total + count
         by_chance += count * equations.chance
-    if whole:
-        yield hits / whole, by_chance / whole
+    if total:
+        yield hits / total, by_chance / total
 
 
 def _in_a_tree(

@@ -145,13 +145,11 @@ def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
     minimum = minimize(
         fall, np.zeros(len(equations.sums)), jac=True, method="L-BFGS-B", options=options
     )
-    x: Floats = np.clip(start + across @ minimum.x, 0.0, 1.0)
-    return x
+    return np.clip(start + across @ minimum.x, 0.0, 1.0)
 
 
 def corner(equations: Equations) -> Floats:
-    """Return the solution of the linear programme: a point in [0, 1] that fits the sums, with least
-    Σx.
+    """Return the linear programme's solution: a point in [0, 1] that fits the sums, with least Σx.
 
     A DataError where the solver gives up.
     """
@@ -187,11 +185,7 @@ def precision(guess: Floats, truth: Bits, seed: int = 0) -> float:
 
 
 def _equations(
-    parts: Sequence[tuple[Rows, Rows, Floats]],
-    count: int,
-    inside: Rows,
-    truth: Bits,
-    noise: float,
+    parts: Sequence[tuple[Rows, Rows, Floats]], count: int, inside: Rows, truth: Bits, noise: float
 ) -> Equations:
     """Equations of `count` nodes, each part's (node, row, coefficients (…, values))."""
     values = parts[0][2].shape[1] if parts else 1

@@ -63,22 +63,22 @@ class KnownReleases:
         """Return the equations about one bin of the most released column, divided by rows."""
         most = 0
         for column in range(self.cells.shape[1]):
-            told = 0
+            equations = 0
             for number in self.using(column):
                 nodes = self.trees[number].nodes[self.cut(number, column)]
-                told += len(independent(nodes.tolist()))
-            most = max(most, told)
+                equations += len(independent(nodes.tolist()))
+            most = max(most, equations)
         return self.values * most / max(1, self.n_rows)
 
 
-def counts(tree: ReleasedTree, own: Cells, n_cells: int) -> Counts:
+def counts(tree: ReleasedTree, column_cells: Cells, n_cells: int) -> Counts:
     """Return how many rows of each opened node lie in each cell, int64 (opened, cells).
 
-    own (rows,): the rows' cells in one column.
+    column_cells (rows,): the rows' cells in one column.
     """
     (rows,) = np.nonzero(tree.at >= 0)
     totals = np.zeros(len(tree.nodes) * n_cells, np.int64)
-    at, cell = tree.at[rows].astype(np.int64), own[rows].astype(np.int64)
+    at, cell = tree.at[rows].astype(np.int64), column_cells[rows].astype(np.int64)
     while len(at):
         place = np.minimum(np.searchsorted(tree.nodes, at), max(0, len(tree.nodes) - 1))
         hit = tree.nodes[place] == at if len(tree.nodes) else np.zeros(len(at), np.bool_)

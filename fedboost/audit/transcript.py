@@ -34,7 +34,7 @@ class AuditResult:
 
 
 def audit(
-    kept: Artefact, asked: AttackPlan, told: Callable[[int, int], None] = lambda done, of: None
+    kept: Artefact, plan: AttackPlan, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> AuditResult:
     """Attacks a host's own bins, or what a guest has shown of labels.
 
@@ -47,7 +47,7 @@ def audit(
         )
     if kept.facts["kind"] == record.HOST:
         given = releases(kept)
-        findings = attacks.of_host(given, asked, told=told)
+        findings = attacks.of_host(given, plan, progress=progress)
         ratio, columns = given.equations_per_row(), kept.facts["columns"]
         return AuditResult(len(given.trees), given.n_rows, columns, findings, ratio)
     if record.Y not in kept.arrays:
@@ -56,7 +56,7 @@ def audit(
             todo="audit it when it has finished",
         )
     loss, training = _losses(kept), np.asarray(kept.arrays[record.TRAINING], np.bool_)
-    findings = attacks.of_guest(views(kept), loss, training, told)
+    findings = attacks.of_guest(views(kept), loss, training, progress)
     return AuditResult(len(trees(kept)), len(loss), (), findings)
 
 
@@ -91,15 +91,15 @@ def views(kept: Artefact) -> list[GuestView]:
     """A guest's transcript: what each host could see, if it took part in a tree."""
     y, objective = np.asarray(kept.arrays[record.Y], np.float64), str(kept.facts["objective"])
     positive = two_sides(y, objective)
-    found = []
+    guest_views = []
     for host, name in enumerate(kept.facts["hosts"], start=1):
         names = [record.of_tree(number, record.AT, host) for number in trees(kept)]
         seen = [kept.arrays[name] for name in names if name in kept.arrays]
         rows = kept.arrays[f"{record.ROWS}.{host}"].astype(np.int64)
         if seen:
             groupings: Groupings = np.stack(seen, axis=1).astype(np.int16)
-            found.append(GuestView(name, groupings, positive[rows]))
-    return found
+            guest_views.append(GuestView(name, groupings, positive[rows]))
+    return guest_views
 
 
 def two_sides(y: Floats, objective: str) -> Bits:
@@ -109,8 +109,7 @@ def two_sides(y: Floats, objective: str) -> Bits:
     if objective == "binary:logistic":
         return y > 0.5
     if objective == "multi:softprob":
-        most: Bits = y == np.bincount(y.astype(np.int64)).argmax()
-        return most
+        return y == np.bincount(y.astype(np.int64)).argmax()
     return y > np.median(y)
 
 

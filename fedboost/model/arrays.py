@@ -1,10 +1,11 @@
-"""Arrays by name, read from the archive in which they lie: plain ones, nothing pickled."""
+"""Arrays by name, in an archive and back: plain ones, nothing pickled."""
 
 from __future__ import annotations
 
 import io
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,6 +14,15 @@ if TYPE_CHECKING:
 # numpy reads the heads of arrays with `ast`, whose count of nested nodes threads share in CPython
 # before 3.11.8: two of them at once, and one finds it wrong (SystemError, gh-106905).
 _one_at_a_time = threading.Lock()
+
+
+def packed(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = False) -> bytes:
+    """Return the arrays as an archive, which `read` gives back."""
+    import numpy as np
+
+    out, save = io.BytesIO(), np.savez_compressed if compressed else np.savez
+    save(out, **dict[str, Any](arrays))
+    return out.getvalue()
 
 
 def read(packed: bytes) -> dict[str, NDArray[np.generic]]:

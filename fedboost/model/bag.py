@@ -41,15 +41,15 @@ def check_alike(kinds: Sequence[Kind], by: By) -> None:
     like, *others = kinds
     for kind in others:
         if kind.ids != like.ids:
-            said = ("id " + ", ".join(kind.ids), "id " + ", ".join(like.ids))
+            values = ("id " + ", ".join(kind.ids), "id " + ", ".join(like.ids))
         elif kind.outputs != like.outputs:
-            said = (f"outputs {kind.outputs}", f"outputs {like.outputs}")
+            values = (f"outputs {kind.outputs}", f"outputs {like.outputs}")
         elif kind.objective and like.objective and kind.objective != like.objective:
-            said = (kind.objective, like.objective)
+            values = (kind.objective, like.objective)
         else:
             continue
         raise ConfigError(
-            f"{kind.name} does not fit the others: it has {said[0]}, {like.name} has {said[1]}",
+            f"{kind.name} does not fit the others: it has {values[0]}, {like.name} has {values[1]}",
             todo="bag models of the same objective, classes and id columns",
         )
     for kind in kinds:
@@ -122,8 +122,8 @@ def _joined(parts: Sequence[Predictions]) -> tuple[pa.Table, list[Indices]]:
     place[members] = np.repeat(rank, sizes)
     ends = np.cumsum([part.ids.num_rows for part in parts])
     indices = np.split(place, ends[:-1])
-    for part, own in zip(parts, indices, strict=True):
-        twice = len(own) - len(np.unique(own))
+    for part, part_rows in zip(parts, indices, strict=True):
+        twice = len(part_rows) - len(np.unique(part_rows))
         if twice:
             raise DataError(
                 f"{twice} ids stand there more than once",

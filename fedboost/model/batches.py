@@ -1,4 +1,4 @@
-"""Rows that a guest scores batch after batch, whatever its trees are."""
+"""Rows that are scored batch after batch, whatever the trees are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,18 @@ from fedboost.flow import MODEL, Artefact, Out, Place, StageContext
 from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import columns
 
-CELLS_MAX = 1 << 24  # rows × trees of a batch: 128 MiB of places, 64 MiB to a host
+CELLS_MAX = 1 << 24  # rows × trees, or columns, of a batch: 128 MiB of places, 64 MiB of cells
+
+
+def rows_at_once(width: int) -> int:
+    """Return how many rows of so many cells a batch may have, one at least."""
+    return max(1, CELLS_MAX // max(1, width))
+
+
+def row_batches(n_rows: int, width: int) -> list[slice]:
+    """Return the rows batch by batch, each of so many rows as `rows_at_once`."""
+    most = rows_at_once(width)
+    return [slice(first, min(first + most, n_rows)) for first in range(0, n_rows, most)]
 
 
 @dataclass
@@ -35,8 +46,7 @@ class Batches(ABC):
     @property
     def rows(self) -> slice:
         """The rows of the batch under way."""
-        most = max(1, CELLS_MAX // max(1, self.model.facts["trees"]))
-        count = min(self.context.params.batch_rows, most)
+        count = min(self.context.params.batch_rows, rows_at_once(self.model.facts["trees"]))
         return slice(self.first, min(self.first + count, self.values.shape[0]))
 
     @abstractmethod
@@ -44,7 +54,7 @@ class Batches(ABC):
         """Puts the rows of the next batch where they begin."""
 
     def next_batch(self) -> Out:
-        """Behind a finished batch: the next one, or the end of all."""
+        """Begin the next batch behind a finished one, or end."""
         self.first = self.rows.stop
         if self.first < self.values.shape[0]:
             self.start_batch()

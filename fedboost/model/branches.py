@@ -50,11 +50,7 @@ class Branch:
     @cached_property
     def leaves(self) -> tuple[Branch, ...]:
         """The nodes below it, or it alone, that have nothing below."""
-        return (
-            tuple(leaf for branch in self.below for leaf in branch.leaves)
-            if self.below
-            else (self,)
-        )
+        return tuple(leaf for branch in self.below for leaf in branch.leaves) or (self,)
 
 
 @dataclass(frozen=True)
@@ -77,17 +73,15 @@ def of_shard(shard: Artefact, tree: int) -> Picture:
         return Picture(tree, title, _of_host(shard, tree), parties, seen_by)
     named = [(facts["party"], name) for name in facts["columns"]]
     texts = [facts["categories"].get(name, ()) for name in facts["columns"]]
-    owners = [facts["party"], *facts["hosts"]]
-    return Picture(
-        tree, title, _Reader(shard.arrays, tree, named, texts, owners).root(), parties, seen_by
-    )
+    root = _of_nodes(shard.arrays, tree, named, texts, (facts["party"], *facts["hosts"]))
+    return Picture(tree, title, root, parties, seen_by)
 
 
 def of_whole(model: Whole, tree: int) -> Picture:
     """A tree, counted from 0, of a model of which everything is known; see `check_tree`."""
     facts = model.facts
     check_tree(facts, tree)
-    root = _Reader(model.arrays, tree, model.columns, model.texts, None).root()
+    root = _of_nodes(model.arrays, tree, model.columns, model.texts, None)
     is_shared = any(party for party, _ in model.columns)
     parties = (facts["guest"], *facts["hosts"]) if is_shared else ()
     return Picture(tree, title_of(facts, tree), root, parties, "")
@@ -129,42 +123,38 @@ def with_missing(asks: str, answer: str) -> str:
     return asks if says_it else f"{asks}, missing: {answer}"
 
 
-class _Reader:
-    """Reads one tree out of flat arrays that hold every node."""
+def _of_nodes(
+    arrays: Mapping[str, NDArray[np.generic]],
+    tree: int,
+    columns: Sequence[tuple[str, str]],
+    texts: Sequence[Sequence[str]],
+    owners: Sequence[str] | None,
+) -> Branch:
+    """Return one tree out of flat arrays that hold every node.
 
-    def __init__(
-        self,
-        arrays: Mapping[str, NDArray[np.generic]],
-        tree: int,
-        columns: Sequence[tuple[str, str]],
-        texts: Sequence[Sequence[str]],
-        owners: Sequence[str] | None,
-    ) -> None:
-        """`owners` by their numbers, where only the first one's splits are known; None: all are."""
-        (places,) = np.nonzero(arrays["tree"] == tree)
-        self._arrays = {name: arrays[name][places] for name in NODES}
-        self._splits = vertical.arrays_to_splits(self._arrays)
-        self._place = {split.node: place for place, split in enumerate(self._splits)}
-        self._columns, self._texts, self._owners = columns, texts, owners
+    `owners` by their numbers, where only the first one's splits are known; None: all are.
+    """
+    (indices,) = np.nonzero(arrays["tree"] == tree)
+    of_tree = {name: arrays[name][indices] for name in NODES}
+    splits = vertical.arrays_to_splits(of_tree)
+    place = {split.node: i for i, split in enumerate(splits)}
 
-    def root(self) -> Branch:
-        """The whole tree."""
-        return self._branch(ROOT)
-
-    def _branch(self, node: int) -> Branch:
-        place = self._place[node]
-        split, arrays = self._splits[place], self._arrays
-        owner, cover = int(arrays["owner"][place]), float(arrays["cover"][place])
+    def branch(node: int) -> Branch:
+        """Return a node and all below it."""
+        i = place[node]
+        split, owner = splits[i], int(of_tree["owner"][i])
+        gain, cover = float(of_tree["gain"][i]), float(of_tree["cover"][i])
         if owner == LEAF:
-            values = arrays["value"][place].astype(np.float64).tolist()
+            values = of_tree["value"][i].astype(np.float64).tolist()
             return Branch(cover=cover, value=tuple(values))
-        below = (self._branch(left_child(node)), self._branch(right_child(node)))
-        gain = float(arrays["gain"][place])
-        if self._owners is not None and owner != vertical.GUEST:
-            return Branch(self._owners[owner], gain=gain, cover=cover, below=below)
-        party, column = self._columns[split.feature]
-        asks = question(split, column, self._texts[split.feature])
+        below = (branch(left_child(node)), branch(right_child(node)))
+        if owners is not None and owner != vertical.GUEST:
+            return Branch(owners[owner], gain=gain, cover=cover, below=below)
+        party, column = columns[split.feature]
+        asks = question(split, column, texts[split.feature])
         return Branch(party, asks, split.missing_left, gain, cover, below=below)
+
+    return branch(ROOT)
 
 
 def _of_host(shard: Artefact, tree: int) -> Branch:
@@ -195,20 +185,16 @@ def with_notes(branch: Branch, node: int, notes: Mapping[int, str]) -> Branch:
     return replace(branch, below=below, note="" if below else notes.get(node, ""))
 
 
-def lines(root: Branch) -> Iterator[str]:
-    """The tree as text, a line for each node, indented below its split."""
-    yield from _lines(root, "  ")
-
-
-def _lines(branch: Branch, indent: str) -> Iterator[str]:
+def lines(branch: Branch, indent: str = "  ") -> Iterator[str]:
+    """Yield the tree as text, a line for each node, indented below its split."""
     if not branch.below:
         values = ", ".join(f"{value:.6g}" for value in branch.value)
         yield f"{indent}leaf {values} (cover {branch.cover:.4g})"
         return
     missing = "yes" if branch.missing_left else "no"
-    asked = with_missing(branch.asks, missing) if branch.asks else f"{branch.party}'s split"
-    yield f"{indent}{asked} (gain {branch.gain:.4g}, cover {branch.cover:.4g})"
+    text = with_missing(branch.asks, missing) if branch.asks else f"{branch.party}'s split"
+    yield f"{indent}{text} (gain {branch.gain:.4g}, cover {branch.cover:.4g})"
     for word, child in zip(("yes", "no"), branch.below, strict=True):
-        lines = _lines(child, indent + "  ")
-        yield f"{indent}  {word}: {next(lines).lstrip()}"
-        yield from lines
+        of_child = lines(child, indent + "  ")
+        yield f"{indent}  {word}: {next(of_child).lstrip()}"
+        yield from of_child

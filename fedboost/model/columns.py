@@ -28,8 +28,7 @@ def directions(
     categorical: Collection[str],
     others: int = 0,
 ) -> Directions | None:
-    """Return by column 1 or −1 where predictions may only rise or fall with it; None where nobody
-    asks.
+    """Return by column 1 or −1 where predictions only rise or fall with it; None if nobody asks.
 
     `others` are columns of hosts behind these, which have no direction. A ConfigError names a
     column that is none of these, or has no order.
@@ -42,7 +41,7 @@ def directions(
             todo="name columns of the guest: which way predictions move with a host's column would "
             "tell the others what it says",
         )
-    unordered = [name for name, said in constraints.items() if said and name in categorical]
+    unordered = [name for name, sign in constraints.items() if sign and name in categorical]
     if unordered:
         raise ConfigError(
             "monotone_constraints names a column of categories, which have no order",
@@ -134,8 +133,7 @@ def known_codes(facts: Facts, frame: Frame) -> dict[int, Codes]:
 
 
 def categories(frame: Frame, cuts: Binning, earlier: Facts | None = None) -> dict[str, list[str]]:
-    """Return what a model trained on this table with these bins has to remember of each column;
-    JSON.
+    """Return what a model of this table and these bins has to remember of each column; JSON.
 
     The lists begin with those of the `earlier` model, by whose `known_codes` the bins were fitted.
     """

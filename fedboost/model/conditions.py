@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,22 +41,22 @@ class Condition:
     categories: int = CATEGORIES
     missing: bool = True
 
-    def divided(self, asked: Question) -> tuple[Condition | None, Condition | None]:
+    def divided(self, question: Question) -> tuple[Condition | None, Condition | None]:
         """Return what of it goes left and what goes right; None where nothing can."""
-        if asked.categories is not None:
-            left = replace(self, categories=self.categories & asked.categories)
-            right = replace(self, categories=self.categories & ~asked.categories)
+        if question.categories is not None:
+            left = replace(self, categories=self.categories & question.categories)
+            right = replace(self, categories=self.categories & ~question.categories)
         else:
-            most = asked.threshold if self.high is None else min(self.high, asked.threshold)
+            most = question.threshold if self.high is None else min(self.high, question.threshold)
             left = replace(self, high=most)
-            right = replace(self, low=max(self.low, asked.threshold))
+            right = replace(self, low=max(self.low, question.threshold))
         return (
-            replace(left, missing=self.missing and asked.missing_left)._possible(),
-            replace(right, missing=self.missing and not asked.missing_left)._possible(),
+            replace(left, missing=self.missing and question.missing_left)._possible(),
+            replace(right, missing=self.missing and not question.missing_left)._possible(),
         )
 
     def _possible(self) -> Condition | None:
-        """None where it lets nothing through; all that let through missing values only are one."""
+        """Return it; None if it lets nothing through, one for all that let only missing values."""
         if self.categories and (self.high is None or self.low < self.high):
             return self
         return NOTHING_PRESENT if self.missing else None
@@ -67,13 +68,12 @@ NOTHING_PRESENT = Condition(high=-math.inf, categories=0)
 Known = Mapping[int, Condition]  # by column; a column that is absent may be ANYTHING
 
 
-def ways(known: Known, column: int, asked: Question) -> tuple[Known | None, Known | None]:
-    """Return what is known left and right of a split, given what is known above; None: no row goes
-    there.
+def ways(known: Known, column: int, question: Question) -> tuple[Known | None, Known | None]:
+    """Return what is known left and right of a split, given what is known above; None: no row.
 
     Where one of them is None, the split decides nothing that is not known above it.
     """
-    left, right = known.get(column, ANYTHING).divided(asked)
+    left, right = known.get(column, ANYTHING).divided(question)
     return (
         None if left is None else {**known, column: left},
         None if right is None else {**known, column: right},
@@ -94,10 +94,10 @@ def questions(arrays: Mapping[str, NDArray[np.generic]]) -> list[Question]:
 
 def in_words(column: str, condition: Condition, categories: Sequence[str] = ()) -> str:
     """``age < 41.5 (or missing)``; `categories` are the texts of a categorical column's places."""
-    said = _present(column, condition, categories)
-    if said is None:
+    text = _present(column, condition, categories)
+    if text is None:
         return f"{column} is {'missing' if condition.missing else 'infinite'}"
-    return f"{said} (or missing)" if condition.missing else said
+    return f"{text} (or missing)" if condition.missing else text
 
 
 def _present(column: str, condition: Condition, categories: Sequence[str]) -> str | None:
@@ -140,21 +140,22 @@ class RuleMatch:
 
 
 def node_rules(tree: Tree, cuts: Binning | None = None) -> dict[int, Rule]:
-    """Return what the path to each node asks, leaves and others, by the node's position in the
-    arrays.
+    """Return what the path to each node asks, leaves and others, by position in the arrays.
 
     Without nodes that no row can reach; the root's rule asks nothing. With `cuts`, thresholds
     between the same two cut points of their column are one.
     """
-    asked, left, feature = asked_by(tree, cuts), tree.left.tolist(), tree.feature.tolist()
+    asks, left, feature = asked_by(tree, cuts), tree.left.tolist(), tree.feature.tolist()
     reached: dict[int, Known] = {0: {}}
     for node, below in enumerate(left):  # children come after their parents
         if below == LEAF or node not in reached:
             continue
-        for child, more in enumerate(ways(reached[node], feature[node], asked[node]), start=below):
+        for child, more in enumerate(ways(reached[node], feature[node], asks[node]), start=below):
             if more is not None:
                 reached[child] = more
-    return {node: tuple(sorted(known.items(), key=_column)) for node, known in reached.items()}
+    return {
+        node: tuple(sorted(known.items(), key=itemgetter(0))) for node, known in reached.items()
+    }
 
 
 def found(
@@ -167,13 +168,13 @@ def found(
     """
     holders: dict[Rule, list[int]] = {}
     for number, tree in enumerate(trees):
-        of_nodes = node_rules(tree, cuts).items()
-        rules = (rule for node, rule in of_nodes if inner or tree.is_leaf[node])
+        by_node = node_rules(tree, cuts).items()
+        rules = (rule for node, rule in by_node if inner or tree.is_leaf[node])
         for rule in dict.fromkeys(rules):
             if rule:
                 holders.setdefault(rule, []).append(number)
     listed = [RuleMatch(rule, tuple(numbers)) for rule, numbers in holders.items()]
-    return sorted(listed, key=lambda one: (-len(one.trees), len(one.rule)))
+    return sorted(listed, key=lambda match: (-len(match.trees), len(match.rule)))
 
 
 def asked_by(tree: Tree, cuts: Binning | None) -> list[Question]:
@@ -187,7 +188,3 @@ def asked_by(tree: Tree, cuts: Binning | None) -> list[Question]:
             moved[node] = column_cuts[place] if place < len(column_cuts) else np.float32(np.inf)
         arrays = {**arrays, "threshold": moved}
     return questions(arrays)
-
-
-def _column(asked: tuple[int, Condition]) -> int:
-    return asked[0]

@@ -46,8 +46,8 @@ def booster(model: Whole) -> Any:
     return library("explain").Booster(model_file=bytearray(xgboost_json(model).encode()))
 
 
-def by_xgboost(model: Whole, values: Values, **asked: Any) -> NDArray[np.float32]:
-    """Return what `Booster.predict` gives when `asked` like this, float32 (n, …).
+def by_xgboost(model: Whole, values: Values, **options: Any) -> NDArray[np.float32]:
+    """Return what `Booster.predict` gives with these `options`, float32 (n, …).
 
     values float32 (n, columns), as the model reads them.
     """
@@ -56,12 +56,9 @@ def by_xgboost(model: Whole, values: Values, **asked: Any) -> NDArray[np.float32
     effects = []
     for _, cells in whole.batches(values):
         table = xgboost.DMatrix(
-            *(cells,),
-            feature_names=feature_names(model),
-            feature_types=types,
-            enable_categorical=True,
+            cells, feature_names=feature_names(model), feature_types=types, enable_categorical=True
         )
-        effects.append(trees.predict(table, **asked))
+        effects.append(trees.predict(table, **options))
     return np.concatenate(effects)
 
 
@@ -100,7 +97,7 @@ def joined(model: Whole, frames: Mapping[str, Frame]) -> tuple[NDArray[np.int64]
     if not len(rows):
         raise DataError(f"no row of {first} is in every table", todo="check the id columns")
     taken = [guest.take(rows)]
-    taken += [frame.take(own[rows]) for (_, frame), own in zip(others, indices, strict=True)]
+    taken += [frame.take(index[rows]) for (_, frame), index in zip(others, indices, strict=True)]
     return rows, side_by_side(model, dict(zip(frames, taken, strict=True)))
 
 

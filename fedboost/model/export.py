@@ -136,7 +136,7 @@ def host_shard(read: HostShard, **where: str) -> Artefact:
 
 
 def needed_alone(shard: HostShard) -> HostShard:
-    """The same splits, without the columns, and their categories, on which none of them is."""
+    """Return the splits without the columns, and their categories, on which none of them is."""
     used = {split.column for split in shard.splits}
     columns = [name for name in shard.columns if name in used]
     known = {name: texts for name, texts in shard.categories.items() if name in used}
@@ -227,7 +227,7 @@ def _rule(split: OwnSplit, shard: Artefact) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Without numbers that JSON does not have: a metric that could not be measured is null."""
+    """Return a value with null for numbers that JSON lacks: metrics that were not measured."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

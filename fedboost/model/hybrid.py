@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.partition import left_child, right_child
-from fedboost.core.tree import Tree
 from fedboost.data.frame import Values, values_at
 from fedboost.flow import Artefact
 from fedboost.model import vertical
-from fedboost.model.vertical import Arrays, GuestNode, OwnSplit
+from fedboost.model.vertical import Arrays, GuestNode
 
 KIND = "hybrid"  # of a shard's facts: trees of this module
 NO_NODE = -1
 # In a shard with unscored splits: a guest's secret key, a host's public one.
 KEY = "key"
+_BELOW = ("tree", "node", "owner", "value", "gain", "cover")  # of a node below, in a shard
 
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -45,37 +45,11 @@ class Below:
     under: int = NO_NODE  # of a bottom node: its heap id in the guest's part
 
 
-def top_nodes(number: int, tree: Tree, rate: float) -> list[GuestNode]:
-    """The guest's part of tree `number`; leaf values times `rate`."""
-    nodes = []
-    for i, node in enumerate(tree.node.tolist()):
-        leaf = bool(tree.is_leaf[i])
-        split = None
-        if not leaf:
-            held = tree.left_bins[i].tobytes() if tree.left_bins[i].any() else b""
-            split = OwnSplit(
-                tree=number,
-                node=node,
-                feature=int(tree.feature[i]),
-                threshold=tree.threshold[i],
-                missing_left=bool(tree.missing_left[i]),
-                left_bins=held,
-            )
-        owner = vertical.LEAF if leaf else vertical.GUEST
-        cover = float(tree.cover[i])
-        kept = GuestNode(
-            number, node, owner, rate * tree.value[i], float(tree.gain[i]), cover, split
-        )
-        nodes.append(kept)
-    return nodes
-
-
 def to_arrays(tops: Sequence[GuestNode], below: Sequence[Below], n_outputs: int) -> Arrays:
     """The guest's shard: its parts as in `vertical`, and beside them the nodes below."""
     arrays = vertical.nodes_to_arrays(tops, n_outputs)
     nodes = vertical.nodes_to_arrays([part.node for part in below], n_outputs)
-    kept = ("tree", "node", "owner", "value", "gain", "cover")
-    arrays |= {f"below_{name}": nodes[name] for name in kept}
+    arrays |= {f"below_{name}": nodes[name] for name in _BELOW}
     arrays["below_host"] = np.array([part.host for part in below], np.int16)
     arrays["below_under"] = np.array([part.under for part in below], np.int32)
     return arrays
@@ -83,8 +57,7 @@ def to_arrays(tops: Sequence[GuestNode], below: Sequence[Below], n_outputs: int)
 
 def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> tuple[list[GuestNode], list[Below]]:
     """Return what `to_arrays` wrote."""
-    names = ("tree", "node", "owner", "value", "gain", "cover")
-    columns = [arrays[f"below_{name}"].tolist() for name in names]
+    columns = [arrays[f"below_{name}"].tolist() for name in _BELOW]
     hosts, under = arrays["below_host"].tolist(), arrays["below_under"].tolist()
     below = [
         Below(host, GuestNode(t, n, o, np.asarray(value, np.float64), gain, cover), place)
@@ -128,8 +101,7 @@ class Tops:
         elsewhere, and where that host had no row to learn from, or with `divided` no split.
         """
         numbers = np.full((len(shard.facts["hosts"]), len(self.arrays["node"])), NO_NODE, np.int64)
-        keys = zip(self.arrays["tree"].tolist(), self.arrays["node"].tolist(), strict=True)
-        place = {key: i for i, key in enumerate(keys)}
+        place = vertical.positions(self.arrays)
         known = shard.arrays["below_under"] != NO_NODE
         if divided:
             known &= shard.arrays["below_owner"] != vertical.LEAF
@@ -141,8 +113,7 @@ class Tops:
 
 
 def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Indices, Floats]]:
-    """Return a host's leaves by tree: int64 ascending by its numbers, and their values (leaves,
-    outputs).
+    """Return a host's leaves by tree: int64 ascending numbers, and values (leaves, outputs).
 
     `host` is k, the k-th.
     """
@@ -160,8 +131,7 @@ def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Indices, Floats]]
 def descend(
     arrays: Mapping[str, NDArray[np.generic]], tree: int, values: Values, rows: slice, at: Indices
 ) -> Indices:
-    """Return where rows end below a host's bottom nodes `at`, int64 (rows,), of one tree; NO_NODE
-    stays.
+    """Return where rows of one tree end below a host's bottom nodes `at`, int64; NO_NODE stays.
 
     `arrays` are the host's shard, values float32 (all its rows, its columns).
     """

@@ -37,8 +37,7 @@ Floats = NDArray[np.float64]
 
 
 def shard(trained: TrainedNetworks, names: Sequence[str], *, is_sparse: bool) -> Artefact:
-    """Return what a job leaves at every party: the rounds up to the best one, and how they came
-    about.
+    """Return what a job leaves at every party: the rounds up to the best one, and their history.
 
     `names` are the columns in the order in which networks read them; none of hashed rows.
     """
@@ -74,7 +73,7 @@ def shard(trained: TrainedNetworks, names: Sequence[str], *, is_sparse: bool) ->
         cuts = reading.cuts.binning.cuts
         arrays |= {
             "cuts": np.concatenate([np.empty(0, np.float32), *cuts]),
-            "cut_counts": np.array([len(own) for own in cuts], np.int64),
+            "cut_counts": np.array([len(column_cuts) for column_cuts in cuts], np.int64),
             "lacks": reading.cuts.lacks,
         }
     return Artefact(facts, arrays)
@@ -129,9 +128,9 @@ def _reading(model: Artefact) -> ColumnReading:
         scale = Scale(*(arrays[name].astype(np.float64) for name in SCALE))
     if CUTS[0] in arrays:
         ends = np.cumsum(arrays["cut_counts"].astype(np.int64))
-        own = np.split(arrays["cuts"].astype(np.float32), ends[:-1])
+        column_cuts = np.split(arrays["cuts"].astype(np.float32), ends[:-1])
         lacks = arrays["lacks"].astype(np.bool_)
-        cuts = CutColumns(Binning(facts["max_bin"], tuple(own)), lacks)
+        cuts = CutColumns(Binning(facts["max_bin"], tuple(column_cuts)), lacks)
     return ColumnReading(facts["reading"], scale, cuts, facts["weights_per_output"])
 
 

@@ -27,3 +27,8 @@ def classes(facts: Mapping[str, Any]) -> NDArray[np.int64]:
         return np.full(int(np.sum(facts["forest"])), ALL, np.int64)
     by_round = [np.repeat(np.arange(per_round), size) for size in facts["forest"]]
     return np.concatenate([np.empty(0, np.int64), *by_round])
+
+
+def outputs(facts: Mapping[str, Any]) -> list[slice]:
+    """Return the margins that each tree adds to, in the order of training."""
+    return [slice(None) if c == ALL else slice(c, c + 1) for c in classes(facts).tolist()]

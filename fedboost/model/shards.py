@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from typing import Any
 from fedboost.disk import FOLDER_MODE, on_disk, sync_folder
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
-from fedboost.model.arrays import read as read_arrays
+from fedboost.model import arrays
 
 FORMAT = 4  # since 4 hosts of federboost-vertical keep how they told their columns
 FACTS, ARRAYS = "model.json", "arrays.npz"
@@ -48,15 +47,11 @@ def save(folder: Path, shard: Artefact) -> None:
 
     A StoreError where the disk refuses.
     """
-    import numpy as np
-
-    packed = io.BytesIO()
-    arrays: dict[str, Any] = dict(shard.arrays)
-    np.savez(packed, **arrays)
-    packed_sha256 = hashlib.sha256(packed.getvalue()).hexdigest()
+    packed = arrays.packed(shard.arrays)
+    packed_sha256 = hashlib.sha256(packed).hexdigest()
     facts = {**shard.facts, "format": FORMAT, "arrays_sha256": packed_sha256}
     text = json.dumps({**facts, "sha256": digest(facts)}, indent=1).encode()
-    write(folder, Packed(text, packed.getvalue()))
+    write(folder, Packed(text, packed))
 
 
 def write(folder: Path, packed: Packed) -> None:
@@ -104,20 +99,12 @@ def unpacked(packed: Packed, name: str) -> Artefact:
     """The shard in two files of the model `name`; a DataError if they were changed."""
     facts = _facts(packed.facts, name)
     if hashlib.sha256(packed.arrays).hexdigest() != facts.get("arrays_sha256"):
-        raise DataError(
-            "the model's arrays were changed",
-            file=f"{name}/{ARRAYS}",
-            todo="take the model's folder from a backup, or train again",
-        )
+        raise _damaged("the model's arrays were changed", f"{name}/{ARRAYS}")
     try:
-        arrays = read_arrays(packed.arrays)
+        unpacked_arrays = arrays.read(packed.arrays)
     except ValueError:
-        raise DataError(
-            "the model's arrays are damaged",
-            file=f"{name}/{ARRAYS}",
-            todo="take the model's folder from a backup, or train again",
-        ) from None
-    return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, arrays)
+        raise _damaged("the model's arrays are damaged", f"{name}/{ARRAYS}") from None
+    return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, unpacked_arrays)
 
 
 def load_facts(folder: Path) -> dict[str, Any]:
@@ -129,9 +116,7 @@ def _facts_file(folder: Path) -> bytes:
     try:
         return (folder / FACTS).read_bytes()
     except OSError:
-        raise ConfigError(
-            f"there is no model {folder.name} here", todo="fedboost model list"
-        ) from None
+        raise _absent(folder) from None
 
 
 def _facts(text: bytes, name: str) -> dict[str, Any]:
@@ -139,11 +124,7 @@ def _facts(text: bytes, name: str) -> dict[str, Any]:
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):
-        raise DataError(
-            "the model's file is damaged",
-            file=file,
-            todo="take the model's folder from a backup, or train again",
-        ) from None
+        raise _damaged("the model's file is damaged", file) from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         written = facts.get("format") if isinstance(facts, dict) else "none"
         raise DataError(
@@ -152,12 +133,16 @@ def _facts(text: bytes, name: str) -> dict[str, Any]:
             todo="use the version of fedboost that wrote it",
         )
     if facts.pop("sha256", None) != digest(facts):
-        raise DataError(
-            "the model's file was changed",
-            file=file,
-            todo="take the model's folder from a backup, or train again",
-        )
+        raise _damaged("the model's file was changed", file)
     return facts
+
+
+def _absent(folder: Path) -> ConfigError:
+    return ConfigError(f"there is no model {folder.name} here", todo="fedboost model list")
+
+
+def _damaged(what: str, file: str) -> DataError:
+    return DataError(what, file=file, todo="take the model's folder from a backup, or train again")
 
 
 def names(models: Path) -> list[str]:
@@ -171,7 +156,7 @@ def names(models: Path) -> list[str]:
 def delete(folder: Path) -> None:
     """Removes a model; a ConfigError where there is none."""
     if not (folder / FACTS).is_file():
-        raise ConfigError(f"there is no model {folder.name} here", todo="fedboost model list")
+        raise _absent(folder)
     gone = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(gone, ignore_errors=True)
     with on_disk(folder):
@@ -190,11 +175,11 @@ def meant(text: str, known: Known) -> str:
 
     A ConfigError lists the `known` models where `text` means none of them, or several.
     """
-    found = matching(text, known)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        what, listed = f"{text} can mean {len(found)} models of the same second", found
+    models = matching(text, known)
+    if len(models) == 1:
+        return models[0]
+    if models:
+        what, listed = f"{text} can mean {len(models)} models of the same second", models
     else:
         what, listed = f"there is no model {text} here", sorted(known)
     ids = ", ".join(listed[:LISTED]) + (", …" if len(listed) > LISTED else "")
@@ -210,5 +195,5 @@ def matching(text: str, known: Known) -> list[str]:
     """Return the newest models with that id or job's name; several where they are of one second."""
     if text in known:
         return [text]
-    found = {model: created for model, (name, created) in known.items() if text in (LATEST, name)}
-    return [model for model, created in found.items() if created == max(found.values())]
+    made = {model: created for model, (name, created) in known.items() if text in (LATEST, name)}
+    return [model for model, created in made.items() if created == max(made.values())]

@@ -54,18 +54,18 @@ class Telling:
         bins = self.binning.transform(values)
         if isinstance(bins, SparseBins):
             bins = bins.dense()
-        told = np.asfortranarray(np.minimum(bins, (self.count - 1).astype(np.uint8)))
+        bucket_ids = np.asfortranarray(np.minimum(bins, (self.count - 1).astype(np.uint8)))
         if self.epsilon is None:
-            return told
+            return bucket_ids
         noise = IdNoise(self._secret(lasting), ids)
         for c, count in enumerate(self.count.tolist()):
             # Under other cut points an id would have another bucket: its noise must differ, too.
             settled = (self.columns[c], repr(self.epsilon), count, self._settled(c))
-            told[:, c] = noise.randomised(told[:, c], count, self.epsilon, *settled)
-        return told
+            bucket_ids[:, c] = noise.randomised(bucket_ids[:, c], count, self.epsilon, *settled)
+        return bucket_ids
 
     def by_place(self) -> Telling:
-        """The same for values whose categories are places in the lists, not a table's codes."""
+        """Return the same for values whose categories are places in lists, not a table's codes."""
         indices = {c: np.arange(len(codes), dtype=np.int32) for c, codes in self._codes.items()}
         return replace(self, binning=replace(self.binning, categories=indices))
 
@@ -80,21 +80,21 @@ class Telling:
             missing=tuple(self.missing[c] for c in chosen),
         )
 
-    def values(self, told: Ids) -> NDArray[np.float32]:
+    def values(self, buckets: Ids) -> NDArray[np.float32]:
         """Values in the buckets told, float32 (n, columns), as the model's trees read them.
 
         The lowest of a bucket, NaN where it is that of missing values, of a category its place.
         """
-        values = np.empty(told.shape, np.float32, order="F")
+        values = np.empty(buckets.shape, np.float32, order="F")
         for c, cuts in enumerate(self.binning.cuts):
             by_category = c in self.binning.categories
             low = np.arange(self.binning.n_bins[c]) if by_category else np.append(-np.inf, cuts)
             lowest = np.append(low, np.nan).astype(np.float32)
-            values[:, c] = lowest[told[:, c]]
+            values[:, c] = lowest[buckets[:, c]]
         return values
 
     def facts(self) -> dict[str, Any]:
-        """As JSON; `read` gives it back."""
+        """Return it as JSON; `read` gives it back."""
         cuts = self.binning
         return {
             "job": self.job,

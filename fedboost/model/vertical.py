@@ -5,7 +5,7 @@ All nodes of all trees stand in flat arrays, tree after tree, by heap id within 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.categories import NO_THRESHOLD, as_sets
-from fedboost.core.partition import left_child, right_child
+from fedboost.core.partition import ROOT, left_child, right_child
+from fedboost.core.tree import Tree
 from fedboost.data.frame import Values, values_at
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
@@ -114,6 +115,47 @@ def arrays_to_nodes(arrays: Mapping[str, NDArray[np.generic]]) -> list[GuestNode
     ]
 
 
+def tree_nodes(
+    number: int, tree: Tree, owner_of: Callable[[int], tuple[int, int]], rate: float = 1.0
+) -> list[GuestNode]:
+    """Return the nodes of tree `number` as its guest knows them; leaf values times `rate`.
+
+    `owner_of` gives whose a column is, and its number there.
+    """
+    nodes = []
+    for i, node in enumerate(tree.node.tolist()):
+        owner, split = LEAF, None
+        if not tree.is_leaf[i]:
+            owner, column = owner_of(int(tree.feature[i]))
+            held = tree.left_bins[i].tobytes() if tree.left_bins[i].any() else b""
+            rule = tree.threshold[i], bool(tree.missing_left[i]), held
+            split = OwnSplit(number, node, column, *rule) if owner == GUEST else None
+        gain, cover = float(tree.gain[i]), float(tree.cover[i])
+        nodes.append(GuestNode(number, node, owner, rate * tree.value[i], gain, cover, split))
+    return nodes
+
+
+def gain_by_column(nodes: Iterable[GuestNode]) -> dict[tuple[int, int], tuple[float, int]]:
+    """Return summed gain and number of splits by owner and column; −1 for columns of others."""
+    summed: dict[tuple[int, int], tuple[float, int]] = {}
+    for node in nodes:
+        if node.owner != LEAF:
+            key = node.owner, -1 if node.split is None else node.split.feature
+            gain, count = summed.get(key, (0.0, 0))
+            summed[key] = (gain + node.gain, count + 1)
+    return summed
+
+
+def node_keys(arrays: Mapping[str, NDArray[np.generic]]) -> list[tuple[int, int]]:
+    """Return the tree and the heap id of each node."""
+    return list(zip(arrays["tree"].tolist(), arrays["node"].tolist(), strict=True))
+
+
+def positions(arrays: Mapping[str, NDArray[np.generic]]) -> dict[tuple[int, int], int]:
+    """Return where each node stands in the arrays, by its tree and heap id."""
+    return {key: i for i, key in enumerate(node_keys(arrays))}
+
+
 @dataclass(frozen=True)
 class TreeShape:
     """Where a row goes from each node: places in the flat arrays."""
@@ -125,17 +167,16 @@ class TreeShape:
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[np.generic]]) -> TreeShape:
         """The shape of a guest's shard; a DataError where a split's children are missing."""
-        tree = arrays["tree"].astype(np.int64).tolist()
-        node = arrays["node"].astype(np.int64).tolist()
-        place = {key: i for i, key in enumerate(zip(tree, node, strict=True))}
-        left = np.full(len(node), -1, np.int64)
+        keys, place, owners = node_keys(arrays), positions(arrays), arrays["owner"].tolist()
+        left = np.full(len(keys), -1, np.int64)
         right = left.copy()
+        trees = 1 + max((tree for tree, _ in keys), default=-1)
         try:
-            for i, owner in enumerate(arrays["owner"].tolist()):
-                if owner != LEAF:
-                    left[i] = place[tree[i], left_child(node[i])]
-                    right[i] = place[tree[i], right_child(node[i])]
-            roots = np.array([place[t, 0] for t in range(max(tree, default=-1) + 1)], np.int64)
+            for i, (tree, node) in enumerate(keys):
+                if owners[i] != LEAF:
+                    left[i] = place[tree, left_child(node)]
+                    right[i] = place[tree, right_child(node)]
+            roots = np.array([place[tree, ROOT] for tree in range(trees)], np.int64)
         except KeyError:
             raise DataError(
                 "the model's trees are not whole", todo="train the model again"
@@ -177,21 +218,18 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
         if not len(indices):
             continue
         shard = hosts[host].arrays
-        keys = zip(shard["tree"].tolist(), shard["node"].tolist(), strict=True)
-        places = {key: place for place, key in enumerate(keys)}
-        asked = zip(arrays["tree"][indices].tolist(), arrays["node"][indices].tolist(), strict=True)
+        place, wanted = positions(shard), {name: arrays[name][indices] for name in ("tree", "node")}
         try:
-            asked_places = np.array([places[key] for key in asked], np.int64)
+            rows = np.array([place[key] for key in node_keys(wanted)], np.int64)
         except KeyError:
             raise DataError(
                 f"the shard of {host} lacks splits that the guest's trees have",
                 party=host,
                 todo="export the shard again, from the store that trained the model",
             ) from None
-        arrays["feature"][indices] = shard["feature"][asked_places].astype(np.int32) + len(columns)
-        arrays["threshold"][indices] = shard["threshold"][asked_places]
-        arrays["missing_left"][indices] = shard["missing_left"][asked_places]
-        arrays["left_bins"][indices] = shard["left_bins"][asked_places]
+        arrays["feature"][indices] = shard["feature"][rows].astype(np.int32) + len(columns)
+        for name in ("threshold", "missing_left", "left_bins"):
+            arrays[name][indices] = shard[name][rows]
         columns += [(host, name) for name in hosts[host].facts["columns"]]
         known += _known(hosts[host])
     return Whole(guest.facts, columns, known, arrays, TreeShape.of(arrays))
@@ -220,10 +258,10 @@ def _check_shards(guest: Artefact, hosts: Mapping[str, Artefact]) -> None:
                 model=model,
                 todo="name one of the model's hosts",
             )
-        said = (shard.facts["job"], shard.facts["party"], shard.facts["guest"])
-        if said != (model, host, guest.facts["guest"]):
+        named = (shard.facts["job"], shard.facts["party"], shard.facts["guest"])
+        if named != (model, host, guest.facts["guest"]):
             raise ConfigError(
-                f"the shard given for {host} is {said[1]}'s of the model {said[0]}",
+                f"the shard given for {host} is {named[1]}'s of the model {named[0]}",
                 model=model,
                 todo="give that party's shard of this model",
             )
@@ -253,8 +291,7 @@ def descend_own(
     at: Indices,
     first: int,
 ) -> None:
-    """Moves rows, in place, down the guest's own nodes until each stands at a leaf or at somebody
-    else's.
+    """Move rows, in place, down the guest's own nodes as far as these lead.
 
     at int64 (rows, trees), contiguous, are places in the guest's `arrays`; row i of it is row
     `first` + i of the values float32 (all rows, the guest's columns), as the model reads them.

@@ -24,9 +24,9 @@ from fedboost.data.frame import Frame, Values
 from fedboost.errors import DataError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import columns, rounds, vertical
+from fedboost.model.batches import row_batches
 
 TREES = "trees"  # the `kind` that this module makes and reads
-CELLS_MAX = 1 << 24  # rows × columns that lie side by side while trees are walked: 64 MiB
 
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -35,8 +35,7 @@ Arrays = Mapping[str, NDArray[np.generic]]
 def shard(
     trained: Trained, names: Sequence[str], categories: Mapping[str, Sequence[str]]
 ) -> Artefact:
-    """Return what a job leaves at every party: the trees up to the best round, and how they came
-    about.
+    """Return what a job leaves at every party: the trees up to the best round, and their history.
 
     `names` are the columns in the order in which the trees count them, `categories` the texts of
     each categorical one by the places that the trees know, as `columns.categories` lists them.
@@ -96,7 +95,7 @@ def margins(model: Artefact, frame: Frame) -> Floats:
 
 
 def as_guests(model: Artefact) -> Artefact:
-    """The same trees as the shard of a guest that owns every split: for what reads vertical ones.
+    """Return the same trees as the shard of a guest that owns every split, to be read as vertical.
 
     Refuses as `trees` does.
     """
@@ -112,8 +111,7 @@ def as_guests(model: Artefact) -> Artefact:
 
 
 def joined(model: Artefact) -> vertical.Whole:
-    """Return what `vertical.join` makes of all shards of a vertical model, of the one that is
-    enough.
+    """Return the same as `vertical.join` of all shards, of the one that is enough.
 
     Its columns belong to no party. Refuses as `trees` does.
     """
@@ -122,22 +120,19 @@ def joined(model: Artefact) -> vertical.Whole:
 
 
 def batches(values: Values) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """Some rows after the other: which ones, and their cells one row after the other, dense."""
-    n, width = values.shape
+    """Yield rows batch by batch: which ones, and their cells one row after the other, dense."""
     by_row = values.tocsr() if not isinstance(values, np.ndarray) else None
-    most = max(1, CELLS_MAX // max(1, width))
-    for first in range(0, n, most):
-        rows = slice(first, min(first + most, n))
+    for rows in row_batches(*values.shape):
         yield rows, np.ascontiguousarray(values[rows]) if by_row is None else by_row[rows].toarray()
 
 
-def _used(values: Values, found: Sequence[Tree]) -> tuple[Values, tuple[Tree, ...]]:
+def _used(values: Values, trees: Sequence[Tree]) -> tuple[Values, tuple[Tree, ...]]:
     """The columns on which a tree splits, and the trees with those columns' numbers."""
-    split_on = np.concatenate([tree.feature[~tree.is_leaf] for tree in found])
+    split_on = np.concatenate([tree.feature[~tree.is_leaf] for tree in trees])
     chosen = np.unique(split_on).astype(np.int64)
     place = np.full(values.shape[1] + 1, LEAF, np.int32)  # the last one is for leaves
     place[chosen] = np.arange(len(chosen))
-    return values[:, chosen], tuple(replace(tree, feature=place[tree.feature]) for tree in found)
+    return values[:, chosen], tuple(replace(tree, feature=place[tree.feature]) for tree in trees)
 
 
 def _check_lengths(arrays: Arrays) -> None:
@@ -174,16 +169,12 @@ def _check_content(facts: Mapping[str, Any], arrays: Arrays) -> None:
     """Numbers that are numbers, and sets of categories for the columns that have them."""
     numbers = [arrays[name].astype(np.float64) for name in ("value", "gain", "cover")]
     threshold = arrays["threshold"].astype(np.float32)
-    if (
-        not all(np.isfinite(numbers_of).all() for numbers_of in numbers)
-        or np.isnan(threshold).any()
-    ):
+    if np.isnan(threshold).any() or not all(np.isfinite(array).all() for array in numbers):
         raise DataError("the model's trees hold numbers that are none")
     inner = arrays["left"] != LEAF
     by_category = arrays["bin"][inner] == BY_CATEGORY
     listed = np.array([name in facts["categories"] for name in facts["columns"]], np.bool_)
     categories = listed[arrays["feature"][inner].astype(np.int64)]
-    if np.any(categories != by_category) or np.any(
-        (threshold[inner] == NO_THRESHOLD) != by_category
-    ):
+    by_threshold = threshold[inner] == NO_THRESHOLD
+    if np.any(categories != by_category) or np.any(by_threshold != by_category):
         raise DataError("the model's splits do not fit the kinds of its columns")

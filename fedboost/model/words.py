@@ -55,20 +55,16 @@ def gives_away(host: str) -> Warned:
 
 def importance(context: StageContext, nodes: Iterable[GuestNode]) -> list[Importance]:
     """Gain and splits: the guest's columns by name, every host's as one sum."""
-    summed: dict[tuple[str, str], tuple[float, int]] = {}
-    for node in nodes:
-        if node.owner == vertical.LEAF:
-            continue
-        party, feature = context.party, ""
-        if node.split is None:
-            party = context.table.hosts[node.owner - 1]
-        else:
-            feature = context.data.columns[node.split.feature]
-        gain, count = summed.get((party, feature), (0.0, 0))
-        summed[party, feature] = (gain + node.gain, count + 1)
+    parties, names = (context.party, *context.table.hosts), context.data.columns
+    summed = sorted(vertical.gain_by_column(nodes).items(), key=lambda item: -item[1][0])
     return [
-        Importance(party=party, feature=feature, gain=gain, splits=count)
-        for (party, feature), (gain, count) in sorted(summed.items(), key=lambda i: -i[1][0])
+        Importance(
+            party=parties[owner],
+            feature=names[column] if column >= 0 else "",
+            gain=gain,
+            splits=count,
+        )
+        for (owner, column), (gain, count) in summed
     ]
 
 

@@ -194,8 +194,7 @@ def _tree(model: Whole, nodes: slice, column: int, added: float) -> dict[str, An
 
 
 def _categories(model: Whole, nodes: slice, indices: NDArray[np.int64]) -> dict[str, Any]:
-    """Return what the categorical splits at `indices` send right, as XGBoost lists it, node after
-    node.
+    """Return what the categorical splits at `indices` send right, in XGBoost's lists.
 
     A set may not be empty: where all go left it holds the number behind the last category.
     """

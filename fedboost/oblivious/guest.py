@@ -9,7 +9,7 @@ from typing import Protocol
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.hints import HintGuest
 from fedboost.crypto.oprf.tags import TagGuest
-from fedboost.crypto.set_sizes import check_common
+from fedboost.crypto.set_sizes import check_common, padded_size
 from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import Artefact, Out, StageContext
 from fedboost.messages.job_pb2 import RoundTold, StatusReport
@@ -23,8 +23,8 @@ from fedboost.messages.protocol.oblivious_pb2 import (
     Start,
     Tags,
 )
-from fedboost.oblivious.method import PART, SAMPLE
-from fedboost.oblivious.side import Rows, Side, check_part, in_turn, numbered
+from fedboost.oblivious.method import ECDH, OPRF, PART, SAMPLE, method_for
+from fedboost.oblivious.side import Aligning, Rows, Side, check_part, in_turn, numbered, side_of
 from fedboost.slot import Slot
 
 
@@ -67,7 +67,7 @@ class ByHints:
     def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Rows, bytes]]:
         """See `Finder`."""
         rows, named = self._guest.read_hints(b, [answers[host] for host in self._hosts])
-        return {host: (rows, one) for host, one in zip(self._hosts, named, strict=True)}
+        return {host: (rows, data) for host, data in zip(self._hosts, named, strict=True)}
 
 
 class GuestSide(Side):
@@ -118,11 +118,11 @@ class GuestSide(Side):
         self.counts |= counts
         self.passed = len(self.settled) == len(self.context.table.hosts)
         self.number += not self.passed
-        told = {
+        messages = {
             host: SampleCount(ids=count, is_last=host in self.settled)
             for host, count in self.counts.items()
         }
-        return Out(send=told, told=StatusReport(ends=SAMPLE if self.passed else ""))
+        return Out(send=messages, told=StatusReport(ends=SAMPLE if self.passed else ""))
 
     def open(self, got: Mapping[str, Choice], *, hints: bool) -> Out:
         """Take the hosts' halves of the transfers; no part follows where all are done."""
@@ -153,9 +153,9 @@ class GuestSide(Side):
             for host, oprf in self.oprfs.items():
                 sizes = oprf.session.sizes
                 check_part(host, answers[host], b, sizes.host_cap)
-            found = self.finder.find(b, {host: one.data for host, one in answers.items()})
+            matches = self.finder.find(b, {host: answer.data for host, answer in answers.items()})
             named = {}
-            for host, (rows, data) in found.items():
+            for host, (rows, data) in matches.items():
                 self.note(host, rows)
                 named[host] = Named(number=b, ids=len(rows), data=data)
             yield Out(send=named, told=self._progress(b) if b == last else None)
@@ -165,3 +165,25 @@ class GuestSide(Side):
         """Return how far we are behind part `b`."""
         done = RoundTold(round=PART, done=b + 1, of=self.bins)
         return StatusReport(ends=PART if b + 1 == self.bins else "", rounds=[done])
+
+
+def guest_side(guest: Aligning) -> GuestSide:
+    """Return the guest's side; a ProtocolError where the alignment takes another method."""
+    return side_of(GuestSide, guest.side)
+
+
+# Steps of every alignment
+
+
+def choose_method(guest: Aligning) -> Out:
+    """Choose by the own size, and end the loop of the other method."""
+    size = padded_size(len(guest.ids), guest.context.limits.ids_padded_to)
+    method = method_for(guest.context.params, size)
+    if method == OPRF:
+        guest.side = GuestSide(guest.context, guest.ids, guest.earlier)
+    return Out(told=StatusReport(ends=ECDH if method == OPRF else OPRF, alignment=method))
+
+
+def ask_parts(guest: Aligning) -> Iterator[Out]:
+    """The next parts of the own set, encoded for each host."""
+    yield from guest_side(guest).ask()

@@ -25,7 +25,7 @@ from fedboost.messages.protocol.oblivious_pb2 import (
     Tags,
 )
 from fedboost.oblivious.method import OPRF, check_method
-from fedboost.oblivious.side import Side, check_part, in_turn, numbered
+from fedboost.oblivious.side import Aligning, Side, check_part, in_turn, numbered, side_of
 from fedboost.slot import Slot
 
 
@@ -48,14 +48,12 @@ class HostSide(Side):
         return Out(send=Greeting(ids=self.size, nonce=self.nonce, least=self.least))
 
     def hear(self, start: Start) -> Out:
-        """Agree on the key; a PeerError where the guest says another size than it must have, or
-        another nonce of ours than we do.
-        """
+        """Agree on the key; a PeerError for a wrong size, or another nonce of ours than we sent."""
         guest, hosts = self.context.table.guest, self.context.table.hosts
         self.admit(guest, start.ids)
         check_method(self.context.params, start.ids, OPRF, guest)
-        own = 1 + hosts.index(self.context.party)
-        if len(start.nonces) != 1 + len(hosts) or start.nonces[own] != self.nonce:
+        index = 1 + hosts.index(self.context.party)
+        if len(start.nonces) != 1 + len(hosts) or start.nonces[index] != self.nonce:
             raise PeerError(f"{guest} did not pass on the nonces of all hosts", party=guest)
         self.agree(start.nonces)
         check_point(start.point)
@@ -78,9 +76,7 @@ class HostSide(Side):
         return Out()
 
     def choose(self, keys: Sequence[bytes] = ()) -> Out:
-        """Send our half of the transfers. `keys` are one with each other host whose sets must have
-        an id too, if it is to be opened.
-        """
+        """Send our half of the transfers, under `keys` with the hosts that must have an id too."""
         secrets = self.context.secrets.child("oprf", self.context.table.guest)
         session = self.session(self.context.party)
         self.oprf = OprfHost(session, self.digests, secrets, self._point)
@@ -119,3 +115,32 @@ class HostSide(Side):
             self.note(guest, rows)
         self.done = last + 1
         return Out()
+
+
+def host_side(host: Aligning) -> HostSide:
+    """Return the host's side; a ProtocolError where the alignment takes another method."""
+    return side_of(HostSide, host.side)
+
+
+# Steps of every alignment
+
+
+def greet(host: Aligning) -> Out:
+    """The size of the own set and a nonce."""
+    host.side = side = HostSide(host.context, host.ids, host.earlier)
+    return side.greet()
+
+
+def hear_start(host: Aligning, got: Start) -> Out:
+    """The guest's size and half of the transfers, and the nonces: the key of the ids' digests."""
+    return host_side(host).hear(got)
+
+
+def answer_with_tags(host: Aligning, got: Iterator[Part]) -> Iterator[Out]:
+    """Yield the function's values of our ids, part by part; no more than the guest's set has."""
+    yield from host_side(host).answer(got, Tags)
+
+
+def keep_named(host: Aligning, got: Iterator[Named]) -> Out:
+    """Find the own rows that the guest names."""
+    return host_side(host).keep(got)

@@ -6,7 +6,6 @@ from typing import Literal
 
 from fedboost.errors import PeerError
 from fedboost.job import Alignment
-from fedboost.messages.job_pb2 import StatusReport
 
 Method = Literal["oprf", "ecdh"]
 
@@ -25,12 +24,6 @@ def method_for(settings: Alignment, ids: int) -> Method:
     if settings.method == "auto":
         return OPRF if ids >= OPRF_IDS_MIN else ECDH
     return settings.method
-
-
-def told(settings: Alignment, ids: int) -> StatusReport:
-    """Return what a guest tells of it: the loop of the other method ends before it begins."""
-    method = method_for(settings, ids)
-    return StatusReport(ends=ECDH if method == OPRF else OPRF, alignment=method)
 
 
 def check_method(settings: Alignment, ids: int, method: Method, guest: str) -> None:

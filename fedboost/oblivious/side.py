@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -14,18 +15,13 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.oprf.session import OprfSession, ids_key
-from fedboost.crypto.oprf.sizes import (
-    CHOICE_BYTES,
-    NONCE_BYTES,
-    PROOF_BYTES,
-    OprfSizes,
-    sample_cap,
-)
+from fedboost.crypto.oprf.sizes import CHOICE_BYTES, NONCE_BYTES, PROOF_BYTES, OprfSizes, sample_cap
 from fedboost.crypto.set_sizes import SET_IDS_MAX, padded_size
 from fedboost.crypto.workers import Pending, Workers
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import Artefact, StageContext
+from fedboost.flow import Artefact, Place, StageContext
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.align_pb2 import Hint
 from fedboost.messages.protocol.oblivious_pb2 import Part, Tags
 from fedboost.oblivious.method import SAMPLE_GROWTH, SAMPLE_IDS
@@ -57,9 +53,7 @@ class Side:
     def __init__(
         self, context: StageContext, ids: EncodedIds, earlier: Artefact | None = None
     ) -> None:
-        """Begin, or go on from what an earlier attempt has kept; a PolicyError where there are
-        more ids than the set is padded to.
-        """
+        """Begin, or go on from an earlier attempt; a PolicyError for more ids than padded to."""
         self.context, self.ids = context, ids
         self.size = padded_size(len(ids), context.limits.ids_padded_to)
         self.sizes = {context.party: self.size}  # of the sets that we know of
@@ -143,11 +137,11 @@ class Side:
         of_pairs = [OprfSizes(self.sizes[table.guest], self.sizes[host]) for host in hosts]
         most = {
             "open_transfers": CHOICE_BYTES,
-            "answer_with_tags": max(one.part_bytes for one in of_pairs),
-            "answer_with_hints": max(one.part_bytes for one in of_pairs),
-            "match_tags": max(one.tags_bytes for one in of_pairs),
-            "match_hints": max(one.hint_bytes for one in of_pairs),
-            "keep_named": max(PROOF_BYTES * one.host_cap for one in of_pairs),
+            "answer_with_tags": max(sizes.part_bytes for sizes in of_pairs),
+            "answer_with_hints": max(sizes.part_bytes for sizes in of_pairs),
+            "match_tags": max(sizes.tags_bytes for sizes in of_pairs),
+            "match_hints": max(sizes.hint_bytes for sizes in of_pairs),
+            "keep_named": max(PROOF_BYTES * sizes.host_cap for sizes in of_pairs),
         }
         return most.get(step, 0) + SMALL_BYTES
 
@@ -171,6 +165,27 @@ class Side:
         for peer, packed in kept.arrays.items():
             bits = np.unpackbits(np.asarray(packed, np.uint8), count=len(self.ids))
             self.found[peer] = bits.view(np.bool_)
+
+
+@dataclass
+class Aligning:
+    """What every party of an alignment remembers."""
+
+    context: StageContext
+    ids: EncodedIds
+    side: Side | None = field(default=None, kw_only=True)  # in messages of an oblivious function
+    earlier: Artefact | None = field(default=None, kw_only=True)  # what an attempt before has kept
+
+
+def snapshot(party: Aligning, _: Place) -> Artefact:
+    """Return the parts that are done; on the curve there is nothing worth keeping."""
+    return Artefact() if party.side is None else party.side.snapshot()
+
+
+def restore(party: Aligning, kept: Artefact) -> StatusReport:
+    """Go on behind the parts that are done; on the curve an alignment starts anew."""
+    party.earlier = kept
+    return StatusReport()
 
 
 def in_turn(workers: Workers, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:

@@ -34,17 +34,17 @@ def _sums(sweep: Sweep, rows: int | None, most: float) -> Iterator[str]:
             each.append(protocol.releases(params, table, host, None).whole)
         if not sum(each):
             continue
-        said = (
+        sentence = (
             f"{host} may release up to {sum(each):,} sums for each bin of a column to "
             f"{table.guest}, {min(each):,} to {max(each):,} in a job"
         )
         if rows is None:
-            yield f"{said}; its policy bounds how many they are for each row in common."
+            yield f"{sentence}; its policy bounds how many they are for each row in common."
             continue
         training = _training(sweep, rows)
         allowed = _jobs_within(each, most * training)
         yield (
-            f"{said}: {sum(each) / training:.2g} for each row that trains. A policy that says "
+            f"{sentence}: {sum(each) / training:.2g} for each row that trains. A policy that says "
             f"nothing else allows {most:g}, " + _words(allowed, len(each))
         )
 

@@ -54,15 +54,15 @@ class Range(Settings):
             raise ValueError("has to be a finite number")
         return given
 
-    def draw(self, chance: random.Random, *, whole: bool) -> float | int:
+    def draw(self, chance: random.Random, *, integer: bool) -> float | int:
         """A number from it; a whole one, both ends among them, where the setting is one."""
-        low, high = (self.low - 0.5, self.high + 0.5) if whole and not self.log else (
+        low, high = (self.low - 0.5, self.high + 0.5) if integer and not self.log else (
             self.low, self.high)  # fmt: skip
         drawn = chance.uniform(low, high)
         if self.log:
             drawn = math.exp(chance.uniform(math.log(low), math.log(high)))
         bounded = min(max(drawn, self.low), self.high)
-        return round(bounded) if whole else float(f"{bounded:.6g}")
+        return round(bounded) if integer else float(f"{bounded:.6g}")
 
 
 Choices = Annotated[list[Any], Field(min_length=1)]
@@ -176,12 +176,12 @@ class Sweep:
 
     @property
     def bigger_is_better(self) -> bool:
-        """True if the best trial has the greatest value."""
+        """Return True if the best trial has the greatest value."""
         return METRICS[self.metric].bigger_is_better
 
     @property
     def reuses(self) -> bool:
-        """True if later jobs use what the first one's hosts have disclosed."""
+        """Return True if later jobs use what the first one's hosts have disclosed."""
         protocol = protocols.named(self.base.protocol)
         swept = {name.partition(".")[0] for name in self.settings.params}
         reuses = "reuse" in self.base.params
@@ -190,8 +190,9 @@ class Sweep:
 
     @property
     def aligns(self) -> bool:
-        """True if its jobs find rows in common, which later ones use again."""
-        return self.base.aligned_by is None and self._aligns(self.base) is not None
+        """Return True if its jobs find rows in common, which later ones use again."""
+        base = self.base
+        return base.aligned_by is None and protocols.aligns(base, self._params(base)) is not None
 
     @property
     def digest(self) -> str:
@@ -218,9 +219,6 @@ class Sweep:
             return spec.model_copy(update={"alignment": earlier.alignment})
         return spec
 
-    def _aligns(self, spec: JobSpec) -> str | None:
-        return protocols.aligns(spec, self._params(spec))
-
     def _params(self, spec: JobSpec) -> BoostingParams:
         kind: type[BaseModel] = protocols.named(spec.protocol).params
         if not issubclass(kind, BoostingParams):
@@ -246,13 +244,13 @@ class Sweep:
             raise error.at(section=SECTION, trial=in_words(trial.values)) from None
 
     def _measured(self, spec: JobSpec) -> JobSpec:
-        """The same, that measures what trials are compared by; early stopping has its own."""
+        """Return the job with the metric that compares trials; early stopping keeps its own."""
         metrics = self._params(spec).metrics
         wanted = self.settings.metric
         if wanted is None or wanted in metrics:
             return spec
-        asked = {**spec.params, "eval_metric": [wanted, *metrics]}
-        spec = spec.model_copy(update={"params": asked})
+        params = {**spec.params, "eval_metric": [wanted, *metrics]}
+        spec = spec.model_copy(update={"params": params})
         self._params(spec)
         return spec
 
@@ -278,7 +276,7 @@ class Sweep:
         given = self.settings.params[name]
         if isinstance(given, Range):
             kind = protocols.named(self.base.protocol).params
-            return given.draw(chance, whole=_is_whole(kind, name.split(".")))
+            return given.draw(chance, integer=_is_whole(kind, name.split(".")))
         return chance.choice(given)
 
 

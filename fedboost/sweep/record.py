@@ -39,7 +39,7 @@ class SweepEntry(Settings):
 
 
 class SweepFile(Settings):
-    """The file."""
+    """The record file of a sweep."""
 
     format: int = FORMAT
     digest: str  # of the sweep
@@ -63,7 +63,7 @@ class SweepRecord:
         return self.entries.get(member.key, SweepEntry())
 
     def text(self) -> bytes:
-        """The file."""
+        """Return the record file."""
         kept = SweepFile(
             digest=self.sweep.digest,
             alignment=self.earlier.alignment,
@@ -113,10 +113,10 @@ class SweepRecord:
             entries = [self.of(m) for m in self.sweep.members if m.trial.number == trial.number]
             standings.append(TrialResult(trial, tuple(entries), metric))
         sign = -1.0 if self.sweep.bigger_is_better else 1.0
-        whole = sorted(
+        complete = sorted(
             (s for s in standings if s.is_whole), key=lambda s: (sign * s.mean, s.number)
         )
-        ranked = [replace(standing, rank=place) for place, standing in enumerate(whole, 1)]
+        ranked = [replace(standing, rank=place) for place, standing in enumerate(complete, 1)]
         return [*ranked, *(standing for standing in standings if not standing.is_whole)]
 
     def said(self) -> dict[str, Any]:
@@ -148,12 +148,12 @@ class TrialResult:
 
     @property
     def number(self) -> int:
-        """The trial's."""
+        """Number of the trial."""
         return self.trial.number
 
     @property
     def is_whole(self) -> bool:
-        """True if every job has finished and measured."""
+        """Return True if every job has finished and measured."""
         done = all(entry.state == FINISHED for entry in self.entries)
         return done and not math.isnan(self.mean)
 
@@ -205,14 +205,14 @@ class TrialResult:
 
 def ended(result: Mapping[str, Any], job: str) -> SweepEntry:
     """The entry of a job that has finished, by its result."""
-    told = result.get("released") or {}
+    released = result.get("released") or {}
     return SweepEntry(
         job=job,
         state=FINISHED,
         metrics=result["metrics"],
         seconds=float(result["seconds"]["total"]),
         trees=result.get("trees", 0),
-        released={host: float(numbers["counted"]) for host, numbers in told.items()},
+        released={host: float(numbers["counted"]) for host, numbers in released.items()},
     )
 
 

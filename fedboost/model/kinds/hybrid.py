@@ -12,7 +12,8 @@ from fedboost.core.partition import ROOT
 from fedboost.data.frame import Values
 from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
-from fedboost.model import branches, columns, export, hybrid, rounds
+from fedboost.model import branches, columns, export, hybrid, rounds, vertical
+from fedboost.model.batches import row_batches
 from fedboost.model.branches import Picture
 from fedboost.model.hybrid import NO_NODE, Tops
 from fedboost.model.kinds.kind import (
@@ -22,12 +23,13 @@ from fedboost.model.kinds.kind import (
     Frames,
     Gains,
     Indices,
+    ModelKind,
     Shards,
     SharedRule,
 )
-from fedboost.model.kinds.vertical import VerticalModel, add_gains, outputs_of, row_batches
+from fedboost.model.kinds.vertical import VerticalModel, add_gains
 from fedboost.model.vertical import GUEST as OWN
-from fedboost.model.vertical import LEAF, GuestNode, Whole
+from fedboost.model.vertical import LEAF, GuestNode
 
 
 class HybridModel(VerticalModel):
@@ -41,7 +43,7 @@ class HybridModel(VerticalModel):
         return {"split": facts["split"]}
 
     def asks_hosts(self, facts: Facts) -> bool:
-        """Leaf values of unscored splits lie encrypted at hosts, and only they all know them."""
+        """Return True where splits are unscored: their leaf values lie encrypted at hosts."""
         return bool(facts["split"] == "unscored")
 
     def check_released(self, facts: Facts) -> None:
@@ -62,12 +64,12 @@ class HybridModel(VerticalModel):
         )
 
     def exported_parts(self, shard: Artefact) -> Exported:
-        """A guest's has the hosts' nodes below its own."""
+        """Return a guest's shard with the hosts' nodes below its own, or a host's."""
         facts, entries = super().exported_parts(shard)
         return facts, entries | ({"below": _below(shard)} if _is_guests(shard) else {})
 
     def nodes(self, shard: Artefact) -> list[GuestNode]:
-        """And the hosts' that it knows."""
+        """Return the nodes that a guest knows, of its own part and of hosts'."""
         return [*super().nodes(shard), *hybrid.seen_below(shard)]
 
     def lines_below(self, shard: Artefact, tree: int) -> Iterator[str]:
@@ -88,7 +90,7 @@ class HybridModel(VerticalModel):
     def shared_rules(
         self, shard: Artefact, names: Collection[str] | None = None
     ) -> tuple[list[SharedRule], int]:
-        """There are none."""
+        """Refuse: no rule is whole at one party."""
         raise ConfigError(
             "every rule of a hybridtree model ends at a host, so that none is whole here",
             todo="count the rules of a model trained on pooled data",
@@ -101,20 +103,17 @@ class HybridModel(VerticalModel):
             return drawn
         return replace(drawn, root=branches.with_notes(drawn.root, ROOT, _notes(shard, tree)))
 
-    def joined(self, shard: Artefact, hosts: Shards) -> Whole:
-        """None."""
-        self.check_joined(shard.facts)
-        raise AssertionError
+    joined = ModelKind.joined
 
     def margins(
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
-        """As the steps of predict-hybrid, for scored splits: own leaves, and the mean of hosts'."""
+        """Add up the guest's leaves and the mean of hosts', as predict-hybrid for scored splits."""
         model = shards[guest]
         tops = Tops.of(model)
         known, divided = tops.numbers(model), tops.numbers(model, divided=True)
         values = {party: columns.values(shards[party].facts, frames[party]) for party in frames}
-        n_rows, outputs = frames[guest].n_rows, rounds.classes(model.facts)
+        n_rows, outputs = frames[guest].n_rows, rounds.outputs(model.facts)
         margin = np.tile(np.array(model.facts["base_margin"], np.float64), (n_rows, 1))
         value = tops.arrays["value"].astype(np.float64)
         for rows in row_batches(n_rows, len(outputs)):
@@ -128,12 +127,12 @@ class HybridModel(VerticalModel):
                 kept = slice(first, stop)
                 added[inside] += _of_host(model, shards[host], number, (values[host], kept), bottom)
             mean = np.maximum(holders, 1)[:, None]
-            for tree, output in enumerate(outputs.tolist()):
-                margin[rows, outputs_of(output)] += value[at[:, tree]] + added[:, tree] / mean
+            for tree, output in enumerate(outputs):
+                margin[rows, output] += value[at[:, tree]] + added[:, tree] / mean
         return margin
 
     def gains(self, shards: Shards, guest: str) -> Gains | None:
-        """None where splits were not scored."""
+        """Return summed gain; None where splits were not scored."""
         model, gains = shards[guest], Gains()
         if model.facts["split"] == "unscored":
             return None
@@ -142,12 +141,11 @@ class HybridModel(VerticalModel):
         add_gains(gains, guest, model, arrays["feature"][at_host], arrays["gain"][at_host])
         for number, host in enumerate(model.facts["hosts"], start=1):
             at_host = (model.arrays["below_host"] == number) & (model.arrays["below_owner"] != LEAF)
-            asked = (model.arrays[name][at_host].tolist() for name in ("below_tree", "below_node"))
             shard = shards[host]
-            keys = zip(shard.arrays["tree"].tolist(), shard.arrays["node"].tolist(), strict=True)
-            place = {key: i for i, key in enumerate(keys)}
-            places = np.array([place[key] for key in zip(*asked, strict=True)], np.int64)
-            feature = shard.arrays["feature"][places]
+            place = vertical.positions(shard.arrays)
+            splits = {name: model.arrays[f"below_{name}"][at_host] for name in ("tree", "node")}
+            indices = np.array([place[key] for key in vertical.node_keys(splits)], np.int64)
+            feature = shard.arrays["feature"][indices]
             add_gains(gains, host, shard, feature, model.arrays["below_gain"][at_host])
         return gains
 
@@ -189,8 +187,7 @@ def _of_host(
     table: tuple[Values, slice],
     bottom: tuple[Indices, Indices],
 ) -> Floats:
-    """Return what a host's leaves add to some of its rows, float64 (rows, trees, outputs of a
-    leaf).
+    """Return what a host's leaves add to some rows, float64 (rows, trees, outputs of a leaf).
 
     `bottom` are the nodes at which the rows stand, int64 (rows, trees), by the host's numbers:
     those that it knows, and those of them that it has divided.

@@ -8,20 +8,17 @@ from typing import Any, ClassVar
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
 from fedboost.model import export, networks
-from fedboost.model.branches import Picture
 from fedboost.model.kinds.kind import (
     Exported,
     Facts,
     Floats,
     Frames,
-    Gains,
     ImportanceShare,
     Indices,
     ModelKind,
     Shards,
     SharedRule,
 )
-from fedboost.model.vertical import Whole
 
 
 class NetworkModel(ModelKind):
@@ -30,17 +27,16 @@ class NetworkModel(ModelKind):
     is_whole: ClassVar[bool] = True
 
     def described(self, facts: Facts) -> dict[str, Any]:
-        """And how many outputs each network has, and how it reads columns."""
-        own = {"outputs": facts["outputs"], "reading": facts["reading"]}
-        return {**super().described(facts), **own}
+        """Return the facts, with the outputs of each network and how it reads columns."""
+        details = {"outputs": facts["outputs"], "reading": facts["reading"]}
+        return super().described(facts) | details
 
     def rounds(self, facts: Facts) -> int:
         """See `ModelKind`."""
-        rounds: int = facts["rounds"]
-        return rounds
+        return int(facts["rounds"])
 
     def is_hashed(self, facts: Facts) -> bool:
-        """The columns of sparse tables that are read as they are."""
+        """Return True for columns of sparse tables that are read as they are."""
         return bool(facts["sparse"]) and facts["reading"] == "standard"
 
     def check_joined(self, facts: Facts) -> None:
@@ -58,7 +54,7 @@ class NetworkModel(ModelKind):
         )
 
     def exported_parts(self, shard: Artefact) -> Exported:
-        """Weights are 32-bit floats, as their shortest texts; a list for each output, by class."""
+        """Return rounds; weights as the shortest texts of 32-bit floats, a list for each output."""
         read = {
             name: shard.arrays[name].tolist()
             for name in (*networks.SCALE, *networks.CUTS)
@@ -78,7 +74,7 @@ class NetworkModel(ModelKind):
         return export.facts_of(shard) | read, {"networks": listed}
 
     def importance(self, shard: Artefact) -> list[ImportanceShare]:
-        """Networks owe nothing to single columns."""
+        """Return nothing: networks owe nothing to single columns."""
         return []
 
     def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
@@ -92,21 +88,11 @@ class NetworkModel(ModelKind):
     def shared_rules(
         self, shard: Artefact, names: Collection[str] | None = None
     ) -> tuple[list[SharedRule], int]:
-        """There are none."""
+        """Refuse: networks have no rules."""
         raise ConfigError(
             "the model is made of networks, which have no split rules",
             todo="fedboost model show tells what there is of it",
         )
-
-    def picture(self, shard: Artefact, tree: int) -> Picture:
-        """None."""
-        self.check_tree(shard.facts, tree)
-        raise AssertionError
-
-    def joined(self, shard: Artefact, hosts: Shards) -> Whole:
-        """None."""
-        self.check_joined(shard.facts)
-        raise AssertionError
 
     def margins(
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
@@ -114,7 +100,3 @@ class NetworkModel(ModelKind):
         """Return the margins of one party's table."""
         del held
         return networks.margins(shards[guest], frames[guest])
-
-    def gains(self, shards: Shards, guest: str) -> Gains | None:
-        """Nothing is a tree."""
-        return None

@@ -14,7 +14,7 @@ from fedboost.data.frame import Values
 from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import branches, columns, conditions, export, rounds, vertical
-from fedboost.model.batches import CELLS_MAX
+from fedboost.model.batches import row_batches
 from fedboost.model.branches import Picture
 from fedboost.model.kinds.kind import (
     Exported,
@@ -37,7 +37,7 @@ class VerticalModel(ModelKind):
     scored_by: ClassVar[str] = "predict"
 
     def exported_parts(self, shard: Artefact) -> Exported:
-        """A guest's nodes; a host's splits, and nothing that no reader of those knows."""
+        """Return a guest's nodes; a host's splits, and nothing that no reader of those knows."""
         facts = export.facts_of(shard)
         if facts["role"] == GUEST:
             return facts, {"nodes": export.nodes(shard)}
@@ -56,16 +56,12 @@ class VerticalModel(ModelKind):
                 if count
             ]
             return sorted(shares, key=lambda share: -share.splits)
-        summed: dict[tuple[str, str], tuple[float, int]] = {}
-        for node in self.nodes(shard):
-            if node.owner == LEAF:
-                continue
-            column = "" if node.split is None else names[node.split.feature]
-            key = (export.owner_name(shard, node.owner), column)
-            gain, count = summed.get(key, (0.0, 0))
-            summed[key] = (gain + node.gain, count + 1)
+        summed = vertical.gain_by_column(self.nodes(shard))
         shares = [
-            ImportanceShare(*key, splits=count, gain=gain) for key, (gain, count) in summed.items()
+            ImportanceShare(
+                export.owner_name(shard, owner), names[column] if column >= 0 else "", count, gain
+            )
+            for (owner, column), (gain, count) in summed.items()
         ]
         return sorted(shares, key=lambda share: -(share.gain or 0.0))
 
@@ -74,7 +70,7 @@ class VerticalModel(ModelKind):
         return vertical.arrays_to_nodes(shard.arrays)
 
     def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
-        """A guest's whole, of a host's shard its own splits."""
+        """Return a guest's trees whole, of a host's shard its own splits."""
         if shard.facts["role"] == GUEST:
             return self.guest_lines(shard, trees, first)
         splits = vertical.arrays_to_splits(shard.arrays)
@@ -113,7 +109,7 @@ class VerticalModel(ModelKind):
         chosen = range(count) if names is None else {known_columns.index(name) for name in names}
         listed = [
             SharedRule(
-                [_condition(shard, *asked) for asked in rule.rule],
+                [_condition(shard, *clause) for clause in rule.rule],
                 [known_columns[column] for column, _ in rule.rule],
                 list(rule.trees),
                 len(rule.trees) / len(trees),
@@ -135,7 +131,7 @@ class VerticalModel(ModelKind):
     def margins(
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
-        """Every host has all rows."""
+        """Return the margins of rows that every host has."""
         del held
         joined = _joined(shards, guest)
         arrays = dict(joined.arrays)
@@ -145,14 +141,14 @@ class VerticalModel(ModelKind):
         arrays["feature"] = arrays["feature"].astype(np.int32)
         arrays["feature"][inner] = indices
         values = _side_by_side(shards, frames, [joined.columns[place] for place in used.tolist()])
-        outputs = rounds.classes(joined.facts)
+        outputs = rounds.outputs(joined.facts)
         margin = np.tile(np.array(joined.facts["base_margin"], np.float64), (values.shape[0], 1))
         value = arrays["value"].astype(np.float64)
         for rows in row_batches(values.shape[0], len(joined.shape.roots)):
             at = np.tile(joined.shape.roots, (rows.stop - rows.start, 1))
             vertical.descend_own(arrays, joined.shape, values, at, rows.start)
-            for tree, output in enumerate(outputs.tolist()):
-                margin[rows, outputs_of(output)] += value[at[:, tree]]
+            for tree, output in enumerate(outputs):
+                margin[rows, output] += value[at[:, tree]]
         return margin
 
     def gains(self, shards: Shards, guest: str) -> Gains | None:
@@ -177,17 +173,6 @@ def add_gains(
     for place, value in zip(feature.astype(np.int64).tolist(), gain.tolist(), strict=True):
         key = (party, names[place])
         gains[key] = gains.get(key, 0.0) + value
-
-
-def row_batches(n_rows: int, trees: int) -> list[slice]:
-    """Return so many rows at a time as a batch of rows and trees may have cells."""
-    most = max(1, CELLS_MAX // max(1, trees))
-    return [slice(first, min(first + most, n_rows)) for first in range(0, n_rows, most)]
-
-
-def outputs_of(output: int) -> slice:
-    """Return the margins that a tree of this output adds to."""
-    return slice(None) if output == rounds.ALL else slice(output, output + 1)
 
 
 def _joined(shards: Shards, guest: str) -> Whole:

@@ -29,30 +29,29 @@ class WholeModel(VerticalModel):
     scored_by: ClassVar[str] = ""
 
     def exported_parts(self, shard: Artefact) -> Exported:
-        """Nodes without owners."""
+        """Return the nodes, without owners."""
         return export.facts_of(shard), {"nodes": export.nodes(whole.as_guests(shard), owners=False)}
 
     def importance(self, shard: Artefact) -> list[ImportanceShare]:
-        """Every column is the party's own."""
+        """Return gain and splits of all columns, by name."""
         return super().importance(whole.as_guests(shard))
 
     def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
-        """Everything, whoever asks."""
+        """Return all splits, whoever asks."""
         return self.guest_lines(shard, trees, first)
 
     def shared_rules(
         self, shard: Artefact, names: Collection[str] | None = None
     ) -> tuple[list[SharedRule], int]:
-        """Every rule is known."""
+        """Return all rules: every one is known."""
         return super().shared_rules(whole.as_guests(shard), names)
 
     def picture(self, shard: Artefact, tree: int) -> Picture:
-        """Everything."""
-        self.check_tree(shard.facts, tree)
+        """Return a tree with all splits; refuses as `check_tree` does."""
         return branches.of_whole(whole.joined(shard), tree)
 
     def joined(self, shard: Artefact, hosts: Shards) -> Whole:
-        """Columns belong to no party."""
+        """Return all trees; their columns belong to no party."""
         del hosts
         return whole.joined(shard)
 

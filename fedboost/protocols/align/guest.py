@@ -7,21 +7,14 @@ import numpy as np
 
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import as_keys, read_points
-from fedboost.crypto.set_sizes import check_common, padded_size
+from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import DataError, PeerError
 from fedboost.flow import Out
 from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
-from fedboost.messages.protocol.align_pb2 import (
-    CommonDigests,
-    CommonSet,
-    FullSet,
-    Hint,
-    RowsDigest,
-)
+from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, FullSet, Hint, RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import Choice, Greeting, Tags
-from fedboost.oblivious.guest import GuestSide
-from fedboost.oblivious.method import OPRF, method_for, told
-from fedboost.oblivious.side import refuse_sampled, side_of
+from fedboost.oblivious.guest import ask_parts, choose_method, guest_side
+from fedboost.oblivious.side import refuse_sampled, restore, snapshot
 from fedboost.protocols.align.ring import (
     Member,
     begin,
@@ -32,9 +25,7 @@ from fedboost.protocols.align.ring import (
     close_ring,
     finish,
     pass_on,
-    restore,
     settle,
-    snapshot,
 )
 
 __all__ = (
@@ -42,14 +33,6 @@ __all__ = (
     "count_common", "finish", "intersect", "match_hints", "match_tags", "name_rows",
     "open_transfers", "pass_on", "restore", "snapshot", "start_transfers",
 )  # fmt: skip
-
-
-def choose_method(guest: Member) -> Out:
-    """Choose by the own size, and end the loop of the other method."""
-    size = padded_size(len(guest.ids), guest.context.limits.ids_padded_to)
-    if method_for(guest.context.params, size) == OPRF:
-        guest.side = GuestSide(guest.context, guest.ids, guest.earlier)
-    return Out(told=told(guest.context.params, size))
 
 
 def intersect(guest: Member, got: Mapping[str, FullSet]) -> Out:
@@ -82,12 +65,12 @@ def name_rows(guest: Member, got: CommonSet) -> Out:
 
 def start_transfers(guest: Member, got: Mapping[str, Greeting]) -> Out:
     """Draw the key of the ids' digests from all nonces; to each host the own half of transfers."""
-    return _side(guest).start(got, joint=True)
+    return guest_side(guest).start(got, joint=True)
 
 
 def count_common(guest: Member, got: Mapping[str, FullSet]) -> Out:
     """Count the points of a sample that are in every set; of too few, a larger one follows."""
-    side, count = _side(guest), len(_common(guest, got))
+    side, count = guest_side(guest), len(_common(guest, got))
     for party, points in guest.brought.items():
         side.check_sampled(party, points)
     if side.share == 1.0:
@@ -97,12 +80,7 @@ def count_common(guest: Member, got: Mapping[str, FullSet]) -> Out:
 
 def open_transfers(guest: Member, got: Mapping[str, Choice]) -> Out:
     """Take the hosts' halves of the transfers."""
-    return _side(guest).open(got, hints=len(got) > 1)
-
-
-def ask_parts(guest: Member) -> Iterator[Out]:
-    """The next parts of the own set, encoded for each host."""
-    yield from _side(guest).ask()
+    return guest_side(guest).open(got, hints=len(got) > 1)
 
 
 def match_tags(guest: Member, got: Iterator[Mapping[str, Tags]]) -> Iterator[Out]:
@@ -118,7 +96,7 @@ def match_hints(guest: Member, got: Iterator[Mapping[str, Hint]]) -> Iterator[Ou
 def compare_rows(guest: Member, got: Mapping[str, RowsDigest]) -> Out:
     """Refuses a host that kept other rows, or the same in another order."""
     if guest.side is not None:
-        side = _side(guest)
+        side = guest_side(guest)
         common = side.rows(guest.context.table.hosts[0])
         check_common(_some(guest, len(common)), max(side.least.values()))
         guest.digest, guest.brought = settle(guest, common, side.key), side.sizes
@@ -134,12 +112,8 @@ def compare_rows(guest: Member, got: Mapping[str, RowsDigest]) -> Out:
     return Out(told=StatusReport(counts=[Count(name="aligned", count=matched)], ids=ids))
 
 
-def _side(guest: Member) -> GuestSide:
-    return side_of(GuestSide, guest.side)
-
-
 def _found(guest: Member, got: Iterator[Mapping[str, Tags | Hint]]) -> Iterator[Out]:
-    side = _side(guest)
+    side = guest_side(guest)
     for out in side.find(got):
         if out.told is not None and out.told.ends:  # of the last part
             _some(guest, len(side.rows(guest.context.table.hosts[0])))

@@ -10,16 +10,10 @@ from fedboost.crypto.masking import MaskKey, Pair
 from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Charge, DisclosureInfo, Out, Spent
-from fedboost.messages.protocol.align_pb2 import (
-    CommonDigests,
-    CommonSet,
-    Hint,
-    PairKey,
-    RowsDigest,
-)
-from fedboost.messages.protocol.oblivious_pb2 import Named, Part, SampleCount, Start, Tags
-from fedboost.oblivious.host import HostSide
-from fedboost.oblivious.side import refuse_sampled, side_of
+from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, Hint, PairKey, RowsDigest
+from fedboost.messages.protocol.oblivious_pb2 import Part, SampleCount
+from fedboost.oblivious.host import answer_with_tags, greet, hear_start, host_side, keep_named
+from fedboost.oblivious.side import refuse_sampled, restore, snapshot
 from fedboost.protocols.align.ring import (
     Member,
     begin,
@@ -28,9 +22,7 @@ from fedboost.protocols.align.ring import (
     close_ring,
     finish,
     pass_on,
-    restore,
     settle,
-    snapshot,
 )
 
 __all__ = (
@@ -76,9 +68,7 @@ def given_back(host: Member, points: Points) -> Points:
 
 
 def keep_rows(host: Member, got: CommonDigests) -> Out:
-    """Finds the own rows by their digests, as many as we opened, and answers one digest over all
-    of them.
-    """
+    """Find the own rows by their digests, as many as we opened, and answer one digest over them."""
     if got.ids != host.shared:
         raise PeerError(f"the guest named {got.ids} common ids, {host.shared} were opened")
     common = id_digests.named_rows(host.ids, got.key, got.ids, got.data)
@@ -96,29 +86,18 @@ def offer_pair_key(host: Member) -> Out:
     return Out(send=PairKey(key=public, signature=signature))
 
 
-def greet(host: Member) -> Out:
-    """The size of the own set and a nonce."""
-    host.side = HostSide(host.context, host.ids, host.earlier)
-    return host.side.greet()
-
-
 def hear_pair_keys(host: Member, got: Mapping[str, PairKey]) -> Out:
     """The other hosts' keys: a secret with each of them; a PeerError for a forged one."""
-    own, salt = _mask_key(host), host.context.attempt_digest
+    mask_key, salt = _mask_key(host), host.context.attempt_digest
     for party, offered in got.items():
         host.context.signer.check(party, _signed(host, party, offered.key), offered.signature)
-        host.pair_keys[party] = Pair(own.shared(offered.key), salt).stream_key(PAIR_KEY)
+        host.pair_keys[party] = Pair(mask_key.shared(offered.key), salt).stream_key(PAIR_KEY)
     return Out()
-
-
-def hear_start(host: Member, got: Start) -> Out:
-    """The guest's size and half of the transfers, and the nonces: the key of the ids' digests."""
-    return _side(host).hear(got)
 
 
 def hear_count(host: Member, got: SampleCount) -> Out:
     """Refuse to go on where fewer ids are in common than our policy opens."""
-    return _side(host).hear_count(got, may_be_none=False)
+    return host_side(host).hear_count(got, may_be_none=False)
 
 
 def choose_seeds(host: Member) -> Out:
@@ -126,36 +105,20 @@ def choose_seeds(host: Member) -> Out:
     others = [party for party in host.context.table.hosts if party != host.context.party]
     if set(others) != set(host.pair_keys):
         raise ProtocolError("the other hosts' keys have not come")
-    return _side(host).choose([host.pair_keys[party] for party in others])
-
-
-def answer_with_tags(host: Member, got: Iterator[Part]) -> Iterator[Out]:
-    """The function's values of our ids, part by part, to a guest that asks for no more than its
-    set's size.
-    """
-    yield from _side(host).answer(got, Tags)
+    return host_side(host).choose([host.pair_keys[party] for party in others])
 
 
 def answer_with_hints(host: Member, got: Iterator[Part]) -> Iterator[Out]:
-    """The same under shares that cancel where all hosts have an id."""
-    yield from _side(host).answer(got, Hint)
-
-
-def keep_named(host: Member, got: Iterator[Named]) -> Out:
-    """Find the own rows that the guest names."""
-    return _side(host).keep(got)
+    """Yield the values under shares that cancel where all hosts have an id."""
+    yield from host_side(host).answer(got, Hint)
 
 
 def tell_rows(host: Member) -> Out:
     """One digest over all our rows in common; refuses where they are fewer than we open."""
-    side = _side(host)
+    side = host_side(host)
     rows = side.rows(host.context.table.guest)
     check_common(len(rows), side.least)
     return Out(send=RowsDigest(digest=settle(host, rows, side.key), rows=len(rows)))
-
-
-def _side(host: Member) -> HostSide:
-    return side_of(HostSide, host.side)
 
 
 def _mask_key(host: Member) -> MaskKey:

@@ -8,22 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto import id_digests, intersection, set_sizes
-from fedboost.crypto.intersection import (
-    POINT_BYTES,
-    Exponent,
-    Points,
-    check_points,
-    read_points,
-)
+from fedboost.crypto.intersection import POINT_BYTES, Exponent, Points, check_points, read_points
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_rows
-from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, Place, StageContext, Table
-from fedboost.messages.job_pb2 import StatusReport
+from fedboost.flow import Artefact, Out, StageContext, Table
 from fedboost.messages.protocol.align_pb2 import BlindedSet, FullSet
 from fedboost.oblivious.method import ECDH, check_method
-from fedboost.oblivious.side import Side
+from fedboost.oblivious.side import Aligning
 from fedboost.slot import Slot
 
 OF_POINTS = {"pass_on", "close_ring", "intersect", "count_common"}  # of others' sets
@@ -31,11 +23,9 @@ DOMAIN = b"fedboost align v2 "  # ids hash to other points in any other use of t
 
 
 @dataclass
-class Member:
+class Member(Aligning):
     """What a party remembers while the sets go round."""
 
-    context: StageContext
-    ids: EncodedIds
     exponent: Exponent
     own: Points = field(default_factory=lambda: np.empty((0, POINT_BYTES), np.uint8))
     passed: int = 0  # sets shuffled so far
@@ -44,8 +34,6 @@ class Member:
     brought: dict[str, int] = field(default_factory=dict)  # ids in each party's set, at the guest
     passed_on: tuple[Points, Points] | None = None  # of a host: the guest's set as it came and left
     pair_keys: dict[str, bytes] = field(default_factory=dict, repr=False)  # with each other host
-    side: Side | None = None  # in the messages of an oblivious function
-    earlier: Artefact | None = None  # what an earlier attempt has kept of it
     kept = Slot[Points]("a fully blinded set that ended at this party")
     rows = Slot[NDArray[np.int64]]("rows that all share")
 
@@ -56,9 +44,7 @@ class Member:
 
 
 def behind(table: Table, party: str, steps: int) -> str:
-    """Return who stands so many steps behind a party in the ring; before it, where they are
-    negative.
-    """
+    """Return who stands so many steps behind a party in the ring; before it, if negative."""
     ring = (table.guest, *table.hosts)
     return ring[(ring.index(party) + steps) % len(ring)]
 
@@ -68,9 +54,9 @@ def domain_of(context: StageContext) -> bytes:
     return DOMAIN + context.attempt_digest
 
 
-def check_origin(said: str, expected: str, sender: str) -> None:
+def check_origin(origin: str, expected: str, sender: str) -> None:
     """A PeerError unless a set is said to be of the party whose turn it is."""
-    if said != expected:
+    if origin != expected:
         raise PeerError(f"{sender} sent a set that is not said to be of {expected}", party=sender)
 
 
@@ -120,17 +106,6 @@ def settle(party: Member, common: NDArray[np.int64], key: bytes) -> bytes:
     return id_digests.digest_of_all(party.ids.take(party.rows), key)
 
 
-def snapshot(party: Member, _: Place) -> Artefact:
-    """The parts that are done; on the curve there is nothing worth keeping."""
-    return Artefact() if party.side is None else party.side.snapshot()
-
-
-def restore(party: Member, kept: Artefact) -> StatusReport:
-    """Parts that are done stay done; on the curve an alignment starts anew."""
-    party.earlier = kept
-    return StatusReport()
-
-
 def finish(party: Member) -> Artefact:
     """The rows of the party's table that all share, in the order that all share."""
     return Artefact(arrays={"rows": party.rows})
@@ -145,19 +120,19 @@ def bytes_max(party: Member, step: str) -> int:
     return len(party.ids) * POINT_BYTES + 1024
 
 
-def _blind_again(own_party: Member, got: BlindedSet) -> Points:
-    table, party = own_party.context.table, own_party.context.party
-    origin = behind(table, party, -own_party.passed)  # the sets come in the order of the ring
+def _blind_again(member: Member, got: BlindedSet) -> Points:
+    table, party = member.context.table, member.context.party
+    origin = behind(table, party, -member.passed)  # the sets come in the order of the ring
     check_origin(got.origin, origin, behind(table, party, -1))
     points = read_points(got.points, got.data, f"the set of {origin}")
-    check_points(points, own_party.context.workers)
-    blinded = intersection.multiply(points, own_party.exponent, own_party.context.workers)
-    if own_party.side is not None:
-        own_party.side.check_sampled(origin, len(points))
+    check_points(points, member.context.workers)
+    blinded = intersection.multiply(points, member.exponent, member.context.workers)
+    if member.side is not None:
+        member.side.check_sampled(origin, len(points))
     elif origin == table.guest:
-        check_method(own_party.context.params, len(points), ECDH, origin)
-        own_party.passed_on = points, blinded
-    return _shuffled(own_party, blinded)
+        check_method(member.context.params, len(points), ECDH, origin)
+        member.passed_on = points, blinded
+    return _shuffled(member, blinded)
 
 
 def _shuffled(party: Member, points: Points) -> Points:

@@ -118,9 +118,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """Align by the method that the guest's size and the job say: the guest ends the other's
-    loop.
-    """
+    """Align by the method that size and job say: the guest ends the other's loop."""
     await run(choose_method)
     for _ in run.rounds(ECDH, 1, keeps=CheckpointPolicy.NOTHING):
         await open_on_curve(run)

@@ -18,25 +18,24 @@ from fedboost.crypto.intersection import (
     multiply,
     read_points,
 )
-from fedboost.crypto.set_sizes import SET_IDS_MAX, padded_size
+from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_order
-from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, Place, StageContext
+from fedboost.flow import Artefact, Out, StageContext
 from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
-from fedboost.messages.protocol.align_pairs_pb2 import (
-    CommonDigests,
-    GuestSet,
-    HostSet,
-    ReturnedSet,
-)
+from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
 from fedboost.messages.protocol.align_pb2 import RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import Choice, Greeting, Tags
-from fedboost.oblivious.guest import GuestSide
-from fedboost.oblivious.method import OPRF, method_for, told
-from fedboost.oblivious.side import refuse_sampled, side_of
+from fedboost.oblivious.guest import ask_parts, choose_method, guest_side
+from fedboost.oblivious.side import Aligning, Side, refuse_sampled, restore, snapshot
 from fedboost.protocols.align_pairs import pair
 from fedboost.slot import Slot
+
+__all__ = (
+    "ask_parts", "begin", "blind_ids", "blind_theirs", "bytes_max", "choose_method",
+    "compare_rows", "count_common", "finish", "match_tags", "meet", "open_transfers", "restore",
+    "snapshot", "start_transfers",
+)  # fmt: skip
 
 Indices = NDArray[np.int64]
 
@@ -53,32 +52,19 @@ class Meeting:
 
 
 @dataclass
-class Guest:
-    """What the guest remembers between steps."""
+class Guest(Aligning):
+    """What the guest remembers between steps; its `ids` are those of `rows`, in their order."""
 
-    context: StageContext
     rows: Indices  # all of the table, in canonical order
-    ids: EncodedIds  # theirs; every place below is one in this list
     meetings: dict[str, Meeting]  # by host
-    side: GuestSide | None = None  # in the messages of an oblivious function
-    earlier: Artefact | None = None  # what an earlier attempt has kept of it
 
 
 def begin(context: StageContext) -> Guest:
     """A guest with its ids in canonical order and a fresh exponent for each host."""
     rows = canonical_order(context.data.ids)
     ids = context.data.ids.take(rows)
-    return Guest(
-        context, rows, ids, {host: Meeting(Exponent.random()) for host in context.table.hosts}
-    )
-
-
-def choose_method(guest: Guest) -> Out:
-    """Choose by the own size, and end the loop of the other method."""
-    size = padded_size(len(guest.ids), guest.context.limits.ids_padded_to)
-    if method_for(guest.context.params, size) == OPRF:
-        guest.side = GuestSide(guest.context, guest.ids, guest.earlier)
-    return Out(told=told(guest.context.params, size))
+    meetings = {host: Meeting(Exponent.random()) for host in context.table.hosts}
+    return Guest(context, ids, rows, meetings)
 
 
 def blind_ids(guest: Guest) -> Out:
@@ -89,7 +75,7 @@ def blind_ids(guest: Guest) -> Out:
     for host, meeting in guest.meetings.items():
         sample = None
         if guest.side is not None:
-            sample = guest.side.sampled(settled=host in guest.side.settled)
+            sample = guest.side.sampled(settled=host in guest_side(guest).settled)
             meeting.exponent = Exponent.random()
         points = pair.points_of(guest.ids, host, guest.context, sample)
         of = pair.named(sample)
@@ -104,7 +90,7 @@ def blind_theirs(guest: Guest, got: Mapping[str, HostSet]) -> Out:
     for host, offered in got.items():
         meeting = guest.meetings[host]
         if guest.side is not None:
-            settled = host in guest.side.settled
+            settled = host in guest_side(guest).settled
             guest.side.check_sampled(host, offered.points, settled=settled)
         meeting.theirs = pair.blind_again(offered, meeting.exponent, guest.context, host)
     return Out()
@@ -130,14 +116,14 @@ def meet(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
 
 def start_transfers(guest: Guest, got: Mapping[str, Greeting]) -> Out:
     """Draw the key of the ids' digests from all nonces; to each host the own half of transfers."""
-    return _side(guest).start(got, joint=False)
+    return guest_side(guest).start(got, joint=False)
 
 
 def count_common(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
     """Count the points of a sample that are in both sets of each pair, whose order nobody knows; of
     too few, a larger one follows. None at all are not one too few.
     """
-    side = _side(guest)
+    side = guest_side(guest)
     counts = {
         host: int(_is_theirs(guest.meetings[host], returned, host).sum())
         for host, returned in got.items()
@@ -148,17 +134,12 @@ def count_common(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
 
 def open_transfers(guest: Guest, got: Mapping[str, Choice]) -> Out:
     """Take the hosts' halves of the transfers."""
-    return _side(guest).open(got, hints=False)
-
-
-def ask_parts(guest: Guest) -> Iterator[Out]:
-    """The next parts of the own set, encoded for each host."""
-    yield from _side(guest).ask()
+    return guest_side(guest).open(got, hints=False)
 
 
 def match_tags(guest: Guest, got: Iterator[Mapping[str, Tags]]) -> Iterator[Out]:
     """Find the ids in common with each host among its tags, and name them."""
-    yield from _side(guest).find(got)
+    yield from guest_side(guest).find(got)
 
 
 def compare_rows(guest: Guest, got: Mapping[str, RowsDigest]) -> Out:
@@ -177,19 +158,8 @@ def compare_rows(guest: Guest, got: Mapping[str, RowsDigest]) -> Out:
     for host, meeting in guest.meetings.items():
         brought = len(meeting.theirs) if guest.side is None else guest.side.sizes[host]
         ids.append(MatchedIds(party=host, brought=brought, matched=len(meeting.common)))
-    told = [Count(name=name, count=n) for name, n in counts.items()]
-    return Out(told=StatusReport(counts=told, ids=ids))
-
-
-def snapshot(guest: Guest, _: Place) -> Artefact:
-    """The parts that are done; on the curve there is nothing worth keeping."""
-    return Artefact() if guest.side is None else guest.side.snapshot()
-
-
-def restore(guest: Guest, kept: Artefact) -> StatusReport:
-    """Parts that are done stay done; on the curve an alignment starts anew."""
-    guest.earlier = kept
-    return StatusReport()
+    entries = [Count(name=name, count=n) for name, n in counts.items()]
+    return Out(told=StatusReport(counts=entries, ids=ids))
 
 
 def finish(guest: Guest) -> Artefact:
@@ -204,18 +174,14 @@ def finish(guest: Guest) -> Artefact:
 
 def bytes_max(guest: Guest, step: str) -> int:
     """A host's set may be as large as a table; what returns is as large as the own."""
-    own = max(len(guest.ids), guest.context.limits.ids_padded_to or 0)
-    count = {"blind_theirs": SET_IDS_MAX, "meet": own, "count_common": own}.get(step, 0)
+    size = max(len(guest.ids), guest.context.limits.ids_padded_to or 0)
+    count = {"blind_theirs": SET_IDS_MAX, "meet": size, "count_common": size}.get(step, 0)
     if guest.side is not None and not count:
         return guest.side.bytes_max(step)
     return count * POINT_BYTES + 1024
 
 
-def _side(guest: Guest) -> GuestSide:
-    return side_of(GuestSide, guest.side)
-
-
-def _settle(guest: Guest, side: GuestSide) -> None:
+def _settle(guest: Guest, side: Side) -> None:
     """Note what is in common with each host; refuse too few."""
     for host, meeting in guest.meetings.items():
         meeting.common = side.rows(host)

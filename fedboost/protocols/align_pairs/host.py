@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,33 +11,28 @@ from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import POINT_BYTES, Exponent, multiply
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.data.holdout import canonical_rows
-from fedboost.encoded_ids import EncodedIds
-from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Place, Spent, StageContext
-from fedboost.messages.job_pb2 import StatusReport
-from fedboost.messages.protocol.align_pairs_pb2 import (
-    CommonDigests,
-    GuestSet,
-    HostSet,
-    ReturnedSet,
-)
+from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Spent, StageContext
+from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
 from fedboost.messages.protocol.align_pb2 import RowsDigest
-from fedboost.messages.protocol.oblivious_pb2 import Named, Part, SampleCount, Start, Tags
-from fedboost.oblivious.host import HostSide
+from fedboost.messages.protocol.oblivious_pb2 import SampleCount
+from fedboost.oblivious.host import answer_with_tags, greet, hear_start, host_side, keep_named
 from fedboost.oblivious.method import ECDH, check_method
-from fedboost.oblivious.side import side_of
+from fedboost.oblivious.side import Aligning, restore, snapshot
 from fedboost.protocols.align_pairs import pair
 from fedboost.slot import Slot
 
+__all__ = (
+    "answer_with_tags", "begin", "blind_again", "bytes_max", "choose_seeds", "finish", "greet",
+    "hear_count", "hear_start", "keep_named", "keep_rows", "offer_ids", "restore", "snapshot",
+    "tell_rows",
+)  # fmt: skip
+
 
 @dataclass
-class Host:
+class Host(Aligning):
     """What a host remembers between steps."""
 
-    context: StageContext
-    ids: EncodedIds
     exponent: Exponent
-    side: HostSide | None = None  # in the messages of an oblivious function
-    earlier: Artefact | None = None  # what an earlier attempt has kept of it
     rows = Slot[NDArray[np.int64]]("rows that the guest has")  # of the table
 
 
@@ -54,7 +48,8 @@ def offer_ids(host: Host) -> Out:
     """
     sample = None
     if host.side is not None:
-        sample, host.exponent = host.side.sampled(settled=host.side.settled), Exponent.random()
+        sample = host.side.sampled(settled=host_side(host).settled)
+        host.exponent = Exponent.random()
     points = pair.points_of(host.ids, host.context.party, host.context, sample)
     order = host.context.secrets.permutation(len(points), "order", *pair.named(sample))
     blinded = multiply(points[order], host.exponent, host.context.workers)
@@ -69,7 +64,7 @@ def blind_again(host: Host, got: GuestSet) -> Out:
     """
     guest = host.context.table.guest
     if host.side is not None:
-        host.side.check_sampled(guest, got.points, settled=host.side.settled)
+        host.side.check_sampled(guest, got.points, settled=host_side(host).settled)
     blinded = pair.blind_again(got, host.exponent, host.context, guest)
     if host.side is not None:
         of = pair.named(host.side.sampled())
@@ -87,56 +82,22 @@ def keep_rows(host: Host, got: CommonDigests) -> Out:
     return _settled(host, id_digests.named_rows(host.ids, got.key, got.ids, got.data), got.key)
 
 
-def greet(host: Host) -> Out:
-    """The size of the own set and a nonce."""
-    host.side = HostSide(host.context, host.ids, host.earlier)
-    return host.side.greet()
-
-
-def hear_start(host: Host, got: Start) -> Out:
-    """The guest's size and half of the transfers, and the nonces: the key of the ids' digests."""
-    return _side(host).hear(got)
-
-
 def hear_count(host: Host, got: SampleCount) -> Out:
     """Refuse to go on where fewer ids are in common than our policy opens, but none."""
-    return _side(host).hear_count(got, may_be_none=True)
+    return host_side(host).hear_count(got, may_be_none=True)
 
 
 def choose_seeds(host: Host) -> Out:
     """Our half of the transfers."""
-    return _side(host).choose()
-
-
-def answer_with_tags(host: Host, got: Iterator[Part]) -> Iterator[Out]:
-    """The function's values of our ids, part by part, to a guest that asks for no more than its
-    set's size.
-    """
-    yield from _side(host).answer(got, Tags)
-
-
-def keep_named(host: Host, got: Iterator[Named]) -> Out:
-    """Find the own rows that the guest names."""
-    return _side(host).keep(got)
+    return host_side(host).choose()
 
 
 def tell_rows(host: Host) -> Out:
     """One digest over all our rows in common, maybe none."""
-    side = _side(host)
+    side = host_side(host)
     rows = side.rows(host.context.table.guest)
     pair.check_opened(len(rows), host.context)
     return _settled(host, rows, side.key)
-
-
-def snapshot(host: Host, _: Place) -> Artefact:
-    """The parts that are done; on the curve there is nothing worth keeping."""
-    return Artefact() if host.side is None else host.side.snapshot()
-
-
-def restore(host: Host, kept: Artefact) -> StatusReport:
-    """Parts that are done stay done; on the curve an alignment starts anew."""
-    host.earlier = kept
-    return StatusReport()
 
 
 def finish(host: Host) -> Artefact:
@@ -151,10 +112,6 @@ def bytes_max(host: Host, step: str) -> int:
     if host.side is not None and step != "blind_again":
         return host.side.bytes_max(step)
     return SET_IDS_MAX * POINT_BYTES + 1024
-
-
-def _side(host: Host) -> HostSide:
-    return side_of(HostSide, host.side)
 
 
 def _settled(host: Host, common: NDArray[np.int64], key: bytes) -> Out:

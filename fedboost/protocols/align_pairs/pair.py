@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from fedboost.crypto.intersection import (
-    Exponent,
-    Points,
-    check_points,
-    multiply,
-    read_points,
-)
+from fedboost.crypto.intersection import Exponent, Points, check_points, multiply, read_points
 from fedboost.crypto.set_sizes import check_common, padded_points
 from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import StageContext

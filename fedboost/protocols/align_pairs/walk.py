@@ -1,12 +1,7 @@
 """The method; on the curve both sets twice, the meeting; or a sample and the parts; the check."""
 
 from fedboost.flow import GUEST, HOST, UNBOUNDED, CheckpointPolicy, Run, Step
-from fedboost.messages.protocol.align_pairs_pb2 import (
-    CommonDigests,
-    GuestSet,
-    HostSet,
-    ReturnedSet,
-)
+from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
 from fedboost.messages.protocol.align_pb2 import RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import (
     Choice,
@@ -72,9 +67,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """Align by the method that the guest's size and the job say: the guest ends the other's
-    loop.
-    """
+    """Align by the method that size and job say: the guest ends the other's loop."""
     await run(choose_method)
     for _ in run.rounds(ECDH, 1, keeps=CheckpointPolicy.NOTHING):
         await run(blind_ids, offer_ids)

@@ -39,13 +39,13 @@ def width(buckets: int) -> int:
     return (buckets - 1).bit_length()
 
 
-def write(told: Buckets) -> BucketIds:
-    """The message."""
-    columns = [_bits(told.ids[:, c], width(n)) for c, n in enumerate(told.count.tolist())]
+def write(disclosed: Buckets) -> BucketIds:
+    """Return the message."""
+    columns = [_bits(disclosed.ids[:, c], width(n)) for c, n in enumerate(disclosed.count.tolist())]
     return BucketIds(
-        buckets=wire.pack(told.count),
-        missing=wire.pack_bits(told.missing),
-        categorical=wire.pack_bits(told.categorical),
+        buckets=wire.pack(disclosed.count),
+        missing=wire.pack_bits(disclosed.missing),
+        categorical=wire.pack_bits(disclosed.categorical),
         ids=wire.pack_bits(np.concatenate([np.empty(0, np.bool_), *columns])),
     )
 

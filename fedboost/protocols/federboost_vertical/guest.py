@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from fedboost.flow import DISCLOSURE, Artefact, Out, Place, StageContext
 from fedboost.messages.job_pb2 import Count, RoundTold, StatusReport
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds, OwnSplits
 from fedboost.model import columns, labels, vertical, words
-from fedboost.model.vertical import GuestNode, OwnSplit
+from fedboost.model.vertical import GuestNode
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
 from fedboost.protocols.federboost_vertical.joined import Joined
@@ -65,7 +66,7 @@ class Guest:
 
     @property
     def params(self) -> Any:
-        """The job's."""
+        """The job's settings."""
         return self.context.params
 
 
@@ -83,13 +84,13 @@ def begin(context: StageContext) -> Guest:
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     summary = Summary.of(params, context.label[train], weight[train])
     objective = objectives.start(params, summary)
-    own = binning.fit(frame.values[train], params.max_bin, frame.categorical)
+    cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
     fixed = objectives.encoding(params, objective, summary)
-    me = Guest(context, own, objective, fixed, weight)
+    guest = Guest(context, cuts, objective, fixed, weight)
     if DISCLOSURE in context.artefacts:
-        me.told = _told_before(context.artefacts[DISCLOSURE], context.table.hosts)
-        _plant(me)
-    return me
+        guest.told = _told_before(context.artefacts[DISCLOSURE], context.table.hosts)
+        _plant(guest)
+    return guest
 
 
 def receive_buckets(guest: Guest, got: Mapping[str, BucketIds]) -> Out:
@@ -105,16 +106,17 @@ def receive_buckets(guest: Guest, got: Mapping[str, BucketIds]) -> Out:
 
 def _gives_away(guest: Guest, host: str) -> bool:
     """Return whether one column of a host ranks a binary label almost perfectly by its buckets."""
-    told, rows = guest.told[host], guest.context.parts["train"]
+    of_host, rows = guest.told[host], guest.context.parts["train"]
     label = guest.context.label[rows]
     if len(np.unique(label)) != 2:
         return False
-    ids = np.where(told.missing & (told.ids == told.count - 1), np.nan, told.ids)[rows]
-    return any(ranks_alone(label, ids[:, c]) for c in np.flatnonzero(~told.categorical).tolist())
+    lacks = of_host.missing & (of_host.ids == of_host.count - 1)
+    ids, numeric = np.where(lacks, np.nan, of_host.ids)[rows], np.flatnonzero(~of_host.categorical)
+    return any(ranks_alone(label, ids[:, c]) for c in numeric.tolist())
 
 
 def grow_trees(guest: Guest) -> Out:
-    """As many rounds as fit into about a second; each says its metrics."""
+    """Grow as many rounds as fit into about a second; each says its metrics."""
     training, params = guest.training, guest.params
     rounds, cells = [], 0
     while not training.is_over and cells < STEP_CELLS:
@@ -125,8 +127,8 @@ def grow_trees(guest: Guest) -> Out:
             len(guest.weight) * training.watched["train"].bins.shape[1] * params.max_depth * trees
         )
         measured = words.as_metrics(training.history[-1])
-        told = RoundTold(round="tree", done=number + 1, of=params.n_estimators, metrics=measured)
-        rounds.append(told)
+        done = RoundTold(round="tree", done=number + 1, of=params.n_estimators, metrics=measured)
+        rounds.append(done)
     return Out(told=StatusReport(ends="batch" if training.is_over else "", rounds=rounds))
 
 
@@ -135,22 +137,22 @@ def close_model(guest: Guest) -> Out:
     training, params = guest.training, guest.params
     nodes = _nodes(guest)
     best = training.best_round
-    told = StatusReport(best=words.as_metrics(training.history[best]))
-    told.counts.add(name="rounds", count=best + 1)
-    told.counts.add(name="trees", count=sum(map(len, training.rounds[: best + 1])))
-    told.counts.extend(
+    report = StatusReport(best=words.as_metrics(training.history[best]))
+    report.counts.add(name="rounds", count=best + 1)
+    report.counts.add(name="trees", count=sum(map(len, training.rounds[: best + 1])))
+    report.counts.extend(
         Count(name=name, count=len(rows)) for name, rows in guest.context.parts.items()
     )
-    told.importance.extend(words.importance(guest.context, nodes))
+    report.importance.extend(words.importance(guest.context, nodes))
     for host in guest.context.table.hosts:
-        _tell_privacy(guest, host, told)
+        _tell_privacy(guest, host, report)
     if params.objective == "binary:logistic":
         margin = np.empty((len(guest.weight), 1))
         for part, rows in guest.context.parts.items():
             margin[rows] = training.watched[part].margin
         prediction = objectives.transform(params.objective, margin)[:, 0]
-        told.curves.extend(words.curves(guest.context.label, prediction, guest.context.parts))
-    return Out(send=_splits_of_hosts(guest), told=told)
+        report.curves.extend(words.curves(guest.context.label, prediction, guest.context.parts))
+    return Out(send=_splits_of_hosts(guest), told=report)
 
 
 def snapshot(guest: Guest, _: Place) -> Artefact:
@@ -208,8 +210,8 @@ def _plant(guest: Guest) -> None:
     for part, rows in guest.context.parts.items():
         margin = np.tile(guest.objective.base_margin, (len(rows), 1))
         watched[part] = Watched(bins[rows], guest.context.label[rows], guest.weight[rows], margin)
-    own = params.monotone_constraints, frame.columns, frame.categories
-    moves = columns.directions(*own, others=sum(joined.groups[1:]))
+    others = sum(joined.groups[1:])
+    moves = columns.directions(params.monotone_constraints, frame.columns, frame.categories, others)
     threads = guest.context.workers.threads
     rules = Rules(params, joined.cuts, guest.fixed, directions=moves, threads=threads)
     by_xgboost = params.trainer == "xgboost"
@@ -234,24 +236,8 @@ def _kept_trees(guest: Guest) -> list[Tree]:
 
 def _nodes(guest: Guest) -> list[GuestNode]:
     """The trees that the model keeps, hosts' splits without their content."""
-    nodes = []
-    for number, tree in enumerate(_kept_trees(guest)):
-        for i, leaf in enumerate(tree.is_leaf.tolist()):
-            owner, split = vertical.LEAF, None
-            if not leaf:
-                owner, column = guest.joined.owner(int(tree.feature[i]))
-                own = OwnSplit(number, int(tree.node[i]), column, *_rule(tree, i))
-                split = own if owner == vertical.GUEST else None
-            gain, cover = float(tree.gain[i]), float(tree.cover[i])
-            nodes.append(
-                GuestNode(number, int(tree.node[i]), owner, tree.value[i], gain, cover, split)
-            )
-    return nodes
-
-
-def _rule(tree: Tree, i: int) -> tuple[np.float32, bool, bytes]:
-    held = tree.left_bins[i].tobytes() if tree.left_bins[i].any() else b""
-    return tree.threshold[i], bool(tree.missing_left[i]), held
+    owner_of, trees = guest.joined.owner, enumerate(_kept_trees(guest))
+    return list(chain.from_iterable(vertical.tree_nodes(*tree, owner_of) for tree in trees))
 
 
 def _splits_of_hosts(guest: Guest) -> dict[str, OwnSplits]:
@@ -286,16 +272,16 @@ def _own_splits(
     )
 
 
-def _tell_privacy(guest: Guest, host: str, told: StatusReport) -> None:
+def _tell_privacy(guest: Guest, host: str, report: StatusReport) -> None:
     """Report what a host's disclosure is worth, by the settings under which it was made."""
     epsilon, count = guest.params.epsilon, guest.told[host].count.tolist()
     if DISCLOSURE in guest.context.artefacts:
         epsilon = guest.context.artefacts[DISCLOSURE].facts["epsilon"]
     if epsilon is None:
-        told.privacy.add(party=host, noise=False)
+        report.privacy.add(party=host, noise=False)
         return
     moved = [noise.move_chance(epsilon, values) for values in count]
-    told.privacy.add(
+    report.privacy.add(
         party=host,
         noise=True,
         epsilon_element=epsilon,
@@ -306,9 +292,11 @@ def _tell_privacy(guest: Guest, host: str, told: StatusReport) -> None:
 
 def _disclosure(guest: Guest) -> Artefact:
     """The buckets as they came."""
-    arrays: dict[str, NDArray[np.generic]] = {}
-    for host, told in guest.told.items():
-        arrays |= {f"{host}.{name}": getattr(told, name) for name in Buckets.__dataclass_fields__}
+    arrays: dict[str, NDArray[np.generic]] = {
+        f"{host}.{name}": array
+        for host, of_host in guest.told.items()
+        for name, array in vars(of_host).items()
+    }
     return Artefact({"epsilon": guest.params.epsilon}, arrays)
 
 

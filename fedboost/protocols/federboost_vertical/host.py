@@ -49,22 +49,20 @@ class Host:
 
 def begin(context: StageContext) -> Host:
     """A host with the cut points of the disclosure or attempt that told first, or fresh ones."""
-    told = context.notebook.read().get(TELLING)
+    facts = context.notebook.read().get(TELLING)
     if DISCLOSURE in context.artefacts:
-        told = context.artefacts[DISCLOSURE].facts
-    return Host(context, _settled(context) if told is None else telling.read(told))
+        facts = context.artefacts[DISCLOSURE].facts
+    return Host(context, _settled(context) if facts is None else telling.read(facts))
 
 
 def _settled(context: StageContext) -> Telling:
-    """Return how the own columns are told: at public cut points, or at equal shares of training
-    rows.
-    """
+    """Return how the own columns are told: at public cut points, or at equal shares of rows."""
     frame, params = context.data, context.params
     cuts = binning.fit(frame.values[~context.validation], params.buckets, frame.categorical)
     public = _public(params.public_cuts.get(context.party, {}), frame)
-    own = tuple(public.get(c, found) for c, found in enumerate(cuts.cuts))
-    most = max([params.buckets, *(len(one) + 1 for one in own)])
-    fitted = Binning(most, own, cuts.categories)
+    chosen = tuple(public.get(c, quantiles) for c, quantiles in enumerate(cuts.cuts))
+    most = max([params.buckets, *(len(column_cuts) + 1 for column_cuts in chosen)])
+    fitted = Binning(most, chosen, cuts.categories)
     bins = fitted.transform(frame.values)
     if isinstance(bins, SparseBins):
         bins = bins.dense()
@@ -86,24 +84,24 @@ def send_buckets(host: Host) -> Out:
     Cut points are settled and noise belongs to ids, so an attempt that is made again tells nothing
     more, with whatever rows.
     """
-    frame, own = host.context.data, host.telling
+    frame, terms = host.context.data, host.telling
     # No policy was asked for new ones, and the cut points need not be this table's.
     if DISCLOSURE in host.context.artefacts:
         raise ProtocolError("the job uses earlier buckets again and tells no new ones")
-    host.context.notebook.write({**host.context.notebook.read(), TELLING: own.facts()})
-    ids = own.buckets(frame.values, frame.ids, host.context.lasting_secrets)
-    missing = np.array(own.missing, np.bool_)
-    message = buckets.write(Buckets(own.count, missing, own.binning.is_categorical, ids))
+    host.context.notebook.write({**host.context.notebook.read(), TELLING: terms.facts()})
+    ids = terms.buckets(frame.values, frame.ids, host.context.lasting_secrets)
+    missing = np.array(terms.missing, np.bool_)
+    message = buckets.write(Buckets(terms.count, missing, terms.binning.is_categorical, ids))
     if message.ByteSize() > wire.MESSAGE_BYTES_MAX:
         raise DataError(
-            f"the buckets of {frame.n_rows} rows and {len(own.columns)} columns exceed a message",
+            f"the buckets of {frame.n_rows} rows and {len(terms.columns)} columns exceed a message",
             todo="select fewer columns, or fewer buckets",
         )
-    smallest = min(int(np.unique(one, return_counts=True)[1].min()) for one in ids.T)
-    each = math.inf if own.epsilon is None else own.epsilon
-    charges = tuple(Charge(Spent.EPSILON, each, name) for name in own.columns)
-    groups = int(own.count.sum())
-    about = DisclosureInfo(frame.n_rows, groups, smallest, own.epsilon, charges, is_free_again=True)
+    smallest = min(int(np.unique(column, return_counts=True)[1].min()) for column in ids.T)
+    each = math.inf if terms.epsilon is None else terms.epsilon
+    charges = tuple(Charge(Spent.EPSILON, each, name) for name in terms.columns)
+    numbers = frame.n_rows, int(terms.count.sum()), smallest
+    about = DisclosureInfo(*numbers, terms.epsilon, charges, is_free_again=True)
     return Out(send=message, about=about)
 
 
@@ -121,9 +119,8 @@ def keep_splits(host: Host, got: OwnSplits) -> Out:
     missing_left = wire.unpack_bits(got.missing_left, len(trees), "where missing values go")
     most = int(forest.starts(host.context.params)[-1])
     _within(trees, most, "trees")
-    _within(
-        nodes, (1 << host.context.params.max_depth) - 1, "nodes"
-    )  # those of the last layer are leaves
+    # Nodes of the last layer are leaves.
+    _within(nodes, (1 << host.context.params.max_depth) - 1, "nodes")
     _within(numbers, len(host.telling.columns), "columns")
     indices = trees * NODES_MAX + nodes
     if (np.diff(indices) <= 0).any():
@@ -144,12 +141,12 @@ def keep_splits(host: Host, got: OwnSplits) -> Out:
 
 
 def snapshot(_: Host, __: Place) -> Artefact:
-    """Nothing: the buckets follow from the table, the settled cut points and the store's secret."""
+    """Keep nothing: buckets follow from table, settled cut points and the store's secret."""
     return Artefact()
 
 
 def restore(_: Host, __: Artefact) -> StatusReport:
-    """Nothing to carry on."""
+    """Carry nothing on."""
     return StatusReport()
 
 
@@ -160,9 +157,8 @@ def finish(host: Host) -> Artefact:
         "columns": list(host.telling.columns),
         "categories": dict(host.telling.categories),
         TELLING: host.telling.by_place().facts(),
-        "trees": int(
-            forest.starts(host.context.params)[-1]
-        ),  # at most: early stopping is the guest's
+        # At most: early stopping is the guest's.
+        "trees": int(forest.starts(host.context.params)[-1]),
         "trees_per_round": host.context.params.trees_per_round,
         "forest": sizes,
     }
@@ -178,7 +174,7 @@ def bytes_max(host: Host, _: str) -> int:
 
 def _public(named: Mapping[str, tuple[float, ...]], frame: Frame) -> dict[int, NDArray[np.float32]]:
     """The job's cut points by column number."""
-    found = {}
+    by_column = {}
     for name, cuts in named.items():
         if name not in frame.columns or name in frame.categories:
             raise ConfigError(
@@ -186,8 +182,8 @@ def _public(named: Mapping[str, tuple[float, ...]], frame: Frame) -> dict[int, N
                 column=name,
                 todo="name a column of numbers",
             )
-        found[frame.columns.index(name)] = np.unique(np.array(cuts, np.float32))
-    return found
+        by_column[frame.columns.index(name)] = np.unique(np.array(cuts, np.float32))
+    return by_column
 
 
 def _rule(
@@ -199,10 +195,10 @@ def _rule(
         if not 0 <= last < count:
             raise PeerError(f"the guest splits a column of {count} buckets behind bucket {last}")
         return cuts.threshold(column, last), missing_left, b""
-    own = held.tobytes()
-    if last != buckets.BY_SET or not any(own) or max(members(own)) >= count:
+    left_bins = held.tobytes()
+    if last != buckets.BY_SET or not any(left_bins) or max(members(left_bins)) >= count:
         raise PeerError(f"the guest splits a column of {count} categories by others")
-    return NO_THRESHOLD, missing_left, own
+    return NO_THRESHOLD, missing_left, left_bins
 
 
 def _within(numbers: NDArray[np.int64], most: int, what: str) -> None:

@@ -25,30 +25,31 @@ class Joined:
     @property
     def groups(self) -> tuple[int, ...]:
         """Return how many columns each party has."""
-        return (self.own.n_columns, *(len(told.count) for told in self.told))
+        return (self.own.n_columns, *(len(buckets.count) for buckets in self.told))
 
     @cached_property
     def cuts(self) -> Binning:
         """Own columns with their cut points, hosts' with as many as they have buckets."""
         cuts, codes = list(self.own.cuts), dict(self.own.categories)
-        for told in self.told:
-            for present, by_category in zip(told.present, told.categorical, strict=True):
+        for buckets in self.told:
+            for present, by_category in zip(buckets.present, buckets.categorical, strict=True):
                 if by_category:
                     codes[len(cuts)] = np.arange(present, dtype=np.int32)
                 cuts.append(np.arange(1, 1 if by_category else present, dtype=np.float32))
-        most = max([self.own.max_bin, *(int(n) for told in self.told for n in told.present)])
+        most = max([self.own.max_bin, *(int(n) for buckets in self.told for n in buckets.present)])
         return Binning(most, tuple(cuts), codes)
 
     def bins(self, values: Values) -> Dense:
         """Everybody's bins, (n, columns), row after row; `values` are the guest's own."""
-        own = self.own.transform(values)
-        own = own.dense() if isinstance(own, SparseBins) else own
+        guest_bins = self.own.transform(values)
+        guest_bins = guest_bins.dense() if isinstance(guest_bins, SparseBins) else guest_bins
         number = cell_type(self.cuts.n_cells)
-        bins = np.empty((len(own), self.cuts.n_columns), number)
-        missing, end = number(self.cuts.missing), own.shape[1]
-        bins[:, :end] = np.where(own == self.own.missing, missing, own)
-        for told in self.told:
-            for column, count, lacks in zip(told.ids.T, told.count, told.missing, strict=True):
+        bins = np.empty((len(guest_bins), self.cuts.n_columns), number)
+        missing, end = number(self.cuts.missing), guest_bins.shape[1]
+        bins[:, :end] = np.where(guest_bins == self.own.missing, missing, guest_bins)
+        for buckets in self.told:
+            by_column = zip(buckets.ids.T, buckets.count, buckets.missing, strict=True)
+            for column, count, lacks in by_column:
                 bins[:, end] = np.where(lacks & (column == count - 1), missing, column)
                 end += 1
         return bins

@@ -32,8 +32,8 @@ class FederBoostVerticalParams(TreeParams):
 
     @model_validator(mode="after")
     def _cuts_rise(self) -> Self:
-        for host, own in self.public_cuts.items():
-            for name, cuts in own.items():
+        for host, by_name in self.public_cuts.items():
+            for name, cuts in by_name.items():
                 if any(low >= high for low, high in itertools.pairwise(cuts)):
                     raise ValueError(f"public_cuts of {host}.{name} do not rise")
         return self
@@ -56,18 +56,14 @@ class FederBoostVerticalParams(TreeParams):
 
 
 def asks(params: FederBoostVerticalParams) -> Asks:
-    """Return what the parameters ask of a host's policy; nothing where it has disclosed
-    all before.
-    """
+    """Return what the parameters ask of a host's policy; nothing where all is disclosed before."""
     if params.reuse is not None:
         return Asks()
     return Asks(epsilon=math.inf if params.epsilon is None else params.epsilon)
 
 
 def check(role: Role, params: FederBoostVerticalParams, frame: Frame, held_out: bool) -> None:
-    """Refuses labels that the objective cannot learn from, and a trainer that the guest lacks,
-    before a host has sent anything.
-    """
+    """Refuse labels and a trainer that the guest cannot use, before a host has sent anything."""
     if role is GUEST:
         if params.trainer == "xgboost":
             library("xgboost")

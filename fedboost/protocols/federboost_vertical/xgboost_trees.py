@@ -30,16 +30,16 @@ class XgboostTrees:
         self._rules, xgboost = rules, library("xgboost")
         values = bins.astype(np.float32)
         values[bins == rules.binning.missing] = np.nan
-        own = {"nthread": 1 if rules.threads is None else rules.threads.count}
+        threads = {"nthread": 1 if rules.threads is None else rules.threads.count}
         types = ["c" if by_category else "q" for by_category in rules.binning.is_categorical]
-        how = {"max_bin": BINS_MOST, "feature_types": types, "enable_categorical": True, **own}
+        how = {"max_bin": BINS_MOST, "feature_types": types, "enable_categorical": True, **threads}
         # Cut points of a row for each bin: XGBoost need not look for any among the rows.
         n_bins = rules.binning.n_bins
         each = np.arange(n_bins.max())[:, None] % n_bins
         cuts = xgboost.QuantileDMatrix(each.astype(np.float32), **how)
         self._rows = xgboost.QuantileDMatrix(values, ref=cuts, **how)
         # One for all trees: it keeps what it has made of the rows.
-        self._booster = xgboost.Booster({**_settings(rules), **own}, [self._rows])
+        self._booster = xgboost.Booster({**_settings(rules), **threads}, [self._rows])
         self._trees = 0
 
     def grow(self, growing: GrowingTree) -> Tree:
@@ -58,7 +58,7 @@ class XgboostTrees:
 
 def _settings(rules: Rules) -> dict[str, Any]:
     params = rules.params
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "tree_method": "hist",
         "max_bin": BINS_MOST,
         "base_score": 0.0,
@@ -68,10 +68,10 @@ def _settings(rules: Rules) -> dict[str, Any]:
         "verbosity": 0,
     }
     same = ("max_depth", "max_leaves", "grow_policy", "learning_rate", "reg_lambda", "reg_alpha")
-    found |= {name: getattr(params, name) for name in (*same, "gamma", "min_child_weight")}
+    settings |= {name: getattr(params, name) for name in (*same, "gamma", "min_child_weight")}
     if rules.directions is not None:
-        found["monotone_constraints"] = tuple(rules.directions.tolist())
-    return found
+        settings["monotone_constraints"] = tuple(rules.directions.tolist())
+    return settings
 
 
 def _read(made: dict[str, Any], rules: Rules) -> Tree:

@@ -14,13 +14,14 @@ mean of what its hosts' leaves add. The guest learns of each host what it would 
 for these layers alone; a host learns which of its rows share a bottom node.
 
 Modules:
-    guest     the guest's steps: labels, key, upper layers
-    host      a host's steps: lower layers
-    params    its settings
-    streams   gradients for several hosts at once
-    unscored  lower layers that a host cuts at random
-    view      what the guest sees of one host
-    walk      order of the steps
+    guest        the guest's steps: labels, key, upper layers
+    guest_state  what the guest remembers between steps
+    host         a host's steps: lower layers
+    params       its settings
+    streams      gradients for several hosts at once
+    unscored     lower layers that a host cuts at random
+    view         what the guest sees of one host
+    walk         order of the steps
 """
 
 from fedboost.encrypted.params import asks

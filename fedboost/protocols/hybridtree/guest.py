@@ -4,43 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import asdict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.core import binning, hybrid, objectives
-from fedboost.core.bins import Bins
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.sampling import TreeColumns
-from fedboost.core.tree import Positions, Tree
-from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys, leaf_answers, schemes
-from fedboost.encrypted.ciphers import GuestCipher, GuestRows
 from fedboost.encrypted.growth import read_divisions, write_sample
-from fedboost.encrypted.guest_tree import GuestRules, GuestTreeBatch, GuestTreeState, Won
+from fedboost.encrypted.guest_tree import GuestRules, Won
 from fedboost.encrypted.host_noise import NoiseScale
-from fedboost.encrypted.leaf_answers import Precision
 from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
 from fedboost.encrypted.packed import PackedGuest
 from fedboost.encrypted.record import GuestRecord
-from fedboost.encrypted.rounds import Labels, Rounds, RoundsState
+from fedboost.encrypted.rounds import Labels
 from fedboost.flow import Artefact, DisclosureInfo, Out, Place, StageContext
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol import encrypted_pb2, hybridtree_pb2
 from fedboost.model import columns, words
 from fedboost.model import hybrid as model
 from fedboost.model.hybrid import Below
-from fedboost.model.vertical import GuestNode
+from fedboost.model.vertical import GUEST as OWN
+from fedboost.model.vertical import GuestNode, tree_nodes
+from fedboost.protocols.hybridtree.guest_state import Guest, HybridTreeGuestState, OpenTree
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.streams import nothing, side_by_side
-from fedboost.protocols.hybridtree.view import HostView, views
-from fedboost.slot import Slot
-from fedboost.state import Growing, restore_into, state
+from fedboost.protocols.hybridtree.view import views
+from fedboost.state import restore_into
 
 Sums = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -49,85 +44,14 @@ LOOP = "round"  # what the outermost loop counts
 LAYERS = "layer"  # and that over the hosts' layers of a tree
 
 
-@state
-class HybridTreeGuestState:
-    """What a checkpoint keeps: finished trees, margins and metrics, and trees under way."""
-
-    rounds: RoundsState
-    tops: Growing[GuestNode]
-    below: Growing[Below]
-    key: bytes  # under which hosts keep leaf values; none where they keep no such
-    trees_closed: int
-    ends: str
-    is_recorded: bool
-    under_way: dict[str, list[GuestTreeState]]  # by host
-
-
 CHECKPOINT = HybridTreeGuestState  # what `snapshot` keeps
-
-
-@dataclass
-class OpenTree:
-    """The tree that grows: our upper layers, and below them each host's."""
-
-    top: Tree
-    leaves: Positions  # (rows,) in `top`
-    tree_batches: dict[str, GuestTreeBatch]  # by host, with scored splits
-    encrypted: dict[str, GuestRows] = field(default_factory=dict)  # by host
-    added: Floats | None = None  # (rows, outputs) by all hosts' leaves, with unscored splits
-
-
-@dataclass(kw_only=True)
-class Guest(Rounds):
-    """What the guest remembers between steps."""
-
-    params: HybridTreeParams
-    rules: GuestRules
-    bins: Bins
-    views: dict[str, HostView]
-    record: GuestRecord  # for an audit of our own
-    nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
-    tops: list[GuestNode] = field(default_factory=list)  # of finished trees
-    below: list[Below] = field(default_factory=list)
-    trees_closed: int = 0
-    # What an earlier attempt has settled below the tree to grow
-    under_way: dict[str, list[GuestTreeState]] = field(default_factory=dict)
-    side = Slot[GuestCipher]("a key of this attempt")
-    key = Slot[PrivateKey]("a key under which hosts keep leaf values")  # with unscored splits
-    growing = Slot[OpenTree]("a tree that grows")
-
-    @property
-    def is_scored(self) -> bool:
-        """Return whether we choose the hosts' splits."""
-        return self.params.split == "scored"
-
-    @property
-    def precision(self) -> Precision:
-        """Return how exact unscored leaf values are."""
-        n_rows = len(self.context.parts["train"])
-        return Precision.of(self.params, len(self.views), n_rows)
-
-    @cached_property
-    def holders(self) -> NDArray[np.int64]:
-        """int64 (rows,): how many hosts have each row."""
-        found = np.zeros(len(self.y), np.int64)
-        for view in self.views.values():
-            found[view.rows] += 1
-        return found
-
-    @property
-    def taking_part(self) -> NDArray[np.bool_]:
-        """bool (rows,): the rows that the trees of this round learn from."""
-        found = np.zeros(len(self.y), np.bool_)
-        found[self.context.parts["train"][self.round.sample.rows]] = True
-        return found
 
 
 def begin(context: StageContext) -> Guest:
     """Bins the own columns and fixes the objective, on training rows alone."""
     frame, params = context.data, context.params
-    own, train = Labels.of(context, params), ~context.validation
-    summary = Summary.of(params, own.y[train], own.weight[train])
+    labels, train = Labels.of(context, params), ~context.validation
+    summary = Summary.of(params, labels.y[train], labels.weight[train])
     objective = objectives.start(params, summary)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
     fixed = _encoding(params, objective, summary)
@@ -136,8 +60,8 @@ def begin(context: StageContext) -> Guest:
         context=context,
         params=params,
         objective=objective,
-        y=own.y,
-        weight=own.weight,
+        y=labels.y,
+        weight=labels.weight,
         base_margin=objective.base_margin,
         margin=np.tile(objective.base_margin, (frame.n_rows, 1)),
         rules=GuestRules(params, cuts, fixed, noise=NoiseScale.of(params, fixed.bits)),
@@ -237,9 +161,7 @@ def encrypt_gradients(guest: Guest) -> Iterator[Out]:
 
 
 def choose_splits(guest: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateSums]]) -> Out:
-    """Choose the best split of every open node of every host; no host's nodes compete with
-    another's.
-    """
+    """Choose the best split of every open node; no host's nodes compete with another's."""
     most, sent, growing = _most_sums(guest), {}, guest.growing
     coming = {
         host: Offers(growing.encrypted[host], tree_batch.expected(), most, host)
@@ -289,7 +211,8 @@ def add_values(guest: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Ou
 def close_tree(guest: Guest) -> Out:
     """Leaf values, and the margins with them: what the hosts' leaves add is averaged."""
     number, growing = guest.trees_closed, guest.growing
-    tops = model.top_nodes(number, growing.top, guest.params.learning_rate)
+    rate = guest.params.learning_rate
+    tops = tree_nodes(number, growing.top, lambda column: (OWN, column), rate)
     guest.tops += tops
     total = growing.added
     if total is None:
@@ -304,8 +227,9 @@ def close_tree(guest: Guest) -> Out:
             guest.below += view.unseen(number, guest.outputs_of_tree)
     for host, view in guest.views.items():
         guest.record.add(number, view.number, view.seen(growing.tree_batches.get(host)))
-    own = np.array([node.value for node in tops])[growing.leaves]
-    guest.margin[:, guest.outputs_of(number)] += own + total / np.maximum(guest.holders, 1)[:, None]
+    mean = total / np.maximum(guest.holders, 1)[:, None]
+    top_values = np.array([node.value for node in tops])[growing.leaves]
+    guest.margin[:, guest.outputs_of(number)] += top_values + mean
     guest.trees_closed += 1
     del guest.growing
     return Out()
@@ -318,17 +242,15 @@ def close_round(guest: Guest) -> Out:
 
 def close_model(guest: Guest) -> Out:
     """Report the finished model: metrics of the round it keeps, curves, importance."""
-    told, (tops, below) = guest.told(), _kept(guest)
-    seen = [one.node for one in below] if guest.is_scored else []
-    told.importance.extend(words.importance(guest.context, [*tops, *seen]))
-    told.answers = guest.side.answers_in_words()
-    return Out(told=told)
+    report, (tops, below) = guest.told(), _kept(guest)
+    seen = [part.node for part in below] if guest.is_scored else []
+    report.importance.extend(words.importance(guest.context, [*tops, *seen]))
+    report.answers = guest.side.answers_in_words()
+    return Out(told=report)
 
 
 def snapshot(guest: Guest, place: Place) -> Artefact:
-    """Finished trees, margins and metrics; a key that the hosts' leaf values are not under is
-    drawn anew by the next attempt.
-    """
+    """Keep finished trees, margins and metrics, and the key of leaf values where there is one."""
     inside = guest.growing.tree_batches if len(place) > 1 and Guest.growing.is_set(guest) else {}
     transcript = guest.record.handed_over(place)
     kept = HybridTreeGuestState(
@@ -398,7 +320,7 @@ def bytes_max(guest: Guest, step: str) -> int:
 def _encoding(params: HybridTreeParams, objective: Objective, summary: Summary) -> FixedPoint:
     """The job's integers, as exact as its scheme adds them up."""
     return schemes.of(params).encoding(
-        params, summary.rows, lambda own: hybrid.encoding(own, objective, summary)
+        params, summary.rows, lambda settings: hybrid.encoding(settings, objective, summary)
     )
 
 
@@ -433,4 +355,4 @@ def _is_grown(guest: Guest) -> bool:
 def _kept(guest: Guest) -> tuple[list[GuestNode], list[Below]]:
     """The trees up to the best round."""
     tops = [node for node in guest.tops if node.tree < guest.n_kept]
-    return tops, [one for one in guest.below if one.node.tree < guest.n_kept]
+    return tops, [part for part in guest.below if part.node.tree < guest.n_kept]

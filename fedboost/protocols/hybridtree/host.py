@@ -113,10 +113,10 @@ def begin(context: StageContext) -> Host:
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not context.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
-    me = Host(context, cuts, bins, Meter.of(context), HostRecord(context, cuts, bins))
-    if not me.is_scored:
-        me.answering = MaskingHost(context)
-    return me
+    host = Host(context, cuts, bins, Meter.of(context), HostRecord(context, cuts, bins))
+    if not host.is_scored:
+        host.answering = MaskingHost(context)
+    return host
 
 
 def offer_nonce(host: Host) -> Out:
@@ -138,9 +138,7 @@ def accept_key(host: Host, got: EncryptionKey) -> Out:
 
 
 def receive_gradients(host: Host, got: Iterator[BottomRows]) -> Out:
-    """Read where the own rows stand, and their packed gradients, checked; a new tree begins, or one
-    goes on that an earlier attempt has left.
-    """
+    """Check where own rows stand and their gradients; a tree begins, or an earlier one goes on."""
     gradients: Gradients | None = None
     tree_batch = host.tree_batch
     for part in got:
@@ -154,12 +152,12 @@ def receive_gradients(host: Host, got: Iterator[BottomRows]) -> Out:
         gradients.add(part.gradients)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
-    whole = gradients.whole()  # refuses before anything changes
+    complete = gradients.whole()  # refuses before anything changes
     if tree_batch is not host.tree_batch:
         host.record.add(host.tree_batch)
         host.tree_batch = tree_batch
         host.meter.begin_trees()
-    host.gradients = whole
+    host.gradients = complete
     return Out()
 
 
@@ -174,9 +172,7 @@ def sum_candidates(host: Host) -> Iterator[Out]:
 
 
 def divide_rows(host: Host, got: ChosenSplits) -> Out:
-    """Send how the rows of the won nodes divide; of tied candidates the lowest column and bin
-    count.
-    """
+    """Send how rows of the won nodes divide; of tied candidates the lowest column and bin count."""
     won = read_choices(got.won, host.tree_batch.offered)
     [tree] = host.tree_batch.trees
     is_last = tree.growth.layers + 1 == host.context.params.host_depth
@@ -194,7 +190,7 @@ def answer_rows(host: Host) -> Out:
     """Cuts the lower layers at random, and answers each row with its leaf's encrypted value."""
     if host.is_scored:
         raise ProtocolError("the job's splits are scored: hosts answer with no leaf values")
-    own, held = _key(host), host.gradients
+    key, held = _key(host), host.gradients
     assert isinstance(held, PackedHostRows)
     params, [tree], n_rows = host.context.params, host.tree_batch.trees, host.n_rows
     secrets = host.context.job_secrets.child("cuts", host.tree_batch.first)
@@ -205,13 +201,13 @@ def answer_rows(host: Host) -> Out:
     host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
     learns = tree.growth.training.node_of_rows(n_rows) >= 0
     leaves = LeafValues.of(
-        tree.growth, held.gradients, np.flatnonzero(learns), own, params.reg_lambda
+        tree.growth, held.gradients, np.flatnonzero(learns), key, params.reg_lambda
     )
     host.leaves.append(leaves)
-    packing = own.layout
+    packing = key.layout
     assert isinstance(packing, LeafLayout)
     masks = host.answering.masks(host.tree_batch.first, slice(0, n_rows), packing)
-    message = answered(own, leaves.of_rows(tree.growth, n_rows), masks)
+    message = answered(key, leaves.of_rows(tree.growth, n_rows), masks)
     return Out(send=message, about=replace(about_leaves(tree.growth), charges=_order(host, won)))
 
 
@@ -269,7 +265,7 @@ def finish(host: Host) -> Artefact:
 
 
 def bytes_max(host: Host, step: str) -> int:
-    """As large as rows, nodes and offers make it."""
+    """Return the largest message, by rows, nodes and offers."""
     depth = host.context.params.guest_depth + host.context.params.host_depth
     if step == "receive_gradients":
         rows = host.side.sizes.bytes_max if Host.side.is_set(host) else 0
@@ -333,10 +329,14 @@ def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
 def _planted(host: Host, number: int, growth: Growth) -> HostTree[Any]:
     """Tree `number`, whose rows stand as in `growth`."""
     params, usable = host.context.params, _usable(host, number)
-    own = cells.of_columns(host.binning, host.bins, usable, leave_out=params.sparse_histograms)
-    place = np.cumsum(growth.is_training) - 1
-    subtraction, least = params.histogram_subtraction, host.context.limits.group_rows_min
-    return HostTree(own, growth, place, subtraction=subtraction, least=least)
+    left_out = params.sparse_histograms
+    return HostTree(
+        cells.of_columns(host.binning, host.bins, usable, leave_out=left_out),
+        growth,
+        np.cumsum(growth.is_training) - 1,
+        subtraction=params.histogram_subtraction,
+        least=host.context.limits.group_rows_min,
+    )
 
 
 def _bottoms(host: Host, at: Rows) -> Rows:

@@ -56,10 +56,10 @@ class HybridTreeParams(HybridParams, EncryptedTreeParams):
     def _unscored_fits(self) -> Self:
         if self.split == "scored":
             return self
-        said = [name for name in _SCORED_ONLY if name in self.model_fields_set]
-        if said:
+        given = [name for name in _SCORED_ONLY if name in self.model_fields_set]
+        if given:
             raise ValueError(
-                f"split: unscored cannot use {said[0]} ({_SCORED_ONLY[said[0]]}): leave it out"
+                f"split: unscored cannot use {given[0]} ({_SCORED_ONLY[given[0]]}): leave it out"
             )
         return self
 

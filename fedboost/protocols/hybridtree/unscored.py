@@ -38,8 +38,8 @@ class Cutter:
         won: dict[int, Named] = {}
         opened = tree.growth.training.leaves()
         for _ in range(layers):
-            found = {node: self._cut(node, tree.growth.training.rows(node)) for node in opened}
-            chosen = {node: named for node, named in found.items() if named is not None}
+            cuts = {node: self._cut(node, tree.growth.training.rows(node)) for node in opened}
+            chosen = {node: named for node, named in cuts.items() if named is not None}
             divided = answers.divisions(TreeBatch([tree]), chosen, self.binning, self.bins)
             tree.growth.divide(list(divided.items()))
             won |= chosen
@@ -53,8 +53,8 @@ class Cutter:
         for place in self.secrets.permutation(len(self.usable), "columns", node).tolist():
             column = int(self.usable[place])
             n_bins = int(self.binning.n_bins[column])
-            own = np.minimum(of_rows(self.bins, column, rows), n_bins)
-            counts = np.bincount(own, minlength=n_bins + 1)
+            bins = np.minimum(of_rows(self.bins, column, rows), n_bins)
+            counts = np.bincount(bins, minlength=n_bins + 1)
             named = self._of_column(node, column, counts[:n_bins], int(counts[n_bins]))
             if named is not None:
                 return named

@@ -123,10 +123,10 @@ class HostView:
         """Return what the subtrees add to each row, float64 (m, outputs), by the `values` of
         leaves: 0 where this host had nothing to learn from.
         """
-        found = np.zeros((len(self.rows), next(iter(values.values())).shape[0] if values else 1))
+        added = np.zeros((len(self.rows), next(iter(values.values())).shape[0] if values else 1))
         for leaf, value in values.items():
-            found[tree.growth.everyone.rows(leaf)] = value
-        return found
+            added[tree.growth.everyone.rows(leaf)] = value
+        return added
 
     def finished(self, number: int, tree: GuestTree, values: Mapping[int, Floats]) -> list[Below]:
         """The nodes below tree `number`, but those where this host had nothing to learn from."""
@@ -155,15 +155,15 @@ class HostView:
 def views(context: StageContext) -> dict[str, HostView]:
     """The hosts; a DataError names one that has none of the rows to learn from."""
     shared = context.artefacts["align-pairs"].arrays
-    found = {}
+    by_host = {}
     for number, host in enumerate(context.table.hosts, start=1):
         rows = shared[f"with_{host}"].astype(np.int64)
-        found[host] = HostView(number, rows, ~context.validation[rows])
-        if not found[host].training.any():
+        by_host[host] = HostView(number, rows, ~context.validation[rows])
+        if not by_host[host].training.any():
             raise DataError(
                 f"{host} has none of the {int((~context.validation).sum())} rows to learn from",
                 party=host,
                 todo="check that both name the same id columns, or leave the host out",
                 kind="a host has none of the rows to learn from",
             )
-    return found
+    return by_host

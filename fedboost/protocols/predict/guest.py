@@ -17,13 +17,7 @@ from fedboost.model.batches import Batches, finish, restore, snapshot
 from fedboost.model.vertical import TreeShape
 
 __all__ = (
-    "ask_hosts",
-    "begin",
-    "bytes_max",
-    "close_batch",
-    "finish",
-    "follow_answers",
-    "restore",
+    "ask_hosts", "begin", "bytes_max", "close_batch", "finish", "follow_answers", "restore",
     "snapshot",
 )  # fmt: skip
 
@@ -35,9 +29,7 @@ class Guest(Batches):
     """What the guest remembers between steps."""
 
     shape: TreeShape = field(init=False)
-    at: Indices = field(
-        default_factory=lambda: np.empty((0, 0), np.int64)
-    )  # (rows, trees) in nodes
+    at: Indices = field(init=False)  # (rows, trees) in nodes
     asked: dict[str, Indices] = field(default_factory=dict)  # per host: places in `at`, flat
 
     def __post_init__(self) -> None:
@@ -46,12 +38,12 @@ class Guest(Batches):
         self.start_batch()
 
     def start_batch(self) -> None:
-        """At the roots, and down the guest's own nodes."""
+        """Put the rows at the roots and move them down the guest's own nodes."""
         self.at = np.tile(self.shape.roots, (self.rows.stop - self.rows.start, 1))
         self.descend()
 
     def descend(self) -> None:
-        """Down the guest's own nodes, as far as they lead."""
+        """Move the rows down the guest's own nodes, as far as they lead."""
         vertical.descend_own(self.model.arrays, self.shape, self.values, self.at, self.first)
 
 
@@ -99,8 +91,7 @@ def close_batch(guest: Guest) -> Out:
     """Adds up the leaves that the batch has reached."""
     value = guest.model.arrays["value"].astype(np.float64)
     # In the order of training, so that sums have the same bits.
-    for tree, output in enumerate(rounds.classes(guest.model.facts).tolist()):
-        outputs = slice(None) if output == rounds.ALL else slice(output, output + 1)
+    for tree, outputs in enumerate(rounds.outputs(guest.model.facts)):
         guest.margin[guest.rows, outputs] += value[guest.at[:, tree]]
     return guest.next_batch()
 

@@ -44,9 +44,9 @@ class Host:
 def begin(context: StageContext) -> Host:
     """Reads the host's shard, and its columns as the guest may know them."""
     arrays, values, epsilon = _known(context)
-    keys = list(zip(arrays["tree"].tolist(), arrays["node"].tolist(), strict=True))
-    place = {key: i for i, key in enumerate(keys)}
-    return Host(context, arrays, values, epsilon, place, *_above(keys, place))
+    place = vertical.positions(arrays)
+    above = _above(vertical.node_keys(arrays), place)
+    return Host(context, arrays, values, epsilon, place, *above)
 
 
 def direct_rows(host: Host, got: Questions) -> Out:
@@ -84,17 +84,17 @@ def check_paths(host: Host, rows: Indices, split: Indices) -> None:
 
 
 def snapshot(_: Host, __: Place) -> Artefact:
-    """Nothing: a host answers and forgets."""
+    """Keep nothing: a host answers and forgets."""
     return Artefact()
 
 
 def restore(_: Host, __: Artefact) -> StatusReport:
-    """Nothing to carry on."""
+    """Carry nothing on."""
     return StatusReport()
 
 
 def finish(_: Host) -> Artefact:
-    """Nothing stays with a host."""
+    """Leave nothing at a host."""
     return Artefact()
 
 
@@ -119,18 +119,18 @@ def _known(context: StageContext) -> tuple[Mapping[str, NDArray[np.generic]], Va
         or context.table.guest in context.limits.predict.exact
     ):
         return model.arrays, values, None
-    told = telling.read(model.facts[TELLING])
-    if frame.id_columns != told.id_columns:
+    earlier = telling.read(model.facts[TELLING])
+    if frame.id_columns != earlier.id_columns:
         raise ConfigError(
             "the model's noise belongs to ids of other columns than the job's",
-            todo=f"id: [{', '.join(told.id_columns)}]",
+            todo=f"id: [{', '.join(earlier.id_columns)}]",
             party=context.party,
         )
     used = np.unique(model.arrays["feature"]).astype(np.int64)
-    own = told.only(used.tolist())
-    noisy = own.values(own.buckets(values[:, used], frame.ids, context.lasting_secrets))
+    terms = earlier.only(used.tolist())
+    noisy = terms.values(terms.buckets(values[:, used], frame.ids, context.lasting_secrets))
     feature = np.searchsorted(used, model.arrays["feature"])
-    return {**model.arrays, "feature": feature}, noisy, own.epsilon
+    return {**model.arrays, "feature": feature}, noisy, terms.epsilon
 
 
 def _above(
@@ -157,5 +157,5 @@ def _above(
 
 def _goes_right(host: Host, rows: Indices, split: Indices) -> NDArray[np.bool_]:
     """Return where rows go at our splits, all (n,)."""
-    found = values_at(host.values, rows, host.arrays["feature"][split].astype(np.int64))
-    return vertical.goes_right(found, host.arrays, split)
+    cells = values_at(host.values, rows, host.arrays["feature"][split].astype(np.int64))
+    return vertical.goes_right(cells, host.arrays, split)

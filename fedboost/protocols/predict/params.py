@@ -15,9 +15,8 @@ from fedboost.settings import Settings
 class PredictParams(Settings):
     """Which model, how many rows at once, and what comes out."""
 
-    model: str = Field(
-        pattern=f"^{MODEL_ID.pattern}$"
-    )  # of the job that trained it: its id, its name or latest
+    # Of the job that trained it: its id, its name or latest.
+    model: str = Field(pattern=f"^{MODEL_ID.pattern}$")
     batch_rows: int = Field(1 << 18, ge=1, le=1 << 22)  # bounds memory and the largest message
     output_margin: bool = False  # leave the sums of leaves, not probabilities or means of them
 

@@ -20,10 +20,7 @@ from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlac
 from fedboost.model import hybrid, rounds
 from fedboost.model.batches import Batches, finish, restore, snapshot
 from fedboost.model.hybrid import NO_NODE, Tops
-from fedboost.protocols.predict_hybrid.indices import (
-    read_leaves,
-    write_slots,
-)
+from fedboost.protocols.predict_hybrid.indices import read_leaves, write_slots
 from fedboost.slot import Slot
 
 __all__ = (
@@ -43,7 +40,7 @@ class Guest(Batches):
     numbers: Indices = field(init=False)  # (hosts, nodes of tops): how a host knows a bottom node
     told: Indices = field(init=False)  # the same, but for those that it has not divided
     held: dict[str, Indices] = field(init=False)  # by host: the rows that it has, in its order
-    at: Indices = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (rows, trees) in tops
+    at: Indices = field(init=False)  # (rows, trees) in tops
     # (rows, trees, values of a leaf), or (rows, outputs) unscored
     added = Slot[Floats]("values of the hosts' leaves")
 
@@ -58,7 +55,7 @@ class Guest(Batches):
         self.start_batch()
 
     def start_batch(self) -> None:
-        """At the bottom nodes of all trees."""
+        """Put the rows at the bottom nodes of all trees."""
         self.at = self.tops.bottom(self.values, self.rows)
 
     def indices(self, host: str) -> slice:
@@ -91,9 +88,9 @@ def place_rows(guest: Guest) -> Out:
     """To each host where its rows of the batch stand, as far as it has splits there."""
     sent = {}
     for host in guest.held:
-        own, at = guest.indices(host), guest.bottom(host, guest.told)
+        rows, at = guest.indices(host), guest.bottom(host, guest.told)
         slots = write_slots(at, guest.model.facts)
-        sent[host] = BottomPlaces(first_row=own.start, rows=len(at), slots=slots)
+        sent[host] = BottomPlaces(first_row=rows.start, rows=len(at), slots=slots)
     return Out(send=sent)
 
 
@@ -102,13 +99,10 @@ def follow_leaves(guest: Guest, got: Mapping[str, LeafPlaces]) -> Out:
     width = guest.model.arrays["value"].shape[1]
     added = np.zeros((*guest.at.shape, width))
     for number, host in enumerate(guest.context.table.hosts, start=1):
-        inside, at, told = (
-            guest.inside(host),
-            guest.bottom(host, guest.numbers),
-            guest.bottom(host, guest.told),
-        )
-        leaves = read_leaves(got[host].leaves, told, guest.model.facts["host_depth"], host)
-        leaves = np.where(told == NO_NODE, at, leaves)
+        inside, at = guest.inside(host), guest.bottom(host, guest.numbers)
+        divided = guest.bottom(host, guest.told)
+        leaves = read_leaves(got[host].leaves, divided, guest.model.facts["host_depth"], host)
+        leaves = np.where(divided == NO_NODE, at, leaves)
         for tree, (nodes, values) in hybrid.leaf_values(guest.model, number).items():
             reached = leaves[:, tree]
             (rows,) = np.nonzero(reached != NO_NODE)
@@ -142,10 +136,9 @@ def close_batch(guest: Guest) -> Out:
     value, is_scored = guest.tops.arrays["value"].astype(np.float64), guest.added.ndim == 3
     margin = guest.margin[guest.rows]
     # In the order of training, so that sums have the same bits.
-    for tree, output in enumerate(rounds.classes(guest.model.facts).tolist()):
-        outputs = slice(None) if output == rounds.ALL else slice(output, output + 1)
-        own = value[guest.at[:, tree]]
-        margin[:, outputs] += own + guest.added[:, tree] / mean if is_scored else own
+    for tree, outputs in enumerate(rounds.outputs(guest.model.facts)):
+        leaves = value[guest.at[:, tree]]
+        margin[:, outputs] += leaves + guest.added[:, tree] / mean if is_scored else leaves
     if not is_scored:
         margin += guest.added / mean
     guest.margin[guest.rows] = margin

@@ -28,10 +28,7 @@ from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import columns, hybrid, rounds
 from fedboost.model.hybrid import NO_NODE
-from fedboost.protocols.predict_hybrid.indices import (
-    read_slots,
-    write_leaves,
-)
+from fedboost.protocols.predict_hybrid.indices import read_slots, write_leaves
 from fedboost.slot import Slot
 
 __all__ = (
@@ -68,18 +65,18 @@ class Host:
 
 def begin(context: StageContext) -> Host:
     """Reads the host's shard."""
-    me = Host(context, context.artefacts[MODEL], columns.of_seat(context))
-    facts = me.model.facts
-    if not me.is_scored:
-        me.answering = MaskingHost(context)
-        said = facts["encryption"]
-        scheme = SCHEMES[said["scheme"]]
-        data = me.model.arrays[hybrid.KEY].tobytes()
-        key = scheme.load_public(data, said["key_bits"], context.workers)
+    host = Host(context, context.artefacts[MODEL], columns.of_seat(context))
+    facts = host.model.facts
+    if not host.is_scored:
+        host.answering = MaskingHost(context)
+        encryption = facts["encryption"]
+        scheme = SCHEMES[encryption["scheme"]]
+        data = host.model.arrays[hybrid.KEY].tobytes()
+        key = scheme.load_public(data, encryption["key_bits"], context.workers)
         packing = Precision(**facts["precision"]).layout(key.plaintext_bits)
-        me.keys = HostKey.of(key, packing, me.n_rows)
-        me.leaves = leaf_values.from_arrays(me.model.arrays, facts["trees"])
-    return me
+        host.keys = HostKey.of(key, packing, host.n_rows)
+        host.leaves = leaf_values.from_arrays(host.model.arrays, facts["trees"])
+    return host
 
 
 def find_leaves(host: Host, got: BottomPlaces) -> Out:
@@ -100,13 +97,13 @@ def answer_rows(host: Host, got: BottomPlaces) -> Out:
     rows, at = _batch(host, got)
     leaves, each = _leaves(host, rows, at), facts["trees_per_round"]
     classes = np.maximum(rounds.classes(facts), 0)
-    starts = np.cumsum([0, *(len(one.nodes) for one in host.leaves)])
+    starts = np.cumsum([0, *(len(tree_leaves.nodes) for tree_leaves in host.leaves)])
     held, cells = [], []
-    for tree, one in enumerate(host.leaves[: at.shape[1]]):
+    for tree, tree_leaves in enumerate(host.leaves[: at.shape[1]]):
         (there,) = np.nonzero(at[:, tree] != NO_NODE)
-        held.append(starts[tree] + one.indices(leaves[there, tree]))
+        held.append(starts[tree] + tree_leaves.indices(leaves[there, tree]))
         cells.append(there * each + classes[tree])
-    values = Ciphertexts.concat([one.values for one in host.leaves])
+    values = Ciphertexts.concat([tree_leaves.values for tree_leaves in host.leaves])
     cell = np.concatenate(cells).astype(np.int32)[:, None]
     sums = host.keys.key.segment_sum(values, np.concatenate(held), cell, len(at) * each)
     packing = Precision(**facts["precision"]).layout(host.keys.key.plaintext_bits)
@@ -126,7 +123,7 @@ def restore(host: Host, kept: Artefact) -> StatusReport:
 
 
 def finish(_: Host) -> Artefact:
-    """Nothing stays with a host."""
+    """Leave nothing at a host."""
     return Artefact()
 
 
@@ -162,7 +159,7 @@ def _about(host: Host, at: Indices) -> DisclosureInfo:
 def _leaves(host: Host, rows: slice, at: Indices) -> Indices:
     """The leaves below the bottom nodes `at`, int64 (rows, trees)."""
     arrays = host.model.arrays
-    found = [
+    by_tree = [
         hybrid.descend(arrays, tree, host.values, rows, at[:, tree]) for tree in range(at.shape[1])
     ]
-    return np.stack(found, axis=1)
+    return np.stack(by_tree, axis=1)

@@ -28,7 +28,7 @@ def write_slots(numbers: Indices, facts: Mapping[str, Any]) -> Array:
 
 
 def read_slots(array: Array, shape: tuple[int, int], facts: Mapping[str, Any]) -> Indices:
-    """The same again; a PeerError where no tree of the model has such a node."""
+    """Read them again; a PeerError where no tree of the model has such a node."""
     depth = facts["guest_depth"]
     kind = _kind(depth)
     what = "the bottom nodes of our rows"

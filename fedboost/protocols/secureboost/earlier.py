@@ -73,9 +73,7 @@ def settled(context: StageContext) -> SecureBoostParams:
 
 
 def start(context: StageContext, objective: Objective) -> Start:
-    """Return what the guest begins with; all its rows at the base margin where it continues no
-    model.
-    """
+    """Return what the guest begins with: the model that it continues, or the base margin."""
     if context.params.warm_start is None:
         base = objective.base_margin
         return Start(np.tile(base, (context.data.n_rows, 1)), base)
@@ -152,7 +150,7 @@ def host_shard(
 
 
 def _moved(split: OwnSplit, indices: list[int]) -> OwnSplit:
-    """The same split, its column numbered as in the job's table."""
+    """Return the split with its column numbered as in the job's table."""
     return replace(split, feature=indices[split.feature])
 
 

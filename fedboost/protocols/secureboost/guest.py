@@ -97,13 +97,13 @@ class Guest(Rounds):
 def begin(context: StageContext) -> Guest:
     """Bins the own columns and fixes the objective, on training rows alone."""
     frame, params = context.data, earlier.settled(context)
-    own, train = Labels.of(context, params), ~context.validation
-    summary = Summary.of(params, own.y[train], own.weight[train])
+    labels, train = Labels.of(context, params), ~context.validation
+    summary = Summary.of(params, labels.y[train], labels.weight[train])
     objective = objectives.start(params, summary)
     known = earlier.known_codes(context)
     cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical, known)
     fixed = schemes.of(params).encoding(
-        params, int(train.sum()), lambda own: objectives.encoding(own, objective, summary)
+        params, int(train.sum()), lambda settings: objectives.encoding(settings, objective, summary)
     )
     moves = directions(params.monotone_constraints, frame.columns, frame.categories)
     start, noise = earlier.start(context, objective), NoiseScale.of(params, fixed.bits)
@@ -111,8 +111,8 @@ def begin(context: StageContext) -> Guest:
         context=context,
         params=params,
         objective=objective,
-        y=own.y,
-        weight=own.weight,
+        y=labels.y,
+        weight=labels.weight,
         base_margin=start.base_margin,
         margin=start.margin,
         first_round=start.rounds,
@@ -166,10 +166,10 @@ def open_layer(guest: Guest) -> Out:
     """Tells each host which nodes look for a split of its own, and how those above divided."""
     shown = guest.growing.shown
     guest.growing.tree_batch.open_layer()
-    told = shown.open_layer()
+    divisions = shown.open_layer()
     return Out(
-        send={host: _frontier(told[host], shown.open[host]) for host in told},
-        about={host: about_divisions(bits for _, bits in told[host]) for host in told},
+        send={host: _frontier(divisions[host], shown.open[host]) for host in divisions},
+        about={host: about_divisions(bits for _, bits in divisions[host]) for host in divisions},
     )
 
 
@@ -183,19 +183,19 @@ def choose_splits(guest: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -
         best, winner = won.get(node), ""
         for host in this.hosts:
             offer = offers[host].get(node)
-            found = None if offer is None else tree_batch.best_of(node, *offer)
-            if found is not None and (best is None or found.gain > best.gain):
+            rival = None if offer is None else tree_batch.best_of(node, *offer)
+            if rival is not None and (best is None or rival.gain > best.gain):
                 number = guest.context.table.hosts.index(host) + 1
-                best, winner = Won(number, found.gain, found.left, found.parts), host
-                choices = found.choices
+                best, winner = Won(number, rival.gain, rival.left, rival.parts), host
+                choices = rival.choices
         if best is not None:
             won[node] = best
         if winner:
             tied[winner][node] = choices
     tree_batch.choose({node: won[node] for node in tree_batch.opened if node in won})
     chosen = {*tree_batch.chosen}  # within max_leaves
-    told = {h: {n: own for n, own in ties.items() if n in chosen} for h, ties in tied.items()}
-    return Out(send={host: write_choices(ties) for host, ties in told.items()})
+    sent = {h: {n: tie for n, tie in ties.items() if n in chosen} for h, ties in tied.items()}
+    return Out(send={host: write_choices(ties) for host, ties in sent.items()})
 
 
 def grow_nodes(guest: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
@@ -225,9 +225,9 @@ def close_trees(guest: Guest) -> Out:
     """Leaf values, and the margins with them; the trees of a forest share a round's step."""
     tree_batch = guest.growing.tree_batch
     outputs = guest.outputs_of(guest.trees_closed)
-    found = [_leaves(guest, tree) for tree in tree_batch.trees]  # before any margin moves
-    told = StatusReport(warnings=_label_given_away(guest, tree_batch.trees))
-    for slot, (tree, values) in enumerate(zip(tree_batch.trees, found, strict=True)):
+    leaves = [_leaves(guest, tree) for tree in tree_batch.trees]  # before any margin moves
+    report = StatusReport(warnings=_label_given_away(guest, tree_batch.trees))
+    for slot, (tree, values) in enumerate(zip(tree_batch.trees, leaves, strict=True)):
         guest.nodes += tree.finished(guest.trees_closed, values)
         _note_tree(guest, slot, tree)
         for node, value in values.items():
@@ -236,7 +236,7 @@ def close_trees(guest: Guest) -> Out:
     del guest.growing
     if guest.trees_closed < sum(guest.forest) * guest.params.trees_per_round:
         _plant(guest)
-    return Out(told=told)
+    return Out(told=report)
 
 
 def close_round(guest: Guest) -> Out:
@@ -246,16 +246,14 @@ def close_round(guest: Guest) -> Out:
 
 def close_model(guest: Guest) -> Out:
     """Report the finished model: metrics of the round it keeps, curves, importance."""
-    told = guest.told()
-    told.importance.extend(words.importance(guest.context, _kept(guest)))
-    told.answers = guest.side.answers_in_words()
-    return Out(told=told)
+    report = guest.told()
+    report.importance.extend(words.importance(guest.context, _kept(guest)))
+    report.answers = guest.side.answers_in_words()
+    return Out(told=report)
 
 
 def snapshot(guest: Guest, place: Place) -> Artefact:
-    """Finished trees, margins and metrics, and what trees under way have settled; the key is drawn
-    anew by the next attempt.
-    """
+    """Keep finished trees, margins, metrics, and what trees under way have settled; no key."""
     under_way = None
     if len(place) > 1:
         under_way = SecureBoostGuestTrees(
@@ -277,12 +275,8 @@ def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
     """Carries on behind the last finished round; or behind a layer, once the round is begun."""
     kept = checkpoint.state(SecureBoostGuestState)
     restore_into(guest, kept.rounds)
-    guest.nodes, guest.trees_closed, guest.record.begun = (
-        kept.nodes,
-        kept.trees_closed,
-        kept.is_recorded,
-    )
-    guest.under_way = kept.under_way
+    guest.trees_closed, guest.record.begun = kept.trees_closed, kept.is_recorded
+    guest.nodes, guest.under_way = kept.nodes, kept.under_way
     return StatusReport(ends=guest.ended(plan.loop(guest.context.params)) or kept.ends)
 
 
@@ -311,13 +305,12 @@ def bytes_max(guest: Guest, step: str) -> int:
 def _plant(guest: Guest) -> None:
     """The next trees of the round, at their roots or where an earlier attempt has left them."""
     train, number = guest.context.parts["train"], guest.trees_closed
-    rows = [train[own] for own in guest.round.sample.trees]
+    rows = [train[drawn] for drawn in guest.round.sample.trees]
     tree_batch = GuestTreeBatch.planted(guest.rules, guest.bins, guest.gh_of(number), rows, number)
     owners = {host: guest.context.table.hosts.index(host) + 1 for host in guest.plan.hosts}
-    own = guest.params.label_protection
-    shown = Visibility(
-        owners, tree_batch, guest.purity, hides=own is not None and own.hide_divisions
-    )
+    protection = guest.params.label_protection
+    hides = protection is not None and protection.hide_divisions
+    shown = Visibility(owners, tree_batch, guest.purity, hides=hides)
     if guest.under_way is not None:
         tree_batch.load_state(guest.under_way.trees)
         restore_into(shown, guest.under_way.shown)
@@ -326,8 +319,7 @@ def _plant(guest: Guest) -> None:
 
 
 def _label_given_away(guest: Guest, trees: Sequence[GuestTree]) -> list[Warned]:
-    """Return warnings that hosts' columns may hold the label, seen at the first round's first
-    splits.
+    """Return warnings that hosts' columns may hold the label, by the first splits of the job.
 
     None with label_protection: a host that reads it would know what its own split says of labels.
     """
@@ -342,8 +334,9 @@ def _note_tree(guest: Guest, slot: int, tree: GuestTree) -> None:
     """Notes what each host that took part has seen of a tree that has grown."""
     for host in guest.plan.hosts:
         number = guest.context.table.hosts.index(host) + 1
-        told = [one % STRIDE for one in guest.growing.shown.told[host] if one // STRIDE == slot]
-        guest.record.add(guest.trees_closed, number, seen(tree, len(guest.y), told, number))
+        nodes = (divmod(node, STRIDE) for node in guest.growing.shown.told[host])
+        divided = [node for of_slot, node in nodes if of_slot == slot]
+        guest.record.add(guest.trees_closed, number, seen(tree, len(guest.y), divided, number))
 
 
 def _training(guest: Guest) -> int:
@@ -375,10 +368,11 @@ def _read(
         host: Offers(guest.encrypted, [expected[node] for node in opened], most, host)
         for host, opened in shown.open.items()
     }
-    found = read_offers(got, coming)
-    for host, offers in found.items():
+    by_host = read_offers(got, coming)
+    for host, offers in by_host.items():
         shown.hear(host, [sums for sums, _ in offers])
-    return {host: dict(zip(shown.open[host], own, strict=True)) for host, own in found.items()}
+    by_node = {host: zip(shown.open[host], by_host[host], strict=True) for host in by_host}
+    return {host: dict(offers) for host, offers in by_node.items()}
 
 
 def _leaves(guest: Guest, tree: GuestTree) -> dict[int, Floats]:

@@ -114,24 +114,23 @@ def accept_key(host: Host, got: pb.EncryptionKey) -> Out:
 
 
 def receive_gradients(host: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
-    """The packed gradients of the rows that take part, checked; new trees begin, or those go on
-    that an earlier attempt has left.
-    """
+    """Check the packed gradients that take part; trees begin, or an earlier attempt's go on."""
     gradients: Gradients | None = None
     tree_batch = host.tree_batch
     for part in got:
         if gradients is None:
             tree_batch = _begun(host, part)
-            gradients = Gradients(host.side, part, _n_sampled(tree_batch))
+            n_rows = int(np.count_nonzero(_sampled(tree_batch).any(axis=0)))
+            gradients = Gradients(host.side, part, n_rows)
         gradients.add(part)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
-    whole = gradients.whole()  # refuses before anything changes
+    complete = gradients.whole()  # refuses before anything changes
     if tree_batch is not host.tree_batch:
         host.record.add(host.tree_batch)
         host.tree_batch, host.layers, host.divided = tree_batch, _layers(host, tree_batch.first), {}
         host.meter.begin_trees()
-    host.gradients = whole
+    host.gradients = complete
     return Out()
 
 
@@ -142,9 +141,7 @@ def sum_candidates(host: Host, got: Frontier) -> Iterator[Out]:
 
 
 def divide_rows(host: Host, got: pb.WonSplits) -> Out:
-    """Send how the rows of the won nodes divide; of tied candidates the lowest column and bin
-    count.
-    """
+    """Send how rows of the won nodes divide; of tied candidates the lowest column and bin count."""
     won = read_choices(got, host.tree_batch.offered)
     host.divided = answers.divisions(host.tree_batch, won, host.binning, host.bins)
     host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
@@ -193,7 +190,7 @@ def finish(host: Host) -> Artefact:
 
 
 def bytes_max(host: Host, step: str) -> int:
-    """As large as rows, nodes and offers make it."""
+    """Return the largest message, by rows, nodes and offers."""
     trees = int(forest.sizes(host.context.params).max())
     if step == "receive_gradients":
         rows = host.side.sizes.bytes_max if Host.side.is_set(host) else 0
@@ -229,18 +226,18 @@ def _begun(host: Host, first: pb.EncryptedGradients) -> HostTreeBatch:
 
 
 def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBatch:
-    """Trees from tree `number` on at their roots; sampled bool (trees, rows) says what each learns
-    from.
-    """
+    """Plant trees from tree `number` on; sampled bool (trees, rows) says what each learns from."""
     params = host.context.params
     place = np.cumsum(sampled.any(axis=0)) - 1
     group = host.context.table.hosts.index(host.context.party) + 1
     trees: list[HostTree[Any]] = []
     for slot, inside in enumerate(sampled):
         columns = TreeColumns.drawn(params, number + slot, (host.bins.shape[1],), first=group)
-        own = cells.of_columns(host.binning, host.bins, columns, leave_out=params.sparse_histograms)
+        left_out = params.sparse_histograms
         tree: HostTree[Any] = HostTree(
-            *(own, Growth.begun(inside), place),
+            cells.of_columns(host.binning, host.bins, columns, leave_out=left_out),
+            Growth.begun(inside),
+            place,
             subtraction=params.histogram_subtraction,
             least=host.context.limits.group_rows_min,
             trees=len(sampled),
@@ -254,18 +251,13 @@ def _sampled(tree_batch: HostTreeBatch) -> NDArray[np.bool_]:
     return np.array([tree.growth.is_training for tree in tree_batch.trees])
 
 
-def _n_sampled(tree_batch: HostTreeBatch) -> int:
-    """Return how many rows' gradients come: those that some tree learns from."""
-    return int(np.count_nonzero(_sampled(tree_batch).any(axis=0)))
-
-
 def _plan(host: Host, number: int) -> plan.Plan:
     """Return the plan of a round of this job."""
     return plan.of_round(host.context.params, host.context.table, number)
 
 
 def _layers(host: Host, tree: int) -> int:
-    """In how many layers we offer candidates of the trees that begin with `tree`."""
+    """Return in how many layers we offer candidates of the trees that begin with `tree`."""
     before = tree - host.first_tree - 1
     number, _, _ = plan.next_tree_batch(
         host.context.params, host.context.table, host.context.party, before
@@ -289,15 +281,15 @@ def _follow(host: Host, got: Frontier) -> None:
     for number, bits in host.divided.items():
         if not np.array_equal(divisions[number], bits):
             raise PeerError(f"the guest divided node {number} otherwise than we did")
-    own = tree_batch.by_tree(divisions)
+    by_tree = tree_batch.by_tree(divisions)
     opened = wire.unpack(got.open, "i4", (None,), "the open nodes").tolist()
-    may_open = set(tree_batch.numbers(_children(nodes) for nodes in own))
+    may_open = set(tree_batch.numbers(_children(nodes) for nodes in by_tree))
     fits = set(opened) <= may_open and sorted(set(opened)) == opened
     if not tree_batch.trees[0].growth.layers:  # every tree begins
-        fits = opened == tree_batch.numbers([ROOT] for _ in own)
+        fits = opened == tree_batch.numbers([ROOT] for _ in by_tree)
     if not fits:
         raise PeerError("the guest opened nodes that are not children of divided ones")
-    for slot, (tree, mine) in enumerate(zip(tree_batch.trees, own, strict=True)):
+    for slot, (tree, mine) in enumerate(zip(tree_batch.trees, by_tree, strict=True)):
         tree.growth.divide(list(mine.items()))
         tree.opened = [number - slot * STRIDE for number in opened if number // STRIDE == slot]
 

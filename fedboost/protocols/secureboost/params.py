@@ -34,14 +34,14 @@ class SecureBoostParams(EncryptedTreeParams):
 
     @model_validator(mode="after")
     def _mode_fits(self) -> Self:
-        said = self.model_fields_set
+        given = self.model_fields_set
         if self.mode == "layered":
             depth = self.host_depth + self.guest_depth
             if depth > MAX_DEPTH:
                 raise ValueError(
                     f"host_depth and guest_depth make {depth} layers; {MAX_DEPTH} is the most"
                 )
-            if "max_depth" in said and self.max_depth != depth:
+            if "max_depth" in given and self.max_depth != depth:
                 raise ValueError(
                     f"max_depth is {self.max_depth}, host_depth and guest_depth make {depth}: "
                     "leave max_depth out"
@@ -51,7 +51,7 @@ class SecureBoostParams(EncryptedTreeParams):
             ("host_depth", "layered"),
             ("guest_depth", "layered"),
         ):
-            if name in said and self.mode != mode:
+            if name in given and self.mode != mode:
                 raise ValueError(f"{name} is for mode {mode}, the job's is {self.mode}")
         return self
 

@@ -65,13 +65,13 @@ def next_tree_batch(
 
 def releases(params: SecureBoostParams, table: Table, host: str, columns: int | None) -> Releases:
     """Return what the sums of a host tell, by the trees in which it takes part."""
-    own: dict[int, range] = {}
+    rounds: dict[int, range] = {}
     layers = 1
     for number, first, size in tree_batches(params):
         planned = of_round(params, table, number)
         if host in planned.hosts:
             layers = planned.host_layers  # the same in all of them
-            start = own[number].start if number in own else first
-            own[number] = range(start, first + size)  # the batches of a round's classes
-    trees = meter.Trees(list(own.values()), layers)
+            start = rounds[number].start if number in rounds else first
+            rounds[number] = range(start, first + size)  # the batches of a round's classes
+    trees = meter.Trees(list(rounds.values()), layers)
     return meter.expected(params, trees, table.hosts.index(host) + 1, columns)

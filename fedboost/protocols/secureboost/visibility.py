@@ -58,33 +58,33 @@ class Visibility(VisibilityState):
         """
         divided = self._tree_batch.last_divided
         closed = {number for number, _ in divided if self._tells(number)}
-        told: dict[str, list[Division]] = {}
+        divisions: dict[str, list[Division]] = {}
         for host, owner in self._owners.items():
-            own = set(self._tree_batch.owned(owner))
+            owned = set(self._tree_batch.owned(owner))
             may_see = self.offered[host] - closed
             if self._hides:
-                may_see &= own
+                may_see &= owned
             self.open[host] = [
                 number
                 for number in self._tree_batch.opened
                 if number % STRIDE == ROOT or _above(number) in may_see
             ]
-            needed = {_above(number) for number in self.open[host]} | own
-            told[host] = [one for one in divided if one[0] in needed]
+            needed = {_above(number) for number in self.open[host]} | owned
+            divisions[host] = [division for division in divided if division[0] in needed]
             self.told[host] |= needed & {number for number, _ in divided}
-        return told
+        return divisions
 
     def hear(self, host: str, offers: Sequence[Sums]) -> None:
         """Note what the host has offered for the nodes that are open to it, int64 (sums, 2·outputs)
         each: some of it divides a node unless every sum is of all rows or of none.
         """
-        found = set()
+        dividing = set()
         for number, sums in zip(self.open[host], offers, strict=True):
             tree, node = self._tree_batch.at(number)
             divides = (sums != 0).any(axis=1) & (sums != tree.totals[node]).any(axis=1)
             if divides.any() or tree.draws_within:
-                found.add(number)
-        self.offered[host] = found
+                dividing.add(number)
+        self.offered[host] = dividing
 
     def _tells(self, number: int) -> bool:
         """Return whether a side of this division is purer than it may be."""

@@ -7,7 +7,6 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import grpc
@@ -98,12 +97,7 @@ class Caller:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -145,19 +139,19 @@ class CoordinatorClient(Caller):
 
     async def _with_model(self, spec: bytes) -> bytes:
         """Return a job with the id of the model that it means; others as they are."""
-        said = json.loads(spec)
-        text = said["params"].get("model")
+        raw = json.loads(spec)
+        text = raw["params"].get("model")
         if text is None:
             return spec
         known = {
-            one.id: (one.name, str(one.created))
-            for one in await self.jobs()
-            if one.state == JobState.FINISHED and protocols.named(one.protocol).leaves == "model"
+            job.id: (job.name, str(job.created))
+            for job in await self.jobs()
+            if job.state == JobState.FINISHED and protocols.named(job.protocol).leaves == "model"
         }
         if text in known or not shards.matching(text, known):
             return spec  # parties know models that this coordinator does not
-        said["params"]["model"] = shards.meant(text, known)
-        return json.dumps(said).encode()
+        raw["params"]["model"] = shards.meant(text, known)
+        return json.dumps(raw).encode()
 
     async def jobs(self) -> list[job_pb2.JobStatus]:
         """Return all jobs of the coordinator."""
@@ -166,8 +160,7 @@ class CoordinatorClient(Caller):
 
     async def status(self, job: str) -> job_pb2.JobStatus:
         """Return how a job stands."""
-        reply: job_pb2.JobStatus = await self._lead("Status", JobId(id=job))
-        return reply
+        return await self._lead("Status", JobId(id=job))
 
     async def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
         """The job's journal as it grows, until the job rests."""
@@ -187,23 +180,19 @@ class CoordinatorClient(Caller):
 
     async def journal(self, job: str) -> job_pb2.JobJournal:
         """Everything the coordinator knows of a job."""
-        reply: job_pb2.JobJournal = await self._lead("Journal", JobId(id=job))
-        return reply
+        return await self._lead("Journal", JobId(id=job))
 
     async def cancel(self, job: str) -> job_pb2.JobStatus:
         """Ends a job for good."""
-        reply: job_pb2.JobStatus = await self._lead("Cancel", JobId(id=job))
-        return reply
+        return await self._lead("Cancel", JobId(id=job))
 
     async def resume(self, job: str) -> job_pb2.JobStatus:
         """Carries a paused or failed job on."""
-        reply: job_pb2.JobStatus = await self._lead("Resume", JobId(id=job))
-        return reply
+        return await self._lead("Resume", JobId(id=job))
 
     async def delete(self, job: str) -> job_pb2.JobStatus:
         """Has the coordinator forget a job that is over."""
-        reply: job_pb2.JobStatus = await self._lead("Delete", JobId(id=job))
-        return reply
+        return await self._lead("Delete", JobId(id=job))
 
     async def _lead(self, method: str, request: Any, retry_s: float = 0.0) -> Any:
         timeout_s = self._timers.call_s + self._timers.peer_lost_s
@@ -215,23 +204,19 @@ class Owner(Caller):
 
     async def jobs(self) -> OwnedJobs:
         """Every job that the party has seen."""
-        reply: OwnedJobs = await self.ask("Jobs", job_pb2.ListRequest())
-        return reply
+        return await self.ask("Jobs", job_pb2.ListRequest())
 
     async def approve(self, job: str) -> OwnedJob:
         """Lets a job run that waits for approval."""
-        reply: OwnedJob = await self.ask("Approve", JobId(id=job))
-        return reply
+        return await self.ask("Approve", JobId(id=job))
 
     async def deny(self, job: str, reason: str = "") -> OwnedJob:
         """Refuses a job; everybody in it reads the reason."""
-        reply: OwnedJob = await self.ask("Deny", DenyRequest(id=job, reason=reason))
-        return reply
+        return await self.ask("Deny", DenyRequest(id=job, reason=reason))
 
     async def models(self) -> OwnedModels:
         """Every model of which the party holds a shard."""
-        reply: OwnedModels = await self.ask("Models", job_pb2.ListRequest())
-        return reply
+        return await self.ask("Models", job_pb2.ListRequest())
 
     async def fetch_model(self, model: str) -> Packed:
         """The party's shard of a model, checked; see `model_store.assembled`."""

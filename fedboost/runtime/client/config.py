@@ -51,14 +51,14 @@ def client_config(
     settings: Any = dict(raw) if isinstance(raw, Mapping) else ({} if raw is None else raw)
     where = {"file": str(path)} if raw is not None else {}
     spoken = coordinator or env.get("FEDBOOST_COORDINATOR")
-    said = tls or (Path(env["FEDBOOST_TLS"]) if env.get("FEDBOOST_TLS") else None)
-    folder = None if isinstance(said, TlsFiles) else said
+    chosen = tls or (Path(env["FEDBOOST_TLS"]) if env.get("FEDBOOST_TLS") else None)
+    folder = None if isinstance(chosen, TlsFiles) else chosen
     if isinstance(settings, dict):
-        if isinstance(said, TlsFiles):
-            settings["tls"] = said.model_dump()
+        if isinstance(chosen, TlsFiles):
+            settings["tls"] = chosen.model_dump()
         elif folder is not None:
             settings["tls"] = _folder_tls(expanded(folder), env.get("FEDBOOST_USER"))
-        if said is not None:
+        if chosen is not None:
             settings.pop("insecure_loopback", None)
         if spoken:
             settings["coordinator"] = _remote(spoken, folder)

@@ -28,20 +28,20 @@ def _own(kind: type[Settings]) -> Callable[[], Schema]:
 def _job() -> Schema:
     """A job's file: `params` as its protocol has them."""
     schema = JobSpec.model_json_schema()
-    own = []
+    cases = []
     for name in protocols.names():
         template = "#/$defs/{model}"
         params = protocols.named(name).params.model_json_schema(ref_template=template)
         schema["$defs"] |= params.pop("$defs", {})
         schema["$defs"][f"params-of-{name}"] = params
-        own.append(
+        cases.append(
             {
                 "if": {"properties": {"protocol": {"const": name}}},
                 "then": {"properties": {"params": {"$ref": f"#/$defs/params-of-{name}"}}},
             }
         )
     schema["properties"]["protocol"]["enum"] = list(protocols.names())
-    return {**schema, "allOf": own}
+    return {**schema, "allOf": cases}
 
 
 FILES: dict[str, Callable[[], Schema]] = {
@@ -68,7 +68,7 @@ def _with_references(schema: Any) -> Any:
         return [_with_references(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    narrow = any(schema.items() >= one.items() for one in _NARROW)
+    narrow = any(schema.items() >= narrow_type.items() for narrow_type in _NARROW)
     if narrow or "enum" in schema or "const" in schema or "pattern" in schema:
         return {"anyOf": [schema, REFERENCE]}
     inner = {key: _with_references(part) for key, part in schema.items() if key != "default"}

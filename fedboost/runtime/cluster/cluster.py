@@ -8,9 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar
 
 import yaml
@@ -20,17 +18,16 @@ from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.errors import UnreachableError
 from fedboost.job import JobSpec
 from fedboost.runtime.client.config import ClientConfig
-from fedboost.runtime.cluster.local import COORDINATOR, USER, declared, permissive, tls_of
-from fedboost.runtime.config.daemons import (
-    CoordinatorConfig,
-    DaemonConfig,
-    Page,
-    PartyConfig,
-    Users,
+from fedboost.runtime.cluster.local import (
+    COORDINATOR,
+    USER,
+    certify,
+    coordinator_config,
+    party_config,
+    tls_of,
 )
-from fedboost.runtime.transport import authority
+from fedboost.runtime.config.daemons import DaemonConfig, Page, PartyConfig
 from fedboost.runtime.transport.addresses import Remote, Timers
-from fedboost.runtime.transport.authority import Leaf, Term
 
 READY_S = 60.0  # until a daemon listens: it imports, compiles nothing, opens its store
 READY_WORDS = b" listens on port "  # what `daemon` logs then
@@ -70,15 +67,17 @@ class ClusterProcesses:
         self.addresses = dict(zip(daemons, ports, strict=False))
         at = dict(zip(daemons, ports[len(daemons) :], strict=True)) if pages else {}
         self.pages = {name: Page(listen=address, user=USER) for name, address in at.items()}
-        leaves = [Leaf("coordinator", COORDINATOR), Leaf("user", USER)]
-        leaves += [Leaf("party", name) for name in self.names]
-        authority.create(folder / "certs", leaves, Term(datetime.now(UTC)))
+        certify(folder, self.names)
         extra: dict[str, Any] = {"timers": timers or Timers()}
         if workers is not None:
             extra["workers"] = workers
-        self._write(COORDINATOR, self._coordinator(extra))
+        of_coordinator = {"auto_resume": self.auto_resume, "page": self.pages.get(COORDINATOR)}
+        leading = coordinator_config(folder, self.addresses, **of_coordinator, **extra)
+        self._write(COORDINATOR, leading)
         for name in self.names:
-            self._write(name, self._party(name, spec, sources, extra))
+            of_party = {"rehearses": self.rehearses, "page": self.pages.get(name)}
+            party = party_config(name, folder, spec, sources, self.addresses, **of_party, **extra)
+            self._write(name, party)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._logged: dict[str, int] = {}  # how long each log was before its daemon started
 
@@ -111,12 +110,7 @@ class ClusterProcesses:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self, name: str) -> None:
@@ -163,36 +157,6 @@ class ClusterProcesses:
         for process in self.processes.values():
             if process.stdin is not None:
                 process.stdin.close()
-
-    def _coordinator(self, extra: dict[str, Any]) -> CoordinatorConfig:
-        return CoordinatorConfig(
-            name=COORDINATOR,
-            listen=self.addresses[COORDINATOR],
-            tls=tls_of(self.folder / "certs", COORDINATOR),
-            parties={name: self.addresses[name] for name in self.names},
-            store=self.store(COORDINATOR),
-            page=self.pages.get(COORDINATOR),
-            auto_resume=self.auto_resume,
-            users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
-            **extra,
-        )
-
-    def _party(
-        self, name: str, spec: JobSpec, sources: Mapping[str, SourceSpec], extra: dict[str, Any]
-    ) -> PartyConfig:
-        return PartyConfig(
-            name=name,
-            listen=self.addresses[name],
-            tls=tls_of(self.folder / "certs", name),
-            coordinator=Remote(name=COORDINATOR, address=self.addresses[COORDINATOR]),
-            peers={peer: self.addresses[peer] for peer in self.names if peer != name},
-            store=self.store(name),
-            page=self.pages.get(name),
-            datasets=declared(name, spec, sources),
-            policy=permissive(name, spec, has_data=name in sources),
-            rehearses=self.rehearses,
-            **extra,
-        )
 
     def _write(self, name: str, config: DaemonConfig) -> None:
         path = self.config(name)

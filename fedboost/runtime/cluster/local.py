@@ -16,32 +16,27 @@ from fedboost import protocols, wire
 from fedboost.crypto.workers import Workers
 from fedboost.data.selection import declared_for
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import UnreachableError
-from fedboost.job import JobSpec
+from fedboost.errors import ConfigError, UnreachableError
+from fedboost.job import JobSpec, Parties
 from fedboost.messages import job_pb2
 from fedboost.messages.exchange_pb2 import Envelope, RecallReply, RecallRequest
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig, Users
 from fedboost.runtime.config.policy import Policy, PredictPolicy
-from fedboost.runtime.jobs.submitted import KEY_BYTES, submission_request
+from fedboost.runtime.jobs.submitted import KEY_BYTES, check, submission_request
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Remote, Timers
 from fedboost.runtime.transport.authority import Leaf, Term
 from fedboost.runtime.transport.identity import Identity, Peer
 from fedboost.runtime.transport.tls import Revocations, TlsFiles, load_identity
+from fedboost.settings import parse
 
 if TYPE_CHECKING:
     from fedboost.runtime.coordinator.node import CoordinatorNode
     from fedboost.runtime.party.halting import WriteReport
     from fedboost.runtime.party.node import PartyNode
     from fedboost.runtime.policy.judgement import Trust
-
-
-from fedboost.errors import ConfigError
-from fedboost.job import Parties
-from fedboost.runtime.jobs.submitted import check
-from fedboost.settings import parse
 
 COORDINATOR, USER = "coordinator", "user"
 DATASET = "data"  # what every party of a cluster of our own making calls its table
@@ -65,12 +60,12 @@ class LocalLinks:
             pieces = [wire.piece_data(piece, envelope.sender) for piece in wire.pieces(payload)]
             await node.accept(caller, arrived, b"".join(pieces))
 
-    async def recall(self, own: str, peer: str) -> RecallReply:
+    async def recall(self, party: str, peer: str) -> RecallReply:
         """See `recalled.Recalls`."""
         node = self._nodes.get(peer)
         if node is None:
             raise _absent(peer)
-        return await node.recall(Peer("party", own, fingerprint="", serial=0), RecallRequest())
+        return await node.recall(Peer("party", party, fingerprint="", serial=0), RecallRequest())
 
 
 def _absent(party: str) -> UnreachableError:
@@ -99,7 +94,7 @@ class LocalControl:
         return await self._node.run_step(self._caller, StepCall.FromString(wire.encode(request)))
 
     async def reaches(self, _: str) -> bool:
-        """True: nothing lies between parties of one process."""
+        """Return True: nothing lies between parties of one process."""
         return True
 
     async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
@@ -226,21 +221,15 @@ async def cluster(
     from fedboost.runtime.coordinator.node import CoordinatorNode
     from fedboost.runtime.party.node import PartyNode
 
-    names = spec.parties.everybody
-    certs = folder / "certs"
-    leaves = [Leaf("coordinator", COORDINATOR), Leaf("user", USER)]
-    await asyncio.to_thread(
-        authority.create,
-        certs,
-        [*leaves, *(Leaf("party", n) for n in names)],
-        Term(datetime.now(UTC)),
-    )
+    names, certs = spec.parties.everybody, folder / "certs"
+    await asyncio.to_thread(certify, folder, names)
+    addresses = dict.fromkeys((COORDINATOR, *names), NOWHERE)
     nodes: dict[str, PartyNode] = {}
     links = LocalLinks(nodes)
     waits = timers or Timers()
     async with AsyncExitStack() as stack:
         for name in names:
-            config = _party(name, folder, spec, sources, waits)
+            config = party_config(name, folder, spec, sources, addresses, timers=waits)
             store = stack.enter_context(Store(config.store, f"party {name}"))
             node = PartyNode(config, _trust(tls_of(certs, name)), store, links, workers)
             node.finishing.write_report = write_report
@@ -248,7 +237,8 @@ async def cluster(
             stack.callback(node.close)
             stack.push_async_callback(node.pause_all)
             nodes[name] = node
-        leading = _coordinator(folder, names, waits)
+        # Whoever runs jobs in one process decides when they go on.
+        leading = coordinator_config(folder, addresses, timers=waits, auto_resume=False)
         store = stack.enter_context(Store(leading.store, f"coordinator {COORDINATOR}"))
         identity = load_identity(tls_of(certs, COORDINATOR))
         controls = {name: LocalControl(node, COORDINATOR) for name, node in nodes.items()}
@@ -258,35 +248,48 @@ async def cluster(
         yield LocalCluster(coordinator, nodes, user, load_identity(tls_of(certs, USER)))
 
 
-def _party(
-    name: str, folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec], timers: Timers
+def certify(folder: Path, parties: Sequence[str]) -> None:
+    """Make the certificates of a cluster's daemons and of its user in `folder`/certs."""
+    leaves = [Leaf("coordinator", COORDINATOR), Leaf("user", USER)]
+    leaves += [Leaf("party", name) for name in parties]
+    authority.create(folder / "certs", leaves, Term(datetime.now(UTC)))
+
+
+def party_config(
+    name: str,
+    folder: Path,
+    spec: JobSpec,
+    sources: Mapping[str, SourceSpec],
+    addresses: Mapping[str, str],
+    **more: Any,
 ) -> PartyConfig:
-    """Return what a party's file would say."""
-    peers = (party for party in spec.parties.everybody if party != name)
+    """Return a party's file; `addresses` of all daemons by name, `more` keys as they are."""
+    peers = {party: addresses[party] for party in spec.parties.everybody if party != name}
     return PartyConfig(
         name=name,
-        listen=NOWHERE,
+        listen=addresses[name],
         tls=tls_of(folder / "certs", name),
-        coordinator=Remote(name=COORDINATOR, address=NOWHERE),
-        peers=dict.fromkeys(peers, NOWHERE),
+        coordinator=Remote(name=COORDINATOR, address=addresses[COORDINATOR]),
+        peers=peers,
         store=folder / "var" / name,
         datasets=declared(name, spec, sources),
         policy=permissive(name, spec, has_data=name in sources),
-        timers=timers,
+        **more,
     )
 
 
-def _coordinator(folder: Path, parties: Sequence[str], timers: Timers) -> CoordinatorConfig:
-    """Return what the coordinator's file would say."""
+def coordinator_config(
+    folder: Path, addresses: Mapping[str, str], **more: Any
+) -> CoordinatorConfig:
+    """Return the coordinator's file; see `party_config`."""
     return CoordinatorConfig(
         name=COORDINATOR,
-        listen=NOWHERE,
+        listen=addresses[COORDINATOR],
         tls=tls_of(folder / "certs", COORDINATOR),
-        parties=dict.fromkeys(parties, NOWHERE),
+        parties={name: address for name, address in addresses.items() if name != COORDINATOR},
         store=folder / "var" / COORDINATOR,
         users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
-        timers=timers,
-        auto_resume=False,  # whoever runs jobs in one process decides
+        **more,
     )
 
 
@@ -311,24 +314,18 @@ def complete(raw: object, sources: Mapping[str, SourceSpec], **where: str) -> Jo
     """The job with `data:` filled in from `--data`: data set, and the label `y` of each guest."""
     if not isinstance(raw, dict):
         raise ConfigError("expected keys and values", todo="see configs/job-credit.yaml", **where)
-    job = dict(raw)
-    stated = job.get("data")
+    stated = raw.get("data")
     data: dict[str, Any] = dict(stated) if isinstance(stated, dict) else {}
-    parties = job.get("parties")
-    labelled = _check_named(parties, sources, where)
-    name = str(job.get("protocol"))
+    labelled = _check_named(raw.get("parties"), sources, where)
+    name = str(raw.get("protocol"))
     scores = name in protocols.names() and protocols.named(name).leaves == "predictions"
     for party in sources:
         entry = data.get(party) or {}
         if not isinstance(entry, dict):
             continue  # refused below, by its key
-        entry = dict(entry)
-        entry["dataset"] = DATASET
-        if party in labelled and not scores:
-            entry.setdefault("label", "y")
-        data[party] = entry
-    job["data"] = data
-    spec = parse(JobSpec, job, **where)
+        label = {"label": "y"} if party in labelled and not scores else {}
+        data[party] = {**label, **entry, "dataset": DATASET}
+    spec = parse(JobSpec, {**raw, "data": data}, **where)
     check(spec, **where)
     return spec
 

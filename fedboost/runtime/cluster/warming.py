@@ -60,8 +60,8 @@ class Warm:
 
 def _encrypted(scheme: str, **more: Any) -> dict[str, Any]:
     scheme, _, answers = scheme.partition(", ")
-    own = {"answers": answers} if answers else {}
-    return {**TREES, "encryption": {"scheme": scheme, **own}, **more}
+    settings = {"answers": answers} if answers else {}
+    return {**TREES, "encryption": {"scheme": scheme, **settings}, **more}
 
 
 JOBS = {
@@ -127,7 +127,7 @@ def load_all() -> None:
 
 @contextmanager
 def counted(compiled: list[str]) -> Iterator[None]:
-    """Inside, the name of each kernel that numba compiles is added, once for each of its types."""
+    """Add the name of each kernel that numba compiles, once for each of its types."""
     from numba.core import event
 
     class Listener(event.Listener):

@@ -263,7 +263,7 @@ class Users(Settings):
     cancel: Names = ()
 
     def judge(self, action: Literal["submit", "read", "cancel"], user: str) -> None:
-        """Nothing; a PolicyError unless `user` may `action`."""
+        """Raise a PolicyError unless `user` may `action`."""
         if user not in getattr(self, action):
             raise PolicyError(
                 f"{user} may not {action} jobs here",

@@ -132,7 +132,7 @@ class Policy(Settings):
     # what we tell the coordinator: a guest its metrics and curves, all the figures of data errors
 
     def judge(self, ask: Ask) -> None:
-        """Nothing; a PolicyError names the first key that forbids what the job asks."""
+        """Raise a PolicyError for the first key that forbids what the job asks."""
         _listed("coordinators", self.coordinators, ask.coordinator, "jobs of the coordinator")
         for peer in ask.peers:
             _listed("peers", self.peers, peer, "jobs together with the party")
@@ -210,11 +210,10 @@ class Policy(Settings):
     @property
     def apart_min(self) -> int:
         """`aggregation_apart_min`, said or not."""
-        apart = self.aggregation_apart_min
-        return self.aggregation_parties_min if apart is None else apart
+        return self.aggregation_apart_min or self.aggregation_parties_min
 
     def judge_isolated(self, parties: Collection[str] | None) -> None:
-        """Nothing; a PolicyError where sums would tell of these few parties alone."""
+        """Raise a PolicyError where sums would tell of these few parties alone."""
         if parties is not None:
             raise _denied(
                 "aggregation_apart_min",
@@ -225,69 +224,62 @@ class Policy(Settings):
             )
 
     def judge_disclosure(self, epsilon: float, columns: int, before: float = 0.0) -> None:
-        """Nothing; a PolicyError unless so many columns may be disclosed with this ε per value.
+        """Raise a PolicyError unless so many columns may be disclosed with this ε per value.
 
         An `epsilon` of inf asks for no noise. `before`: the ε per row that earlier jobs have
         disclosed of the same data set, to anybody.
         """
-        for key, asked, told, what in (
+        for key, amount, earlier, what in (
             ("epsilon_element_max", epsilon, 0.0, "per value"),
             ("epsilon_row_max", epsilon * columns, before, f"per row of {columns} columns"),
         ):
             most = getattr(self, key)
-            if most is None or _exceeds(told + asked, most):
-                said = "no noise" if asked == math.inf else f"epsilon {asked:g}"
+            if most is None or _exceeds(earlier + amount, most):
+                wish = "no noise" if amount == math.inf else f"epsilon {amount:g}"
                 allowed = "no disclosed values" if most is None else f"epsilon {most:g}"
-                spent = "" if not told else f"earlier jobs have disclosed {_epsilon(told)}, "
+                spent = "" if not earlier else f"earlier jobs have disclosed {_epsilon(earlier)}, "
                 raise _denied(
                     key,
-                    f"allows {allowed} {what}, {spent}the job asks for {said}",
+                    f"allows {allowed} {what}, {spent}the job asks for {wish}",
                     kind=_NOISE if key == "epsilon_row_max" else "",
                 )
 
     def judge_sums(self, ratio: float, before: float) -> bool:
-        """Return whether the owner must be warned; a PolicyError where a job's sums would tell too
-        much.
+        """Return whether to warn the owner; a PolicyError where a job's sums would tell too much.
 
         `ratio`: equations about a bin by training rows, at most, of this job; `before`: of
         earlier ones on the same data set with the same guest.
         """
-        if _exceeds(before + ratio, self.disclosure_max):
-            spent = (
-                "" if not before else f"earlier jobs with the guest have released {before:.2g}, "
-            )
+        if not self.allows_sums(ratio, before):
+            earlier = f"earlier jobs with the guest have released {before:.2g}, " if before else ""
             raise _denied(
                 "disclosure_max",
-                f"allows {self.disclosure_max:g} released sums per bin and row, {spent}"
+                f"allows {self.disclosure_max:g} released sums per bin and row, {earlier}"
                 f"the job would release up to {ratio:.2g}",
                 kind=_SUMS,
             )
         return _exceeds(before + ratio, self.disclosure_warn)
 
-    def judge_told_sums(self, told: float) -> None:
-        """Nothing; a PolicyError where so many equations by rows may not have left."""
-        if _exceeds(told, self.disclosure_max):
+    def judge_told_sums(self, total: float) -> None:
+        """Raise a PolicyError where so many equations by rows may not have left."""
+        if _exceeds(total, self.disclosure_max):
             raise _denied(
                 "disclosure_max",
                 f"allows {self.disclosure_max:g} released sums per bin and row, with the next "
-                f"message it would be {told:.2g}",
+                f"message it would be {total:.2g}",
                 kind=_SUMS,
             )
 
     def judge_told_noise(self, epsilon: float) -> None:
-        """Nothing; a PolicyError where values of this ε per row may not have left."""
+        """Raise a PolicyError where values of this ε per row may not have left."""
         most = self.epsilon_row_max
         if most is None or _exceeds(epsilon, most):
             allowed = "no disclosed values" if most is None else f"epsilon {most:g} per row"
-            told = f"with the next message it would be {_epsilon(epsilon)}"
-            raise _denied(
-                "epsilon_row_max",
-                f"allows {allowed}, {told}",
-                kind=_NOISE,
-            )
+            rest = f"with the next message it would be {_epsilon(epsilon)}"
+            raise _denied("epsilon_row_max", f"allows {allowed}, {rest}", kind=_NOISE)
 
     def judge_holdout(self, rows: int, what: str) -> None:
-        """Nothing; a PolicyError where a metric would be about so few rows, `what` they are."""
+        """Raise a PolicyError where a metric would be about so few rows, `what` they are."""
         if rows < self.holdout_rows_min:
             raise _denied(
                 "holdout_rows_min",
@@ -305,9 +297,9 @@ class Policy(Settings):
                 "hold out the same rows, or others: by another seed",
             )
 
-    def judge_told_metrics(self, told: float) -> None:
-        """Nothing; a PolicyError where so many values about labels may not have been told."""
-        if told > self.metrics_max:
+    def judge_told_metrics(self, total: float) -> None:
+        """Raise a PolicyError where so many values about labels may not have been told."""
+        if total > self.metrics_max:
             raise _denied(
                 "metrics_max",
                 f"allows {self.metrics_max} metrics and points of curves of a data set, over all "
@@ -315,29 +307,28 @@ class Policy(Settings):
                 "ask for fewer metrics",
             )
 
-    def judge_told_totals(self, told: float) -> None:
-        """Nothing; a PolicyError where so many values of sums by rows may not have been told."""
-        if _exceeds(told, self.totals_max):
+    def judge_told_totals(self, total: float) -> None:
+        """Raise a PolicyError where so many values of sums by rows may not have been told."""
+        if _exceeds(total, self.totals_max):
             raise _denied(
                 "totals_max",
                 f"allows {self.totals_max:g} values of sums under masks per row, over all jobs on "
-                f"the data set; with the next sum it would be {told:.3g}",
+                f"the data set; with the next sum it would be {total:.3g}",
                 "fewer or smaller trees or networks",
                 kind="allows fewer values of sums under masks per row than the job asks for",
             )
 
     def judge_jobs(self, open_: int, today: int) -> None:
-        """Nothing; a PolicyError where a coordinator has so many jobs here, the next one too."""
+        """Raise a PolicyError where a coordinator has so many jobs here, the next one too."""
         for key, count, what in (
             ("jobs_open_max", open_, "jobs of a coordinator at once"),
             ("jobs_per_day", today, "new jobs of a coordinator per day"),
         ):
-            most = getattr(self, key)
-            if count > most:
+            if count > (most := getattr(self, key)):
                 raise _denied(key, f"allows {most} {what}", "wait until others are over")
 
     def judge_rows(self, peer: str, rows: int, today: int) -> None:
-        """Nothing; a PolicyError where `rows` more make too many that `peer` has had `today`."""
+        """Raise a PolicyError where `rows` more make too many that `peer` has had `today`."""
         if today > self.predict.rows_per_day:
             raise PolicyError(
                 f"the policy allows {self.predict.rows_per_day} rows per day; {peer} used "
@@ -358,7 +349,7 @@ class Policy(Settings):
         return not _exceeds(before + ratio, self.disclosure_max)
 
     def judge_prediction(self, peer: str, rows: int) -> None:
-        """Nothing; a PolicyError unless `peer` may ask for `rows` rows at all.
+        """Raise a PolicyError unless `peer` may ask for `rows` rows at all.
 
         What `peer` has used today is counted by `spending.Spending.charge`.
         """
@@ -371,17 +362,17 @@ class Policy(Settings):
             )
 
     def judge_release(self, peer: str) -> None:
-        """Nothing; a PolicyError unless our splits of a model may be told to `peer`."""
+        """Raise a PolicyError unless our splits of a model may be told to `peer`."""
         _listed("peers", self.peers, peer, "releases of models to the party")
 
     def judge_approver(self, user: str) -> None:
-        """Nothing; a PolicyError unless `user` may approve and deny jobs."""
+        """Raise a PolicyError unless `user` may approve and deny jobs."""
         _listed("approvers", self.approvers, user, "approvals by the user")
 
 
-def _listed(key: str, allowed: tuple[str, ...], asked: str, what: str) -> None:
-    if asked not in allowed:
-        raise _denied(key, f"does not allow {what} {asked}")
+def _listed(key: str, allowed: tuple[str, ...], name: str, what: str) -> None:
+    if name not in allowed:
+        raise _denied(key, f"does not allow {what} {name}")
 
 
 def _exceeds(total: float, most: float) -> bool:

@@ -84,11 +84,15 @@ class DaemonAccess:
         except ConfigError as error:
             log.warning("%s; %s", error, error.todo)
 
+    def bind(self, config: DaemonConfig) -> tuple[Any, int]:
+        """Return a server on the daemon's address, not started yet, and its port."""
+        return bind(self.certificates if config.tls else None, config.listen, config.timers)
+
     @contextmanager
     def counted(
         self, config: DaemonConfig, metrics: Metrics | None, store: Store
     ) -> Iterator[None]:
-        """Inside, refusals and failures are counted, and whoever asks reads the figures."""
+        """Count refusals and failures, and show the figures to whoever asks."""
         if metrics is None or config.metrics is None:
             yield
             return
@@ -147,9 +151,7 @@ async def serve_party(
         node = PartyNode(config, trust, store, links, workers)
         node.finishing.write_report, node.reread = write_report, reread
         node.parts.memory.of = memory_of
-        server, port = bind(
-            standing.certificates if config.tls else None, config.listen, config.timers
-        )
+        server, port = standing.bind(config)
         links_of = _links_of(lambda: node.config, standing)
         shown: Any = node if metrics is None else metrics.around(node)
         traces = _traces(config, "party")
@@ -205,9 +207,7 @@ async def serve_coordinator(
         node = CoordinatorNode(config, standing.certificates.fresh, store, control)
         node.reread = reread
         metrics = _coordinator_metrics(config, standing, node)
-        server, port = bind(
-            standing.certificates if config.tls else None, config.listen, config.timers
-        )
+        server, port = standing.bind(config)
         served = Served(node, _links_of(lambda: node.config, standing))
         service = job_pb2.DESCRIPTOR.services_by_name["Coordinator"]
         job_pb2_grpc.add_CoordinatorServicer_to_server(
@@ -257,7 +257,7 @@ def _traced(node: PartyNode, shown: Any, traces: Traces, standing: DaemonAccess)
 
 
 def _walk_traces(config: CoordinatorConfig, standing: DaemonAccess) -> WalkTraces | None:
-    """The same of a coordinator's attempts, which its calls to parties carry along."""
+    """Return spans of a coordinator's attempts, which its calls to parties carry along."""
     traces = _traces(config, "coordinator")
     if traces is None:
         return None
@@ -289,7 +289,7 @@ def _party_metrics(
 def _coordinator_metrics(
     config: CoordinatorConfig, standing: DaemonAccess, node: CoordinatorNode
 ) -> Metrics | None:
-    """The same of a coordinator."""
+    """Return a coordinator's figures, if its owner wants any."""
     if config.metrics is None:
         return None
     from fedboost.runtime.daemons.metrics import CoordinatorMetrics
@@ -352,7 +352,7 @@ def _links_of(
 
 @contextmanager
 def _hung_up(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[None]:
-    """Inside, SIGHUP has the daemon take up what has changed in its settings file."""
+    """Have the daemon take up what has changed in its settings file at SIGHUP."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def reload() -> None:

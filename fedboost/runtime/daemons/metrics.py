@@ -155,11 +155,11 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def refused(self, error: FedboostError) -> None:
-        """A call of somebody else was refused."""
+        """Count a refused call of somebody else."""
         self.count("fedboost_calls_refused_total", error.code if error.code in BY_CODE else OTHER)
 
     def failed(self, name: str) -> None:
-        """A call of ours did not reach a daemon."""
+        """Count a call of ours that did not reach a daemon."""
         self.count("fedboost_connection_failures_total", self.name(name))
 
     def count(self, family: str, *labels: str, by: float = 1.0) -> None:
@@ -178,10 +178,6 @@ class Metrics(Collector):
     def stage(self, stage: str) -> str:
         """A stage's name, if there is such a protocol."""
         return protocols.known_step(stage)[0]
-
-    def step(self, stage: str, step: str) -> tuple[str, str]:
-        """A stage and a step of it, if there are such."""
-        return protocols.known_step(stage, step)
 
     # When somebody asks
 
@@ -218,9 +214,9 @@ class Metrics(Collector):
         end = self._identity().not_after.timestamp()
         yield "fedboost_certificate_end_timestamp_seconds", (), end
         yield "fedboost_store_free_bytes", (), shutil.disk_usage(self._store.folder).free
-        asked = now()
+        started = now()
         yield from self._in_loop()
-        yield "fedboost_event_loop_lag_seconds", (), min(LOOP_S, now() - asked)
+        yield "fedboost_event_loop_lag_seconds", (), min(LOOP_S, now() - started)
 
     def _in_loop(self) -> list[Reading]:
         """Return what only the event loop may look at; nothing where that is too busy."""
@@ -277,7 +273,7 @@ class CoordinatorMetrics(Metrics):
 
     def _step(self, done: StepDone) -> None:
         calls = max(1, done.calls)
-        stage, step = self.step(done.stage, done.step)
+        stage, step = protocols.known_step(done.stage, done.step)
         for _ in range(calls):
             self.observe("fedboost_step_seconds", done.seconds / calls, stage, step)
         for cost in done.costs:
@@ -304,7 +300,7 @@ def _reason(step: str) -> str:
 
 @contextmanager
 def served(listen: str, registry: CollectorRegistry) -> Iterator[int]:
-    """Inside, whoever asks ``http://LISTEN/metrics`` reads the registry; gives the port.
+    """Show the registry to whoever asks ``http://LISTEN/metrics``; gives the port.
 
     A thread of its own answers. A ConfigError where the address is taken.
     """

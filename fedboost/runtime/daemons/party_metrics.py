@@ -9,7 +9,7 @@ from typing import Any
 from fedboost.messages import party_pb2
 from fedboost.messages.exchange_pb2 import Envelope, RecallReply
 from fedboost.messages.party_pb2 import StepCall, StepReply
-from fedboost.protocols import OTHER
+from fedboost.protocols import OTHER, known_step
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.daemons.metrics import Metrics, Reading
 from fedboost.runtime.party.node import PartyNode
@@ -41,29 +41,29 @@ class PartyMetrics(Metrics):
         return CountedLinks(links, self)
 
     def passed(self, direction: str, peer: str, envelope: Envelope) -> None:
-        """A payload left (out) or came (in)."""
+        """Count a payload that left (out) or came (in)."""
         other = self.name(peer)
         self.count("fedboost_payloads_total", direction, other)
         self.count("fedboost_payload_bytes_total", direction, other, by=envelope.payload_bytes)
 
     def stepped(self, call: StepCall, reply: StepReply) -> None:
-        """Steps were done; an answer that is given again counts once."""
+        """Count steps that were done; an answer that is given again counts once."""
         place = call.attempt, call.stage, max((turn.number for turn in call.turns), default=0)
         if self._counted.get(call.job) == place:
             return
         self._counted[call.job] = place
         # Of a loop that has ended there are fewer.
         for turn, spent in zip(call.turns, reply.turns, strict=False):
-            stage, step = self.step(call.stage, turn.step)
+            stage, step = known_step(call.stage, turn.step)
             self.observe("fedboost_own_step_seconds", spent.cost.seconds, stage, step)
             self.count("fedboost_own_step_cpu_seconds_total", stage, by=spent.cost.cpu_seconds)
 
     def kept(self, stage: str) -> None:
-        """A checkpoint was kept."""
+        """Count a checkpoint."""
         self.count("fedboost_checkpoints_total", self.stage(stage))
 
     def over(self, job: str) -> None:
-        """A job is over here."""
+        """Forget a job that is over here."""
         self._counted.pop(job, None)
 
     def read(self) -> Iterator[Reading]:
@@ -148,9 +148,9 @@ class CountedLinks:
     links: PeerCalls
     metrics: PartyMetrics
 
-    async def recall(self, own: str, peer: str) -> RecallReply:
+    async def recall(self, party: str, peer: str) -> RecallReply:
         """See `PeerCalls`."""
-        return await self.links.recall(own, peer)
+        return await self.links.recall(party, peer)
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
         """See `Links`."""

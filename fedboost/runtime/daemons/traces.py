@@ -43,15 +43,15 @@ W3C = TraceContextTextMapPropagator()
 
 def carried() -> tuple[tuple[str, str], ...]:
     """Return the metadata that says where a call stands; empty outside of any span."""
-    found: dict[str, str] = {}
-    W3C.inject(found)
-    return tuple((key, value) for key, value in found.items() if key == PARENT_KEY)
+    carrier: dict[str, str] = {}
+    W3C.inject(carrier)
+    return tuple((key, value) for key, value in carrier.items() if key == PARENT_KEY)
 
 
 def arrived(call: Any) -> None:
     """Take from a gRPC call below which span its work stands; of all it carries, nothing else."""
-    said = dict(call.invocation_metadata() or ()).get(PARENT_KEY, "")
-    context.attach(W3C.extract({PARENT_KEY: str(said)}, Context()))
+    parent = dict(call.invocation_metadata() or ()).get(PARENT_KEY, "")
+    context.attach(W3C.extract({PARENT_KEY: str(parent)}, Context()))
 
 
 class Traces:
@@ -97,7 +97,7 @@ class WalkTraces:
 
     @contextmanager
     def placed(self, call: str, request: Any) -> Iterator[None]:
-        """Inside, what is called carries the innermost span in which the call stands."""
+        """Have what is called carry the innermost span in which the call stands."""
         key = request.job, request.attempt
         if call in ("begin", "open_stage", "run_step", "finish"):
             self._move(key, request)
@@ -204,19 +204,19 @@ class TracedParty:
         left_s = sum(turn.cost.seconds for turn in reply.turns)
         for turn, spent in zip(request.turns, reply.turns, strict=False):
             stage, step = protocols.known_step(request.stage, turn.step)
-            said: dict[str, Any] = {
+            attributes: dict[str, Any] = {
                 "fedboost.step": step,
                 "fedboost.step.number": turn.number,
                 "fedboost.cpu_seconds": spent.cost.cpu_seconds,
                 "fedboost.bytes_sent": sum(link.bytes for link in spent.cost.sent),
             }
-            self._span((step, left_s, spent.cost.seconds), request.job, stage, said)
+            self._span((step, left_s, spent.cost.seconds), request.job, stage, attributes)
             left_s -= spent.cost.seconds
         return reply
 
     @contextmanager
     def _timed(self, call: str, request: Any) -> Iterator[Callable[[], float]]:
-        """Inside, a call is done: an error makes a span. Gives the seconds since it began."""
+        """Make a span of an error in a call; gives the seconds since it began."""
         began = time.monotonic()
 
         def took() -> float:

@@ -81,14 +81,14 @@ class CipherTally:
 class Clear:
     """Rows, cells or sums in the clear, int64 (n, 2·outputs), of so many bytes each if encrypted.
 
-    What is only a part of another one, `whole`, holds nothing of its own.
+    What is only a part of a `source` holds nothing of its own.
     """
 
     def __init__(
-        self, tally: CipherTally, data: Sums, n_bytes: float, whole: Clear | None = None
+        self, tally: CipherTally, data: Sums, n_bytes: float, source: Clear | None = None
     ) -> None:
-        self.tally, self.data, self.n_bytes, self.whole = tally, data, n_bytes, whole
-        self._own = 0.0 if whole is not None else n_bytes * len(data)
+        self.tally, self.data, self.n_bytes, self.whole = tally, data, n_bytes, source
+        self._own = 0.0 if source is not None else n_bytes * len(data)
         tally.hold(self._own)
 
     def __del__(self) -> None:
@@ -101,7 +101,7 @@ class Clear:
     def joined(self, others: Sequence[Clear]) -> Clear:
         """These and all the others, one after the other."""
         with self.tally.aside():
-            return self.like(np.concatenate([self.data, *(one.data for one in others)]))
+            return self.like(np.concatenate([self.data, *(other.data for other in others)]))
 
     def replaced(self, indices: NDArray[np.integer], values: Clear) -> Clear:
         """A copy with others at these places."""
@@ -115,8 +115,8 @@ class Clear:
 
     def __getitem__(self, index: Index) -> Clear:
         with self.tally.aside():
-            whole = self if isinstance(index, slice) else None
-            return Clear(self.tally, self.data[index], self.n_bytes, whole)
+            source = self if isinstance(index, slice) else None
+            return Clear(self.tally, self.data[index], self.n_bytes, source)
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,10 @@ class CountingCipher(Cipher):
 
     def n_bytes(self, message: Message) -> int:
         """Bytes of a message as the scheme makes it."""
-        found = message.ByteSize()
-        for one in _ciphertexts(message):
-            found += int(self._items(one.data)[:, -1].sum()) - len(one.data)
-        return found
+        total = message.ByteSize()
+        for part in _ciphertexts(message):
+            total += int(self._items(part.data)[:, -1].sum()) - len(part.data)
+        return total
 
     def _items(self, data: bytes) -> Sums:
         return np.frombuffer(data, np.int64).reshape(-1, self.item_bytes // WORD)
@@ -219,7 +219,7 @@ class CountingGuest(GuestCipher):
         return CountingGuestRows(self.cipher, sizes, tree, gh, self.seen, slots, shared)
 
     def answers_in_words(self) -> str:
-        """As the scheme says it."""
+        """Return how answers come, as the scheme says it."""
         return schemes.of(self.cipher.params).answers_in_words(self.cipher.params, self.seen)
 
 
@@ -232,7 +232,7 @@ class _Counted:
 
     @property
     def sizes(self) -> CipherSizes:
-        """As the scheme states them."""
+        """Return the sizes that the scheme states."""
         return self.stated
 
 
@@ -247,17 +247,17 @@ class CountingGuestRows(_Counted, GuestRows):
     shared_bytes: int  # of a tree's key where another tree has brought the rest
 
     def parts(self) -> Iterator[pb.EncryptedGradients]:
-        """In parts as large as the scheme's."""
+        """Yield parts as large as the scheme's."""
         sizes, cipher = self.sizes, self.cipher
         for first in range(0, max(1, len(self.gh)), sizes.rows_each):
             with cipher.tally.aside():
-                own = self.gh[first : first + sizes.rows_each]
-                cipher.count(ENCRYPT, len(own) * sizes.per_row)
-                rows = cipher.written(own, len(own) * sizes.per_row, len(own) * sizes.row_bytes)
+                gh = self.gh[first : first + sizes.rows_each]
+                cipher.count(ENCRYPT, len(gh) * sizes.per_row)
+                rows = cipher.written(gh, len(gh) * sizes.per_row, len(gh) * sizes.row_bytes)
             yield pb.EncryptedGradients(tree=self.tree, first_row=first, rows=rows)
 
     def key_for(self, host: str) -> bytes:
-        """As large as the scheme's; it begins with the slots."""
+        """Return a key as large as the scheme's, which begins with the slots."""
         brings = self.seen.takes_key(host)
         n_bytes = self.sizes.tree_key_bytes if brings else self.shared_bytes
         self.cipher.count(MAKE_KEY, n_bytes)
@@ -353,9 +353,9 @@ class CountingHostRows(_Counted, HostRows[Clear]):
         return paired(self, pairs)
 
     def blind(self, nodes: Sequence[NodeSums[Clear]]) -> Iterator[pb.Ciphertexts]:
-        """In parts as large as the scheme's."""
-        asked = [(len(node.sums), self.cipher.grown(node.rows)) for node in nodes]
-        for part in self.sizes.parts(asked):
+        """Yield parts as large as the scheme's."""
+        wanted = [(len(node.sums), self.cipher.grown(node.rows)) for node in nodes]
+        for part in self.sizes.parts(wanted):
             values = []
             for place, inside in part.sums:
                 node = nodes[place]
@@ -376,9 +376,9 @@ class CountingHostRows(_Counted, HostRows[Clear]):
 
 def cipher_name(params: EncryptedTreeParams) -> str:
     """The scheme and, where it has one, its key's bits."""
-    own = params.encryption
-    has_bits = own.scheme in KEYED and KEYED[own.scheme].key_bits
-    return f"{own.scheme}-{own.key_bits}" if has_bits else own.scheme
+    encryption = params.encryption
+    has_bits = encryption.scheme in KEYED and KEYED[encryption.scheme].key_bits
+    return f"{encryption.scheme}-{encryption.key_bits}" if has_bits else encryption.scheme
 
 
 def _ciphertexts(message: Message) -> Iterator[pb.Ciphertexts]:
@@ -387,5 +387,5 @@ def _ciphertexts(message: Message) -> Iterator[pb.Ciphertexts]:
         return
     for about, value in message.ListFields():
         if about.type == FieldDescriptor.TYPE_MESSAGE:
-            for one in value if about.is_repeated else (value,):
-                yield from _ciphertexts(one)
+            for inner in value if about.is_repeated else (value,):
+                yield from _ciphertexts(inner)

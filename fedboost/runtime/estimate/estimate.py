@@ -69,24 +69,19 @@ class Estimate:
 
     def said(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        steps = [{"stage": s, "step": n, "seconds": own} for (s, n), own in self.steps.items()]
+        steps = [{"stage": s, "step": n, "seconds": spent} for (s, n), spent in self.steps.items()]
         return {**vars(self), "steps": steps}
 
 
 def estimate(
-    setting: Setting,
-    place: Placement,
-    prices: Prices,
-    say: Callable[[str], None] | None = None,
+    setting: Setting, place: Placement, prices: Prices, say: Callable[[str], None] | None = None
 ) -> Estimate:
-    """Return what a job takes on machines like this one; a ConfigError for one that
-    trains nothing.
-    """
+    """Return what a job takes on machines like this one; a ConfigError where it trains nothing."""
     scene, stages = setting.scene, setting.stages
     spec = scene.spec
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
-    phases = [_begin(scene), *(phase for one in stages for phase in one.phases)]
+    phases = [_begin(scene), *(phase for stage in stages for phase in stage.phases)]
     clock = _Clock(prices.of([*primitives(phases), FSYNC, *priced.DAEMONS], say), place, scene)
     took = [clock.took(phase) for phase in phases]
     sent = _added(("->".join(link), n * p.times) for p in phases for link, n, _ in p.sent())
@@ -95,16 +90,16 @@ def estimate(
         protocol=spec.protocol,
         rows={"aligned": scene.common, "train": round(scene.training)},
         seconds=_seconds(took, protocol, params),
-        cpu_seconds=_added(own for one in took for own in one.cpu_seconds.items()),
+        cpu_seconds=_added(item for entry in took for item in entry.cpu_seconds.items()),
         memory_peak_bytes={
             party: round(clock.memory(party, stages))
             for party in spec.parties.table().of(tuple(Role))
         },
         bytes={link: round(n_bytes) for link, n_bytes in sent.items()},
         encryption=dict(setting.encryption),
-        answers=next((one.answers for one in reversed(stages) if one.answers), ""),
-        steps=_added(((one.stage, one.name), one.seconds) for one in took),
-        assumed=[*setting.assumed, *(said for one in stages for said in one.assumed)],
+        answers=next((stage.answers for stage in reversed(stages) if stage.answers), ""),
+        steps=_added(((entry.stage, entry.name), entry.seconds) for entry in took),
+        assumed=[*setting.assumed, *(sentence for stage in stages for sentence in stage.assumed)],
     )
 
 
@@ -170,7 +165,7 @@ class _Clock:
             stage=phase.stage,
             name=phase.name,
             seconds=seconds * phase.times + spawned,
-            cpu_seconds={p: own * phase.times + once.get(p, 0.0) for p, own in busy.items()},
+            cpu_seconds={p: cpu_s * phase.times + once.get(p, 0.0) for p, cpu_s in busy.items()},
             repeats=phase.round is not None,
         )
 
@@ -178,7 +173,7 @@ class _Clock:
         """The most bytes that a party holds."""
         price, scene = self.prices, self.scene
         held = table_bytes(scene.rows.get(party, 0), scene.columns.get(party, 0))
-        most = max((one.memory.get(party, 0.0) for one in stages), default=0.0)
+        most = max((stage.memory.get(party, 0.0) for stage in stages), default=0.0)
         each = price[priced.CIPHERS if party in self.loaded else priced.WORKER]
         workers = self.place.cores * each * (party in self.started)
         return price[priced.MEMORY] + price[priced.KERNELS] + held + most + workers
@@ -195,21 +190,21 @@ class _Clock:
 
 
 def _seconds(took: Sequence[Took], protocol: Protocol, params: Any) -> dict[str, float]:
-    stages = [one for one in took if one.stage != START]
-    found = {"total": sum(one.seconds for one in took)}
-    found |= _added((protocols.named(one.stage).timed_as, one.seconds) for one in stages)
+    stages = [phase for phase in took if phase.stage != START]
+    seconds = {"total": sum(phase.seconds for phase in took)}
+    seconds |= _added((protocols.named(phase.stage).timed_as, phase.seconds) for phase in stages)
     if isinstance(params, BoostingParams):
         key, times = "per_round", float(params.n_estimators)
         if isinstance(params, TreeParams):
             key, times = "per_tree", float(forest.starts(params)[-1])
-        own = sum(one.seconds for one in stages if one.stage == protocol.name and one.repeats)
-        found[key] = own / max(1.0, times)
-    return found
+        trained = [phase for phase in stages if phase.stage == protocol.name and phase.repeats]
+        seconds[key] = sum(phase.seconds for phase in trained) / max(1.0, times)
+    return seconds
 
 
 def _added(amounts: Iterable[tuple[K, float]]) -> dict[K, float]:
     """Amounts by key, in the order in which keys appear first."""
-    found: dict[K, float] = {}
+    sums: dict[K, float] = {}
     for key, amount in amounts:
-        found[key] = found.get(key, 0.0) + amount
-    return found
+        sums[key] = sums.get(key, 0.0) + amount
+    return sums

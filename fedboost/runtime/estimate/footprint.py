@@ -21,14 +21,14 @@ def footprint(spec: JobSpec, party: str, source: SourceSpec) -> int:
     where the party's table cannot be read.
     """
     with ProcessWorkers(1) as apart:
-        (found,) = apart.map(estimated, [(spec.model_dump_json(), party, source)])
-    return found
+        (n_bytes,) = apart.map(estimated, [(spec.model_dump_json(), party, source)])
+    return n_bytes
 
 
 def estimated(spec: str, party: str, source: SourceSpec) -> int:
     """Return the same, estimated in this process; `spec` is the job as JSON."""
     shape, job = outline(source), JobSpec.model_validate_json(spec)
-    [job] = [one for one in job.one_each() if party in one.parties.with_data][:1]
+    [job] = [part for part in job.one_each() if party in part.parties.with_data][:1]
     parties = job.parties.with_data
     rows, columns = (dict.fromkeys(parties, n) for n in (shape.rows, len(shape.columns)))
     try:

@@ -78,7 +78,7 @@ def grown(fewer: Sequence[Phase], more: Sequence[Phase], shares: Shares) -> list
     """
     known = dict(_numbered(fewer))
     above: dict[tuple[str, tuple[int, ...]], Phase] = {}
-    found = []
+    phases = []
     for key, phase in _numbered(more):
         before = known.get(key, phase)
         loop = phase.name, phase.place[:-1] or phase.place
@@ -90,8 +90,8 @@ def grown(fewer: Sequence[Phase], more: Sequence[Phase], shares: Shares) -> list
             if most and phase.round is not None:  # a layer has at most twice the nodes above it
                 amounts[amount] = max(count, min(amounts[amount], 2.0 * most))
         above[loop] = replace(phase, amounts=amounts)
-        found.append(above[loop])
-    return found
+        phases.append(above[loop])
+    return phases
 
 
 def _numbered(phases: Sequence[Phase]) -> Iterator[tuple[tuple[str, tuple[int, ...], int], Phase]]:
@@ -113,9 +113,7 @@ def _grown(what: str, less: float, more: float, shares: Shares) -> float:
 
 
 def line(less: float, more: float, shares: Shares) -> float:
-    """A value at all rows, from those at two shares of them: it does not fall, and does not grow
-    faster than the rows.
-    """
+    """Return a value at all rows, from two shares of them: between steady and as fast as rows."""
     first, second = shares
     if second >= 1.0 or first >= second:
         return more
@@ -125,4 +123,4 @@ def line(less: float, more: float, shares: Shares) -> float:
 
 def primitives(phases: Iterable[Phase]) -> set[str]:
     """Every primitive that somebody needs; seconds are none."""
-    return {what for one in phases for _, what, _ in one.works()} - {ALONE, SHARED}
+    return {what for phase in phases for _, what, _ in phase.works()} - {ALONE, SHARED}

@@ -80,11 +80,9 @@ def _rows(ours: GuestCipher, theirs: HostCipher, gh: Any, timed: Timed) -> Price
         theirs.rows(parts, 0, key)
         return 1.0
 
-    with_key, whole = (
-        timed(partial(received, few)),
-        timed(partial(received, [p.rows for p in sent])),
-    )
-    yield operations.RECEIVE, max(0.0, whole - with_key) / count
+    with_key = timed(partial(received, few))
+    with_rows = timed(partial(received, [part.rows for part in sent]))
+    yield operations.RECEIVE, max(0.0, with_rows - with_key) / count
     yield operations.TAKE_KEY, with_key / len(key) if key else 0.0
     make = timed(lambda: float(len(ours.rows(0, gh[:1], JOB_ROWS).key_for(HOST)) or 1))
     yield operations.MAKE_KEY, make if key else 0.0
@@ -107,22 +105,22 @@ def _answers(
     sums = rows.sums(np.arange(count), _cells(count), BINS * COLUMNS)
     yield operations.SUBTRACT, timed(lambda: float(len(rows.adds.subtract(sums, sums[::-1]))))
     yield operations.RUN, timed(lambda: float(len(rows.adds.prefix_sums(sums, offsets))))
-    asked = Pairs.of(rows.adds.prefix_sums(sums, offsets))[np.arange(CANDIDATES) % len(sums)]
-    whole = [NodeSums(0, 1, count, asked)]
+    candidates = Pairs.of(rows.adds.prefix_sums(sums, offsets))[np.arange(CANDIDATES) % len(sums)]
+    nodes = [NodeSums(0, 1, count, candidates)]
 
     def answered(nodes: Any) -> float:
         count = sum(part.count for part in rows.blind(nodes))
         return float(sizes.blinded(sum(len(node.sums) for node in nodes), count))
 
-    price, pack = timed(partial(answered, whole)), 0.0
+    price, pack = timed(partial(answered, nodes)), 0.0
     if sizes.capacity > 1:  # a sum alone takes its blinding; full packages are put together, too
         firsts = range(CANDIDATES // sizes.capacity)
-        alone = [NodeSums(0, n + 1, count, asked[n : n + 1]) for n in firsts]
+        alone = [NodeSums(0, n + 1, count, candidates[n : n + 1]) for n in firsts]
         full, price = price, timed(partial(answered, alone))
         pack = max(0.0, full - price) / (1 - 1 / sizes.capacity)
     yield operations.ANSWER, price
     yield operations.PACK, pack
-    given, data = ours.rows(0, gh, JOB_ROWS), b"".join(part.data for part in rows.blind(whole))
+    given, data = ours.rows(0, gh, JOB_ROWS), b"".join(part.data for part in rows.blind(nodes))
     expected = [Expected(count, np.abs(gh).sum(axis=0))]
 
     def decrypted() -> float:

@@ -130,9 +130,9 @@ class Prices:
             return
         if say is not None:
             say(name)
-        found = measure(name)
-        self.known.update(found)
-        self.measured += found
+        prices = measure(name)
+        self.known.update(prices)
+        self.measured += prices
         if name not in self.known:
             raise ConfigError(f"nobody knows what it takes to {name!r}")
 
@@ -198,14 +198,14 @@ def neighbours(count: int) -> Iterator[None]:
     """Keeps so many cores at work meanwhile."""
     context = multiprocessing.get_context("spawn")
     busy = [context.Process(target=_work, args=(os.getpid(),), daemon=True) for _ in range(count)]
-    for one in busy:
-        one.start()
+    for process in busy:
+        process.start()
     try:
         yield
     finally:
-        for one in busy:
-            one.terminate()
-            one.join()
+        for process in busy:
+            process.terminate()
+            process.join()
 
 
 def _work(parent: int) -> None:
@@ -222,15 +222,14 @@ def timed(batch: Batch) -> float:
     started = time.process_time()
     batch()
     if time.process_time() - started > MOST_S:
-        started = time.process_time()
         return _seconds(batch)
-    found: list[float] = []
+    seconds: list[float] = []
     begun = time.process_time()
-    while len(found) < BATCHES or time.process_time() - begun < LEAST_S:
-        found.append(_seconds(batch))
+    while len(seconds) < BATCHES or time.process_time() - begun < LEAST_S:
+        seconds.append(_seconds(batch))
         if time.process_time() - begun > MOST_S:
             break
-    return min(found)
+    return min(seconds)
 
 
 def _seconds(batch: Batch) -> float:
@@ -255,13 +254,13 @@ def _model() -> str:
 def _daemons() -> Found:
     """Return all prices of daemons; a JobError where an echo does not come back."""
     with tempfile.TemporaryDirectory() as folder:
-        found = _echoes(Path(folder))
+        prices = _echoes(Path(folder))
     # Of worker processes that have done one thing each.
     (worker, spawn), (ciphers, _), (tree, _), (no_tree, _) = (
         _worker(work) for work in (_points, _ciphers, _tree, _no_tree)
     )
     kernels = max(0.0, tree - no_tree)
-    return {**found, WORKER: worker, CIPHERS: ciphers, SPAWN: spawn, KERNELS: kernels}
+    return {**prices, WORKER: worker, CIPHERS: ciphers, SPAWN: spawn, KERNELS: kernels}
 
 
 def _echoes(folder: Path) -> dict[str, float]:
@@ -276,10 +275,10 @@ def _echoes(folder: Path) -> dict[str, float]:
         parts, _, _ = _run(cluster, _job(1, PARTS, 1))
         data, _, _ = _run(cluster, _job(1, PARTS, NUMBERS))
     message = max(1e-4, (parts - small) / (PARTS - 1))
-    asked = (rounds - small) / (ROUNDS - 1) - MESSAGES_EACH * message
+    call = (rounds - small) / (ROUNDS - 1) - MESSAGES_EACH * message
     led = (leading_rounds - leading) / (ROUNDS - 1)
     return {
-        CALL: max(1e-4, asked / ASKED_EACH),
+        CALL: max(1e-4, call / ASKED_EACH),
         LEAD: max(1e-4, led / LED_EACH),
         MESSAGE: message,
         BYTE: max(1e-10, (data - parts) / (PARTS * NUMBERS * NUMBER_BYTES)),
@@ -300,15 +299,13 @@ def _job(rounds: int, parts: int, numbers: int) -> JobSpec:
 
 
 def _run(cluster: ClusterProcesses, spec: JobSpec) -> tuple[float, float, float]:
-    """Return what a job took: processor seconds of all parties and of the coordinator, and the
-    most memory of a party.
-    """
+    """Return a job's processor seconds, of parties and of the coordinator, and a party's memory."""
     before = _spent(cluster)
     journal = asyncio.run(_journal(cluster, spec))
     result = result_of(journal)
     if not result:
         raise JobError(f"an echo {journal.status.state}: {journal.status.reason.what}")
-    spent = {name: own - before[name] for name, own in _spent(cluster).items()}
+    spent = {name: seconds - before[name] for name, seconds in _spent(cluster).items()}
     leading = spent.pop(COORDINATOR)
     return sum(spent.values()), leading, float(max(result["memory_peak_bytes"].values()))
 
@@ -323,11 +320,9 @@ async def _journal(cluster: ClusterProcesses, spec: JobSpec) -> JobJournal:
 
 def _spent(cluster: ClusterProcesses) -> dict[str, float]:
     """Processor seconds of each daemon so far."""
-    found = {}
-    for name, process in cluster.processes.items():
-        spent = psutil.Process(process.pid).cpu_times()
-        found[name] = spent.user + spent.system
-    return found
+    processes = {name: psutil.Process(it.pid) for name, it in cluster.processes.items()}
+    spent = {name: process.cpu_times() for name, process in processes.items()}
+    return {name: times.user + times.system for name, times in spent.items()}
 
 
 def _worker(work: Callable[[Workers], object]) -> tuple[float, float]:
@@ -358,5 +353,5 @@ def _tree(workers: Workers) -> None:
 
 
 def _no_tree(workers: Workers) -> None:
-    """The same before any kernel is compiled or read from its cache."""
+    """Load what trees need, without any kernel."""
     workers.map(local.add_to_margin, [(np.zeros((1, 1)), [np.zeros((1, 1))])])

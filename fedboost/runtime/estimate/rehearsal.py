@@ -46,14 +46,14 @@ class TimedWorkers(Serial):
     def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
         """See `Workers`."""
         started = time.thread_time()
-        found = super().map(kernel, tasks)
+        results = super().map(kernel, tasks)
         self.seconds += time.thread_time() - started
-        return found
+        return results
 
     def submit(self, kernel: Callable[..., T], *task: Any) -> Deferred[T]:
         """See `Workers`."""
-        (found,) = self.map(kernel, [task])
-        return Deferred(lambda: found, ())
+        (result,) = self.map(kernel, [task])
+        return Deferred(lambda: result, ())
 
 
 @dataclass
@@ -121,28 +121,24 @@ class Rehearsal(flow.Run):
         await self.protocol.walk(self)
         done = self._phase(FINISH)
         for party, actor in self.actors.items():
-            own = actor.roles.main
-            self.left[party] = actor.timed(done, party, partial(own.module.finish, own.state))
+            main = actor.roles.main
+            self.left[party] = actor.timed(done, party, partial(main.module.finish, main.state))
 
     async def __call__(
-        self,
-        *steps: Step,
-        at: str | None = None,
-        among: tuple[str, ...] = (),
-        spares: bool = False,
+        self, *steps: Step, at: str | None = None, among: tuple[str, ...] = (), spares: bool = False
     ) -> None:
         """Does the steps in their order, at party after party."""
         self._calling = True
         self._do(steps, at, among)
 
     def _do(self, steps: tuple[Step, ...], at: str | None, among: tuple[str, ...]) -> None:
-        asked: set[str] = set()
+        called: set[str] = set()
         for step in steps:
             phase, sent = self._phase_of(step), self._sent
             for party in (at,) if at is not None else self.table.among(step.roles, among):
-                if party not in asked:
+                if party not in called:
                     phase.add(party, ASKED, 1.0)
-                    asked.add(party)
+                    called.add(party)
                 self._perform(step, party, among, phase)
             phase.exchanges += self._sent > sent
 
@@ -215,7 +211,9 @@ class Rehearsal(flow.Run):
         """
         phase = self.phases[-1]
         waits = step.takes is not None and step.takes in phase.gives
-        reads_on = waits and any(one.streams for one in phase.steps if one.gives is step.takes)
+        reads_on = waits and any(
+            giver.streams for giver in phase.steps if giver.gives is step.takes
+        )
         again = step in phase.steps  # the next layer, of several that are asked for at once
         if again or ((waits or self._calling) and not reads_on):
             phase = self._phase(step.name)
@@ -230,7 +228,7 @@ class Rehearsal(flow.Run):
         return phase
 
     def keep(self, keeps: CheckpointPolicy = CheckpointPolicy.NOW_AND_THEN) -> None:
-        """Nothing: a rehearsal is not resumed."""
+        """Do nothing: a rehearsal is not resumed."""
 
     @property
     def is_quick(self) -> bool:
@@ -240,7 +238,7 @@ class Rehearsal(flow.Run):
     def rounds(
         self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
     ) -> Iterator[int]:
-        """As many as there are; those of the walk's main loop are what is multiplied."""
+        """Yield as many as there are; those of the walk's main loop are multiplied."""
         is_main = not self._counters and keeps is not CheckpointPolicy.NOTHING
         for index in range(most):
             if self._ended == name:
@@ -274,21 +272,20 @@ class Rehearsal(flow.Run):
 
     @property
     def held(self) -> dict[str, tuple[float, float]]:
-        """Return the most bytes that each party held: of its own, if that was traced; and
-        encrypted.
-        """
-        return {name: (float(own.most), own.cipher.tally.most) for name, own in self.actors.items()}
+        """Return the most bytes that each party held: of its own, if traced; and encrypted."""
+        actors = self.actors.items()
+        return {name: (float(actor.most), actor.cipher.tally.most) for name, actor in actors}
 
 
 class _Hand:
     """Signs for nobody but ourselves; implements `flow.Signer`."""
 
     def sign(self, text: bytes) -> bytes:
-        """As long as a signature with its certificate."""
+        """Return bytes as long as a signature with its certificate."""
         return hashlib.sha256(text).digest().ljust(SIGNATURE_BYTES)
 
     def check(self, party: str, text: bytes, signature: bytes) -> None:
-        """Nothing to refuse."""
+        """Refuse nothing."""
 
 
 def context_of(party: str, table: Table, params: Any, workers: Workers) -> StageContext:

@@ -60,7 +60,7 @@ class Scene:
 
     @cached_property
     def used(self) -> RowsUsed:
-        """Which rows the job is about."""
+        """Return which rows the job is about."""
         return protocols.named(self.spec.protocol).rows
 
     @property
@@ -140,8 +140,8 @@ class TableSample:
         """Return what a pairwise alignment leaves at the guest: which of its rows each host has."""
         guest, *hosts = self.scene.parties
         ids = self.frames[guest].ids
-        found = {f"with_{host}": ids.find(self.frames[host].ids) for host in hosts}
-        rows = {name: own[own >= 0] for name, own in found.items()}
+        matches = {f"with_{host}": ids.find(self.frames[host].ids) for host in hosts}
+        rows = {name: rows_of[rows_of >= 0] for name, rows_of in matches.items()}
         return Artefact(arrays={"rows": np.arange(len(ids)), **rows})
 
     def of_ids(self, most: int) -> TableSample:
@@ -151,8 +151,8 @@ class TableSample:
         frames = {}
         for number, party in enumerate(scene.parties):
             count = round(share * scene.rows[party])
-            own = count if not number else round(share * scene.met(party))
-            ids = [b"%d-%d" % (number * (row >= own), row) for row in range(max(own, count))]
+            shared = count if not number else round(share * scene.met(party))
+            ids = [b"%d-%d" % (number * (row >= shared), row) for row in range(max(shared, count))]
             values = np.zeros((len(ids), 0), np.float32, order="F")
             frames[party] = Frame(EncodedIds.of(ids), values, (), None, ("id",))
         return replace(self, frames=frames, share=share)
@@ -183,9 +183,7 @@ class Setting:
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """Return what the job's stages take, rehearsed once; a ConfigError for a job that cannot
-        be.
-        """
+        """Return what the job's stages take, rehearsed once; a ConfigError if that cannot be."""
         from fedboost.runtime.estimate.stages import rehearse
 
         spec = self.scene.spec
@@ -213,44 +211,44 @@ def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
     ids = {party: set(frame.ids) for party, frame in frames.items()}
     table, used = spec.parties.table(), protocols.named(spec.protocol).rows
     spec, encryption, assumed = _settled(spec, row_count_most(sources[table.guest]))
-    own, every = ids[table.guest], set.intersection(*ids.values())
-    shared = {host: len(own & ids[host]) for host in table.hosts}
-    scene = Scene(spec, rows, columns, len(every if used is RowsUsed.COMMON else own), shared)
-    found = frames
+    guest_ids, every = ids[table.guest], set.intersection(*ids.values())
+    shared = {host: len(guest_ids & ids[host]) for host in table.hosts}
+    scene = Scene(spec, rows, columns, len(every if used is RowsUsed.COMMON else guest_ids), shared)
+    used_frames = frames
     if used is not RowsUsed.OWN:
-        kept = own if used is RowsUsed.GUESTS else every
-        found = {party: _of_ids(frame, kept) for party, frame in frames.items()}
-    few = _thinned(scene, found, scene.thinning())
+        kept = guest_ids if used is RowsUsed.GUESTS else every
+        used_frames = {party: _of_ids(frame, kept) for party, frame in frames.items()}
+    few = _thinned(scene, used_frames, scene.thinning())
     share = few[table.guest].n_rows / max(1, scene.learnt(table.guest))
     in_order = {party: frame.take(canonical_order(frame.ids)) for party, frame in few.items()}
     return Setting(scene, TableSample(scene, in_order, share), assumed, encryption)
 
 
-def from_words(spec: JobSpec, said: Said) -> Setting:
+def from_words(spec: JobSpec, known: Said) -> Setting:
     """Describe tables that nobody has here; what is not said is assumed, and said to be."""
     parties, used = spec.parties.with_data, protocols.named(spec.protocol).rows
-    for stranger in sorted({*said.rows, *said.columns} - set(parties)):
+    for stranger in sorted({*known.rows, *known.columns} - set(parties)):
         raise ConfigError(
             f"rows or columns are said of {stranger}, which has no table in the job",
             todo=f"the tables are those of {', '.join(parties)}",
         )
     for party in parties:
-        if party not in said.rows:
+        if party not in known.rows:
             raise ConfigError(
                 f"nothing says how many rows {party} has",
                 todo=f"give --rows N for all, or --rows {party}=N, or --data {party}=FILE",
             )
     for party in parties:
-        if party not in said.columns:
+        if party not in known.columns:
             raise ConfigError(
                 f"nothing says how many columns {party} has",
                 todo=f"give --columns {party}=N; of other parties' tables ask their owners",
             )
-    own = said.rows[spec.parties.table().guest]
-    spec, encryption, assumed = _settled(spec, own)
-    shared = {host: min(said.rows[host], own) for host in spec.parties.hosts}
-    common = min(said.rows.values()) if used is RowsUsed.COMMON else own
-    scene = Scene(spec, dict(said.rows), dict(said.columns), common, shared)
+    guest_rows = known.rows[spec.parties.table().guest]
+    spec, encryption, assumed = _settled(spec, guest_rows)
+    shared = {host: min(known.rows[host], guest_rows) for host in spec.parties.hosts}
+    common = min(known.rows.values()) if used is RowsUsed.COMMON else guest_rows
+    scene = Scene(spec, dict(known.rows), dict(known.columns), common, shared)
     apart = used is RowsUsed.OWN
     assumed += [] if apart else ["all ids of the smaller table are in common"]
     return Setting(scene, None, assumed, encryption)
@@ -314,7 +312,7 @@ def _count(rows: int, share: float) -> int:
 
 
 def _of_ids(frame: Frame, ids: Collection[bytes]) -> Frame:
-    return frame.take([row for row, own in enumerate(frame.ids) if own in ids])
+    return frame.take([row for row, id_ in enumerate(frame.ids) if id_ in ids])
 
 
 def _thinned(scene: Scene, frames: Frames, share: float) -> dict[str, Frame]:

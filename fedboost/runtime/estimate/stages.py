@@ -47,32 +47,30 @@ def rehearse(params: Any, sample: TableSample) -> list[Stage]:
         raise ConfigError(
             f"a job of {protocol.name} cannot be estimated", todo="estimate one that trains"
         )
-    found = []
+    stages = []
     for name in protocols.stages(spec, params):
         if name == spec.protocol:
-            found.append(_trained(protocol, params, sample))
+            stages.append(_trained(protocol, params, sample))
         elif protocols.named(name).leaves == "rows":
-            found.append(_aligned(protocols.named(name), sample))
+            stages.append(_aligned(protocols.named(name), sample))
         else:
-            found.append(Stage(name, assumed=(f"the stage {name} is not counted",)))
-    return found
+            stages.append(Stage(name, assumed=(f"the stage {name} is not counted",)))
+    return stages
 
 
 def _aligned(protocol: Protocol, sample: TableSample) -> Stage:
     """An alignment of sets of ids that lie to one another as the tables' do."""
     scene = sample.scene
-    said = scene.spec.alignment
-    settings = said if isinstance(said, Alignment) else Alignment()
+    alignment = scene.spec.alignment
+    settings = alignment if isinstance(alignment, Alignment) else Alignment()
     params = Alignment(method=method_for(settings, scene.rows[scene.guest]))
     most = IDS if params.method == ECDH else OPRF_IDS
-    found = _measured(lambda each: _run(Rehearsal(protocol, params, sample.of_ids(most // each))))
-    return replace(found, memory={p: ID_COPIES * own for p, own in found.memory.items()})
+    stage = _measured(lambda each: _run(Rehearsal(protocol, params, sample.of_ids(most // each))))
+    return replace(stage, memory={p: ID_COPIES * n_bytes for p, n_bytes in stage.memory.items()})
 
 
 def _trained(protocol: Protocol, params: Any, sample: TableSample) -> Stage:
-    """A few rounds of the training on some rows; the others grow like the last one of their
-    kind.
-    """
+    """Rehearse a few rounds of the training on some rows; later ones grow like the last."""
     table, assumed = sample.scene.spec.parties.table(), list[str]()
     if getattr(params, "split", "") == "unscored":
         assumed += ["unscored splits: counted like scored ones, though hosts choose by themselves"]
@@ -86,18 +84,16 @@ def _trained(protocol: Protocol, params: Any, sample: TableSample) -> Stage:
     rounds = min(len(kinds), max(1 if is_slow else ROUNDS, rounds))
     short = _shortened(params, rounds)
 
-    found = _measured(lambda each: _informed(Rehearsal(protocol, short, sample.thinned(each))))
-    whole, part = _sizes(kinds, params), _sizes(kinds, short)
-    for phase in found.phases:
+    stage = _measured(lambda each: _informed(Rehearsal(protocol, short, sample.thinned(each))))
+    trees, part = _sizes(kinds, params), _sizes(kinds, short)
+    for phase in stage.phases:
         if phase.round is not None and phase.round < rounds:
-            phase.repeat(whole[kinds[phase.round]] / part[kinds[phase.round]])
-    return replace(found, assumed=assumed)
+            phase.repeat(trees[kinds[phase.round]] / part[kinds[phase.round]])
+    return replace(stage, assumed=assumed)
 
 
 def _informed(job: Rehearsal) -> Rehearsal:
-    """Run a job with what stages before have left, and what an earlier one has disclosed if it is
-    used.
-    """
+    """Run a job with what earlier stages have left, and the disclosure that it uses again."""
     if job.protocol.rows is RowsUsed.GUESTS:
         job.artefacts = {job.table.guest: {job.protocol.before[0]: job.sample.met()}}
     if job.protocol.used_disclosure(job.params) is not None:
@@ -123,17 +119,17 @@ def _measured(rehearsed: Callable[[int], Rehearsal]) -> Stage:
     phases = grown(timed[0].phases, timed[1].phases, _shares(timed))
     memory = {}
     for party in timed[1].actors:
-        own, encrypted = (
+        plain, encrypted = (
             line(fewer.held[party][kind], more.held[party][kind], _shares((fewer, more)))
             for kind, (fewer, more) in enumerate((traced, timed))
         )
         carried = COPIES * max(_carried(phase, party) for phase in phases)
-        memory[party] = own + encrypted + carried
+        memory[party] = plain + encrypted + carried
     return Stage(timed[1].protocol.name, phases, memory, answers=timed[1].answers)
 
 
 def _shares(rehearsals: Sequence[Rehearsal]) -> Shares:
-    fewer, more = (one.sample.share for one in rehearsals)
+    fewer, more = (rehearsal.sample.share for rehearsal in rehearsals)
     return fewer, more
 
 
@@ -157,7 +153,7 @@ def _run(rehearsal: Rehearsal) -> Rehearsal:
 
 
 def _shortened(params: Any, rounds: int) -> Any:
-    """The same job with so many rounds, on its own."""
+    """Return the settings with so many rounds, without an earlier model."""
     changed = {
         "n_estimators": rounds,
         "early_stopping_rounds": None,
@@ -171,7 +167,7 @@ def _shortened(params: Any, rounds: int) -> Any:
 def _sizes(kinds: Sequence[object], params: Any) -> Counter[object]:
     """Trees of the rounds of each kind; 1 for a round that has none."""
     sizes = forest.sizes(params) if isinstance(params, TreeParams) else [1] * params.n_estimators
-    found = Counter[object]()
+    counts = Counter[object]()
     for kind, size in zip(kinds, sizes, strict=False):
-        found[kind] += int(size)
-    return found
+        counts[kind] += int(size)
+    return counts

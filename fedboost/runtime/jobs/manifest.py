@@ -54,14 +54,14 @@ class Manifest(Settings):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `scheme` where the job leaves no choice."""
-        return {key: said for key, said in write(self).items() if key != "scheme" or said}
+        """Leave `scheme` out where the job leaves no choice."""
+        return {key: value for key, value in write(self).items() if key != "scheme" or value}
 
     @property
     def params(self) -> dict[str, Any]:
         """Return the protocol's settings: the job file's, with the scheme that was chosen."""
-        own = self.spec.params
-        return own if self.scheme is None else self.scheme.settled(own)
+        params = self.spec.params
+        return params if self.scheme is None else self.scheme.settled(params)
 
     @property
     def encryption(self) -> dict[str, str]:
@@ -70,8 +70,12 @@ class Manifest(Settings):
 
     def encode(self) -> bytes:
         """The canonical text: JSON with sorted keys and no spaces."""
-        raw: dict[str, Any] = self.model_dump(mode="json")
-        return json.dumps(raw, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        return canonical(self.model_dump(mode="json"))
+
+
+def canonical(raw: object) -> bytes:
+    """Return JSON as it is signed and hashed: keys sorted, no spaces; a ValueError for NaN."""
+    return json.dumps(raw, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def decode(text: bytes) -> Manifest:
@@ -118,14 +122,14 @@ def outline(text: bytes) -> ManifestOutline:
     """Read the outline of a manifest in our own store, also of one that another version wrote."""
     raw = json.loads(text)
     chosen = parse(ChosenScheme, raw["scheme"]) if raw.get("scheme") else None
-    said = encryption_of(raw["spec"]["params"], chosen)
+    encryption = encryption_of(raw["spec"]["params"], chosen)
     return ManifestOutline(
         coordinator=raw["coordinator"],
         submitter=raw["submitter"],
         protocol=raw["spec"]["protocol"],
         version=raw["version"],
         parties=tuple(member["name"] for member in raw["members"]),
-        encryption="{scheme}: {because}".format_map(said) if said else "",
+        encryption="{scheme}: {because}".format_map(encryption) if encryption else "",
     )
 
 

@@ -80,16 +80,20 @@ class SignedJob:
     @property
     def dataset(self) -> str:
         """The name of the party's data set; empty where the job reads none of its tables."""
-        said = self.manifest.spec.data.get(self.party)
-        return "" if said is None else said.dataset or ""
+        selection = self.manifest.spec.data.get(self.party)
+        return "" if selection is None else selection.dataset or ""
 
     @property
     def guest_label(self) -> str | None:
         """The guest's label column, where the job trains and this party brings no label."""
-        said = self.manifest.spec.data.get(self.table.guest)
-        if said is None or self.protocol.leaves != "model" or self.role in self.protocol.labelled:
+        selection = self.manifest.spec.data.get(self.table.guest)
+        if (
+            selection is None
+            or self.protocol.leaves != "model"
+            or self.role in self.protocol.labelled
+        ):
             return None
-        return said.label
+        return selection.label
 
     @property
     def model(self) -> str | None:
@@ -145,18 +149,17 @@ class SignedJob:
         """Return what the job says of the party's table, or the model that it only uses; None
         without a table. `models` is the store's folder of models.
         """
-        said = self.manifest.spec.data.get(self.party)
+        selection = self.manifest.spec.data.get(self.party)
         trains = self.protocol.leaves == "model"  # and may look at further columns
-        if said is None or self.model is None or trains:
-            return said
+        if selection is None or self.model is None or trains:
+            return selection
         facts = self.used_model(models)
-        columns = facts["columns"] if said.columns is None else said.columns
+        columns = facts["columns"] if selection.columns is None else selection.columns
         kinds = [name for name in columns if name in facts["categories"]]
-        return said.model_copy(update={"columns": columns, "categorical": kinds})
+        return selection.model_copy(update={"columns": columns, "categorical": kinds})
 
     def used_model(self, models: Path) -> dict[str, Any]:
-        """Facts of the model that the job uses; a ConfigError where its parties are not the job's,
-        or the job's settings do not fit it.
+        """Return facts of the model that the job uses; a ConfigError where they do not fit it.
 
         Only the guest that trained a model may use it, with the hosts in the order of training.
         """

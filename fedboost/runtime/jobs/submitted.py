@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any
 
 from fedboost import flow, protocols
 from fedboost.errors import ConfigError, FedboostError, PeerError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import SubmitRequest
-from fedboost.runtime.jobs.manifest import Manifest, Submission
+from fedboost.runtime.jobs.manifest import Manifest, Submission, canonical
 from fedboost.runtime.transport.identity import Identity, Peer, check_signature, verify_certificate
 from fedboost.settings import parse
 
@@ -22,8 +21,8 @@ TITLE = "fedboost submission 1"  # keeps what is signed here apart from everythi
 def submission_id(spec: JobSpec, submitter: str, key: str) -> str:
     """The id of a submission: the job's name, and a hash by which the same one is known again."""
     stem = re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-")[:40]
-    told = _canonical([submitter, key, spec.model_dump(mode="json")])
-    return f"{stem}-{hashlib.sha256(told).hexdigest()[:8]}"
+    content = canonical([submitter, key, spec.model_dump(mode="json")])
+    return f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 def sign_submission(spec: JobSpec, key: str, coordinator: str, identity: Identity) -> Submission:
@@ -47,9 +46,7 @@ def submission_request(
 
 
 def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
-    """Return who submitted a job, by the signature; a PeerError unless the manifest says the same,
-    of exactly this job under this id.
-    """
+    """Return who signed a job's submission; a PeerError unless the manifest says the same of it."""
     submission = terms.submission
     if submission is None:
         raise PeerError("nobody has signed the job's submission", todo="submit it anew")
@@ -67,11 +64,7 @@ def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
 
 def _text(spec: JobSpec, key: str, coordinator: str) -> bytes:
     """Return what a submitter signs: the job as parties will read it, once, at one coordinator."""
-    return _canonical([TITLE, coordinator, key, spec.model_dump(mode="json")])
-
-
-def _canonical(raw: list[Any]) -> bytes:
-    return json.dumps(raw, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return canonical([TITLE, coordinator, key, spec.model_dump(mode="json")])
 
 
 def _parsed(text: bytes) -> JobSpec:

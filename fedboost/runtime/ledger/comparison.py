@@ -28,9 +28,8 @@ EXPORT_BYTES_MAX = 1 << 30  # about a million rows
 
 SAID_ALIKE = ("step", "kind", "bytes", "sha256", "salt")  # by both rows about one payload
 
-Place: TypeAlias = tuple[
-    int, str, int, int, str
-]  # of a payload: attempt, stage, number, part, direction
+# Of a payload: attempt, stage, number, part, direction.
+Place: TypeAlias = tuple[int, str, int, int, str]
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
     rows = ledger.rows(theirs.job)
     _check_known(theirs.job, rows, ledger.kept(theirs.job))
     between_us = [row for row in rows if row.peer == theirs.party]
-    told = [row for row in theirs.shown() if row.peer == party]
+    their_rows = [row for row in theirs.shown() if row.peer == party]
     stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(theirs.job)]
     # Of what they have signed since, the file can hold nothing.
     kept = [head for head in stated if head.party == theirs.party and head.at <= theirs.at]
@@ -168,7 +167,7 @@ def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
     differences += _held_to(given, mine, "our")
     settled = _settled([*stated, *given, *theirs.statements(theirs.party)])
     here = {_place(row, row.direction): row for row in between_us}
-    there = {_place(row, "in" if row.direction == "out" else "out"): row for row in told}
+    there = {_place(row, "in" if row.direction == "out" else "out"): row for row in their_rows}
     for place in sorted(here.keys() | there.keys()):
         we, they = here.get(place), there.get(place)
         if we is not None and they is not None:
@@ -190,13 +189,13 @@ def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
     stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(job)]
     differences: list[Difference] = []
     for head in (statement for statement in stated if statement.party == party):
-        told = [
+        attempt_rows = [
             row
             for row in rows
             if row.attempt == head.attempt and since.get(head.attempt, 0) < row.n <= head.n
         ]
         since[head.attempt] = head.n
-        now = signed_heads.pairs(party, told, head.pairs)
+        now = signed_heads.pairs(party, attempt_rows, head.pairs)
         others = [peer for peer in stated if peer.moment == head.moment and peer.party != party]
         for peer in others:
             mine, theirs = now.get(peer.party), peer.pairs.get(party)
@@ -259,10 +258,8 @@ def _unequal(ours: Row, theirs: Row, peer: str) -> list[Difference]:
 
 
 def _only_here(row: Row, peer: str) -> str:
-    way = (
-        f"we sent it to {peer}, whose" if row.direction == "out" else f"it came from {peer}, whose"
-    )
-    return f"{_payload(row)}: {way} ledger has no row of it"
+    way = f"we sent it to {peer}" if row.direction == "out" else f"it came from {peer}"
+    return f"{_payload(row)}: {way}, whose ledger has no row of it"
 
 
 def _only_there(row: Row, peer: str) -> str:

@@ -10,15 +10,14 @@ signature.
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import fields, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedboost.disk import on_disk, opened, transaction
+from fedboost.disk import on_disk
 from fedboost.errors import StoreError
 from fedboost.runtime.ledger.rows import (
     GENESIS,
@@ -32,7 +31,7 @@ from fedboost.runtime.ledger.rows import (
     check_row,
     row_hash,
 )
-from fedboost.runtime.store.schema import hashes
+from fedboost.runtime.store.database import Database, utc_now
 
 TABLES = ("ledger", "ledger_head", "ledger_signed")
 
@@ -71,40 +70,14 @@ _COLUMNS = ", ".join(f'"{column.name}"' for column in fields(Row))
 _MARKS = ", ".join("?" for _ in fields(Row))
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-class Ledger:
+class Ledger(Database):
     """The ledger in an SQLite file, a party's store for instance; thread-safe."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        read_only: bool = False,
-        clock: Callable[[], datetime] = _utc_now,
+        self, path: Path, *, read_only: bool = False, clock: Callable[[], datetime] = utc_now
     ) -> None:
         """Open the ledger in `path`; made there unless `read_only`. A StoreError if refused."""
-        self._path = path
-        self._clock = clock
-        self._mutex = threading.RLock()
-        self._connection = hashes(opened(path, "ro" if read_only else "rwc"))
-        with on_disk(path):
-            try:
-                self._prepare(read_only=read_only)
-            except BaseException:
-                self._connection.close()
-                raise
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._mutex:
-            self._connection.close()
-
-    def now(self) -> datetime:
-        """The moment, by the clock of the rows."""
-        return self._clock().astimezone(UTC)
+        super().__init__(path, "ro" if read_only else "rwc", clock)
 
     def record(
         self,
@@ -119,18 +92,18 @@ class Ledger:
             check_row(disclosure)
         at = self.now().isoformat(timespec="microseconds")
         rows: list[Row] = []
-        with self._mutex, transaction(self._connection, self._path):
-            first(self._connection)
-            head = self._head()
+        with self.changes() as sql:
+            first(sql)
+            head = self.head()
             for disclosure in disclosures:
                 bare = Row(n=head.n + 1, at=at, **vars(disclosure), previous=head.hash, hash="")
                 rows.append(replace(bare, hash=row_hash(bare)))
                 head = Head(rows[-1].n, rows[-1].hash)
-            self._connection.executemany(
+            sql.executemany(
                 f"INSERT INTO ledger ({_COLUMNS}) VALUES ({_MARKS})",  # noqa: S608  our columns
                 [tuple(vars(row).values()) for row in rows],
             )
-            self._connection.execute(
+            sql.execute(
                 "INSERT INTO ledger_head VALUES (1, ?, ?)"
                 " ON CONFLICT (one) DO UPDATE SET n = excluded.n, hash = excluded.hash",
                 (head.n, head.hash),
@@ -145,9 +118,7 @@ class Ledger:
         return list(self._rows(job, first, last))
 
     def latest(self, job: str, kind: str, before: int, count: int) -> list[Row]:
-        """At most `count` rows in front of row `before`, the newest first; of one job and one kind
-        of message, or of all where that is empty.
-        """
+        """Return at most `count` rows before row `before`, newest first; of a job, of a kind."""
         where = "n < :before" + (" AND job = :job" if job else "")
         where += " AND kind = :kind" if kind else ""
         text = (
@@ -155,8 +126,7 @@ class Ledger:
             " ORDER BY n DESC LIMIT :count"
         )
         values = {"job": job, "kind": kind, "before": before, "count": count}
-        with self._mutex, on_disk(self._path):
-            return [Row(*row) for row in self._connection.execute(text, values).fetchall()]
+        return [Row(*row) for row in self._read(text, values)]
 
     def amounts(self, job: str = "", *, after: int = 0, last: int | None = None) -> list[Amount]:
         """Return what has left and come in a job, or in each of all, in the order in which each
@@ -170,20 +140,22 @@ class Ledger:
         text += " AND job = :job" if job else ""
         text += " GROUP BY job, direction, peer, kind ORDER BY min(n)"
         values = {"job": job, "after": after, "last": last}
-        with self._mutex, on_disk(self._path):
-            return [Amount(*row) for row in self._connection.execute(text, values).fetchall()]
+        return [Amount(*row) for row in self._read(text, values)]
 
     def head(self) -> Head:
         """The number of rows and the last hash; peers that keep it can hold us to it."""
-        with self._mutex, on_disk(self._path):
-            return self._head()
+        rows = self._read("SELECT n, hash FROM ledger_head")
+        head = Head(*rows[0]) if rows else Head(0, GENESIS)
+        if not isinstance(head.n, int) or not isinstance(head.hash, str):
+            raise self._damaged("the ledger's head is damaged")
+        return head
 
     def keep(self, *heads: KeptHead) -> None:
         """Keep signed heads, in their order; all on the disk when this returns."""
         if not heads:
             return
-        with self._mutex, transaction(self._connection, self._path):
-            self._connection.executemany(
+        with self.changes() as sql:
+            sql.executemany(
                 "INSERT INTO ledger_signed (job, party, text, signature) VALUES (?, ?, ?, ?)",
                 [tuple(vars(head).values()) for head in heads],
             )
@@ -207,24 +179,19 @@ class Ledger:
         text = (
             "INSERT OR IGNORE INTO ledger_gaps (hash, n, job, peer, found) VALUES (?, ?, ?, ?, ?)"
         )
-        with self._mutex, transaction(self._connection, self._path):
-            at = self.now().isoformat(timespec="seconds")
-            self._connection.execute(text, (hash_, n, job, peer, at))
+        with self.changes() as sql:
+            sql.execute(text, (hash_, n, job, peer, self.now().isoformat(timespec="seconds")))
 
     def gaps(self) -> list[Gap]:
         """Return what was noted, oldest first."""
-        known = "SELECT count(*) FROM sqlite_master WHERE name = 'ledger_gaps'"
         text = "SELECT hash, n, job, peer, found, seen FROM ledger_gaps ORDER BY found, n"
-        with self._mutex, on_disk(self._path):
-            if not self._connection.execute(known).fetchone()[0]:
-                return []  # of a store that an earlier version wrote
-            return [Gap(*row) for row in self._connection.execute(text).fetchall()]
+        return [Gap(*row) for row in self._read(text)] if self._has("ledger_gaps") else []
 
     def see_gaps(self) -> None:
         """Note that the owner knows of all of them."""
-        with self._mutex, transaction(self._connection, self._path):
+        with self.changes() as sql:
             at = self.now().isoformat(timespec="seconds")
-            self._connection.execute("UPDATE ledger_gaps SET seen = ? WHERE seen = ''", (at,))
+            sql.execute("UPDATE ledger_gaps SET seen = ? WHERE seen = ''", (at,))
 
     def verify(self, signed: Mapping[int, str] | None = None) -> Head:
         """The head of a chain that is whole; a DataError names the first row that is broken.
@@ -232,7 +199,7 @@ class Ledger:
         `signed` holds hashes that rows of these numbers must have.
         """
         marks = dict(signed or {})
-        with self._mutex, transaction(self._connection, self._path, "DEFERRED"):
+        with self.changes("DEFERRED"):
             n, previous = 0, GENESIS
             for row in self._rows(None):
                 n += 1
@@ -245,7 +212,7 @@ class Ledger:
                 if marks.pop(n, row.hash) != row.hash:
                     raise broken(n, "is not the one that this party signed")
                 previous = row.hash
-            head = self._head()
+            head = self.head()
             if head.n > n:
                 raise broken(n + 1, f"is missing: the ledger had {head.n} rows")
             if head != Head(n, previous):
@@ -263,9 +230,9 @@ class Ledger:
         with (
             self._mutex,
             on_disk(self._path),
-            closing(self._connection.execute(text, values)) as found,
+            closing(self._connection.execute(text, values)) as cursor,
         ):
-            for values_of_row in found:
+            for values_of_row in cursor:
                 row = Row(*values_of_row)
                 if any(isinstance(value, bytes) for value in values_of_row):
                     raise broken(row.n, "is damaged: the file has bytes where text belongs")
@@ -273,27 +240,15 @@ class Ledger:
 
     def _kept(self, where: str, values: tuple[str, ...]) -> list[KeptHead]:
         text = f"SELECT job, party, text, signature FROM ledger_signed{where}"  # noqa: S608  ours
-        with self._mutex, on_disk(self._path):
-            kept = [KeptHead(*row) for row in self._connection.execute(text, values).fetchall()]
+        kept = [KeptHead(*row) for row in self._read(text, values)]
         for entry in kept:
             if [type(value) for value in vars(entry).values()] != [str, str, bytes, bytes]:
-                raise StoreError(
-                    "a signed head in the ledger is damaged",
-                    file=self._path.name,
-                    todo="restore the store from a backup",
-                )
+                raise self._damaged("a signed head in the ledger is damaged")
         return kept
 
-    def _head(self) -> Head:
-        row = self._connection.execute("SELECT n, hash FROM ledger_head").fetchone()
-        head = Head(*row) if row else Head(0, GENESIS)
-        if not isinstance(head.n, int) or not isinstance(head.hash, str):
-            raise StoreError(
-                "the ledger's head is damaged",
-                file=self._path.name,
-                todo="restore the store from a backup",
-            )
-        return head
+    def _damaged(self, what: str) -> StoreError:
+        todo = "restore the store from a backup"
+        return StoreError(what, file=self._path.name, todo=todo)
 
     def _prepare(self, *, read_only: bool) -> None:
         known = "SELECT name FROM sqlite_master WHERE type = 'table'"
@@ -309,11 +264,10 @@ class Ledger:
                 )
             return
         self._connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        # FULL: a row is on the disk before its payload leaves.
-        self._connection.execute("PRAGMA synchronous = FULL")
-        with transaction(self._connection, self._path):
+        super()._prepare(read_only=read_only)
+        with self.changes() as sql:
             for statement in SCHEMA:
-                self._connection.execute(statement)
+                sql.execute(statement)
 
     def _check_columns(self) -> None:
         """Refuses a table of an earlier fedboost: rewritten rows would be no record any more."""

@@ -23,6 +23,7 @@ from fedboost.flow import Place, Signer
 from fedboost.job import Name
 from fedboost.messages.exchange_pb2 import RecallReply
 from fedboost.messages.party_pb2 import SignedHead
+from fedboost.runtime.jobs.manifest import canonical
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import TEXT_CHARS_MAX, Head, KeptHead, Row, broken
@@ -67,9 +68,7 @@ class Statement(Settings):
 
     def encode(self) -> bytes:
         """Return what is signed: JSON with sorted keys and no spaces."""
-        return json.dumps(
-            self.model_dump(mode="json"), sort_keys=True, separators=(",", ":")
-        ).encode()
+        return canonical(self.model_dump(mode="json"))
 
 
 def read(party: str, text: bytes) -> Statement:
@@ -175,7 +174,7 @@ class SignedHeads:
         head, before = self.ledger.head(), self._last(of.signed.id, self.party)
         since = before.n if before is not None and before.attempt == of.attempt else 0
         rows = self.ledger.rows(of.signed.id, first=since + 1, last=head.n)
-        told = [row for row in rows if row.attempt == of.attempt]
+        attempt_rows = [row for row in rows if row.attempt == of.attempt]
         sure = [peer for peer in of.signed.peers if peer not in of.unsure]
         text = Statement(
             party=self.party,
@@ -187,7 +186,7 @@ class SignedHeads:
             at=self.ledger.now(),
             n=head.n,
             hash=head.hash,
-            pairs=pairs(self.party, told, sure),
+            pairs=pairs(self.party, attempt_rows, sure),
         ).encode()
         return KeptHead(of.signed.id, self.party, text, self.signer.sign(text))
 
@@ -232,8 +231,8 @@ class SignedHeads:
             (row.peer, row.direction, row.attempt) == (peer, "in", of.attempt) for row in since
         )
 
-    def _compare(self, of: Attempt, own: Statement, found: Mapping[str, Statement]) -> None:
-        for party, now in found.items():
+    def _compare(self, of: Attempt, ours: Statement, heads: Mapping[str, Statement]) -> None:
+        for party, now in heads.items():
             before = self._last(of.signed.id, party)
             if before is not None and (
                 now.n < before.n or (now.n == before.n and now.hash != before.hash)
@@ -243,7 +242,7 @@ class SignedHeads:
                     f"it had {before.n} rows and has {now.n}",
                     todo="ask its owner what happened to the store",
                 )
-            mine, theirs = own.pairs.get(party), now.pairs.get(self.party)
+            mine, theirs = ours.pairs.get(party), now.pairs.get(self.party)
             if mine is None or (theirs is None and of.signed.goes_on):
                 continue
             if mine != theirs:
@@ -262,7 +261,7 @@ class SignedHeads:
 class Recalls(Protocol):
     """How a peer is asked."""
 
-    async def recall(self, own: str, peer: str) -> RecallReply:
+    async def recall(self, party: str, peer: str) -> RecallReply:
         """The newest head of `own` that `peer` keeps."""
 
 

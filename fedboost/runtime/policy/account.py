@@ -8,17 +8,15 @@ expected to tell: of a job that goes on, others leave as much room.
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
-from fedboost.disk import on_disk, opened, transaction
 from fedboost.flow import Charge, Spent
-from fedboost.runtime.store.schema import HASHED, hashes
+from fedboost.runtime.store.database import Database, utc_now
+from fedboost.runtime.store.schema import HASHED
 from fedboost.runtime.store.store import GOING
 
 Guests = Callable[[str], bool]  # whether a guest is one of some
@@ -86,33 +84,31 @@ class AccountEntry:
         return max(left, self.epsilon) if self.state in GOING else left
 
 
-def most(told: Amounts) -> float:
+def most(amounts: Amounts) -> float:
     """The amount of the most told column."""
-    return told.get("", 0.0) + max((v for c, v in told.items() if c), default=0.0)
+    return amounts.get("", 0.0) + max((v for c, v in amounts.items() if c), default=0.0)
 
 
 def sums_of(entries: Collection[AccountEntry], guests: Guests = lambda _: True) -> float:
-    """Return what jobs have told some guests together of one column, and what is expected of
-    those that go on.
-    """
-    own = [entry for entry in entries if guests(entry.guest)]
+    """Return what jobs have told some guests together of one column, and still may tell."""
+    chosen = [entry for entry in entries if guests(entry.guest)]
     amounts: dict[str, float] = defaultdict(float)
-    for entry in own:
+    for entry in chosen:
         for column, amount in entry.told.items():
             amounts[column] += amount
-    return most(amounts) + sum(entry.reserved for entry in own)
+    return most(amounts) + sum(entry.reserved for entry in chosen)
 
 
 def told_of(entries: Collection[AccountEntry], guests: Guests) -> dict[Spent, float]:
     """Return what jobs have told of a table and are expected to, by kind, as `told` does."""
     metrics = sum(sum(entry.charged.get(Spent.METRICS, {}).values()) for entry in entries)
-    found = {
+    amounts = {
         Spent.SUMS: sums_of(entries, guests),
         Spent.TOTALS: sum(entry.totals for entry in entries),
         Spent.METRICS: metrics,
     }
     epsilon = sum(entry.noise for entry in entries)
-    return found | ({Spent.EPSILON: epsilon} if epsilon else {})
+    return amounts | ({Spent.EPSILON: epsilon} if epsilon else {})
 
 
 @dataclass(frozen=True)
@@ -128,53 +124,35 @@ def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Tota
     """Return what guests have received of each data set's sums, who may compare notes unless they
     are `apart`, and what all have of noisy values.
     """
-    found: list[Total] = []
+    listed: list[Total] = []
     for dataset in dict.fromkeys(entry.dataset for entry in entries):
-        own = [entry for entry in entries if entry.dataset == dataset]
-        guests = dict.fromkeys(entry.guest for entry in own if entry.sums)
+        of_dataset = [entry for entry in entries if entry.dataset == dataset]
+        guests = dict.fromkeys(entry.guest for entry in of_dataset if entry.sums)
         together = [guest for guest in guests if guest not in apart]
         for group in (*([together] if together else []), *([g] for g in guests if g in apart)):
-            found.append(Total(dataset, ", ".join(group), sums_of(own, group.__contains__)))
-        if any(entry.noise for entry in own):
-            found.append(Total(dataset, "", sum(entry.noise for entry in own)))
-    return found
+            listed.append(Total(dataset, ", ".join(group), sums_of(of_dataset, group.__contains__)))
+        if any(entry.noise for entry in of_dataset):
+            listed.append(Total(dataset, "", sum(entry.noise for entry in of_dataset)))
+    return listed
 
 
 _COLUMNS = HASHED["account"]
 SAME = "(dataset = :dataset OR (source = :source AND source != ''))"
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-class Account:
+class Account(Database):
     """The accounts of a party's data sets, in its store's file; thread-safe."""
 
     def __init__(
-        self, path: Path, *, read_only: bool = False, clock: Callable[[], datetime] = _utc_now
+        self, path: Path, *, read_only: bool = False, clock: Callable[[], datetime] = utc_now
     ) -> None:
         """Open the accounts in the file of a store that is, or was, open."""
-        self._path, self._clock = path, clock
-        self._mutex = threading.RLock()
-        self._connection = hashes(opened(path, "ro" if read_only else "rw"))
-        with on_disk(path):
-            try:
-                # FULL: a row is on the disk before the payload leaves that it counts.
-                self._connection.execute("PRAGMA synchronous = FULL")
-            except BaseException:
-                self._connection.close()
-                raise
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._mutex:
-            self._connection.close()
+        super().__init__(path, "ro" if read_only else "rw", clock)
 
     @property
     def today(self) -> str:
         """The day (``2026-01-31``, UTC)."""
-        return self._clock().astimezone(UTC).strftime("%Y-%m-%d")
+        return self.now().strftime("%Y-%m-%d")
 
     def expect(self, entry: AccountEntry) -> None:
         """Notes what a job may tell; an attempt that is made again is the same row."""
@@ -182,16 +160,16 @@ class Account:
             self.note(sql, entry)
 
     def note(self, sql: sqlite3.Connection, entry: AccountEntry, *, is_new: bool = True) -> None:
-        """The same inside a transaction; unless it `is_new`, a row that is there stays."""
-        own = tuple(getattr(entry, name) for name in _COLUMNS)
-        at = self._clock().astimezone(UTC).isoformat(timespec="seconds")
-        marks = ", ".join("?" for _ in own)
+        """Note it inside a transaction; unless it `is_new`, a row that is there stays."""
+        dated = replace(entry, at=self.now().isoformat(timespec="seconds"))
+        values = [getattr(dated, name) for name in _COLUMNS]
+        marks = ", ".join("?" for _ in values)
         again = "DO UPDATE SET at = excluded.at, rows = excluded.rows, planned = excluded.planned,"
         again = f"{again} epsilon = excluded.epsilon" if is_new else "DO NOTHING"
         sql.execute(
             f"INSERT INTO account ({', '.join(_COLUMNS)}) VALUES ({marks})"  # noqa: S608  our columns
             f" ON CONFLICT (job) {again}",
-            (own[0], at, *own[2:]),
+            values,
         )
 
     def entries(self) -> list[AccountEntry]:
@@ -209,29 +187,19 @@ class Account:
             f" LEFT JOIN jobs ON jobs.id = account.job WHERE {which}"
             " ORDER BY account.at, account.rowid"
         )
-        with self._mutex, on_disk(self._path):
-            known = "SELECT count(*) FROM sqlite_master WHERE name = 'charges'"
-            if not self._connection.execute(known).fetchone()[0]:
-                return []  # of a store that an earlier version wrote
-            rows = self._connection.execute(text, values).fetchall()
-            told = "SELECT kind, about, sum(amount) FROM charges WHERE job = ? GROUP BY kind, about"
-            entries = []
-            for row in rows:
+        query = "SELECT kind, about, sum(amount) FROM charges WHERE job = ? GROUP BY kind, about"
+        entries = []
+        with self._mutex:
+            for row in self._read(text, values) if self._has("charges") else ():
                 charged: dict[str, dict[str, float]] = {}
-                for kind, column, amount in self._connection.execute(told, (row[0],)):
+                for kind, column, amount in self._read(query, row[:1]):
                     charged.setdefault(kind, {})[column] = amount
                 entries.append(replace(AccountEntry(*row), charged=charged))
-            return entries
+        return entries
 
     def others(self, table: Owned, besides: str) -> list[AccountEntry]:
         """The entries about one table, but that of a job."""
-        return [one for one in self._found(SAME, vars(table)) if one.job != besides]
-
-    @contextmanager
-    def changes(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all that is charged inside is durable at its end, or nothing is."""
-        with self._mutex, transaction(self._connection, self._path):
-            yield self._connection
+        return [entry for entry in self._found(SAME, vars(table)) if entry.job != besides]
 
 
 # Inside the transaction of a row of the ledger
@@ -246,10 +214,7 @@ def charge(
         " VALUES (?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (dataset, kind, about, peer, job, source)"
         " DO UPDATE SET amount = amount + excluded.amount",
-        [
-            (table.dataset, table.source, one.kind, one.column, peer, job, one.amount)
-            for one in charges
-        ],
+        [(*vars(table).values(), c.kind, c.column, peer, job, c.amount) for c in charges],
     )
 
 
@@ -263,15 +228,14 @@ def told(sql: sqlite3.Connection, table: Owned, guests: Guests) -> dict[Spent, f
     """Return what has been told of a table, by kind: of sums what some guests have got, of the
     most told column; of everything else what anybody has.
     """
-    found: dict[Spent, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    amounts: dict[Spent, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     text = f"SELECT kind, about, peer, sum(amount) FROM charges WHERE {SAME}"  # noqa: S608  ours
-    for kind, column, peer, amount in sql.execute(
-        f"{text} GROUP BY kind, about, peer", vars(table)
-    ):
+    grouped = f"{text} GROUP BY kind, about, peer"
+    for kind, column, peer, amount in sql.execute(grouped, vars(table)):
         if kind != Spent.SUMS or guests(peer):
-            found[Spent(kind)][column] += amount
-    by_column = found.pop(Spent.SUMS, {})
-    return {Spent.SUMS: most(by_column), **{k: sum(own.values()) for k, own in found.items()}}
+            amounts[Spent(kind)][column] += amount
+    totals_by_kind = {kind: sum(by_column.values()) for kind, by_column in amounts.items()}
+    return {**totals_by_kind, Spent.SUMS: most(amounts.get(Spent.SUMS, {}))}
 
 
 def new_rows(sql: sqlite3.Connection, job: str, peer: str, rows: float) -> int:

@@ -30,7 +30,7 @@ from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.spending import Spending
-from fedboost.runtime.store.schema import damaged, whole
+from fedboost.runtime.store.schema import whole
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 
 REASON_CHARS_MAX = 500  # a sentence or two
@@ -70,14 +70,14 @@ class Decisions:
                 f"the reason has {len(reason)} characters; {REASON_CHARS_MAX} is the most",
                 todo="say it shorter",
             )
-        found = Decision(job, manifest_sha256.hex(), verdict, user, self._store.now(), reason)
+        decision = Decision(job, manifest_sha256.hex(), verdict, user, self._store.now(), reason)
         with self._store.transaction() as sql:
             sql.execute(
                 "INSERT INTO decisions (job, manifest_sha256, verdict, user, at, reason)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
-                (job, found.manifest_sha256, verdict, user, found.at, reason),
+                (job, decision.manifest_sha256, verdict, user, decision.at, reason),
             )
-        return found
+        return decision
 
     def of(self, job: str, manifest_sha256: bytes) -> Decision | None:
         """The last decision about exactly this manifest of the job; None where there is none."""
@@ -89,11 +89,9 @@ class Decisions:
             ).fetchone()
         if row is None:
             return None
-        try:
+        with self._store.sound():
             job, digest, verdict, user, at, reason = whole(row)
             return Decision(job, digest, Verdict(verdict), user, at, reason)
-        except ValueError:
-            raise damaged(self._store.database) from None
 
 
 SHARE_LOW = 0.1  # of the budget: ten such jobs, and nothing is left
@@ -148,10 +146,10 @@ class JobVerdicts:
             return None
         if config is not self._config:  # other settings have other words
             self._config, self._lines = config, {}
-        own = self._said(config, job)
-        earlier = [self._said(config, one) for one in self._store.jobs(*AGREED)]
-        like = sum(own <= lines for lines in earlier)
-        new = sorted(own - frozenset[tuple[str, str]]().union(*earlier))
+        job_lines = self._said(config, job)
+        earlier = [self._said(config, known) for known in self._store.jobs(*AGREED)]
+        like = sum(job_lines <= lines for lines in earlier)
+        new = sorted(job_lines - frozenset[tuple[str, str]]().union(*earlier))
         reasons = [f"new: {about} {says}" for about, says in new if says != declared.NONE]
         if not earlier:
             reasons = ["new: all of it, no earlier job was agreed to here"]
@@ -174,17 +172,17 @@ class JobVerdicts:
             try:
                 terms = manifest.decode(job.manifest)
                 who = {"coordinator": terms.coordinator, "user": terms.submitter}
-                whole = [*who.items(), ("protocol", terms.spec.protocol)]
-                whole += declared.in_words(config, terms)
-                self._lines[job.id] = frozenset(one for one in whole if one[0] in NEWS)
+                lines = [*who.items(), ("protocol", terms.spec.protocol)]
+                lines += declared.in_words(config, terms)
+                self._lines[job.id] = frozenset(line for line in lines if line[0] in NEWS)
             except FedboostError:
                 self._lines[job.id] = frozenset()
         return self._lines[job.id]
 
     def _share(self, config: PartyConfig, job: StoredJob, signed: SignedJob) -> _Share:
-        told = _open(signed)
-        if told is not None:
-            return told
+        unhidden = _open(signed)
+        if unhidden is not None:
+            return unhidden
         planned = self._spending.planned(job)
         if planned is None or not (planned.releases.whole or planned.releases.by_row):
             return _Share("no sums over our rows could be learnt")
@@ -221,5 +219,5 @@ def _open(job: SignedJob) -> _Share | None:
     return None
 
 
-def _percent(part: float, whole: float) -> str:
-    return f"{math.ceil(100 * part / whole)} %" if 0 < whole < math.inf else f"{part:.2g}"
+def _percent(part: float, total: float) -> str:
+    return f"{math.ceil(100 * part / total)} %" if 0 < total < math.inf else f"{part:.2g}"

@@ -45,7 +45,7 @@ class Wish:
 
 
 def judge(table: SourceSpec, use: Use) -> None:
-    """Nothing; a PolicyError names the first key of the data set that forbids what the job asks."""
+    """Raise a PolicyError for the first key of the data set that forbids what the job asks."""
     for wish in wishes(table, use):
         if not wish.is_allowed:
             raise PolicyError(
@@ -58,20 +58,20 @@ def judge(table: SourceSpec, use: Use) -> None:
 
 def wishes(table: SourceSpec, use: Use) -> Iterator[Wish]:
     """Everything that a job wants of the data set."""
-    asked = use.selection
-    yield Wish("id columns", listed(asked.id), listed(table.id), "id", asked.id == table.id)
-    features = {*(asked.columns or ()), *asked.categorical}
+    selection = use.selection
+    yield Wish("id columns", listed(selection.id), listed(table.id), "id", selection.id == table.id)
+    features = {*(selection.columns or ()), *selection.categorical}
     if table.columns is None:
         usable, fits = f"all but {_kept_back(table)}", not features & {*table.kept_back}
     else:
         usable, fits = listed(table.columns), features <= {*table.columns}
-    yield Wish("columns", _features(table, asked), usable, "columns", fits)
-    yield _one_of("label", asked.label, table.labels, "labels")
-    yield _one_of("weight", asked.weight, table.weights, "weights")
-    if asked.missing is not None:
-        declared = asked.missing if table.missing is None else table.missing
-        fits = asked.missing == declared
-        yield Wish("missing value", f"{asked.missing:g}", f"{declared:g}", "missing", fits)
+    yield Wish("columns", _features(table, selection), usable, "columns", fits)
+    yield _one_of("label", selection.label, table.labels, "labels")
+    yield _one_of("weight", selection.weight, table.weights, "weights")
+    if selection.missing is not None:
+        declared = selection.missing if table.missing is None else table.missing
+        fits = selection.missing == declared
+        yield Wish("missing value", f"{selection.missing:g}", f"{declared:g}", "missing", fits)
     yield Wish("role", use.role, listed(table.roles), "roles", use.role in table.roles)
     peers = use.peers if table.peers is None else table.peers
     allowed = "those of the policy" if table.peers is None else listed(peers)
@@ -83,18 +83,18 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names) or NONE
 
 
-def _one_of(about: str, asked: str | None, allowed: Sequence[str], key: str) -> Wish:
-    fits = asked is None or asked in allowed
-    return Wish(about, asked or NONE, listed(allowed), key, fits)
+def _one_of(about: str, column: str | None, allowed: Sequence[str], key: str) -> Wish:
+    fits = column is None or column in allowed
+    return Wish(about, column or NONE, listed(allowed), key, fits)
 
 
-def _features(table: SourceSpec, asked: Selection) -> str:
-    if asked.columns is not None:
-        return listed(asked.columns)
-    used = {asked.label, asked.weight, *asked.ignore}
+def _features(table: SourceSpec, selection: Selection) -> str:
+    if selection.columns is not None:
+        return listed(selection.columns)
+    used = {selection.label, selection.weight, *selection.ignore}
     if table.columns is not None:
         return listed([name for name in table.columns if name not in used])
-    return f"all but {_kept_back(table, *asked.ignore)}"
+    return f"all but {_kept_back(table, *selection.ignore)}"
 
 
 def _kept_back(table: SourceSpec, *ignored: str) -> str:
@@ -102,26 +102,24 @@ def _kept_back(table: SourceSpec, *ignored: str) -> str:
 
 
 def in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
-    """Return what a job wants of this party, as its owner reads it: each thing with the job's
-    choice.
-    """
+    """Return what a job wants of this party, as its owner reads it: each thing and the choice."""
     spec, party = terms.spec, config.name
     protocol, table = protocols.named(spec.protocol), spec.parties.table()
     params = parse(protocol.params, terms.params, section="params")
     members = table.of(tuple(Role))
-    found = [("role", " and ".join(table.roles_of(party)))]
+    lines = [("role", " and ".join(table.roles_of(party)))]
     others = [f"{p} ({' and '.join(table.roles_of(p))})" for p in members if p != party]
-    found.append(("parties", listed(others)))
+    lines.append(("parties", listed(others)))
     selection, model = spec.data.get(party), protocol.used_model(params)
     if selection is not None:
-        found += _of_table(config, selection, None if protocol.leaves == "model" else model)
+        lines += _of_table(config, selection, None if protocol.leaves == "model" else model)
     if spec.validation is not None:
-        found.append(("rows held out", _held_out(spec.validation)))
+        lines.append(("rows held out", _held_out(spec.validation)))
     if terms.encryption:
-        found.append(("encryption", "{scheme}: {because}".format_map(terms.encryption)))
-    found.append(("noise", _noise(protocol, params, table.roles_of(party)[0])))
+        lines.append(("encryption", "{scheme}: {because}".format_map(terms.encryption)))
+    lines.append(("noise", _noise(protocol, params, table.roles_of(party)[0])))
     scored = "none in this job" if model is None else f"of all rows in common, by the model {model}"
-    return [*found, ("predictions", scored)]
+    return [*lines, ("predictions", scored)]
 
 
 def _of_table(
@@ -152,12 +150,9 @@ def _noise(protocol: Protocol, params: Any, role: Role) -> str:
         return f"none, and the scheme {asks.scheme} hides nothing"
     if role is Role.GUEST or (asks.epsilon is None and asks.host_noise is None):
         return NONE
+    if asks.epsilon == math.inf:
+        return "none: our values leave as they are"
     if asks.epsilon is not None:
-        return (
-            "none: our values leave as they are"
-            if asks.epsilon == math.inf
-            else (f"ε {asks.epsilon:g} on each value")
-        )
-    return (
-        f"{asks.host_noise:g} on our sums (host_noise)" if asks.host_noise else "none on our sums"
-    )
+        return f"ε {asks.epsilon:g} on each value"
+    noise = asks.host_noise
+    return f"{noise:g} on our sums (host_noise)" if noise else "none on our sums"

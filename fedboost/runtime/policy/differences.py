@@ -63,15 +63,13 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 def sketch(ids: Sequence[bytes]) -> Sketch:
     """The sketch of a set of ids."""
-    digests = b"".join([hashlib.blake2b(one, digest_size=8).digest() for one in ids])
+    digests = b"".join([hashlib.blake2b(id_, digest_size=8).digest() for id_ in ids])
     none = np.zeros((WORDS, PARTS * PART_CELLS), np.uint64)
     return _added(none, np.frombuffer(digests, "<u8").astype(np.uint64))
 
 
 def difference(left: Sketch, right: Sketch) -> int:
-    """Return how many ids are in one of two sets only; of more than `DIFFERENCE_MAX`, at least so
-    many.
-    """
+    """Return how many ids are in one of two sets only; beyond `DIFFERENCE_MAX` at least so many."""
     cells, count = left ^ right, 0
     while cells.any():
         alone = (cells[0] != 0) & (_checks(cells[0]) == cells[1])
@@ -109,26 +107,25 @@ class MeasuredRows:
         self._store = store
 
     def differs(self, table: Owned, classes: Mapping[str, Sequence[bytes]], least: int) -> bool:
-        """Return whether a set differs from each earlier one of the table by `least` rows, or by
-        none.
+        """Return whether a set differs from each earlier one of the table by `least` rows, or none.
 
         By `least` in all, and in each of its `classes` in which it differs at all. It is kept if
         it does and is new.
         """
         least = min(least, DIFFERENCE_MAX)
-        own = {name: sketch(ids) for name, ids in classes.items()}
+        sketches = {name: sketch(ids) for name, ids in classes.items()}
         with self._store.transaction() as sql:
             text = f"SELECT classes, cells FROM held_out WHERE {SAME}"  # noqa: S608  our columns
             is_known = False
             for names, cells in sql.execute(text, vars(table)):
-                fewest = _fewest(own, _read(names, cells))
+                fewest = _fewest(sketches, _read(names, cells))
                 if 0 < fewest < least:
                     return False
                 is_known = is_known or not fewest
             if not is_known:
                 sql.execute(
                     "INSERT INTO held_out (dataset, source, classes, cells) VALUES (?, ?, ?, ?)",
-                    (table.dataset, table.source, *_written(own)),
+                    (table.dataset, table.source, *_written(sketches)),
                 )
             return True
 
@@ -136,16 +133,15 @@ class MeasuredRows:
 def _fewest(left: Mapping[str, Sketch], right: Mapping[str, Sketch]) -> int:
     """The fewest rows in which two sets differ, of a class or of all; 0 where in none."""
     none = sketch(())
-    found = [difference(_whole(left), _whole(right))]
+    counts = [difference(_whole(left), _whole(right))]
     if left.keys() & right.keys():
         names = left.keys() | right.keys()
-        found += [difference(left.get(name, none), right.get(name, none)) for name in names]
-    return min((count for count in found if count), default=0)
+        counts += [difference(left.get(name, none), right.get(name, none)) for name in names]
+    return min((count for count in counts if count), default=0)
 
 
 def _whole(classes: Mapping[str, Sketch]) -> Sketch:
-    whole: Sketch = np.bitwise_xor.reduce(list(classes.values()))
-    return whole
+    return np.bitwise_xor.reduce(list(classes.values()))
 
 
 def _written(classes: Mapping[str, Sketch]) -> tuple[str, bytes]:
@@ -155,8 +151,8 @@ def _written(classes: Mapping[str, Sketch]) -> tuple[str, bytes]:
 
 def _read(names: str, cells: bytes) -> dict[str, Sketch]:
     shape = (-1, WORDS, PARTS * PART_CELLS)
-    found = np.frombuffer(cells, "<u8").astype(np.uint64).reshape(shape)
-    return dict(zip(json.loads(names), found, strict=True))
+    sketches = np.frombuffer(cells, "<u8").astype(np.uint64).reshape(shape)
+    return dict(zip(json.loads(names), sketches, strict=True))
 
 
 Parties = frozenset[str]
@@ -170,11 +166,11 @@ def isolated(sets: Collection[Parties], least: int) -> Parties | None:
     """
     members: dict[tuple[bool, ...], list[str]] = defaultdict(list)
     for party in sorted(frozenset().union(*sets)):
-        members[tuple(party in one for one in sets)].append(party)
+        members[tuple(party in group for group in sets)].append(party)
     alike = list(members.values())  # parties that are in the same sets: no combination parts them
     holds = np.array(list(members), np.float64)  # (groups, sets)
     rank = np.linalg.matrix_rank(holds)
-    few = [place for place, own in enumerate(alike) if len(own) < least]
+    few = [place for place, parties in enumerate(alike) if len(parties) < least]
     for count in range(1, least):
         for some in itertools.combinations(few, count):
             named = [party for place in some for party in alike[place]]
@@ -193,27 +189,25 @@ class Summed:
         self._store = store
 
     def isolated(self, table: Owned, least: int) -> Parties | None:
-        """Whom sums over all sets of the table isolate together: fewer than `least`; or None."""
+        """Return whom sums over all sets of the table isolate: fewer than `least`; or None."""
         with self._store.transaction() as sql:
             known = _sets(sql, table)
         return isolated(known, least) if known else None
 
     def isolates(self, table: Owned, parties: Collection[str], least: int) -> Parties | None:
-        """Whom sums over one more set of parties would isolate, beside all earlier ones of the
-        table: fewer than `least`. The set is kept where they isolate nobody.
-        """
-        own = frozenset(parties)
+        """Return whom sums over one more set would isolate, or None: then the set is kept."""
+        added = frozenset(parties)
         with self._store.transaction() as sql:
             known = _sets(sql, table)
-            if own in known:
+            if added in known:
                 return None
-            found = isolated([*known, own], least)
-            if found is None:
+            alone = isolated([*known, added], least)
+            if alone is None:
                 sql.execute(
                     "INSERT INTO summed (dataset, source, parties) VALUES (?, ?, ?)",
-                    (table.dataset, table.source, json.dumps(sorted(own))),
+                    (table.dataset, table.source, json.dumps(sorted(added))),
                 )
-            return found
+            return alone
 
 
 def _sets(sql: sqlite3.Connection, table: Owned) -> set[Parties]:

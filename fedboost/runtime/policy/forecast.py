@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -34,10 +35,10 @@ def remedies(kind: type[Settings], raw: Mapping[str, Any], fits: Fits) -> list[C
     """
     job = _Job(kind, raw, fits)
     ways = (_rounds(job), *(_depth(job, name) for name in DEPTHS), _trees(job), _columns(job))
-    found = [change for change in ways if change]
-    if not found:
-        found = [change for change in (_both(job, name) for name in DEPTHS) if change]
-    return found[:NAMED_MAX]
+    changes = [change for change in ways if change]
+    if not changes:
+        changes = [change for change in (_both(job, name) for name in DEPTHS) if change]
+    return changes[:NAMED_MAX]
 
 
 def in_words(change: Change, before: Mapping[str, Any]) -> str:
@@ -46,9 +47,7 @@ def in_words(change: Change, before: Mapping[str, Any]) -> str:
 
 
 def greatest(most: int, fits: Callable[[int], bool]) -> int:
-    """Return the greatest number up to `most` that fits, if whatever is below one that fits does;
-    0 where none does.
-    """
+    """Return the greatest number up to `most` that fits, if all below one do; 0 if none does."""
     least = 0
     while least < most:
         middle = (least + most + 1) // 2
@@ -76,10 +75,10 @@ class _Job:
 
 
 def _rounds(job: _Job, more: Change | None = None) -> Change:
-    """As many rounds as would do: more rounds never tell less."""
-    own, most = more or {}, job.params.n_estimators - (not more)
-    found = greatest(most, lambda rounds: job.does({**own, "n_estimators": rounds}))
-    return {**own, "n_estimators": found} if found else {}
+    """Find the most rounds that would do: more rounds never tell less."""
+    base, most = more or {}, job.params.n_estimators - (not more)
+    fitting = greatest(most, lambda rounds: job.does({**base, "n_estimators": rounds}))
+    return {**base, "n_estimators": fitting} if fitting else {}
 
 
 def _depth(job: _Job, name: str) -> Change:
@@ -88,12 +87,12 @@ def _depth(job: _Job, name: str) -> Change:
 
 def _both(job: _Job, name: str) -> Change:
     """Trees no shallower than needed, and as many of them as would do."""
-    found = (_rounds(job, {name: depth}) for depth in job.below(name))
-    return next((change for change in found if change), {})
+    changes = (_rounds(job, {name: depth}) for depth in job.below(name))
+    return next((change for change in changes if change), {})
 
 
 def _columns(job: _Job) -> Change:
-    """As many columns for each tree as would do."""
+    """Find the most columns for each tree that would do."""
     forest = job.raw.get("forest")
     for rate in RATES:
         change: Change = {"colsample_bytree": rate}
@@ -105,7 +104,7 @@ def _columns(job: _Job) -> Change:
 
 
 def _trees(job: _Job) -> Change:
-    """As many trees in the forest of a round as would do."""
+    """Find the most trees in the forest of a round that would do."""
     forest = job.params.forest
     if forest is None or forest.dynamic is not None:
         return {}
@@ -139,9 +138,8 @@ class Forecast(Settings):
     place: int = 0  # of the check that refuses, among all in their order
     refused_by: str | None = None  # the key of the policy
     jobs_left: int | None = None  # such jobs that would be accepted after this one; None: any
-    changes: Annotated[
-        tuple[dict[str, Any], ...], Field(strict=False)
-    ] = ()  # each of which would do, at this party
+    # Each of which would do, at this party.
+    changes: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = ()
     metric: str | None = None  # of a model of the party's own rows and columns
     alone: float | None = None
 
@@ -161,9 +159,9 @@ def with_default_limits(policy: Policy) -> Policy:
 
 def verdict(forecasts: Sequence[Forecast], before: Change, cost: Cost) -> dict[str, Any]:
     """Return whether all would accept the job whose params are `before`, and what would do."""
-    refusing = sorted((one for one in forecasts if one.refused_by), key=lambda one: one.place)
+    refusing = sorted((f for f in forecasts if f.refused_by), key=attrgetter("place"))
     if not refusing:
-        left = [one.jobs_left for one in forecasts if one.jobs_left is not None]
+        left = [f.jobs_left for f in forecasts if f.jobs_left is not None]
         return {
             "accepted": True,
             "refused_by": None,
@@ -171,9 +169,9 @@ def verdict(forecasts: Sequence[Forecast], before: Change, cost: Cost) -> dict[s
             "change": None,
             "cost": None,
         }
-    priced = [(*cost(change), change) for change in _options([one.changes for one in refusing])]
-    priced.sort(key=lambda one: (len(one[2]), one[0]))  # one setting rather than two
-    _, said, change = priced[0] if priced else (0.0, None, None)
+    priced = [(*cost(change), change) for change in _options([f.changes for f in refusing])]
+    priced.sort(key=lambda option: (len(option[2]), option[0]))  # one setting rather than two
+    _, price, change = priced[0] if priced else (0.0, None, None)
     first = refusing[0]
     key = (first.refused_by or "").removeprefix("policy.")
     return {
@@ -181,31 +179,30 @@ def verdict(forecasts: Sequence[Forecast], before: Change, cost: Cost) -> dict[s
         "refused_by": f"{first.party}: {key}",
         "jobs_left": 0,
         "change": None if change is None else in_words(change, before),
-        "cost": said,
+        "cost": price,
     }
 
 
 def _options(by_party: Sequence[tuple[Change, ...]]) -> list[Change]:
     """Changes that would do at each party: of two that one setting asks for, the smaller."""
-    found: list[Change] = []
+    options: list[Change] = []
     for some in itertools.islice(itertools.product(*by_party), OPTIONS_MAX):
         merged: Change = {}
         for change in some:
             merged = _smaller(merged, change)
-        if merged not in found:
-            found.append(merged)
-    return sorted(found, key=len)[: 2 * NAMED_MAX]
+        if merged not in options:
+            options.append(merged)
+    return sorted(options, key=len)[: 2 * NAMED_MAX]
 
 
 def _smaller(left: Change, right: Change) -> Change:
-    both = dict(_joined(left, right))
-    return {**left, **right, **both}
+    return {**left, **right, **dict(_joined(left, right))}
 
 
 def _joined(left: Change, right: Change) -> Iterator[tuple[str, Any]]:
     for key in left.keys() & right.keys():
-        one, other = left[key], right[key]
-        if isinstance(one, dict) and isinstance(other, dict):
-            yield key, _smaller(one, other)
-        elif isinstance(one, int | float) and isinstance(other, int | float):
-            yield key, min(one, other)
+        first, second = left[key], right[key]
+        if isinstance(first, dict) and isinstance(second, dict):
+            yield key, _smaller(first, second)
+        elif isinstance(first, int | float) and isinstance(second, int | float):
+            yield key, min(first, second)

@@ -66,18 +66,18 @@ class Signatures:
         """See `flow.Signer`."""
         if self._insecure:
             return
-        certificate, _, own = signature.partition(SEPARATOR)
-        peer = verify(certificate, self._trust.ca_pem(), party, "party", text, own)
+        certificate, _, raw = signature.partition(SEPARATOR)
+        peer = verify(certificate, self._trust.ca_pem(), party, "party", text, raw)
         self._trust.refuse_revoked(peer)
 
 
 def check_signed_at(ca_pem: bytes, party: str, text: bytes, signature: bytes, at: datetime) -> None:
     """Refuses, with a PeerError, what that party did not sign with a certificate valid then."""
-    certificate, _, own = signature.partition(SEPARATOR)
+    certificate, _, raw = signature.partition(SEPARATOR)
     peer = verify_certificate(certificate, ca_pem, at)
     if (peer.role, peer.name) != ("party", party):
         raise PeerError(f"expected a signature of party {party[:64]}, got {peer}'s")
-    check_signature(certificate, peer, text, own)
+    check_signature(certificate, peer, text, raw)
 
 
 def checker(config: PartyConfig) -> Check:
@@ -105,9 +105,7 @@ class Judge:
         self._leaders: dict[str, str] = {}  # by job, of those that the store knows
 
     def proposal(self, caller: Peer, terms: Manifest) -> None:
-        """Refuses a job that its coordinator did not propose, or with members that are not who
-        they should be.
-        """
+        """Refuse a job that its coordinator did not propose, or with members who are others."""
         if caller.name != terms.coordinator:
             raise PolicyError(
                 f"{caller} may not propose jobs of {terms.coordinator}",
@@ -133,18 +131,16 @@ class Judge:
         self._submission(terms)
 
     def _scheme(self, terms: Manifest) -> None:
-        """Refuses an encryption scheme that is not chosen as the job's settings have it, or by
-        words that our policy does not say.
-        """
+        """Refuse a scheme that does not follow from the job's settings and our policy."""
         from fedboost.encrypted import choice
 
         params = parse(protocols.named(terms.spec.protocol).params, terms.spec.params)
         choice.check(params, terms.scheme)
-        for one in () if terms.scheme is None else terms.scheme.passed:
-            is_ours = one.why == "policy" and self.config.name in one.parties
-            if is_ours and self.config.policy.allows_scheme(one.scheme):
+        for entry in () if terms.scheme is None else terms.scheme.passed:
+            is_ours = entry.why == "policy" and self.config.name in entry.parties
+            if is_ours and self.config.policy.allows_scheme(entry.scheme):
                 raise PeerError(
-                    f"the manifest says that our policy does not allow {one.scheme}, and it does",
+                    f"the manifest says that our policy does not allow {entry.scheme}, and it does",
                     todo="submit the job anew",
                 )
 
@@ -153,9 +149,7 @@ class Judge:
         self.trust.refuse_revoked(submitter_of(terms, self.trust.ca_pem()))
 
     def _is_known(self, terms: Manifest) -> bool:
-        """Return whether we have looked at the same terms before; certificates may be renewed
-        since.
-        """
+        """Return whether we have looked at the same terms before; certificates may be new since."""
         text = terms.encode()
         return any(job.id == terms.job and job.manifest == text for job in self._store.jobs())
 
@@ -203,9 +197,9 @@ class Judge:
         that goes on has its table in memory.
         """
         today, leader = self._store.today(), job.manifest.coordinator
-        own = [known for known in self._store.jobs() if self._leader(known) == leader]
-        others = [known for known in own if known.id != job.id]
-        is_new = len(others) == len(own)
+        of_leader = [known for known in self._store.jobs() if self._leader(known) == leader]
+        others = [known for known in of_leader if known.id != job.id]
+        is_new = len(others) == len(of_leader)
         with refusing(self.config.name):
             self.config.policy.judge_jobs(
                 1 + sum(job.state in GOING for job in others),
@@ -217,14 +211,11 @@ class Judge:
         selection = job.selection(self._store.models)
         if selection is None or selection.dataset is None:
             return None
-        peers = job.peers
-        return declared.Use(selection.dataset, selection, job.role, peers)
+        return declared.Use(selection.dataset, selection, job.role, job.peers)
 
     def ask(self, job: SignedJob) -> Ask:
-        """Return what a job wants of this party; a ConfigError where it does not say which data
-        set.
-        """
-        asked = job.protocol.asks(job.params)
+        """Return what a job wants of this party; a ConfigError where it names no data set."""
+        asks = job.protocol.asks(job.params)
         name = self.config.name
         selection = job.manifest.spec.data.get(name)
         dataset = None if selection is None else selection.dataset
@@ -242,23 +233,22 @@ class Judge:
             peers=job.peers,
             dataset=dataset,
             protocol=protocol,
-            scheme=asked.scheme,
-            key_bits=asked.key_bits,
-            gradient_bits=asked.gradient_bits,
-            insecure=asked.insecure,
+            scheme=asks.scheme,
+            key_bits=asks.key_bits,
+            gradient_bits=asks.gradient_bits,
+            insecure=asks.insecure,
             contributors=job.contributors,
             goes_on=dataset is not None and job.goes_on,
-            host_noise=None if job.role is GUEST else asked.host_noise,
-            key_trees=asked.key_trees if job.role is GUEST else None,
-            quantile_tolerance=None if dataset is None else asked.quantile_tolerance,
+            host_noise=None if job.role is GUEST else asks.host_noise,
+            key_trees=asks.key_trees if job.role is GUEST else None,
+            quantile_tolerance=None if dataset is None else asks.quantile_tolerance,
             roles=tuple(str(role) for role in job.table.roles_of(name)),
         )
 
     def measured(
         self, job: SignedJob, stage: str, frame: Frame | None, held: NDArray[np.bool_]
     ) -> PolicyError | None:
-        """Refuse to measure on so few held-out rows of ours that a metric, or the difference of two
-        of sets that overlap, tells their labels.
+        """Refuse to measure on so few held-out rows that metrics or their differences tell labels.
 
         `held` bool (n,), the rows of `frame` that are held out. Return why metrics of the training
         rows are to be withheld: for the same reasons. A model may be trained on them.
@@ -289,35 +279,33 @@ class Judge:
             policy.judge_holdout(int(counts.min()), f"{what} of each class")
             classes = {f"{value:g}": labels == value for value in values.tolist()}
         ids = {name: frame.ids.take(rows[of_class]) for name, of_class in classes.items()}
-        table = Owned(job.dataset, self.config.datasets[job.dataset].identity)
-        differs = self._measured.differs(table, ids, policy.holdout_rows_min)
+        differs = self._measured.differs(self._owned(job), ids, policy.holdout_rows_min)
         policy.judge_overlap(what, differs=differs)
 
     def contributors(self, job: SignedJob, stage: str, context: StageContext) -> None:
-        """Refuses sums over parties that differ by too few from those of other jobs on the table;
-        notes whom they are over."""
+        """Refuse sums over nearly the same parties as earlier ones on the table; note others."""
         adds_up = flow.AGGREGATOR in protocols.named(stage).modules
         if context.frame is None or not adds_up:
             return
-        dataset, policy = job.dataset, self.config.policy
-        table = Owned(dataset, self.config.datasets[dataset].identity)
-        members = context.table.of(flow.EVERYBODY)
+        policy, members = self.config.policy, context.table.of(flow.EVERYBODY)
         with refusing(self.config.name):
-            policy.judge_isolated(self._summed.isolates(table, members, policy.apart_min))
+            isolated = self._summed.isolates(self._owned(job), members, policy.apart_min)
+            policy.judge_isolated(isolated)
 
     def alignment(self, job: SignedJob) -> None:
         """Counts an attempt at an alignment; refuses more a day than policy allows.
 
         Every attempt: one that begins anew may meet another set.
         """
-        name, policy = self.config.name, self.config.policy
-        selection = job.manifest.spec.data.get(name)
-        if selection is None or selection.dataset is None:
+        if not job.dataset:
             return
+        name, most = self.config.name, self.config.policy.alignments_per_day
         peers = [party for party in job.table.of(flow.EVERYBODY) if party != name]
-        table = (selection.dataset, self.config.datasets[selection.dataset].identity)
-        with refusing(self.config.name):
-            count_alignment(self._store, peers, table, policy.alignments_per_day)
+        with refusing(name):
+            count_alignment(self._store, peers, [*vars(self._owned(job)).values()], most)
+
+    def _owned(self, job: SignedJob) -> Owned:
+        return Owned(job.dataset, self.config.datasets[job.dataset].identity)
 
     def prediction(self, job: SignedJob, rows: int) -> None:
         """Refuses more rows than policy allows a day; `Spending` counts them as they leave."""

@@ -42,34 +42,32 @@ def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.Own
     return shown
 
 
-def values_told(told: StatusReport) -> int:
-    """Return how many values about labels the coordinator hears: metrics, and the
-    points of curves.
-    """
-    points = sum(wire.count_values(curve) for curve in told.curves)
-    rounds = sum(len(one.metrics) for one in told.rounds)
-    return len(told.metrics) + len(told.best) + rounds + points
+def values_told(report: StatusReport) -> int:
+    """Return how many values about labels a report holds: metrics, and points of curves."""
+    points = sum(wire.count_values(curve) for curve in report.curves)
+    rounds = sum(len(a_round.metrics) for a_round in report.rounds)
+    return len(report.metrics) + len(report.best) + rounds + points
 
 
 def let_out(
-    told: StatusReport, tells: Collection[str], *, of_training: bool = True
+    report: StatusReport, tells: Collection[str], *, of_training: bool = True
 ) -> StatusReport:
     """Return what of a party's words its owner's policy lets the coordinator hear; without
     `of_training`, no metric or curve of training rows.
     """
     heard = StatusReport()
-    heard.CopyFrom(told)
+    heard.CopyFrom(report)
     if "metrics" not in tells:
         heard.ClearField("metrics")
         heard.ClearField("best")
-        for one in heard.rounds:
-            one.ClearField("metrics")
+        for a_round in heard.rounds:
+            a_round.ClearField("metrics")
         heard.ClearField("warnings")  # a protocol's, about labels
     if "curves" not in tells:
         heard.ClearField("curves")
         heard.ClearField("importance")
     if not of_training:
-        for metrics in (heard.metrics, heard.best, *(one.metrics for one in heard.rounds)):
+        for metrics in (heard.metrics, heard.best, *(a_round.metrics for a_round in heard.rounds)):
             _drop_training(metrics)
         _drop_training(heard.curves)
     return heard

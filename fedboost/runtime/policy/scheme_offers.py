@@ -32,9 +32,9 @@ def scheme_offer(judge: Judge, coordinator: str, spec: JobSpec) -> SchemesReply:
             rows = row_count_most(judge.config.datasets[job.dataset])
         except (OSError, FedboostError):
             rows = None
-    own = choice.offer(job.params, judge.config.policy.schemes, rows)
+    offer = choice.offer(job.params, judge.config.policy.schemes, rows)
     return SchemesReply(
-        named=own.named,
-        denied=[name for name, why in own.against.items() if why == "policy"],
-        too_small=[name for name, why in own.against.items() if why == "rows"],
+        named=offer.named,
+        denied=[name for name, why in offer.against.items() if why == "policy"],
+        too_small=[name for name, why in offer.against.items() if why == "rows"],
     )

@@ -85,23 +85,23 @@ class Spending:
 
     def judge_context(self, job: SignedJob, stage: str, context: StageContext) -> StatusReport:
         """Refuses what the rows in common are too few for; gives what the others are told."""
-        told = StatusReport()
+        report = StatusReport()
         if context.role is not HOST or context.frame is None or stage != job.protocol.name:
-            return told
+            return report
         columns, rows = len(context.frame.columns), int(np.count_nonzero(~context.validation))
         with self._mutex:
             planned, warns = self._judge(job, columns, rows)
             entry = self._jobs[job.id] = self._entry(job, planned, columns, rows)
             if not entry.planned and not entry.epsilon:
-                return told
+                return report
             released = self._released(entry)
             self.account.expect(entry)
         if entry.planned:
             if warns:
                 released.warning = self._warning(job, released)
                 log.warning("%s: %s", job.id, released.warning)
-            told.released.append(released)
-        return told
+            report.released.append(released)
+        return report
 
     # While the job runs
 
@@ -111,8 +111,8 @@ class Spending:
         A PolicyError where the table would have told more than its owner allows: then nothing is
         charged, nothing is noted and nothing leaves.
         """
-        for one in messages:
-            about, envelope = one.about, one.envelope
+        for noted in messages:
+            about, envelope = noted.about, noted.envelope
             if not about.charges:
                 continue
             job, peer = envelope.job, envelope.receiver
@@ -122,12 +122,12 @@ class Spending:
             with refusing(self._party):
                 self._charge(sql, self._jobs[job], peer, about.charges)
 
-    def tell(self, job: SignedJob, told: StatusReport) -> None:
+    def tell(self, job: SignedJob, report: StatusReport) -> None:
         """Charges values about our labels that the coordinator is about to hear.
 
         A PolicyError where that would be more of the table than its owner allows.
         """
-        values, entry = values_told(told), self._jobs.get(job.id)
+        values, entry = values_told(report), self._jobs.get(job.id)
         if not values or entry is None:
             return
         with refusing(self._party), self.account.changes() as sql:
@@ -136,33 +136,29 @@ class Spending:
     def _charge(
         self, sql: sqlite3.Connection, entry: AccountEntry, peer: str, charges: Sequence[Charge]
     ) -> None:
-        policy, kinds = self._policy(), {one.kind for one in charges}
+        policy, kinds = self._policy(), {charge.kind for charge in charges}
         if Spent.ROWS in kinds:
-            [rows] = [one.amount for one in charges if one.kind is Spent.ROWS]
+            [rows] = [charge.amount for charge in charges if charge.kind is Spent.ROWS]
             more = accounts.new_rows(sql, entry.job, peer, rows)
-            charges = [one for one in charges if one.kind is not Spent.ROWS]
+            charges = [charge for charge in charges if charge.kind is not Spent.ROWS]
             if more:
                 charges = [*charges, Charge(Spent.ROWS, more)]
                 today = self.account.today
                 policy.judge_rows(peer, more, accounts.count_prediction(sql, peer, today, more))
         self.account.note(sql, entry, is_new=False)
         accounts.charge(sql, entry.table, entry.job, peer, charges)
-        told = accounts.told(sql, entry.table, policy.together(peer))
-        judge_told(policy, {kind: told.get(kind, 0.0) for kind in kinds})
+        totals = accounts.told(sql, entry.table, policy.together(peer))
+        judge_told(policy, {kind: totals.get(kind, 0.0) for kind in kinds})
 
     def share(self, job: str) -> list[Released]:
-        """Return what this party's sums have told in the job, for its result; none where it has
-        none.
-        """
+        """Return what this party's sums have told in the job, for its result; may be nothing."""
         entry = self.account.entry(job)
         return [] if entry is None or not entry.planned else [self._released(entry)]
 
     # For the owner
 
     def said(self, job: StoredJob) -> str:
-        """Return what a job has told or could tell, in a sentence; empty where sums
-        tell nothing.
-        """
+        """Return as a sentence what a job has told or could tell; empty for no sums"""
         entry = self.account.entry(job.id)
         if entry is not None and entry.planned:
             return (
@@ -191,11 +187,9 @@ class Spending:
         return Planned(releases, table.guest, before)
 
     def rows_before(self, job: SignedJob) -> tuple[int, str]:
-        """Return the rows that the last job on the same table learnt from, and its id; zero where
-        there was none.
-        """
+        """Return the rows that the last job on the table learnt from, and its id; 0 if none."""
         others = self.account.others(self._owned(job.dataset), job.id)
-        same = [one for one in others if one.guest == job.table.guest] or others
+        same = [entry for entry in others if entry.guest == job.table.guest] or others
         return (same[-1].rows, same[-1].job) if same else (0, "")
 
     # Inside
@@ -219,19 +213,17 @@ class Spending:
             return policy.allows_sums(expected(job, params, columns).ratio(rows), before)
 
         raw = job.manifest.spec.params
-        found = remedies(job.protocol.params, raw, fits)
+        changes = remedies(job.protocol.params, raw, fits)
         owner = f"{self._party}'s owner to raise disclosure_max, or give a table with more rows"
-        if not found:
+        if not changes:
             return f"no smaller job fits either: ask {owner}"
-        return f"set {', or '.join(in_words(one, raw) for one in found)}; or ask {owner}"
+        return f"set {', or '.join(in_words(change, raw) for change in changes)}; or ask {owner}"
 
     def _before(self, entry: AccountEntry) -> float:
         return self._told(entry.table, entry.guest, besides=entry.job)
 
     def _told(self, table: Owned, guest: str, *, besides: str) -> float:
-        """Return what a guest, and whoever may compare notes with it, has got of sums
-        or still may.
-        """
+        """Return what a guest, and who may compare notes with it, has got of sums or still may."""
         return accounts.sums_of(self.account.others(table, besides), self._policy().together(guest))
 
     def _owned(self, dataset: str) -> Owned:
@@ -275,11 +267,7 @@ class Spending:
 
 
 def judge_expected(
-    policy: Policy,
-    job: SignedJob,
-    columns: int,
-    rows: int,
-    others: Sequence[AccountEntry],
+    policy: Policy, job: SignedJob, columns: int, rows: int, others: Sequence[AccountEntry]
 ) -> tuple[Releases, bool]:
     """The most that sums of a job can tell after `others`, and whether its owner must be warned.
 
@@ -287,14 +275,14 @@ def judge_expected(
     """
     epsilon = job.protocol.asks(job.params).epsilon
     if epsilon is not None:
-        policy.judge_disclosure(epsilon, columns, sum(one.noise for one in others))
+        policy.judge_disclosure(epsilon, columns, sum(entry.noise for entry in others))
     planned = expected(job, job.params, columns)
     ratio, before = planned.ratio(rows), accounts.sums_of(others, policy.together(job.table.guest))
     return planned, bool(ratio) and policy.judge_sums(ratio, before)
 
 
-def judge_told(policy: Policy, told: Mapping[Spent, float]) -> None:
-    """Nothing; a PolicyError where a table may not have told so much of some kind."""
+def judge_told(policy: Policy, amounts: Mapping[Spent, float]) -> None:
+    """Raise a PolicyError where a table may not have told so much of some kind."""
     judges: Mapping[Spent, Callable[[float], None]] = {
         Spent.SUMS: policy.judge_told_sums,
         Spent.TOTALS: policy.judge_told_totals,
@@ -302,8 +290,8 @@ def judge_told(policy: Policy, told: Mapping[Spent, float]) -> None:
         Spent.EPSILON: policy.judge_told_noise,
     }
     for kind, judge in judges.items():
-        if kind in told:
-            judge(told[kind])
+        if kind in amounts:
+            judge(amounts[kind])
 
 
 def expected(job: SignedJob, params: Settings, columns: int) -> Releases:
@@ -316,21 +304,21 @@ def expected(job: SignedJob, params: Settings, columns: int) -> Releases:
 
 def _unbegun(planned: Planned, policy: Policy) -> str:
     """Return what a job that waits could tell, before anybody knows how many rows are common."""
-    whole, share = planned.releases.whole, planned.releases.by_row
+    sums, share = planned.releases.whole, planned.releases.by_row
     guest, before = planned.guest, planned.before
-    if not whole and not share:
+    if not sums and not share:
         return ""
-    said = f"would release up to {whole:,} sums for each bin of a column to {guest}"
-    if not whole:
-        said = f"would tell {guest} as much as {share:.2g} sums per bin and row"
+    sentence = f"would release up to {sums:,} sums for each bin of a column to {guest}"
+    if not sums:
+        sentence = f"would tell {guest} as much as {share:.2g} sums per bin and row"
     if before:
-        said += f", after {before:.2g} per row by earlier jobs"
+        sentence += f", after {before:.2g} per row by earlier jobs"
     left = policy.disclosure_max - before
     if left <= share:
-        return f"{said}: the policy allows none any more"
+        return f"{sentence}: the policy allows none any more"
     margin, below = policy.disclosure_warn - before, []
-    if whole and left < math.inf:
-        below.append(f"refused below {math.ceil(whole / left):,}")
-    if whole and 0.0 < margin < math.inf:
-        below.append(f"with a warning below {math.ceil(whole / margin):,}")
-    return f"{said}: {', '.join(below)} rows in common" if below else said
+    if sums and left < math.inf:
+        below.append(f"refused below {math.ceil(sums / left):,}")
+    if sums and 0.0 < margin < math.inf:
+        below.append(f"with a warning below {math.ceil(sums / margin):,}")
+    return f"{sentence}: {', '.join(below)} rows in common" if below else sentence

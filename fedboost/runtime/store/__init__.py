@@ -3,6 +3,7 @@
 Modules:
     backups         a store in one file, and back
     checkpoints     checkpoints, checked by hash
+    database        the file as ledger and accounts have it open
     forgetting      deletes jobs and models that are over
     lock            one daemon per store
     pieces          lists of checkpoints that only grow

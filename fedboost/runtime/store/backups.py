@@ -127,10 +127,10 @@ def restore_backup(file: Path, store: Path) -> Backup:
 @contextmanager
 def _copied(database: Path, beside: Path) -> Iterator[Path]:
     """Yield a copy of the database as of one moment, in a folder that is removed afterwards."""
-    with tempfile.TemporaryDirectory(dir=beside) as folder, closing(opened(database, "ro")) as own:
+    with tempfile.TemporaryDirectory(dir=beside) as folder, closing(opened(database, "ro")) as live:
         copy = Path(folder) / DATABASE
         with closing(sqlite3.connect(copy)) as other:
-            own.backup(other)
+            live.backup(other)
         yield copy
 
 
@@ -192,8 +192,7 @@ def _written(content: IO[bytes], path: Path, mode: int) -> str:
         shutil.copyfileobj(hashed, out)
         out.flush()
         os.fsync(out.fileno())
-    digest: str = hashed.hex
-    return digest
+    return str(hashed.hex)
 
 
 def _check_database(database: Path) -> None:

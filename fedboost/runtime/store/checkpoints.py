@@ -10,7 +10,6 @@ jobs/ID/STAGE/grown-00000001.pieces             lists that only grow (see `piece
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import math
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, write_file
 from fedboost.errors import ProtocolError, StoreError
 from fedboost.flow import Place
-from fedboost.model.arrays import read as read_arrays
+from fedboost.model import arrays as archives
 from fedboost.runtime.store import pieces
 from fedboost.runtime.store.pieces import Pieces
 from fedboost.state import GrownList, joined_state
@@ -224,17 +223,13 @@ def _packed(arrays: Mapping[str, NDArray[Any]]) -> tuple[bytes, Layout]:
             raise ProtocolError(f"the array {name} holds objects, which no checkpoint keeps")
         layout.append((name, array.dtype.str, list(array.shape)))
         joined.setdefault(array.dtype.str, []).append(array.ravel())
-    named: dict[str, Any] = {
-        _PREFIX + kind: np.concatenate(of_dtype) for kind, of_dtype in joined.items()
-    }
-    out = io.BytesIO()
-    np.savez(out, **named)
-    return out.getvalue(), layout
+    named = {_PREFIX + kind: np.concatenate(of_dtype) for kind, of_dtype in joined.items()}
+    return archives.packed(named), layout
 
 
 def _unpacked(packed: bytes, layout: Layout) -> dict[str, NDArray[Any]]:
     """Return what `_packed` was given; a ValueError, KeyError or TypeError where it was not."""
-    joined = {name.removeprefix(_PREFIX): held for name, held in read_arrays(packed).items()}
+    joined = {name.removeprefix(_PREFIX): held for name, held in archives.read(packed).items()}
     used = dict.fromkeys(joined, 0)
     arrays = {}
     for name, kind, shape in layout:

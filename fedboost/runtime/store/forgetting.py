@@ -29,11 +29,8 @@ DAY_S = 86_400.0
 SCHEMA = """CREATE TABLE IF NOT EXISTS forgotten (
     job TEXT PRIMARY KEY, at REAL NOT NULL, keeps_model INTEGER NOT NULL, whole INTEGER NOT NULL
 ) STRICT"""
-OF_MODELS = (
-    "models",
-    "disclosures",
-    "alignments",
-)  # folders whose contents outlive their job, if wanted
+# Folders whose contents outlive their job, if wanted.
+OF_MODELS = ("models", "disclosures", "alignments")
 
 
 class Forgetting:

@@ -49,17 +49,17 @@ class Pieces:
         """Return the same with what the lists have gained; on the disk when this returns."""
         texts: dict[str, list[str]] = {}
         arrays: dict[str, NDArray[Any]] = {}
-        for name, one in grown.items():
+        for name, values in grown.items():
             known = self.lists.get(name)
-            more_texts, more = one.since(known.count if known else 0)
+            more_texts, more_arrays = values.since(known.count if known else 0)
             texts |= more_texts
-            arrays |= more
+            arrays |= more_arrays
         if not texts and not arrays:
             return Pieces(self.path, self.size, self.hashed, grown)
         layout = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
         head = json.dumps([texts, layout]).encode()
-        parts = [len(head).to_bytes(_HEAD_BYTES), head, *(own.tobytes() for own in arrays.values())]
-        content = b"".join(parts)
+        packed = [array.tobytes() for array in arrays.values()]
+        content = b"".join([len(head).to_bytes(_HEAD_BYTES), head, *packed])
         append_file(self.path, self.size, content, SECRET_MODE)
         hashed = self.hashed.copy()
         hashed.update(content)

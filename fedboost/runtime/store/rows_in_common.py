@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import ConfigError, DataError, PolicyError
@@ -29,21 +29,33 @@ STAGE, KEPT, COUNTS, MATCHED = "stage", "artefact", "counts", "matched"
 
 
 @dataclass(frozen=True)
-class RowsInCommon:
-    """Those that one party's store holds, by the job that aligned them."""
+class JobArtefacts:
+    """Artefacts of one kind that a party's store holds, by job."""
 
     store: Path  # its folder
+    kind: ClassVar[str]  # the folder in it
 
     def folder(self, job: str) -> Path:
-        """Return where those of a job lie."""
-        return shards.folder_of(self.store / "alignments", job)
+        """Return where that of a job lies."""
+        return shards.folder_of(self.store / self.kind, job)
+
+    def delete(self, job: str) -> None:
+        """Remove that of a job, if there is one."""
+        if (self.folder(job) / shards.FACTS).is_file():
+            shards.delete(self.folder(job))
+
+
+class RowsInCommon(JobArtefacts):
+    """Those that one party's store holds, by the job that aligned them."""
+
+    kind = "alignments"
 
     def save(
-        self, job: str, left: Artefact, facts: dict[str, Any], told: Sequence[StatusReport]
+        self, job: str, left: Artefact, facts: dict[str, Any], reports: Sequence[StatusReport]
     ) -> None:
         """Keeps what an alignment has left; `facts` are `described`, and a guest told of it."""
-        counts = {count.name: count.count for report in told for count in report.counts}
-        matched = [(m.party, m.brought, m.matched) for report in told for m in report.ids]
+        counts = {count.name: count.count for report in reports for count in report.counts}
+        matched = [(m.party, m.brought, m.matched) for report in reports for m in report.ids]
         facts_kept = {**facts, "job": job, COUNTS: counts, MATCHED: matched, KEPT: left.facts}
         shards.save(self.folder(job), Artefact(facts_kept, left.arrays))
 
@@ -54,13 +66,13 @@ class RowsInCommon:
 
     def told(self, job: str) -> StatusReport:
         """Return what a guest told of it; nothing at a host."""
-        told = StatusReport()
+        report = StatusReport()
         facts = shards.load_facts(self.folder(job))
         for name, count in facts[COUNTS].items():
-            told.counts.add(name=name, count=count)
+            report.counts.add(name=name, count=count)
         for party, brought, matched in facts.get(MATCHED, ()):
-            told.ids.add(party=party, brought=brought, matched=matched)
-        return told
+            report.ids.add(party=party, brought=brought, matched=matched)
+        return report
 
     def check(self, job: str, wanted: dict[str, Any], least: int) -> None:
         """A ConfigError where no such rows of the job are kept, a DataError where the table has
@@ -101,11 +113,6 @@ class RowsInCommon:
             except PolicyError as error:
                 raise error.at(party=party) from None
 
-    def delete(self, job: str) -> None:
-        """Removes those of a job, if there are any."""
-        if (self.folder(job) / shards.FACTS).is_file():
-            shards.delete(self.folder(job))
-
 
 def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, Any]:
     """Between whom an alignment is, and of which rows: two that agree in it find the same ones."""
@@ -136,15 +143,10 @@ def _sizes(kept: Artefact) -> Iterator[int]:
 IDS, SIZES = "ids", "id_sizes"  # the guest's rows: their ids one after the other, and their lengths
 
 
-@dataclass(frozen=True)
-class Disclosures:
+class Disclosures(JobArtefacts):
     """Those that one party's store holds, by the job that made them."""
 
-    store: Path  # its folder
-
-    def folder(self, job: str) -> Path:
-        """Return where that of a job lies."""
-        return shards.folder_of(self.store / "disclosures", job)
+    kind = "disclosures"
 
     def save(self, job: str, kept: Artefact, protocol: str, table: Table) -> None:
         """Keeps what a job disclosed, and between whom."""
@@ -171,11 +173,6 @@ class Disclosures:
                 f"the job {job} was {was[0]} of {was[1]} with {', '.join(was[2])}",
                 todo="name the same protocol and parties in the job, hosts in the same order",
             )
-
-    def delete(self, job: str) -> None:
-        """Removes that of a job, if there is one."""
-        if (self.folder(job) / shards.FACTS).is_file():
-            shards.delete(self.folder(job))
 
 
 def with_rows(kept: Artefact, ids: EncodedIds) -> Artefact:

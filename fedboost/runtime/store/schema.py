@@ -48,7 +48,7 @@ def _row_hash(*values: object) -> str:
 
 
 def hashes(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """The same connection, which may write into hashed tables from here on."""
+    """Let a connection write into hashed tables; returns it."""
     connection.create_function("row_hash", -1, _row_hash, deterministic=True)
     connection.create_function("sha256", 1, lambda text: hashlib.sha256(text).hexdigest())
     return connection

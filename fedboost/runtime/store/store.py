@@ -17,11 +17,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
@@ -119,12 +118,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -141,7 +135,7 @@ class Store:
             raise ProtocolError(f"a job cannot begin as {state}", job=job_id(id_))
         now = self._clock()
         row = (job_id(id_), name, manifest, state, reason, now, now, now)
-        with self._write() as sql:
+        with self.transaction() as sql:
             if sql.execute("SELECT 1 FROM jobs WHERE id = ?", (id_,)).fetchone():
                 raise ProtocolError("there is a job of that id already", job=id_)
             sql.execute(
@@ -156,13 +150,13 @@ class Store:
         rows = self._read("SELECT * FROM jobs WHERE id = ?", (id_,))
         if not rows:
             raise JobError("there is no such job", todo="fedboost job list", job=id_)
-        with self._sound():
+        with self.sound():
             return _job(rows[0])
 
     def jobs(self, *states: JobState) -> list[StoredJob]:
         """Return all jobs, or those in one of `states`, oldest first."""
         rows = self._read("SELECT * FROM jobs ORDER BY created, id")
-        with self._sound():
+        with self.sound():
             jobs = [_job(row) for row in rows]
         return [job for job in jobs if not states or job.state in states]
 
@@ -172,13 +166,13 @@ class Store:
         where = f"SELECT * FROM jobs WHERE state IN ({marks})"  # noqa: S608  nothing of others
         text = f"{where} ORDER BY created DESC, id DESC LIMIT ?"
         rows = self._read(text, (*states, count))
-        with self._sound():
+        with self.sound():
             return [_job(row) for row in rows]
 
     def counts(self) -> Counter[JobState]:
         """Return how many jobs there are in each state as people read it."""
         counts: Counter[JobState] = Counter()
-        with self._sound():
+        with self.sound():
             for state, count in self._read("SELECT state, count(*) FROM jobs GROUP BY state"):
                 counts[JobState(state).shown] += count
         return counts
@@ -199,7 +193,7 @@ class Store:
         a final state the job's secrets are destroyed. An `event` stands in the journal from the
         same moment on, and so does a `result`.
         """
-        with self._write() as sql:
+        with self.transaction() as sql:
             old = self.job(id_)
             if old.state in FINAL:
                 raise ProtocolError(f"the job is {old.state} already", job=id_)
@@ -219,14 +213,14 @@ class Store:
 
     def next_attempt(self, id_: str) -> int:
         """Count one more attempt (from 1) of the job; durable before it returns."""
-        with self._write():
+        with self.transaction():
             attempt = self.job(id_).attempt + 1
             self._set(id_, "attempt", attempt)
         return attempt
 
     def set_attempt(self, id_: str, attempt: int) -> None:
         """Take over the attempt that the coordinator counts; a ProtocolError where it falls."""
-        with self._write():
+        with self.transaction():
             if attempt < self.job(id_).attempt:
                 raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)
             self._set(id_, "attempt", attempt)
@@ -260,7 +254,7 @@ class Store:
 
     def add_event(self, id_: str, *events: Mapping[str, Any]) -> int:
         """Append to the job's journal; returns the number of the last entry, all durable."""
-        with self._write():
+        with self.transaction():
             self.job(id_)
             return self._append(id_, events)
 
@@ -275,20 +269,20 @@ class Store:
     def events(self, id_: str, after: int = 0, most: int = -1) -> list[JournalEvent]:
         """The job's journal behind entry `after`, in order; `most` entries of it, all if -1."""
         text = "SELECT * FROM events WHERE job = ? AND n > ? ORDER BY n LIMIT ?"
-        with self._sound():
+        with self.sound():
             return list(_events(self._read(text, (id_, after, most)), after))
 
     def events_of(self, id_: str, kind: str, *, last: bool = False) -> list[JournalEvent]:
         """The entries of the job's journal that are about `kind`, in order, or the last of them."""
         text = f"SELECT * FROM events WHERE job = ? AND {KIND} = ? ORDER BY n DESC LIMIT ?"  # noqa: S608  our words
-        with self._sound():
+        with self.sound():
             rows = self._read(text, (id_, kind, 1 if last else -1))
             return [_event(row) for row in reversed(rows)]
 
     def rounds(self, id_: str) -> list[dict[str, Any]]:
         """Return the rounds that a job's journal has, in order, without its other entries."""
         text = "SELECT * FROM events WHERE job = ? AND json LIKE '{\"round\"%' ORDER BY n"
-        with self._sound():
+        with self.sound():
             rows = [whole(row) for row in self._read(text, (id_,))]
             return [json.loads(text)["round"] for *_, text in rows]
 
@@ -300,9 +294,19 @@ class Store:
         """The day (``2026-01-31``, UTC)."""
         return day(self._clock())
 
-    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Everything inside is durable at its end, or nothing happened."""
-        return self._write()
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Make everything inside durable at its end, or nothing."""
+        with self._mutex, transaction(self._connection, self.database):
+            yield self._connection
+
+    @contextmanager
+    def sound(self) -> Iterator[None]:
+        """Raise a StoreError for a value that nobody has written: the file is damaged."""
+        try:
+            yield
+        except (ValueError, TypeError, RecursionError):
+            raise damaged(self.database) from None
 
     @property
     def models(self) -> Path:
@@ -327,22 +331,9 @@ class Store:
                 raise
             return connection
 
-    @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
-        with self._mutex, transaction(self._connection, self.database):
-            yield self._connection
-
     def _read(self, text: str, values: tuple[Any, ...] = ()) -> list[Any]:
         with self._mutex, on_disk(self.database):
             return self._connection.execute(text, values).fetchall()
-
-    @contextmanager
-    def _sound(self) -> Iterator[None]:
-        """Inside, a value that nobody has written is a StoreError: the file is damaged."""
-        try:
-            yield
-        except (ValueError, TypeError, RecursionError):
-            raise damaged(self.database) from None
 
     def _set(self, id_: str, column: str, value: str | int) -> None:
         text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns

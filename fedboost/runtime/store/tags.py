@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from fedboost.errors import ConfigError
-from fedboost.runtime.store.schema import damaged, whole
+from fedboost.runtime.store.schema import whole
 from fedboost.runtime.store.store import Store
 
 TAG = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
@@ -25,17 +25,13 @@ class Tags:
         with self._store.transaction() as sql:
             rows = sql.execute("SELECT job, tag, hash FROM tags ORDER BY job, tag").fetchall()
         by_job: dict[str, list[str]] = defaultdict(list)
-        try:
+        with self._store.sound():
             for job, tag in map(whole, rows):
                 by_job[job].append(tag)
-        except ValueError:
-            raise damaged(self._store.database) from None
         return {job: tuple(tags) for job, tags in by_job.items()}
 
     def add(self, jobs: Collection[str], tags: Sequence[str]) -> None:
-        """Give each of the jobs all tags, durably; a ConfigError, and no change, where a word is
-        none or a job would have too many.
-        """
+        """Give each job all tags, durably; a ConfigError, and no change, for no tag or too many."""
         for tag in tags:
             if not TAG.fullmatch(tag):
                 raise ConfigError(

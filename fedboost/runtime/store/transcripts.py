@@ -10,7 +10,6 @@ It stays when the job is done, goes with the job or its model, and never leaves 
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
@@ -25,8 +24,8 @@ from fedboost import protocols
 from fedboost.disk import SECRET_MODE, make_folder, on_disk, opened, read_file, write_file
 from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import Artefact, Place
+from fedboost.model import arrays as archives
 from fedboost.model import shards
-from fedboost.model.arrays import read as read_arrays
 from fedboost.settings import parse
 
 BYTES_MAX = 64 << 20  # of a job's rounds: the first ones are kept, and an audit says how many
@@ -55,18 +54,17 @@ class Transcripts:
 
         if part is None:
             return
-        folder, out = self.folder(job), io.BytesIO()
+        folder = self.folder(job)
         facts = np.frombuffer(json.dumps(part.facts).encode(), np.uint8)
-        arrays: dict[str, Any] = {**part.arrays, FACTS: facts}
-        np.savez_compressed(out, **arrays)
+        packed = archives.packed({**part.arrays, FACTS: facts}, compressed=True)
         path = folder / f"part-{'.'.join(f'{number:08d}' for number in place)}.npz"
         with on_disk(folder):
             if job not in self._held:
                 self._held[job] = sum(part.stat().st_size for part in self._parts(job))
-            held = self._held[job] - (path.stat().st_size if path.exists() else 0) + out.tell()
+            held = self._held[job] - (path.stat().st_size if path.exists() else 0) + len(packed)
         if place == END or held <= BYTES_MAX:
             make_folder(folder)
-            write_file(path, out.getvalue(), SECRET_MODE)
+            write_file(path, packed, SECRET_MODE)
             self._held[job] = held
 
     def discard_after(self, job: str, place: Place) -> None:
@@ -87,7 +85,7 @@ class Transcripts:
         for path in self._parts(job):
             packed = read_file(path)
             try:
-                part = read_arrays(packed)
+                part = archives.read(packed)
                 facts |= json.loads(part.pop(FACTS).tobytes())
             except (ValueError, KeyError, TypeError, RecursionError):
                 raise StoreError(
@@ -105,9 +103,9 @@ class Transcripts:
         """Removes that of a job, if there is one."""
         shutil.rmtree(self.folder(job), ignore_errors=True)
 
-    def keep_findings(self, job: str, found: Sequence[dict[str, Any]]) -> None:
+    def keep_findings(self, job: str, findings: Sequence[dict[str, Any]]) -> None:
         """Keeps what an audit has found, for the job's report."""
-        text = json.dumps(list(found), indent=1).encode()
+        text = json.dumps(list(findings), indent=1).encode()
         write_file(self.folder(job) / FINDINGS, text, SECRET_MODE)
 
     def findings(self, job: str) -> list[dict[str, Any]]:
@@ -116,12 +114,11 @@ class Transcripts:
         if not path.exists():
             return []
         try:
-            findings: list[dict[str, Any]] = json.loads(read_file(path))
+            return json.loads(read_file(path))
         except (ValueError, RecursionError):
             raise StoreError(
                 "what the audit found is damaged", todo="fedboost audit", file=path.name
             ) from None
-        return findings
 
     def _absent(self, job: str) -> ConfigError:
         """Why nothing is kept of a job, for its owner."""
@@ -151,8 +148,7 @@ class Transcripts:
             return None
         with on_disk(path), closing(opened(path, "ro")) as connection:
             row = connection.execute("SELECT manifest FROM jobs WHERE id = ?", (job,)).fetchone()
-        spec: dict[str, Any] | None = None if row is None else json.loads(row[0])["spec"]
-        return spec
+        return None if row is None else json.loads(row[0])["spec"]
 
     def _parts(self, job: str) -> list[Path]:
         """The files of the rounds, in their order."""

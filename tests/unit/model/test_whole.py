@@ -11,7 +11,7 @@ from fedboost.core import objectives
 from fedboost.core.tree import DTYPES, LEAF
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
-from fedboost.model import kinds, shards, whole
+from fedboost.model import batches, kinds, shards, whole
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols import named
 from fedboost.settings import parse
@@ -108,7 +108,7 @@ def test_a_sparse_table_is_scored_as_its_dense_twin(monkeypatch):
     assert np.ptp(expected) > 1  # the trees split
     assert whole.margins(model, frame).tobytes() == expected.tobytes()
     assert whole.margins(model, dense).tobytes() == expected.tobytes()
-    monkeypatch.setattr(whole, "CELLS_MAX", 100)  # a few rows after the other
+    monkeypatch.setattr(batches, "CELLS_MAX", 100)  # a few rows after the other
     assert whole.margins(model, frame).tobytes() == expected.tobytes()
     assert whole.margins(model, dense).tobytes() == expected.tobytes()
 

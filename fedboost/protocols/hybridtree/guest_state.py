@@ -1,0 +1,97 @@
+"""What the guest of hybridtree remembers: finished trees, and the tree that grows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.bins import Bins
+from fedboost.core.tree import Positions, Tree
+from fedboost.crypto.api import PrivateKey
+from fedboost.encrypted.ciphers import GuestCipher, GuestRows
+from fedboost.encrypted.guest_tree import GuestRules, GuestTreeBatch, GuestTreeState
+from fedboost.encrypted.leaf_answers import Precision
+from fedboost.encrypted.record import GuestRecord
+from fedboost.encrypted.rounds import Rounds, RoundsState
+from fedboost.model.hybrid import Below
+from fedboost.model.vertical import GuestNode
+from fedboost.protocols.hybridtree.params import HybridTreeParams
+from fedboost.protocols.hybridtree.view import HostView
+from fedboost.slot import Slot
+from fedboost.state import Growing, state
+
+Floats = NDArray[np.float64]
+
+
+@state
+class HybridTreeGuestState:
+    """What a checkpoint keeps: finished trees, margins and metrics, and trees under way."""
+
+    rounds: RoundsState
+    tops: Growing[GuestNode]
+    below: Growing[Below]
+    key: bytes  # under which hosts keep leaf values; none where they keep no such
+    trees_closed: int
+    ends: str
+    is_recorded: bool
+    under_way: dict[str, list[GuestTreeState]]  # by host
+
+
+@dataclass
+class OpenTree:
+    """The tree that grows: our upper layers, and below them each host's."""
+
+    top: Tree
+    leaves: Positions  # (rows,) in `top`
+    tree_batches: dict[str, GuestTreeBatch]  # by host, with scored splits
+    encrypted: dict[str, GuestRows] = field(default_factory=dict)  # by host
+    added: Floats | None = None  # (rows, outputs) by all hosts' leaves, with unscored splits
+
+
+@dataclass(kw_only=True)
+class Guest(Rounds):
+    """What the guest remembers between steps."""
+
+    params: HybridTreeParams
+    rules: GuestRules
+    bins: Bins
+    views: dict[str, HostView]
+    record: GuestRecord  # for an audit of our own
+    nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
+    tops: list[GuestNode] = field(default_factory=list)  # of finished trees
+    below: list[Below] = field(default_factory=list)
+    trees_closed: int = 0
+    # What an earlier attempt has settled below the tree to grow
+    under_way: dict[str, list[GuestTreeState]] = field(default_factory=dict)
+    side = Slot[GuestCipher]("a key of this attempt")
+    key = Slot[PrivateKey]("a key under which hosts keep leaf values")  # with unscored splits
+    growing = Slot[OpenTree]("a tree that grows")
+
+    @property
+    def is_scored(self) -> bool:
+        """Return whether we choose the hosts' splits."""
+        return self.params.split == "scored"
+
+    @property
+    def precision(self) -> Precision:
+        """Return how exact unscored leaf values are."""
+        n_rows = len(self.context.parts["train"])
+        return Precision.of(self.params, len(self.views), n_rows)
+
+    @cached_property
+    def holders(self) -> NDArray[np.int64]:
+        """int64 (rows,): how many hosts have each row."""
+        counts = np.zeros(len(self.y), np.int64)
+        for view in self.views.values():
+            counts[view.rows] += 1
+        return counts
+
+    @property
+    def taking_part(self) -> NDArray[np.bool_]:
+        """bool (rows,): the rows that the trees of this round learn from."""
+        rows = np.zeros(len(self.y), np.bool_)
+        rows[self.context.parts["train"][self.round.sample.rows]] = True
+        return rows
