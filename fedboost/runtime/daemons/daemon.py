@@ -156,8 +156,11 @@ async def serve_party(
         if traces is not None:
             shown = _traced(node, shown, traces, standing)
         served = Served(shown, links_of)
+        servicers: list[Servicer] = []
         for descriptor, name, add in PARTY_SERVICES:
-            add(Servicer(served, standing.gate, descriptor.services_by_name[name]), server)
+            service = descriptor.services_by_name[name]
+            servicers.append(Servicer(served, standing.gate, service))
+            add(servicers[-1], server)
         health = _health(server, *(f"{d.package}.{name}" for d, name, _ in PARTY_SERVICES))
         watch = asyncio.create_task(
             node.watch_coordinator(lambda: links_of(config.coordinator.name))
@@ -173,6 +176,8 @@ async def serve_party(
             watch.cancel()
             house.cancel()
             await node.pause_all()
+            for servicer in servicers:
+                servicer.end_streams()
             await server.stop(config.timers.shutdown_s / 2)
             await standing.dialer.close()
             await asyncio.to_thread(workers.close)

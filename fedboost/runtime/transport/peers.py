@@ -15,6 +15,7 @@ from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, RecallReply,
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport.channel import WINDOW_PIECES, Contact, Dialer
+from fedboost.runtime.transport.posting import OutgoingStream
 
 
 class PeerLinks:
@@ -24,6 +25,7 @@ class PeerLinks:
         """`addresses` gives those that count now."""
         self._dialer = dialer
         self._addresses = addresses
+        self._streams: dict[str, tuple[grpc.aio.Channel, OutgoingStream]] = {}
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
         """Sends one message and waits until the receiver holds it."""
@@ -42,13 +44,21 @@ class PeerLinks:
                 yield Chunk(piece=piece)
 
         def start(channel: grpc.aio.Channel) -> Any:
-            stub = exchange_pb2_grpc.ExchangeStub(channel)
             if len(payload) > wire.PIECE_BYTES:
-                return stub.Deliver(chunks(), **how)
+                return exchange_pb2_grpc.ExchangeStub(channel).Deliver(chunks(), **how)
             [piece] = wire.pieces(payload)
-            return stub.Post(Parcel(envelope=envelope, piece=piece), **how)
+            parcel = Parcel(envelope=envelope, piece=piece)
+            return self._stream(name, channel).post(parcel, timers.step_s)
 
         await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s, contact=contact)
+
+    def _stream(self, name: str, channel: grpc.aio.Channel) -> OutgoingStream:
+        """The stream to a peer on this channel; a new one where it has none that lives."""
+        known = self._streams.get(name)
+        if known is None or known[0] is not channel or known[1].is_over:
+            call = exchange_pb2_grpc.ExchangeStub(channel).Post(metadata=self._dialer.metadata)
+            known = self._streams[name] = channel, OutgoingStream(call)
+        return known[1]
 
     async def recall(self, _: str, peer: str) -> RecallReply:
         """See `recalled.Recalls`."""
