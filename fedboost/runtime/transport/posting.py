@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -98,9 +98,6 @@ def _failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
 
 
-Reply = Callable[[Receipt], Coroutine[Any, Any, None]]
-
-
 class IncomingStream:
     """A peer's stream to us. All methods belong to the event loop's thread."""
 
@@ -109,7 +106,7 @@ class IncomingStream:
         node: Any,
         caller: Callable[[], Peer],
         refused: Callable[[Exception], FedboostError],
-        reply: Reply,
+        reply: Callable[[Receipt], Awaitable[None]],
     ) -> None:
         """`caller` raises as soon as the peer's certificate counts no more; `refused` gives what
         the peer may read of an error.
@@ -141,8 +138,8 @@ class IncomingStream:
 
     async def _read(self, parcels: AsyncIterator[Parcel]) -> None:
         async for parcel in parcels:
-            caller = self._caller()
             await self._room.acquire()
+            caller = self._caller()
             taking = asyncio.create_task(self._take(caller, parcel))
             self._taking.add(taking)
             taking.add_done_callback(self._taken)
@@ -178,8 +175,8 @@ class IncomingStreams:
         """Inside, the stream is one of its peer's."""
         own = self._open.setdefault(peer.name, [])
         own.append(stream)
-        if len(own) > STREAMS_MAX:
-            own[0].ended.set()
+        for old in own[:-STREAMS_MAX]:
+            old.ended.set()
         try:
             yield
         finally:
