@@ -65,7 +65,8 @@ class ExchangeServicer:
 
     def Post(self, request_iterator, context):
         """The same for those that fit into a piece, which most do: one stream carries all that a party posts to another,
-        of every job. Each message has its receipt, in whatever order.
+        of every job. Each message has its receipt, in whatever order; it comes back on the stream, or with a message that
+        the receiver posts to the sender just then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

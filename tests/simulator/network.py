@@ -6,6 +6,7 @@ Everything above is the product's own: stubs, retries, deadlines, servicers, the
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -244,9 +245,7 @@ async def _handled(method: Any, trip: Trip, caller: Process) -> Any:
     read = method.request_deserializer
     if method.request_streaming and method.response_streaming:  # a stream of this message alone
         await method.stream_stream(_each(trip.pieces, read), context)
-        if not context.written:
-            raise broken("the server ended the stream")
-        return method.response_serializer(context.written[0])
+        return b"".join(map(method.response_serializer, context.written))
     if method.request_streaming:
         reply = await method.stream_unary(_each(trip.pieces, read), context)
         return method.response_serializer(reply)
@@ -389,13 +388,14 @@ class PostCall:
     def __init__(self, channel: Channel, path: str, codec: Any) -> None:
         self._channel, self._path, self._codec = channel, path, codec
         self._under_way: set[asyncio.Task[bytes]] = set()
-        self._back: asyncio.Queue[asyncio.Future[bytes]] = asyncio.Queue()
+        self._back: deque[asyncio.Future[bytes]] = deque()
+        self._more: asyncio.Future[None] | None = None
 
     def cancel(self) -> None:
         """Nobody waits any more."""
         ended: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         ended.cancel()
-        self._back.put_nowait(ended)
+        self._hear(ended)
 
     async def write(self, request: Any) -> None:
         """Sends one message."""
@@ -407,13 +407,22 @@ class PostCall:
     def _over(self, trip: asyncio.Task[bytes]) -> None:
         self._under_way.discard(trip)
         if not trip.cancelled():
-            self._back.put_nowait(trip)
+            self._hear(trip)
+
+    def _hear(self, answer: asyncio.Future[bytes]) -> None:
+        self._back.append(answer)
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         try:
             while True:
-                trip = await self._back.get()
-                yield self._codec["response_deserializer"](trip.result())
+                while self._back:
+                    answer = self._back.popleft().result()
+                    if answer:  # the receipt has not come with a message of the receiver
+                        yield self._codec["response_deserializer"](answer)
+                self._more = asyncio.get_running_loop().create_future()
+                await self._more
         finally:
             for left in self._under_way:
                 left.cancel()

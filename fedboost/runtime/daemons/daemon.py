@@ -140,7 +140,7 @@ async def serve_party(
     )
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
-        links: PeerCalls = PeerLinks(standing.dialer, lambda: node.config.peers)
+        links: PeerCalls = (peers := PeerLinks(standing.dialer, lambda: node.config.peers))
         metrics = _party_metrics(config, standing, workers)
         if metrics is not None:
             links = metrics.on(links)
@@ -159,7 +159,7 @@ async def serve_party(
         servicers: list[Servicer] = []
         for descriptor, name, add in PARTY_SERVICES:
             service = descriptor.services_by_name[name]
-            servicers.append(Servicer(served, standing.gate, service))
+            servicers.append(Servicer(served, standing.gate, service, peers.streams))
             add(servicers[-1], server)
         health = _health(server, *(f"{d.package}.{name}" for d, name, _ in PARTY_SERVICES))
         watch = asyncio.create_task(

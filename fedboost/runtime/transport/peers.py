@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -15,7 +16,7 @@ from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, RecallReply,
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport.channel import WINDOW_PIECES, Contact, Dialer
-from fedboost.runtime.transport.posting import OutgoingStream
+from fedboost.runtime.transport.posting import OutgoingStreams
 
 
 class PeerLinks:
@@ -25,7 +26,7 @@ class PeerLinks:
         """`addresses` gives those that count now."""
         self._dialer = dialer
         self._addresses = addresses
-        self._streams: dict[str, tuple[grpc.aio.Channel, OutgoingStream]] = {}
+        self.streams = OutgoingStreams()
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
         """Sends one message and waits until the receiver holds it."""
@@ -43,22 +44,19 @@ class PeerLinks:
                     contact.made()
                 yield Chunk(piece=piece)
 
+        def begin(channel: grpc.aio.Channel) -> Any:
+            return exchange_pb2_grpc.ExchangeStub(channel).Post(metadata=how["metadata"])
+
         def start(channel: grpc.aio.Channel) -> Any:
             if len(payload) > wire.PIECE_BYTES:
                 return exchange_pb2_grpc.ExchangeStub(channel).Deliver(chunks(), **how)
             [piece] = wire.pieces(payload)
             parcel = Parcel(envelope=envelope, piece=piece)
-            return self._stream(name, channel).post(parcel, timers.step_s)
+            return self.streams.to(name, channel, partial(begin, channel)).post(
+                parcel, timers.step_s
+            )
 
         await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s, contact=contact)
-
-    def _stream(self, name: str, channel: grpc.aio.Channel) -> OutgoingStream:
-        """The stream to a peer on this channel; a new one where it has none that lives."""
-        known = self._streams.get(name)
-        if known is None or known[0] is not channel or known[1].is_over:
-            call = exchange_pb2_grpc.ExchangeStub(channel).Post(metadata=self._dialer.metadata)
-            known = self._streams[name] = channel, OutgoingStream(call)
-        return known[1]
 
     async def recall(self, _: str, peer: str) -> RecallReply:
         """See `recalled.Recalls`."""

@@ -1,15 +1,19 @@
 """Messages that fit into a piece: one stream carries all that a party posts to another.
 
-Each message has its own receipt, in whatever order: one that waits for room holds up no other.
+Each message has its own receipt, in whatever order: one that waits for room holds up no other. A
+receipt goes along with what its sender posts just then, so that a message and its answer are two
+writes and not four.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import grpc
 
@@ -22,7 +26,11 @@ from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.identity import Peer
 
 UNANSWERED_MAX = 256  # messages of one stream that have come; what follows waits on its way
+TURNS = 4  # of the event loop that a receipt waits for a message to go along with
 STREAMS_MAX = 32  # of one peer, most of them of links that broke; another one ends the oldest
+
+
+T = TypeVar("T")
 
 
 class OutgoingStream:
@@ -31,10 +39,12 @@ class OutgoingStream:
     def __init__(self, call: Any) -> None:
         """`call` is the gRPC call of `Exchange.Post`, just begun."""
         self._call = call
-        self._number = 0  # of the message that was posted last
+        self._number = secrets.randbits(62)  # of the message that was posted last
         self._unwritten: deque[Parcel] = deque()
         self._more = asyncio.Event()
         self._awaited: dict[int, asyncio.Future[Receipt]] = {}
+        self._due: dict[asyncio.Future[bool], int] = {}  # receipts that may go along
+        self._carried: dict[int, list[asyncio.Future[bool]]] = {}  # those that went, by message
         self._broken: grpc.aio.AioRpcError | None = None
         self._writing = asyncio.create_task(self._write())
         self._reading = asyncio.create_task(self._read())
@@ -66,23 +76,48 @@ class OutgoingStream:
         if receipt.HasField("fault"):
             raise faults.from_message(receipt.fault)
 
+    async def carry(self, number: int) -> bool:
+        """Send a receipt along with a message that leaves just now; return whether it arrived so.
+
+        False also where none leaves.
+        """
+        if self._broken is not None or len(self._awaited) >= UNANSWERED_MAX:
+            return False  # the peer may not read what leaves
+        carried: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._due[carried] = number
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            if carried not in self._due:
+                return await carried
+        del self._due[carried]
+        return False
+
+    def hear(self, receipt: Receipt) -> None:
+        """Take note of a receipt, however it came; of a message that we do not know, nothing."""
+        for carried in self._carried.pop(receipt.number, ()):
+            _settle(carried, True)
+        if receipt.number in self._awaited:
+            _settle(self._awaited[receipt.number], receipt)
+
     async def _write(self) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # `_read` hears why
             while True:
                 self._more.clear()
                 while self._unwritten:
                     parcel = self._unwritten.popleft()
-                    if parcel.number in self._awaited:
-                        await self._call.write(parcel)
+                    if parcel.number not in self._awaited:
+                        continue
+                    parcel.held.extend(self._due.values())
+                    self._carried[parcel.number] = list(self._due)
+                    self._due.clear()
+                    await self._call.write(parcel)
                 await self._more.wait()
 
     async def _read(self) -> None:
         broken = _failed(grpc.StatusCode.UNAVAILABLE, "the receiver has ended the stream")
         try:
             async for receipt in self._call:
-                awaited = self._awaited.get(receipt.number)
-                if awaited is not None and not awaited.done():
-                    awaited.set_result(receipt)
+                self.hear(receipt)
         except grpc.aio.AioRpcError as error:
             broken = error
         except asyncio.CancelledError:  # the channel was closed
@@ -92,6 +127,39 @@ class OutgoingStream:
         for awaited in self._awaited.values():
             if not awaited.done():
                 awaited.set_exception(broken)
+        for carried in chain(self._due, *self._carried.values()):
+            _settle(carried, False)
+        self._due.clear()
+
+
+class OutgoingStreams:
+    """Our streams to all peers."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, list[tuple[Any, OutgoingStream]]] = {}  # the one to post in last
+
+    def to(self, name: str, channel: Any, begin: Callable[[], Any]) -> OutgoingStream:
+        """The stream to a peer on this channel; where there is none, of the call that begins."""
+        own = self._streams.setdefault(name, [])
+        if not own or own[-1][0] is not channel or own[-1][1].is_over:
+            own[:] = [(known, stream) for known, stream in own if not stream.is_over]
+            own.append((channel, OutgoingStream(begin())))
+        return own[-1][1]
+
+    async def carry(self, name: str, number: int) -> bool:
+        """See `OutgoingStream`."""
+        own = self._streams.get(name, [])
+        return bool(own) and await own[-1][1].carry(number)
+
+    def hear(self, name: str, receipt: Receipt) -> None:
+        """See `OutgoingStream`; from a peer, which knows the numbers of what it was sent."""
+        for _, stream in self._streams.get(name, ()):
+            stream.hear(receipt)
+
+
+def _settle(waits: asyncio.Future[T], result: T) -> None:
+    if not waits.done():
+        waits.set_result(result)
 
 
 def _failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
@@ -107,11 +175,13 @@ class IncomingStream:
         caller: Callable[[], Peer],
         refused: Callable[[Exception], FedboostError],
         reply: Callable[[Receipt], Awaitable[None]],
+        outgoing: OutgoingStreams,
     ) -> None:
         """`caller` raises as soon as the peer's certificate counts no more; `refused` gives what
         the peer may read of an error.
         """
         self._node, self._caller, self._refused, self._reply = node, caller, refused, reply
+        self._outgoing = outgoing
         self._room = asyncio.Semaphore(UNANSWERED_MAX)
         self._taking: set[asyncio.Task[None]] = set()
         self._replying = asyncio.Lock()
@@ -138,8 +208,10 @@ class IncomingStream:
 
     async def _read(self, parcels: AsyncIterator[Parcel]) -> None:
         async for parcel in parcels:
-            await self._room.acquire()
             caller = self._caller()
+            for number in parcel.held:
+                self._outgoing.hear(caller.name, Receipt(number=number))
+            await self._room.acquire()
             taking = asyncio.create_task(self._take(caller, parcel))
             self._taking.add(taking)
             taking.add_done_callback(self._taken)
@@ -160,6 +232,9 @@ class IncomingStream:
                 receipt.duplicate = await self._node.accept(caller, envelope, payload)
         except Exception as error:  # every failure becomes one typed refusal
             receipt.fault.CopyFrom(faults.to_message(self._refused(error)))
+        else:
+            if await self._outgoing.carry(caller.name, parcel.number):
+                return
         async with self._replying:
             await self._reply(receipt)
 
@@ -167,7 +242,8 @@ class IncomingStream:
 class IncomingStreams:
     """All streams of peers to us that are open."""
 
-    def __init__(self) -> None:
+    def __init__(self, outgoing: OutgoingStreams) -> None:
+        self.outgoing = outgoing
         self._open: dict[str, list[IncomingStream]] = {}  # of each peer, the oldest first
 
     @contextmanager

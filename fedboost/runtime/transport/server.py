@@ -37,7 +37,7 @@ from fedboost.runtime.transport.identity import (
     peer_from_auth_context,
     refuse_expired,
 )
-from fedboost.runtime.transport.posting import IncomingStream, IncomingStreams
+from fedboost.runtime.transport.posting import IncomingStream, IncomingStreams, OutgoingStreams
 from fedboost.runtime.transport.tls import Revocations, ServerCertificates
 
 SERVICE = "grpc.health.v1.Health"
@@ -145,8 +145,15 @@ class CallerGate:
 class Servicer:
     """A gRPC service whose calls go to a node's methods, in snake case, as (caller, request)."""
 
-    def __init__(self, node: object, gate: CallerGate, service: Any) -> None:
-        self._streams = IncomingStreams()
+    def __init__(
+        self,
+        node: object,
+        gate: CallerGate,
+        service: Any,
+        outgoing: OutgoingStreams | None = None,
+    ) -> None:
+        """`outgoing` are those of the same party, with which receipts may go along."""
+        self._streams = IncomingStreams(outgoing or OutgoingStreams())
         for method in service.methods:
             if method.client_streaming:
                 streams = method.server_streaming
@@ -280,7 +287,7 @@ def _posts(node: Any, gate: CallerGate, streams: IncomingStreams) -> Any:
             peer = gate.caller(context)
             node.check_peer(peer)
             judge, refuse = partial(gate.caller, context), partial(_refusal, gate=gate)
-            stream = IncomingStream(node, judge, refuse, context.write)
+            stream = IncomingStream(node, judge, refuse, context.write, streams.outgoing)
             with streams.opened(peer, stream):
                 await stream.serve(parcels, JUDGED_AGAIN_S)
         except Exception as error:

@@ -9,11 +9,13 @@ import pytest
 from fedboost import wire
 from fedboost.errors import PeerError, PolicyError, UnreachableError
 from fedboost.messages import exchange_pb2, exchange_pb2_grpc
-from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.exchange_pb2 import Envelope, Receipt
 from fedboost.runtime.transport import posting, server
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.identity import Peer
 from fedboost.runtime.transport.peers import PeerLinks
+from fedboost.runtime.transport.posting import OutgoingStream, OutgoingStreams
 from fedboost.runtime.transport.server import CallerGate, Servicer, bind
 
 TIMERS = Timers(peer_lost_s=2.0, retry_first_s=0.05)
@@ -56,17 +58,18 @@ class Shop:
 
 
 class Town:
-    """A shop that serves, and the bank's links to it."""
+    """A party that serves, as a rule the shop, and the bank's links to it."""
 
-    def __init__(self):
+    def __init__(self, caller="bank", name="shop"):
         self.shop = Shop()
-        self.dialer = Dialer(None, TIMERS, claim="party:bank")
+        self.dialer = Dialer(None, TIMERS, claim=f"party:{caller}")
         self.port = 0
-        self.links = PeerLinks(self.dialer, lambda: {"shop": f"127.0.0.1:{self.port}"})
+        self.links = PeerLinks(self.dialer, lambda: {name: f"127.0.0.1:{self.port}"})
+        self.back = OutgoingStreams()  # of the party that serves
 
     async def open(self):
         """Serve, on the port of before."""
-        self.servicer: Any = Servicer(self.shop, CallerGate(None), EXCHANGE)
+        self.servicer: Any = Servicer(self.shop, CallerGate(None), EXCHANGE, self.back)
         self.server, self.port = bind(None, f"127.0.0.1:{self.port}", TIMERS)
         exchange_pb2_grpc.add_ExchangeServicer_to_server(self.servicer, self.server)
         await self.server.start()
@@ -289,3 +292,111 @@ def test_a_new_certificate_opens_a_new_stream_and_the_old_one_ends_when_it_is_an
 
 def test_a_peer_whose_certificate_counts_no_more_is_looked_for_every_second():
     assert server.JUDGED_AGAIN_S <= 1.0
+
+
+# Receipts that go along
+
+
+@asynccontextmanager
+async def both_ways(monkeypatch):
+    """The bank's way to the shop and the shop's to the bank; and which receipts went along."""
+    went: list[bool] = []
+    carry = OutgoingStream.carry
+
+    async def noted(stream, number):
+        went.append(await carry(stream, number))
+        return went[-1]
+
+    monkeypatch.setattr(OutgoingStream, "carry", noted)
+    async with town() as there:
+        back = Town("shop", "bank")
+        there.back, back.back = back.links.streams, there.links.streams
+        await there.close()
+        await there.open()
+        await back.open()
+        back.shop.peers = {"shop"}
+        try:
+            async with asyncio.timeout(20.0):
+                yield there, back, went
+        finally:
+            await back.dialer.close()
+            await back.close()
+
+
+def answered(there, back):
+    """Has the shop post an answer to each message as soon as it holds it."""
+    accept = there.shop.accept
+
+    async def accept_and_answer(caller, envelope, payload):
+        held = await accept(caller, envelope, payload)
+        there.answers.append(answer(back, payload))
+        return held
+
+    there.answers = []
+    there.shop.accept = accept_and_answer
+
+
+def answer(back, payload):
+    envelope = Envelope(job="back", sender="shop", receiver="bank", payload_bytes=len(payload))
+    return asyncio.ensure_future(back.links.deliver(envelope, payload))
+
+
+def test_a_receipt_goes_along_with_the_answer(monkeypatch):
+    async def run():
+        async with both_ways(monkeypatch) as (there, back, went):
+            answered(there, back)
+            for n in range(10):
+                await there.post(b"%d" % n)
+                await there.answers[-1]
+            assert went.count(True) >= 8, "the first has nothing to go along with"
+            assert [text for _, text in back.shop.told] == [b"%d" % n for n in range(10)]
+
+    asyncio.run(run())
+
+
+def test_a_receipt_whose_answer_does_not_arrive_comes_back_by_itself(monkeypatch):
+    async def run():
+        async with both_ways(monkeypatch) as (there, back, went):
+            await answer(back, b"opens the stream")
+            back.shop.peers = set()
+            [own] = back.servicer._streams._open["shop"]
+            own._caller = lambda: back.shop.check_peer(Peer("party", "shop", "", 0))
+            answered(there, back)
+            await there.post(b"a")  # the bank takes the answer in no more, and reads no receipt
+            with pytest.raises(PolicyError):
+                await there.answers[-1]
+            assert went == [False]
+
+    asyncio.run(run())
+
+
+def test_where_a_peer_may_not_read_on_its_receipts_go_by_themselves(monkeypatch):
+    monkeypatch.setattr(posting, "UNANSWERED_MAX", 1)
+
+    async def run():
+        async with both_ways(monkeypatch) as (there, back, went):
+            waiting = asyncio.ensure_future(
+                back.links.deliver(Envelope(job=SLOW, receiver="bank", payload_bytes=1), b"w")
+            )
+            await back.until(1)
+            await there.post(b"a")
+            assert went == [False]
+            back.shop.room.set()
+            await waiting
+
+    asyncio.run(run())
+
+
+def test_a_receipt_for_what_was_never_sent_says_nothing(monkeypatch):
+    async def run():
+        async with both_ways(monkeypatch) as (there, back, _):
+            waiting = there.post(b"a", SLOW)
+            await there.until(1)
+            back.back.hear("mill", Receipt(number=1))
+            back.back.hear("shop", Receipt(number=1))
+            await there.post(b"b")
+            assert not waiting.done()
+            there.shop.room.set()
+            await waiting
+
+    asyncio.run(run())
