@@ -19,7 +19,6 @@ from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles, load_id
 
 CLAIM_KEY = "fedboost-claims"  # who we say we are, where there is no TLS to show it
 
-LOOKED_AGAIN_S = 1.0  # between two looks at our certificate's files
 WINDOW_PIECES = 8  # of a stream, that gRPC may have taken and not sent yet
 RECONNECT_S = 2.0  # the longest pause of gRPC's own between two tries to connect
 
@@ -74,8 +73,8 @@ class SharedChannel:
 class Dialer:
     """Opens channels to daemons by name and address, and calls through them.
 
-    A second after our certificate or the CA's has changed on disk, calls open new channels at the
-    latest; calls under way end on the old ones.
+    When our certificate or the CA's changes on disk, later calls open new channels; calls under way
+    end on the old ones.
     """
 
     def __init__(self, tls: TlsFiles | None, timers: Timers, claim: str = "") -> None:
@@ -86,7 +85,6 @@ class Dialer:
         self.failed: Callable[[str], None] = lambda _: None  # told who has not been reached
         self.carried: Callable[[], Metadata] = tuple  # what else goes with a call
         self._certificates: ServerCertificates | None = None
-        self._looked = -LOOKED_AGAIN_S  # when, at those files
         self._links: dict[tuple[str, str], SharedChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -117,10 +115,7 @@ class Dialer:
 
     def _renew(self) -> None:
         """Puts channels aside that show a certificate which is no longer ours."""
-        if self._certificates is None or now() < self._looked + LOOKED_AGAIN_S:
-            return
-        self._looked = now()
-        if not self._certificates.reload():
+        if self._certificates is None or not self._certificates.reload():
             return
         old, self._links = self._links, {}
         for link in old.values():

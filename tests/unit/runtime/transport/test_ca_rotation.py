@@ -9,7 +9,7 @@ from fedboost import disk
 from fedboost.errors import ConfigError, PeerError, UnreachableError
 from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.policy.judgement import check_signed_at
-from fedboost.runtime.transport import authority, ca_rotation, channel
+from fedboost.runtime.transport import authority, ca_rotation
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.authority import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
@@ -189,14 +189,6 @@ class Dialling(Dialer):
         return Channel()
 
 
-@pytest.fixture
-def looks_at_once(monkeypatch):
-    """Files are looked at before each call, and not once a second."""
-    assert channel.LOOKED_AGAIN_S <= 1.0
-    monkeypatch.setattr(channel, "LOOKED_AGAIN_S", 0.0)
-
-
-@pytest.mark.usefixtures("looks_at_once")
 def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_new_certificate(certs):
     async def inside():
         dialer = Dialling(tls_of(certs, "bank"), Timers())
@@ -222,7 +214,6 @@ def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_new_cert
     asyncio.run(inside())
 
 
-@pytest.mark.usefixtures("looks_at_once")
 def test_a_new_ca_beside_the_old_one_reaches_links_as_well(certs):
     async def inside():
         dialer = Dialling(tls_of(certs, "bank"), Timers())
