@@ -64,7 +64,7 @@ class ExchangeServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Post(self, request_iterator, context):
-        """The same for those that fit into a piece, which most do: one stream carries all that a party posts to another,
+        """The same for those of at most 256 KiB, which most are: one stream carries all that a party posts to another,
         of every job. Each message has its receipt, in whatever order; it comes back on the stream, or with a message that
         the receiver posts to the sender just then.
         """

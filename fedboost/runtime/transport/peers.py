@@ -16,7 +16,7 @@ from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, RecallReply,
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport.channel import WINDOW_PIECES, Contact, Dialer
-from fedboost.runtime.transport.posting import OutgoingStreams
+from fedboost.runtime.transport.posting import POSTED_BYTES_MAX, OutgoingStreams
 
 
 class PeerLinks:
@@ -33,8 +33,7 @@ class PeerLinks:
         name = envelope.receiver
         address = self._address(name)
         timers = self._dialer.timers
-        how: dict[str, Any] = {"timeout": timers.step_s, "metadata": self._dialer.metadata}
-
+        metadata = self._dialer.metadata
         contact = Contact()
 
         async def chunks() -> AsyncIterator[Chunk]:
@@ -45,16 +44,15 @@ class PeerLinks:
                 yield Chunk(piece=piece)
 
         def begin(channel: grpc.aio.Channel) -> Any:
-            return exchange_pb2_grpc.ExchangeStub(channel).Post(metadata=how["metadata"])
+            return exchange_pb2_grpc.ExchangeStub(channel).Post(metadata=metadata)
 
         def start(channel: grpc.aio.Channel) -> Any:
-            if len(payload) > wire.PIECE_BYTES:
-                return exchange_pb2_grpc.ExchangeStub(channel).Deliver(chunks(), **how)
+            if len(payload) > POSTED_BYTES_MAX:
+                stub = exchange_pb2_grpc.ExchangeStub(channel)
+                return stub.Deliver(chunks(), timeout=timers.step_s, metadata=metadata)
             [piece] = wire.pieces(payload)
-            parcel = Parcel(envelope=envelope, piece=piece)
-            return self.streams.to(name, channel, partial(begin, channel)).post(
-                parcel, timers.step_s
-            )
+            stream = self.streams.to(name, channel, partial(begin, channel))
+            return stream.post(Parcel(envelope=envelope, piece=piece), timers.step_s)
 
         await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s, contact=contact)
 

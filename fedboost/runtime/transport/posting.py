@@ -1,4 +1,4 @@
-"""Messages that fit into a piece: one stream carries all that a party posts to another.
+"""Smaller messages, which most are: one stream carries all that a party posts to another.
 
 Each message has its own receipt, in whatever order: one that waits for room holds up no other. A
 receipt goes along with what its sender posts just then, so that a message and its answer are two
@@ -25,6 +25,7 @@ from fedboost.runtime.process.bridge import hear_out
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.identity import Peer
 
+POSTED_BYTES_MAX = 1 << 18  # what is larger has a call of its own: nobody waits behind its bytes
 UNANSWERED_MAX = 256  # messages of one stream that have come; what follows waits on its way
 TURNS = 4  # of the event loop that a receipt waits for a message to go along with
 STREAMS_MAX = 32  # of one peer, most of them of links that broke; another one ends the oldest
@@ -107,9 +108,10 @@ class OutgoingStream:
                     parcel = self._unwritten.popleft()
                     if parcel.number not in self._awaited:
                         continue
-                    parcel.held.extend(self._due.values())
-                    self._carried[parcel.number] = list(self._due)
-                    self._due.clear()
+                    if self._due:
+                        parcel.held.extend(self._due.values())
+                        self._carried[parcel.number] = list(self._due)
+                        self._due.clear()
                     await self._call.write(parcel)
                 await self._more.wait()
 

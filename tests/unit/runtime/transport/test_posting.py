@@ -135,6 +135,17 @@ def test_all_jobs_share_one_stream_and_none_waits_for_another():
     in_town(work)
 
 
+def test_a_larger_message_has_a_call_of_its_own():
+    async def work(made):
+        await made.post(bytes(posting.POSTED_BYTES_MAX + 1))
+        assert streams(made) == 0
+        await made.post(bytes(posting.POSTED_BYTES_MAX))
+        assert streams(made) == 1
+        assert len(made.shop.told) == 2
+
+    in_town(work)
+
+
 def test_one_message_is_refused_and_the_others_are_not():
     async def work(made):
         waiting = made.post(b"a", SLOW)
