@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import grpc
 
 from fedboost import wire
-from fedboost.errors import FedboostError
+from fedboost.errors import FedboostError, PeerError
 from fedboost.messages.exchange_pb2 import Parcel, Receipt
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.bridge import hear_out
@@ -211,6 +211,8 @@ class IncomingStream:
     async def _read(self, parcels: AsyncIterator[Parcel]) -> None:
         async for parcel in parcels:
             caller = self._caller()
+            if len(parcel.held) > UNANSWERED_MAX:
+                raise PeerError(f"{caller} sent receipts for more than it can have been sent")
             for number in parcel.held:
                 self._outgoing.hear(caller.name, Receipt(number=number))
             await self._room.acquire()

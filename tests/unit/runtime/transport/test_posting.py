@@ -4,12 +4,13 @@ import asyncio
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import grpc
 import pytest
 
 from fedboost import wire
 from fedboost.errors import PeerError, PolicyError, UnreachableError
 from fedboost.messages import exchange_pb2, exchange_pb2_grpc
-from fedboost.messages.exchange_pb2 import Envelope, Receipt
+from fedboost.messages.exchange_pb2 import Envelope, Parcel, Receipt
 from fedboost.runtime.transport import posting, server
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.channel import Dialer
@@ -411,3 +412,17 @@ def test_a_receipt_for_what_was_never_sent_says_nothing(monkeypatch):
             await waiting
 
     asyncio.run(run())
+
+
+def test_more_receipts_than_a_peer_can_have_been_sent_end_its_stream():
+    async def work(made):
+        await made.post(b"a")
+        [[(_, stream)]] = made.links.streams._streams.values()
+        [piece] = wire.pieces(b"b")
+        parcel = Parcel(piece=piece, held=range(posting.UNANSWERED_MAX + 1))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stream.post(parcel, 5.0)
+        assert refused.value.code() is grpc.StatusCode.DATA_LOSS
+        assert made.shop.told == [("quick", b"a")]
+
+    in_town(work)
