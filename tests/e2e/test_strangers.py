@@ -63,7 +63,7 @@ def deliver(town, who, whom, envelope, *pieces):
 
 def post(town, who, whom, envelope):
     def start(channel):
-        stream = OutgoingStream(exchange_pb2_grpc.ExchangeStub(channel).Post())
+        stream = OutgoingStream(exchange_pb2_grpc.ExchangeStub(channel).Post(), iter([1]))
         [piece] = wire.pieces(wire.encode(Call()))
         return stream.post(Parcel(envelope=envelope, piece=piece), 5.0)
 

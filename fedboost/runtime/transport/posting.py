@@ -8,11 +8,11 @@ writes and not four.
 from __future__ import annotations
 
 import asyncio
-import secrets
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
+from itertools import chain, count
 from typing import Any, TypeVar
 
 import grpc
@@ -37,10 +37,11 @@ T = TypeVar("T")
 class OutgoingStream:
     """Our end of the stream to a peer. All methods belong to the event loop's thread."""
 
-    def __init__(self, call: Any) -> None:
-        """`call` is the gRPC call of `Exchange.Post`, just begun."""
-        self._call = call
-        self._number = secrets.randbits(62)  # of the message that was posted last
+    def __init__(self, call: Any, numbers: Iterator[int]) -> None:
+        """`call` is the gRPC call of `Exchange.Post`, just begun; no two messages that a peer may
+        have of us have the same of the `numbers`.
+        """
+        self._call, self._numbers = call, numbers
         self._unwritten: deque[Parcel] = deque()
         self._more = asyncio.Event()
         self._awaited: dict[int, asyncio.Future[Receipt]] = {}
@@ -62,8 +63,7 @@ class OutgoingStream:
         """
         if self._broken is not None:
             raise self._broken
-        self._number += 1
-        number = parcel.number = self._number
+        number = parcel.number = next(self._numbers)
         awaited = self._awaited[number] = asyncio.get_running_loop().create_future()
         self._unwritten.append(parcel)
         self._more.set()
@@ -139,13 +139,14 @@ class OutgoingStreams:
 
     def __init__(self) -> None:
         self._streams: dict[str, list[tuple[Any, OutgoingStream]]] = {}  # the one to post in last
+        self._numbers = count(int(time.time() * 1e9))  # none that we gave before we were restarted
 
     def to(self, name: str, channel: Any, begin: Callable[[], Any]) -> OutgoingStream:
         """The stream to a peer on this channel; where there is none, of the call that begins."""
         own = self._streams.setdefault(name, [])
         if not own or own[-1][0] is not channel or own[-1][1].is_over:
             own[:] = [(known, stream) for known, stream in own if not stream.is_over]
-            own.append((channel, OutgoingStream(begin())))
+            own.append((channel, OutgoingStream(begin(), self._numbers)))
         return own[-1][1]
 
     async def carry(self, name: str, number: int) -> bool:
