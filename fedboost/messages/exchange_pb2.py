@@ -22,29 +22,30 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from fedboost.messages import fault_pb2 as fedboost_dot_messages_dot_fault__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fedboost/messages/exchange.proto\x12\x08\x66\x65\x64\x62oost\"\x0f\n\rRecallRequest\".\n\x0bRecallReply\x12\x0c\n\x04text\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"\xf7\x01\n\x08\x45nvelope\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\r\n\x05stage\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x0e\n\x06number\x18\x06 \x01(\x04\x12\x0e\n\x06sender\x18\x07 \x01(\t\x12\x10\n\x08receiver\x18\x08 \x01(\t\x12\x0c\n\x04kind\x18\t \x01(\t\x12\x0c\n\x04part\x18\n \x01(\r\x12\x0c\n\x04last\x18\x0b \x01(\x08\x12\x15\n\rpayload_bytes\x18\x0c \x01(\x04\x12\x16\n\x0epayload_sha256\x18\r \x01(\x0c\x12\x0c\n\x04salt\x18\x0e \x01(\x0c\"\\\n\x05\x43hunk\x12&\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x12.fedboost.EnvelopeH\x00\x12 \n\x05piece\x18\x02 \x01(\x0b\x32\x0f.fedboost.PieceH\x00\x42\t\n\x07\x63ontent\"N\n\x06Parcel\x12$\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x12.fedboost.Envelope\x12\x1e\n\x05piece\x18\x02 \x01(\x0b\x32\x0f.fedboost.Piece\"$\n\x05Piece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\r\n\x05\x63rc32\x18\x02 \x01(\x07\"\x1c\n\x07Receipt\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x32\xa2\x01\n\x08\x45xchange\x12/\n\x07\x44\x65liver\x12\x0f.fedboost.Chunk\x1a\x11.fedboost.Receipt(\x01\x12+\n\x04Post\x12\x10.fedboost.Parcel\x1a\x11.fedboost.Receipt\x12\x38\n\x06Recall\x12\x17.fedboost.RecallRequest\x1a\x15.fedboost.RecallReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fedboost/messages/exchange.proto\x12\x08\x66\x65\x64\x62oost\x1a\x1d\x66\x65\x64\x62oost/messages/fault.proto\"\x0f\n\rRecallRequest\".\n\x0bRecallReply\x12\x0c\n\x04text\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"\xf7\x01\n\x08\x45nvelope\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\r\n\x05stage\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x0e\n\x06number\x18\x06 \x01(\x04\x12\x0e\n\x06sender\x18\x07 \x01(\t\x12\x10\n\x08receiver\x18\x08 \x01(\t\x12\x0c\n\x04kind\x18\t \x01(\t\x12\x0c\n\x04part\x18\n \x01(\r\x12\x0c\n\x04last\x18\x0b \x01(\x08\x12\x15\n\rpayload_bytes\x18\x0c \x01(\x04\x12\x16\n\x0epayload_sha256\x18\r \x01(\x0c\x12\x0c\n\x04salt\x18\x0e \x01(\x0c\"\\\n\x05\x43hunk\x12&\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x12.fedboost.EnvelopeH\x00\x12 \n\x05piece\x18\x02 \x01(\x0b\x32\x0f.fedboost.PieceH\x00\x42\t\n\x07\x63ontent\"l\n\x06Parcel\x12$\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x12.fedboost.Envelope\x12\x1e\n\x05piece\x18\x02 \x01(\x0b\x32\x0f.fedboost.Piece\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\x0c\n\x04held\x18\x04 \x03(\x04\"$\n\x05Piece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\r\n\x05\x63rc32\x18\x02 \x01(\x07\"L\n\x07Receipt\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x1e\n\x05\x66\x61ult\x18\x03 \x01(\x0b\x32\x0f.fedboost.Fault2\xa6\x01\n\x08\x45xchange\x12/\n\x07\x44\x65liver\x12\x0f.fedboost.Chunk\x1a\x11.fedboost.Receipt(\x01\x12/\n\x04Post\x12\x10.fedboost.Parcel\x1a\x11.fedboost.Receipt(\x01\x30\x01\x12\x38\n\x06Recall\x12\x17.fedboost.RecallRequest\x1a\x15.fedboost.RecallReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fedboost.messages.exchange_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RECALLREQUEST']._serialized_start=46
-  _globals['_RECALLREQUEST']._serialized_end=61
-  _globals['_RECALLREPLY']._serialized_start=63
-  _globals['_RECALLREPLY']._serialized_end=109
-  _globals['_ENVELOPE']._serialized_start=112
-  _globals['_ENVELOPE']._serialized_end=359
-  _globals['_CHUNK']._serialized_start=361
-  _globals['_CHUNK']._serialized_end=453
-  _globals['_PARCEL']._serialized_start=455
-  _globals['_PARCEL']._serialized_end=533
-  _globals['_PIECE']._serialized_start=535
-  _globals['_PIECE']._serialized_end=571
-  _globals['_RECEIPT']._serialized_start=573
-  _globals['_RECEIPT']._serialized_end=601
-  _globals['_EXCHANGE']._serialized_start=604
-  _globals['_EXCHANGE']._serialized_end=766
+  _globals['_RECALLREQUEST']._serialized_start=77
+  _globals['_RECALLREQUEST']._serialized_end=92
+  _globals['_RECALLREPLY']._serialized_start=94
+  _globals['_RECALLREPLY']._serialized_end=140
+  _globals['_ENVELOPE']._serialized_start=143
+  _globals['_ENVELOPE']._serialized_end=390
+  _globals['_CHUNK']._serialized_start=392
+  _globals['_CHUNK']._serialized_end=484
+  _globals['_PARCEL']._serialized_start=486
+  _globals['_PARCEL']._serialized_end=594
+  _globals['_PIECE']._serialized_start=596
+  _globals['_PIECE']._serialized_end=632
+  _globals['_RECEIPT']._serialized_start=634
+  _globals['_RECEIPT']._serialized_end=710
+  _globals['_EXCHANGE']._serialized_start=713
+  _globals['_EXCHANGE']._serialized_end=879
 # @@protoc_insertion_point(module_scope)

@@ -1,6 +1,8 @@
+from fedboost.messages import fault_pb2 as _fault_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -58,12 +60,16 @@ class Chunk(_message.Message):
     def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
 
 class Parcel(_message.Message):
-    __slots__ = ("envelope", "piece")
+    __slots__ = ("envelope", "piece", "number", "held")
     ENVELOPE_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     envelope: Envelope
     piece: Piece
-    def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
+    number: int
+    held: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., number: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Piece(_message.Message):
     __slots__ = ("data", "crc32")
@@ -74,7 +80,11 @@ class Piece(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., crc32: _Optional[int] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("duplicate",)
+    __slots__ = ("duplicate", "number", "fault")
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
     duplicate: bool
-    def __init__(self, duplicate: _Optional[bool] = ...) -> None: ...
+    number: int
+    fault: _fault_pb2.Fault
+    def __init__(self, duplicate: _Optional[bool] = ..., number: _Optional[int] = ..., fault: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ...) -> None: ...

@@ -40,7 +40,7 @@ class ExchangeStub:
                 request_serializer=fedboost_dot_messages_dot_exchange__pb2.Chunk.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_exchange__pb2.Receipt.FromString,
                 _registered_method=True)
-        self.Post = channel.unary_unary(
+        self.Post = channel.stream_stream(
                 '/fedboost.Exchange/Post',
                 request_serializer=fedboost_dot_messages_dot_exchange__pb2.Parcel.SerializeToString,
                 response_deserializer=fedboost_dot_messages_dot_exchange__pb2.Receipt.FromString,
@@ -63,8 +63,10 @@ class ExchangeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Post(self, request, context):
-        """The same for one that fits into a piece, which most do: half the work of a stream.
+    def Post(self, request_iterator, context):
+        """The same for those of at most 256 KiB, which most are: one stream carries all that a party posts to another,
+        of every job. Each message has its receipt, in whatever order; it comes back on the stream, or with a message that
+        the receiver posts to the sender just then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -85,7 +87,7 @@ def add_ExchangeServicer_to_server(servicer, server):
                     request_deserializer=fedboost_dot_messages_dot_exchange__pb2.Chunk.FromString,
                     response_serializer=fedboost_dot_messages_dot_exchange__pb2.Receipt.SerializeToString,
             ),
-            'Post': grpc.unary_unary_rpc_method_handler(
+            'Post': grpc.stream_stream_rpc_method_handler(
                     servicer.Post,
                     request_deserializer=fedboost_dot_messages_dot_exchange__pb2.Parcel.FromString,
                     response_serializer=fedboost_dot_messages_dot_exchange__pb2.Receipt.SerializeToString,
@@ -135,7 +137,7 @@ class Exchange:
             _registered_method=True)
 
     @staticmethod
-    def Post(request,
+    def Post(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -145,8 +147,8 @@ class Exchange:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
+        return grpc.experimental.stream_stream(
+            request_iterator,
             target,
             '/fedboost.Exchange/Post',
             fedboost_dot_messages_dot_exchange__pb2.Parcel.SerializeToString,

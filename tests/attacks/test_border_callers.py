@@ -1,14 +1,16 @@
 """Callers who are told something before they are judged, or after they no longer may hear it."""
 
 import asyncio
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from fedboost import settings, strict_yaml
+from fedboost import settings, strict_yaml, wire
 from fedboost.errors import ConfigError, PolicyError, UnreachableError
-from fedboost.messages import job_pb2, party_pb2
+from fedboost.messages import exchange_pb2, job_pb2, party_pb2
+from fedboost.messages.exchange_pb2 import Envelope, Parcel
 from fedboost.pages.sessions import WRONG_MAX, Sessions, SignInRefusedError
 from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
 from fedboost.runtime.party import node as party
@@ -31,6 +33,9 @@ class Context:
     def auth_context(self):
         """What TLS has found."""
         return {"x509_pem_cert": [self._pem]}
+
+    async def write(self, _):
+        """Gives an answer."""
 
     async def abort(self, code, text, trailing_metadata):
         """Ends the call."""
@@ -139,9 +144,9 @@ def watched(certs, between, clock=None):
     ]
 
 
-def revoke(certs):
-    """Takes the user's certificate back."""
-    authority.revoke(certs, USER, datetime.now(UTC))
+def revoke(certs, name=USER):
+    """Takes a certificate back, the user's for instance."""
+    authority.revoke(certs, name, datetime.now(UTC))
 
 
 def test_a_revoked_user_hears_no_more_of_a_job_that_is_watched(tmp_path):
@@ -218,6 +223,82 @@ def test_an_idle_stream_stays_open_where_its_caller_is_judged_at_its_messages(
     monkeypatch.setattr(server, "_next_while_let_in", at_messages)
     certs = certificates(tmp_path)
     assert not now(heard_of_nothing(certs, lambda: revoke(certs)))
+
+
+class Desk:
+    """A party's node that takes in whatever is posted."""
+
+    def __init__(self):
+        self.taken: list[int] = []
+
+    async def recall(self, _, __):
+        """Nobody asks."""
+
+    def check_peer(self, _):
+        """Everybody is known."""
+
+    @contextmanager
+    def admit(self, _, __):
+        """There is room."""
+        yield
+
+    async def accept(self, _, envelope, __):
+        """Takes it in."""
+        self.taken.append(envelope.number)
+        return False
+
+
+async def posted(certs, change, *, more=True):
+    """The numbers of the messages that a party takes in of a peer's stream, within which `change`
+    happens behind the first, and how the stream ends: by itself, or by whom.
+    """
+    desk = Desk()
+    gate = CallerGate(Revocations(tls_of(certs, "telco")))
+    services: Any = Servicer(desk, gate, exchange_pb2.DESCRIPTOR.services_by_name["Exchange"])
+
+    async def parcels():
+        yield Parcel(envelope=Envelope(number=1), piece=next(wire.pieces(b"")))
+        await until(lambda: desk.taken)
+        change()
+        if not more:
+            await asyncio.Event().wait()
+        yield Parcel(envelope=Envelope(number=2), piece=next(wire.pieces(b"")))
+
+    try:
+        posting = services.Post(parcels(), Context(certs, "shop"))
+        await asyncio.wait_for(posting, 50 * server.JUDGED_AGAIN_S)
+    except (TimeoutError, ConnectionAbortedError) as ended:
+        return desk.taken, type(ended)
+    return desk.taken, None
+
+
+def test_a_revoked_peer_loses_its_stream_at_its_next_message(tmp_path):
+    certs = certificates(tmp_path)
+    assert now(posted(certs, lambda: None)) == ([1, 2], None)
+    assert now(posted(certs, lambda: revoke(certs, "shop"))) == ([1], ConnectionAbortedError)
+    assert now(posted(certs, lambda: None)) == ([], ConnectionAbortedError)
+
+
+def test_a_revoked_peer_loses_its_stream_soon_where_nothing_comes(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "JUDGED_AGAIN_S", 0.02)
+    certs = certificates(tmp_path)
+    assert now(posted(certs, lambda: None, more=False)) == ([1], TimeoutError)
+    ended = posted(certs, lambda: revoke(certs, "shop"), more=False)
+    assert now(ended) == ([1], ConnectionAbortedError)
+
+
+def test_a_revoked_peer_posts_on_where_only_the_beginning_of_a_stream_is_judged(
+    tmp_path, monkeypatch
+):
+    judge, judged = CallerGate.caller, list[Peer]()
+
+    def once(gate, context):
+        judged[:] = judged or [judge(gate, context)]
+        return judged[0]
+
+    monkeypatch.setattr(CallerGate, "caller", once)
+    certs = certificates(tmp_path)
+    assert now(posted(certs, lambda: revoke(certs, "shop"))) == ([1, 2], None)
 
 
 class Later:

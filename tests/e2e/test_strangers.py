@@ -17,12 +17,13 @@ from fedboost.messages import (
     party_pb2,
     party_pb2_grpc,
 )
-from fedboost.messages.exchange_pb2 import Chunk, Envelope
+from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel
 from fedboost.messages.protocol.echo_pb2 import Call
 from fedboost.runtime.cluster.local import COORDINATOR, tls_of
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.submitted import sign_submission, submission_id
 from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.posting import OutgoingStream
 from fedboost.runtime.transport.tls import load_identity
 from tests.e2e import world
 
@@ -56,6 +57,15 @@ def deliver(town, who, whom, envelope, *pieces):
 
     def start(channel):
         return exchange_pb2_grpc.ExchangeStub(channel).Deliver(chunks(), timeout=5)
+
+    return say(town, who, whom, start)
+
+
+def post(town, who, whom, envelope):
+    def start(channel):
+        stream = OutgoingStream(exchange_pb2_grpc.ExchangeStub(channel).Post(), iter([1]))
+        [piece] = wire.pieces(wire.encode(Call()))
+        return stream.post(Parcel(envelope=envelope, piece=piece), 5.0)
 
     return say(town, who, whom, start)
 
@@ -212,8 +222,15 @@ def test_a_forged_envelope_is_refused_before_its_payload_and_the_job_runs_on(
     town, running, forgery
 ):
     who, more, words = FORGED[forgery]
+    forged = envelope(town, running, **more)
     with pytest.raises(PeerError, match=words):
-        deliver(town, who, "shop", envelope(town, running, **more))
+        deliver(town, who, "shop", forged)
+    if who not in ("bank", "telco"):  # shop's peers
+        with pytest.raises(PolicyError, match=f"{who} is not known here"):
+            post(town, who, "shop", forged)
+    else:
+        with pytest.raises(PeerError, match=words):
+            post(town, who, "shop", forged)
     assert alive(town, "shop").name == "shop"
 
 

@@ -6,6 +6,7 @@ Everything above is the product's own: stubs, retries, deadlines, servicers, the
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -97,6 +98,7 @@ class Context:
     """What a handler knows of its caller."""
 
     certificate: bytes
+    written: list[Any] = field(default_factory=list)  # of a stream of answers
 
     def auth_context(self) -> dict[str, list[bytes]]:
         """As gRPC gives it where TLS has checked the caller."""
@@ -105,6 +107,10 @@ class Context:
     def invocation_metadata(self) -> tuple[Any, ...]:
         """None beside the certificate."""
         return ()
+
+    async def write(self, reply: Any) -> None:
+        """Gives one answer."""
+        self.written.append(reply)
 
     async def abort(self, code: grpc.StatusCode, text: str, trailing_metadata: Any = ()) -> None:
         """Refuses the call."""
@@ -237,6 +243,9 @@ async def _handled(method: Any, trip: Trip, caller: Process) -> Any:
     """The handler's answer in bytes; of a stream an iterator, begun by whoever reads it."""
     context = Context(caller.certificate)
     read = method.request_deserializer
+    if method.request_streaming and method.response_streaming:  # a stream of this message alone
+        await method.stream_stream(_each(trip.pieces, read), context)
+        return b"".join(map(method.response_serializer, context.written))
     if method.request_streaming:
         reply = await method.stream_unary(_each(trip.pieces, read), context)
         return method.response_serializer(reply)
@@ -309,9 +318,12 @@ class Channel:
 
     def __init__(self, network: Network, caller: Process, receiver: str) -> None:
         self._network, self._caller, self._receiver = network, caller, receiver
+        self._posting: list[PostCall] = []
 
     async def close(self) -> None:
-        """Nothing is open between two calls."""
+        """Ends the calls that last."""
+        for call in self._posting:
+            call.cancel()
 
     def unary_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
         """See grpc.aio."""
@@ -339,8 +351,22 @@ class Channel:
 
         return call
 
+    def stream_stream(self, path: str, **codec: Any) -> Callable[..., Any]:
+        """See grpc.aio."""
+
+        def call(**_: Any) -> PostCall:
+            self._posting.append(PostCall(self, path, codec))
+            return self._posting[-1]
+
+        return call
+
     def _trip(self, path: str, pieces: tuple[bytes, ...]) -> Trip:
         return Trip(self._caller.name, self._receiver, path, pieces, _envelope(path, pieces[0]))
+
+    async def carry(self, path: str, piece: bytes) -> bytes:
+        """Brings one message of a stream to its receiver, and its answer back."""
+        found: bytes = await self._network.carry(self._trip(path, (piece,)), self._caller)
+        return found
 
     async def _one(
         self, path: str, pieces: tuple[bytes, ...], codec: Any, timeout: float | None
@@ -351,6 +377,55 @@ class Channel:
         except TimeoutError:
             raise _late() from None
         return codec["response_deserializer"](reply)
+
+
+class PostCall:
+    """A call of which each message has its answer, and makes a trip of its own.
+
+    When one of them meets a broken link, all of them have.
+    """
+
+    def __init__(self, channel: Channel, path: str, codec: Any) -> None:
+        self._channel, self._path, self._codec = channel, path, codec
+        self._under_way: set[asyncio.Task[bytes]] = set()
+        self._back: deque[asyncio.Future[bytes]] = deque()
+        self._more: asyncio.Future[None] | None = None
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        ended: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        ended.cancel()
+        self._hear(ended)
+
+    async def write(self, request: Any) -> None:
+        """Sends one message."""
+        piece = self._codec["request_serializer"](request)
+        trip = asyncio.ensure_future(self._channel.carry(self._path, piece))
+        self._under_way.add(trip)
+        trip.add_done_callback(self._over)
+
+    def _over(self, trip: asyncio.Task[bytes]) -> None:
+        self._under_way.discard(trip)
+        if not trip.cancelled():
+            self._hear(trip)
+
+    def _hear(self, answer: asyncio.Future[bytes]) -> None:
+        self._back.append(answer)
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        try:
+            while True:
+                while self._back:
+                    answer = self._back.popleft().result()
+                    if answer:  # the receipt has not come with a message of the receiver
+                        yield self._codec["response_deserializer"](answer)
+                self._more = asyncio.get_running_loop().create_future()
+                await self._more
+        finally:
+            for left in self._under_way:
+                left.cancel()
 
 
 class StreamCall:

@@ -144,7 +144,7 @@ async def serve_party(
     )
     with Store(config.store, f"party {config.name}") as store:
         workers = ProcessWorkers(config.workers)
-        links: PeerCalls = PeerLinks(standing.dialer, lambda: node.config.peers)
+        links: PeerCalls = (peers := PeerLinks(standing.dialer, lambda: node.config.peers))
         metrics = _party_metrics(config, standing, workers)
         if metrics is not None:
             links = metrics.on(links)
@@ -158,8 +158,11 @@ async def serve_party(
         if traces is not None:
             shown = _traced(node, shown, traces, standing)
         served = Served(shown, links_of)
+        servicers: list[Servicer] = []
         for descriptor, name, add in PARTY_SERVICES:
-            add(Servicer(served, standing.gate, descriptor.services_by_name[name]), server)
+            service = descriptor.services_by_name[name]
+            servicers.append(Servicer(served, standing.gate, service, peers.streams))
+            add(servicers[-1], server)
         health = _health(server, *(f"{d.package}.{name}" for d, name, _ in PARTY_SERVICES))
         watch = asyncio.create_task(
             node.watch_coordinator(lambda: links_of(config.coordinator.name))
@@ -175,6 +178,8 @@ async def serve_party(
             watch.cancel()
             house.cancel()
             await node.pause_all()
+            for servicer in servicers:
+                servicer.end_streams()
             await server.stop(config.timers.shutdown_s / 2)
             await standing.dialer.close()
             await asyncio.to_thread(workers.close)

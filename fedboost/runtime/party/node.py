@@ -231,12 +231,16 @@ class PartyNode:
     @quietly
     async def recall(self, caller: Peer, _: RecallRequest) -> RecallReply:
         """The newest head of the caller's own ledger that we keep."""
-        if caller.role != "party" or caller.name not in self.config.peers:
-            raise PolicyError(f"{caller} is not known here", todo="add it to `peers`")
+        self.check_peer(caller)
         kept = await asyncio.to_thread(self.ledger.newest_kept, caller.name)
         return (
             RecallReply() if kept is None else RecallReply(text=kept.text, signature=kept.signature)
         )
+
+    def check_peer(self, caller: Peer) -> None:
+        """Refuses whoever is none of our peers."""
+        if caller.role != "party" or caller.name not in self.config.peers:
+            raise PolicyError(f"{caller} is not known here", todo="add it to `peers`")
 
     def admit(self, caller: Peer, envelope: Envelope) -> AbstractContextManager[None]:
         """Room for a message; refuses one by its envelope, before a byte of it is read."""

@@ -14,6 +14,7 @@ from fedboost.runtime.ledger.rows import Noted
 
 # Turns of the event loop within which a step that a message has waited for may give its answer.
 TURNS = 16
+LATER_S = 0.005  # within which it may where it waits for others, too
 
 # Writes messages that have come, and those that are about to leave, in one transaction.
 Record = Callable[[Sequence[Noted], Sequence[Noted]], None]
@@ -27,10 +28,12 @@ class Notes:
         self._lock = threading.Lock()  # what came first is written first
         self._coming: list[Noted] = []
         self._waiting: list[asyncio.Future[None]] = []
-        self._is_due = False
+        self._is_due = self._is_due_later = False
 
-    def came(self, *messages: Noted) -> asyncio.Future[None]:
-        """Take messages in; return what is done once they, and all before, are on the disk."""
+    def came(self, *messages: Noted, later: bool = False) -> asyncio.Future[None]:
+        """Take messages in; return what is done once they, and all before, are on the disk: soon,
+        or somewhat `later`, where nothing can leave on account of them alone.
+        """
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
         with self._lock:
@@ -39,7 +42,10 @@ class Notes:
                 written.set_result(None)
                 return written
             self._waiting.append(written)
-        if not self._is_due:
+        if later and not (self._is_due or self._is_due_later):
+            self._is_due_later = True
+            loop.call_later(LATER_S, self._later)
+        elif not (later or self._is_due):
             self._is_due = True
             loop.call_soon(self._soon, TURNS)
         return written
@@ -64,6 +70,10 @@ class Notes:
             with self._lock:
                 waiting, self._waiting = self._waiting, []
             _tell(waiting, error)
+
+    def _later(self) -> None:
+        self._is_due_later = False
+        self.flush()
 
     def _soon(self, turns: int) -> None:
         if turns and self._coming:

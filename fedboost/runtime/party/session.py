@@ -196,7 +196,8 @@ class Session:
             raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
         # It will be in the ledger, so it must come in, whatever becomes of the link it came by.
-        written = self._notes.came(Noted(envelope, message, DisclosureInfo()))
+        waits_on = any(party != sender for party in self._inbox.awaited)
+        written = self._notes.came(Noted(envelope, message, DisclosureInfo()), later=waits_on)
         coming = self._coming[key] = asyncio.create_task(self._keep(envelope, message))
         coming.add_done_callback(lambda _: self._coming.pop(key, None))
         coming.add_done_callback(hear_out)

@@ -9,6 +9,7 @@ Modules:
     faults       errors as messages
     identity     certificates, names, roles and signatures
     peers        calls to parties
+    posting      messages and receipts in one stream
     server       serves gRPC and checks who calls
     signing_tokens  keys in PKCS#11 tokens
     status       errors as gRPC codes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -15,6 +16,7 @@ from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, RecallReply,
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport.channel import WINDOW_PIECES, Contact, Dialer
+from fedboost.runtime.transport.posting import POSTED_BYTES_MAX, OutgoingStreams
 
 
 class PeerLinks:
@@ -24,14 +26,14 @@ class PeerLinks:
         """`addresses` gives those that count now."""
         self._dialer = dialer
         self._addresses = addresses
+        self.streams = OutgoingStreams()
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
         """Sends one message and waits until the receiver holds it."""
         name = envelope.receiver
         address = self._address(name)
         timers = self._dialer.timers
-        how: dict[str, Any] = {"timeout": timers.step_s, "metadata": self._dialer.metadata}
-
+        metadata = self._dialer.metadata
         contact = Contact()
 
         async def chunks() -> AsyncIterator[Chunk]:
@@ -41,12 +43,16 @@ class PeerLinks:
                     contact.made()
                 yield Chunk(piece=piece)
 
+        def begin(channel: grpc.aio.Channel) -> Any:
+            return exchange_pb2_grpc.ExchangeStub(channel).Post(metadata=metadata)
+
         def start(channel: grpc.aio.Channel) -> Any:
-            stub = exchange_pb2_grpc.ExchangeStub(channel)
-            if len(payload) > wire.PIECE_BYTES:
-                return stub.Deliver(chunks(), **how)
+            if len(payload) > POSTED_BYTES_MAX:
+                stub = exchange_pb2_grpc.ExchangeStub(channel)
+                return stub.Deliver(chunks(), timeout=timers.step_s, metadata=metadata)
             [piece] = wire.pieces(payload)
-            return stub.Post(Parcel(envelope=envelope, piece=piece), **how)
+            stream = self.streams.to(name, channel, partial(begin, channel))
+            return stream.post(Parcel(envelope=envelope, piece=piece), timers.step_s)
 
         await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s, contact=contact)
 

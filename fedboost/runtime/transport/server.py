@@ -9,6 +9,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import grpc
@@ -36,6 +37,7 @@ from fedboost.runtime.transport.identity import (
     peer_from_auth_context,
     refuse_expired,
 )
+from fedboost.runtime.transport.posting import IncomingStream, IncomingStreams, OutgoingStreams
 from fedboost.runtime.transport.tls import Revocations, ServerCertificates
 
 SERVICE = "grpc.health.v1.Health"
@@ -143,13 +145,20 @@ class CallerGate:
 class Servicer:
     """A gRPC service whose calls go to a node's methods, in snake case, as (caller, request)."""
 
-    def __init__(self, node: object, gate: CallerGate, service: Any) -> None:
+    def __init__(
+        self,
+        node: object,
+        gate: CallerGate,
+        service: Any,
+        outgoing: OutgoingStreams | None = None,
+    ) -> None:
+        """`outgoing` are those of the same party, with which receipts may go along."""
+        self._streams = IncomingStreams(outgoing or OutgoingStreams())
         for method in service.methods:
             if method.client_streaming:
-                setattr(self, method.name, _deliveries(node, gate))
-                continue
-            if method.name == "Post":
-                setattr(self, method.name, _unary(_posts(node), gate))
+                streams = method.server_streaming
+                handles = _posts(node, gate, self._streams) if streams else _deliveries(node, gate)
+                setattr(self, method.name, handles)
                 continue
             function = getattr(node, _snake(method.name))
             if method.name == "RunStep":
@@ -160,12 +169,17 @@ class Servicer:
                 handler = _unary(function, gate)
             setattr(self, method.name, handler)
 
+    def end_streams(self) -> None:
+        """End what peers post by, which they would not end themselves."""
+        self._streams.end()
+
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-async def _refuse(context: Any, error: BaseException, gate: CallerGate) -> None:
+def _refusal(error: BaseException, gate: CallerGate) -> FedboostError:
+    """Return what the caller may read of an error, which is logged and counted."""
     if not isinstance(error, FedboostError):
         log.error("a call failed unexpectedly", exc_info=error)
         error = FedboostError(
@@ -175,7 +189,11 @@ async def _refuse(context: Any, error: BaseException, gate: CallerGate) -> None:
     elif error.private:
         log.warning("%s (%s)", error.what, error.private)
     gate.refused(error)
-    code, text, metadata = status.to_status(error)
+    return error
+
+
+async def _refuse(context: Any, error: BaseException, gate: CallerGate) -> None:
+    code, text, metadata = status.to_status(_refusal(error, gate))
     await context.abort(code, text, trailing_metadata=metadata)
 
 
@@ -262,13 +280,20 @@ def _deliveries(node: Any, gate: CallerGate) -> Any:
     return handler
 
 
-def _posts(node: Any) -> Callable[[Peer, Parcel], Awaitable[Receipt]]:
-    async def post(caller: Peer, parcel: Parcel) -> Receipt:
-        with node.admit(caller, parcel.envelope):
-            payload = wire.piece_data(parcel.piece, parcel.envelope.sender)
-            return Receipt(duplicate=await node.accept(caller, parcel.envelope, payload))
+def _posts(node: Any, gate: CallerGate, streams: IncomingStreams) -> Any:
+    async def handler(parcels: AsyncIterator[Parcel], context: Any) -> None:
+        """Take in the messages that a peer posts, beside one another."""
+        try:
+            peer = gate.caller(context)
+            node.check_peer(peer)
+            judge, refuse = partial(gate.caller, context), partial(_refusal, gate=gate)
+            stream = IncomingStream(node, judge, refuse, context.write, streams.outgoing)
+            with streams.opened(peer, stream):
+                await stream.serve(parcels, JUDGED_AGAIN_S)
+        except Exception as error:
+            await _refuse(context, error, gate)
 
-    return post
+    return handler
 
 
 async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:

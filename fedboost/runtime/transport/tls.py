@@ -226,7 +226,7 @@ class Revocations:
     """
 
     def __init__(self, tls: TlsFiles) -> None:
-        self._tls = tls
+        self._tls, self._list = tls, tls.crl
         self._lock = threading.Lock()
         self._stamp: tuple[int, int, int] | None = None
         self._serials: frozenset[int] = frozenset()
@@ -256,16 +256,16 @@ class Revocations:
             )
 
     def _refresh(self) -> None:
-        stamp = _stamp(self._tls.crl)
+        stamp = _stamp(self._list)
         if stamp == self._stamp:
             return
         if stamp is None:
             raise ConfigError(
                 "the revocation list is gone",
-                file=str(self._tls.crl),
+                file=str(self._list),
                 todo="put ca.crl back beside ca.pem",
             )
-        self._serials = read_revoked(self._tls.crl, _read(self._tls.ca))
+        self._serials = read_revoked(self._list, _read(self._tls.ca))
         self._stamp = stamp
 
 

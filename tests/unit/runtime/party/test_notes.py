@@ -58,6 +58,22 @@ def test_what_leaves_is_written_behind_what_has_come_in_one_go():
     now(run())
 
 
+def test_a_message_that_is_waited_for_with_others_is_written_with_them_or_somewhat_later():
+    async def run():
+        written = Written()
+        kept = Notes(written)
+        first = kept.came(A, later=True)
+        for _ in range(2 * notes.TURNS):
+            await asyncio.sleep(0)
+        assert written == []
+        await asyncio.gather(first, kept.came(B))
+        assert written == [([A, B], [])]
+        await kept.came(A, later=True)
+        assert written[1:] == [([A], [])]
+
+    now(run())
+
+
 def test_a_thread_that_writes_ends_the_loops_waits():
     async def run():
         written = Written()

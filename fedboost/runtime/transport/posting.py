@@ -1,0 +1,272 @@
+"""Smaller messages, which most are: one stream carries all that a party posts to another.
+
+Each message has its own receipt, in whatever order: one that waits for room holds up no other. A
+receipt goes along with what its sender posts just then, so that a message and its answer are two
+writes and not four.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain, count
+from typing import Any, TypeVar
+
+import grpc
+
+from fedboost import wire
+from fedboost.errors import FedboostError, PeerError
+from fedboost.messages.exchange_pb2 import Parcel, Receipt
+from fedboost.runtime.process import logs
+from fedboost.runtime.process.bridge import hear_out
+from fedboost.runtime.transport import faults
+from fedboost.runtime.transport.identity import Peer
+
+POSTED_BYTES_MAX = 1 << 18  # what is larger has a call of its own: nobody waits behind its bytes
+UNANSWERED_MAX = 256  # messages of one stream that have come; what follows waits on its way
+TURNS = 4  # of the event loop that a receipt waits for a message to go along with
+STREAMS_MAX = 32  # of one peer, most of them of links that broke; another one ends the oldest
+
+
+T = TypeVar("T")
+
+
+class OutgoingStream:
+    """Our end of the stream to a peer. All methods belong to the event loop's thread."""
+
+    def __init__(self, call: Any, numbers: Iterator[int]) -> None:
+        """`call` is the gRPC call of `Exchange.Post`, just begun; no two messages that a peer may
+        have of us have the same of the `numbers`.
+        """
+        self._call, self._numbers = call, numbers
+        self._unwritten: deque[Parcel] = deque()
+        self._more = asyncio.Event()
+        self._awaited: dict[int, asyncio.Future[Receipt]] = {}
+        self._due: dict[asyncio.Future[bool], int] = {}  # receipts that may go along
+        self._carried: dict[int, list[asyncio.Future[bool]]] = {}  # those that went, by message
+        self._broken: grpc.aio.AioRpcError | None = None
+        self._writing = asyncio.create_task(self._write())
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be posted any more."""
+        return self._broken is not None
+
+    async def post(self, parcel: Parcel, most_s: float) -> None:
+        """Return once the receiver holds the message; raises what it is refused with.
+
+        An AioRpcError where the stream breaks, or there is no receipt within `most_s`.
+        """
+        if self._broken is not None:
+            raise self._broken
+        number = parcel.number = next(self._numbers)
+        awaited = self._awaited[number] = asyncio.get_running_loop().create_future()
+        self._unwritten.append(parcel)
+        self._more.set()
+        try:
+            async with asyncio.timeout(most_s):
+                receipt = await awaited
+        except TimeoutError:
+            raise _failed(grpc.StatusCode.DEADLINE_EXCEEDED, "no receipt") from None
+        finally:
+            self._awaited.pop(number)
+        if receipt.HasField("fault"):
+            raise faults.from_message(receipt.fault)
+
+    async def carry(self, number: int) -> bool:
+        """Send a receipt along with a message that leaves just now; return whether it arrived so.
+
+        False also where none leaves.
+        """
+        if self._broken is not None or len(self._awaited) >= UNANSWERED_MAX:
+            return False  # the peer may not read what leaves
+        carried: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._due[carried] = number
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            if carried not in self._due:
+                return await carried
+        del self._due[carried]
+        return False
+
+    def hear(self, receipt: Receipt) -> None:
+        """Take note of a receipt, however it came; of a message that we do not know, nothing."""
+        for carried in self._carried.pop(receipt.number, ()):
+            _settle(carried, True)
+        if receipt.number in self._awaited:
+            _settle(self._awaited[receipt.number], receipt)
+
+    async def _write(self) -> None:
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # `_read` hears why
+            while True:
+                self._more.clear()
+                while self._unwritten:
+                    parcel = self._unwritten.popleft()
+                    if parcel.number not in self._awaited:
+                        continue
+                    if self._due:
+                        parcel.held.extend(self._due.values())
+                        self._carried[parcel.number] = list(self._due)
+                        self._due.clear()
+                    await self._call.write(parcel)
+                await self._more.wait()
+
+    async def _read(self) -> None:
+        broken = _failed(grpc.StatusCode.UNAVAILABLE, "the receiver has ended the stream")
+        try:
+            async for receipt in self._call:
+                self.hear(receipt)
+        except grpc.aio.AioRpcError as error:
+            broken = error
+        except asyncio.CancelledError:  # the channel was closed
+            broken = _failed(grpc.StatusCode.CANCELLED, "we have ended the stream")
+        self._broken = broken
+        self._writing.cancel()
+        for awaited in self._awaited.values():
+            if not awaited.done():
+                awaited.set_exception(broken)
+        for carried in chain(self._due, *self._carried.values()):
+            _settle(carried, False)
+        self._due.clear()
+
+
+class OutgoingStreams:
+    """Our streams to all peers."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, list[tuple[Any, OutgoingStream]]] = {}  # the one to post in last
+        self._numbers = count(int(time.time() * 1e9))  # none that we gave before we were restarted
+
+    def to(self, name: str, channel: Any, begin: Callable[[], Any]) -> OutgoingStream:
+        """The stream to a peer on this channel; where there is none, of the call that begins."""
+        own = self._streams.setdefault(name, [])
+        if not own or own[-1][0] is not channel or own[-1][1].is_over:
+            own[:] = [(known, stream) for known, stream in own if not stream.is_over]
+            own.append((channel, OutgoingStream(begin(), self._numbers)))
+        return own[-1][1]
+
+    async def carry(self, name: str, number: int) -> bool:
+        """See `OutgoingStream`."""
+        own = self._streams.get(name, [])
+        return bool(own) and await own[-1][1].carry(number)
+
+    def hear(self, name: str, receipt: Receipt) -> None:
+        """See `OutgoingStream`; from a peer, which knows the numbers of what it was sent."""
+        for _, stream in self._streams.get(name, ()):
+            stream.hear(receipt)
+
+
+def _settle(waits: asyncio.Future[T], result: T) -> None:
+    if not waits.done():
+        waits.set_result(result)
+
+
+def _failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+
+
+class IncomingStream:
+    """A peer's stream to us. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        node: Any,
+        caller: Callable[[], Peer],
+        refused: Callable[[Exception], FedboostError],
+        reply: Callable[[Receipt], Awaitable[None]],
+        outgoing: OutgoingStreams,
+    ) -> None:
+        """`caller` raises as soon as the peer's certificate counts no more; `refused` gives what
+        the peer may read of an error.
+        """
+        self._node, self._caller, self._refused, self._reply = node, caller, refused, reply
+        self._outgoing = outgoing
+        self._room = asyncio.Semaphore(UNANSWERED_MAX)
+        self._taking: set[asyncio.Task[None]] = set()
+        self._replying = asyncio.Lock()
+        self.ended = asyncio.Event()  # by us
+
+    async def serve(self, parcels: AsyncIterator[Parcel], judged_again_s: float) -> None:
+        """Take in what is posted, until the peer or we end it; raises why we let it in no more."""
+        works = (self._judge(judged_again_s), self._read(parcels), self.ended.wait())
+        parts = [asyncio.ensure_future(work) for work in works]
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
+        finally:
+            for task in (*parts, *self._taking):
+                task.cancel()
+                task.add_done_callback(hear_out)
+
+    async def _judge(self, again_s: float) -> None:
+        """Looks at the caller now and then, however long nothing comes."""
+        while True:
+            await asyncio.sleep(again_s)
+            self._caller()
+
+    async def _read(self, parcels: AsyncIterator[Parcel]) -> None:
+        async for parcel in parcels:
+            caller = self._caller()
+            if len(parcel.held) > UNANSWERED_MAX:
+                raise PeerError(f"{caller} sent receipts for more than it can have been sent")
+            for number in parcel.held:
+                self._outgoing.hear(caller.name, Receipt(number=number))
+            await self._room.acquire()
+            taking = asyncio.create_task(self._take(caller, parcel))
+            self._taking.add(taking)
+            taking.add_done_callback(self._taken)
+        if self._taking:
+            await asyncio.wait(self._taking)
+
+    def _taken(self, taking: asyncio.Task[None]) -> None:
+        self._taking.discard(taking)
+        self._room.release()
+        hear_out(taking)
+
+    async def _take(self, caller: Peer, parcel: Parcel) -> None:
+        envelope, receipt = parcel.envelope, Receipt(number=parcel.number)
+        logs.note_call(envelope)
+        try:
+            with self._node.admit(caller, envelope):
+                payload = wire.piece_data(parcel.piece, envelope.sender)
+                receipt.duplicate = await self._node.accept(caller, envelope, payload)
+        except Exception as error:  # every failure becomes one typed refusal
+            receipt.fault.CopyFrom(faults.to_message(self._refused(error)))
+        else:
+            if await self._outgoing.carry(caller.name, parcel.number):
+                return
+        async with self._replying:
+            await self._reply(receipt)
+
+
+class IncomingStreams:
+    """All streams of peers to us that are open."""
+
+    def __init__(self, outgoing: OutgoingStreams) -> None:
+        self.outgoing = outgoing
+        self._open: dict[str, list[IncomingStream]] = {}  # of each peer, the oldest first
+
+    @contextmanager
+    def opened(self, peer: Peer, stream: IncomingStream) -> Iterator[None]:
+        """Inside, the stream is one of its peer's."""
+        own = self._open.setdefault(peer.name, [])
+        own.append(stream)
+        for old in own[:-STREAMS_MAX]:
+            old.ended.set()
+        try:
+            yield
+        finally:
+            own.remove(stream)
+            if not own:
+                self._open.pop(peer.name, None)
+
+    def end(self) -> None:
+        """End them all; what they have not answered is posted again, to whoever comes after us."""
+        for own in self._open.values():
+            for stream in own:
+                stream.ended.set()
