@@ -57,8 +57,8 @@ def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -
     """
     party = load(PartyConfig, config)
     kept = Transcripts(party.store)
-    asked = AttackPlan(how["linking"] or LINKINGS, how["columns"], SOLVERS[how["solver"]])
-    report = _with_progress(kept.load(job), asked)
+    plan = AttackPlan(how["linking"] or LINKINGS, how["columns"], SOLVERS[how["solver"]])
+    report = _with_progress(kept.load(job), plan)
     kept.keep_findings(job, [asdict(finding) for finding in report.findings])
     if out is not None:
         drawn = page.of_audit(job, party.name, report.findings)
@@ -69,41 +69,41 @@ def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -
         _print(report)
 
 
-def _with_progress(kept: Artefact, asked: AttackPlan) -> AuditResult:
+def _with_progress(kept: Artefact, plan: AttackPlan) -> AuditResult:
     console = Console(stderr=True)
     shown = (TextColumn("attacking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*shown, console=console, transient=True) as progress:
         task = progress.add_task("attacking", total=None)
         return transcript.audit(
-            kept, asked, lambda done, of: progress.update(task, completed=done, total=of)
+            kept, plan, lambda done, of: progress.update(task, completed=done, total=of)
         )
 
 
-def _as_dict(job: str, party: str, found: AuditResult) -> dict[str, Any]:
-    listed = [{**asdict(finding), "says": finding.sentence()} for finding in found.findings]
-    facts: dict[str, Any] = {"job": job, "party": party, "trees": found.trees, "rows": found.rows}
-    facts["equations_per_row"] = found.equations_per_row
-    return {**facts, "columns": list(found.columns), "findings": listed}
+def _as_dict(job: str, party: str, result: AuditResult) -> dict[str, Any]:
+    listed = [{**asdict(finding), "says": finding.sentence()} for finding in result.findings]
+    facts: dict[str, Any] = {"job": job, "party": party, "trees": result.trees, "rows": result.rows}
+    facts["equations_per_row"] = result.equations_per_row
+    return {**facts, "columns": list(result.columns), "findings": listed}
 
 
-def _print(found: AuditResult) -> None:
-    trees, rows = units.plural(found.trees, "tree"), units.plural(found.rows, "row")
+def _print(result: AuditResult) -> None:
+    trees, rows = units.plural(result.trees, "tree"), units.plural(result.rows, "row")
     click.echo(f"from what is kept of {trees} and {rows}:")
-    if found.equations_per_row is not None:
-        told = f"{found.equations_per_row:.3f} equations about one of our bins for each row"
-        click.echo(f"the sums that left are up to {told}")
-    if not found.findings:
+    if result.equations_per_row is not None:
+        equations = f"{result.equations_per_row:.3f} equations about one of our bins for each row"
+        click.echo(f"the sums that left are up to {equations}")
+    if not result.findings:
         click.echo("there was nothing to attack: no cut has left, or no label can be ranked")
         return
     table = Table("attack on", "attacker", "measure", "found", "chance", "at worst", "tried")
-    for finding in found.findings:
+    for finding in result.findings:
         table.add_row(*(Text(printable(cell)) for cell in _cells(finding)))
     Console().print(table)
-    for finding in found.findings:
+    for finding in result.findings:
         click.echo(f"- {printable(finding.sentence())}")
 
 
-def _cells(one: Finding) -> tuple[str, ...]:
-    numbers = (f"{value:.3f}" for value in (one.value, one.chance, one.worst))
-    who = LINKED.get(one.linking, one.about)
-    return (one.attack, who, one.measure, *numbers, units.in_count(one.tried))
+def _cells(finding: Finding) -> tuple[str, ...]:
+    numbers = (f"{value:.3f}" for value in (finding.value, finding.chance, finding.worst))
+    who = LINKED.get(finding.linking, finding.about)
+    return (finding.attack, who, finding.measure, *numbers, units.in_count(finding.tried))

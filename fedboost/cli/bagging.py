@@ -54,7 +54,7 @@ def predict(
     check_folder(wanted.out)
     shards = _shards(wanted, shelves, coordinator, tls)
     bag.check_alike([_kind(model, shard) for model, shard in shards.items()], wanted.by)
-    parts, said = [], []
+    parts, summaries = [], []
     with tempfile.TemporaryDirectory() as scratch:
         for wish in _wishes(wanted, shards, Path(scratch)):
             if shelves.config is not None:
@@ -66,10 +66,10 @@ def predict(
                 return scored.conclude(as_json=as_json)
             if not as_json:
                 scored.tell(f"by {wish.model}")
-            said.append(scored.said())
+            summaries.append(scored.said())
             parts.append(parted(pq.read_table(wish.out), wish.model))
     rows = _write(wanted.out, parts, wanted.by)
-    _tell(wanted, rows, said, as_json=as_json)
+    _tell(wanted, rows, summaries, as_json=as_json)
     return 0
 
 
@@ -86,8 +86,8 @@ def join(files: Sequence[Path], by: By, out: Path, *, as_json: bool) -> None:
     tables = [read_table(SourceSpec(path=str(file), format="parquet")) for file in files]
     parts = [parted(table, name) for table, name in zip(tables, names, strict=True)]
     rows = _write(out, parts, by)
-    said = [{"file": str(f), "rows": len(p.values)} for f, p in zip(files, parts, strict=True)]
-    _tell(Bag((), {}, by, out), rows, said, as_json=as_json)
+    summaries = [{"file": str(f), "rows": len(p.values)} for f, p in zip(files, parts, strict=True)]
+    _tell(Bag((), {}, by, out), rows, summaries, as_json=as_json)
 
 
 def _write(out: Path, parts: Sequence[Predictions], by: By) -> int:
@@ -97,13 +97,13 @@ def _write(out: Path, parts: Sequence[Predictions], by: By) -> int:
     return len(table)
 
 
-def _tell(wanted: Bag, rows: int, said: list[dict[str, Any]], *, as_json: bool) -> None:
-    """`said`: what `--json` says of each model's predictions."""
+def _tell(wanted: Bag, rows: int, summaries: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Print how many rows were bagged; `summaries` has each model's part of the JSON object."""
     if as_json:
-        summary = {"bag": wanted.by, "models": said, "rows": rows, "out": str(wanted.out)}
+        summary = {"bag": wanted.by, "models": summaries, "rows": rows, "out": str(wanted.out)}
         click.echo(json.dumps(summary))
     else:
-        click.echo(f"{rows} rows, the {wanted.by} of {len(said)} models: {wanted.out}")
+        click.echo(f"{rows} rows, the {wanted.by} of {len(summaries)} models: {wanted.out}")
 
 
 def _wishes(wanted: Bag, shards: dict[str, Artefact], folder: Path) -> list[PredictionRequest]:

@@ -89,7 +89,7 @@ async def _unfinished(client: CoordinatorClient, spec: JobSpec) -> JobStatus | N
     """Return the last paused job whose content is that of the file."""
     wanted = json.loads(spec.model_dump_json())
     paused = [job for job in await client.jobs() if job.state == JobState.PAUSED]
-    for status in sorted(paused, key=lambda one: one.created, reverse=True):
+    for status in sorted(paused, key=lambda status: status.created, reverse=True):
         if json.loads((await client.journal(status.id)).spec) == wanted:
             return status
     return None
@@ -168,7 +168,7 @@ def run_cluster(
     spec = complete(read_yaml(file), sources, file=str(file))
     turns = outcome.Turns(spec, as_json)
     with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
-        run(turns.run(lambda one: _on(cluster, one, resume)))
+        run(turns.run(lambda job: _on(cluster, job, resume)))
     code = turns.conclude()
     if not as_json:
         _tell_predict(turns, sources, folder)
@@ -218,7 +218,7 @@ def _progress_for_log() -> Iterator[None]:
 def _tell_predict(turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path) -> None:
     """Print the command that scores rows with the models that have been trained."""
     models = {
-        guest: outcome["model"] for guest, outcome in turns.said.items() if outcome.get("model")
+        guest: outcome["model"] for guest, outcome in turns.outcomes.items() if outcome.get("model")
     }
     if not models:
         return
@@ -254,13 +254,13 @@ async def _simulated(
     from fedboost.runtime.cluster import local
     from fedboost.runtime.process.workers import ProcessWorkers
 
-    async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+    async def runs(job: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
         """Run one job and show how far it is."""
-        with Progress(Console(stderr=True), one.name) as progress:
-            journal = await cluster.run(one, progress.event)
+        with Progress(Console(stderr=True), job.name) as progress:
+            journal = await cluster.run(job, progress.event)
         result = result_of(journal)
         if result and folder is not None:
-            store = folder / "var" / one.parties.table().guest
+            store = folder / "var" / job.parties.table().guest
             result["report"] = str(store / "reports" / f"{result['job']}.html")
         elif result:
             result["model"] = result["report"] = ""

@@ -110,18 +110,18 @@ def restored(file: Path, seen: bool) -> None:
             ledger.see_gaps()
         for gap in ledger.gaps():
             known = f"seen by the owner {gap.seen}" if gap.seen else "no job runs until it is seen"
-            said = (
+            sentence = (
                 f"{gap.peer} keeps our signature of row {gap.n} (job {gap.job}), not there: {known}"
             )
-            click.echo(printable_text(said))
+            click.echo(printable_text(sentence))
         if not ledger.gaps():
             click.echo("no peer has shown a row that this ledger lacks")
 
 
-def _concluded(found: list[Difference], *, as_json: bool) -> int:
+def _concluded(differences: list[Difference], *, as_json: bool) -> int:
     """Says what differs; gives the exit code."""
-    differ = [difference.text for difference in found if difference.is_settled]
-    on_the_way = [difference.text for difference in found if not difference.is_settled]
+    differ = [difference.text for difference in differences if difference.is_settled]
+    on_the_way = [difference.text for difference in differences if not difference.is_settled]
     if as_json:
         click.echo(json.dumps({"agree": not differ, "differ": differ, "on_the_way": on_the_way}))
         return 1 if differ else 0

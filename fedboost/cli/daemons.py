@@ -94,8 +94,8 @@ def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
 
 def _log_as(config: DaemonConfig, role: Role) -> None:
     """Logs as the command line says, or else the settings file."""
-    asked = click.get_current_context().find_root().params.get("log_format")
-    logs.set_up(asked or config.logs, logging.getLogger().level, f"{role} {config.name}")
+    log_format = click.get_current_context().find_root().params.get("log_format")
+    logs.set_up(log_format or config.logs, logging.getLogger().level, f"{role} {config.name}")
 
 
 def _serve(work: Coroutine[Any, Any, None]) -> NoReturn:
@@ -188,8 +188,8 @@ def doctor(config: Path, as_json: bool) -> int:
         table = Table("looked at", "", "")
         for finding in findings:
             good = finding.error is None
-            said = finding.note if finding.error is None else "\n".join(finding.error.lines())
-            table.add_row(finding.what, "[green]ok[/]" if good else "[red]failed[/]", said)
+            note = finding.note if finding.error is None else "\n".join(finding.error.lines())
+            table.add_row(finding.what, "[green]ok[/]" if good else "[red]failed[/]", note)
         Console().print(table)
     return failed[0].error.exit_code if failed and failed[0].error else 0
 

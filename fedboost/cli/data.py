@@ -133,23 +133,23 @@ def _not_numbers(tables: dict[str, pa.Table]) -> list[str]:
     )
 
 
-def _print_survey(console: Console, one: TableSurvey) -> None:
-    title = f"{one.file}: cannot be read"
-    if one.columns:
-        named = f"id: {one.id or 'none found'}; label: {one.label or 'none found'}"
-        title = f"{one.file}: {one.rows} rows, {len(one.columns)} columns; {named}"
+def _print_survey(console: Console, surveyed: TableSurvey) -> None:
+    title = f"{surveyed.file}: cannot be read"
+    if surveyed.columns:
+        named = f"id: {surveyed.id or 'none found'}; label: {surveyed.label or 'none found'}"
+        title = f"{surveyed.file}: {surveyed.rows} rows, {len(surveyed.columns)} columns; {named}"
     console.print(Text(title, style="bold"))
-    if one.columns:
-        rows = [_cells(column) for column in one.columns[:COLUMNS_SHOWN_MAX]]
+    if surveyed.columns:
+        rows = [_cells(column) for column in surveyed.columns[:COLUMNS_SHOWN_MAX]]
         console.print(_table(COLUMN_HEADS, rows, numbers_from=3))
-    if len(one.columns) > COLUMNS_SHOWN_MAX:
-        rest = len(one.columns) - COLUMNS_SHOWN_MAX
+    if len(surveyed.columns) > COLUMNS_SHOWN_MAX:
+        rest = len(surveyed.columns) - COLUMNS_SHOWN_MAX
         console.print(Text(f"and {rest} more columns, which --json describes"))
-    for problem in one.problems:
+    for problem in surveyed.problems:
         console.print(Text(f"problem: {problem}", style="red"))
-    for note in one.notes:
+    for note in surveyed.notes:
         console.print(Text(f"note: {note}"))
-    if not one.problems:
+    if not surveyed.problems:
         console.print(Text("no problems found", style="green"))
     console.print()
 

@@ -97,8 +97,8 @@ def explain(model: str, data: tuple[str, ...], out: Path, as_json: bool, **given
     left_out = len(ids) - len(rows)
     if as_json:
         means = {effect.name: list(effect.means) for effect in ranked(effects)}
-        said = {"model": model, "rows": len(rows), "rows_without_partner": left_out}
-        click.echo(json.dumps({**said, "mean_abs": means, "out": str(out)}))
+        summary = {"model": model, "rows": len(rows), "rows_without_partner": left_out}
+        click.echo(json.dumps({**summary, "mean_abs": means, "out": str(out)}))
         return
     Console().print(_shown(effects))
     click.echo(f"{plural(len(rows), 'row')} explained: {out}")
@@ -138,19 +138,19 @@ def _read(
 
 
 def _table(
-    ids: pa.Table, rows: NDArray[np.int64], found: Contributions, names: list[str]
+    ids: pa.Table, rows: NDArray[np.int64], explained: Contributions, names: list[str]
 ) -> pa.Table:
     columns = id_columns(ids, rows)
-    outputs = found.shape[1]
+    outputs = explained.shape[1]
     for place, name in enumerate([*names, BIAS]):
         for output in range(outputs):
             free = free_name(name if outputs == 1 else f"{name}_{output}", columns)
-            columns[free] = pa.chunked_array([pa.array(found[:, output, place])])
+            columns[free] = pa.chunked_array([pa.array(explained[:, output, place])])
     return pa.table(columns)
 
 
-def _effects(merged: Whole, found: Contributions) -> list[Effect]:
-    means = np.abs(found[:, :, :-1]).mean(axis=0, dtype=np.float64).T
+def _effects(merged: Whole, explained: Contributions) -> list[Effect]:
+    means = np.abs(explained[:, :, :-1]).mean(axis=0, dtype=np.float64).T
     return [
         Effect(name, tuple(mean), party)
         for name, mean, (party, _) in zip(
@@ -207,8 +207,8 @@ def picture(model: str, tree: int, depth: int, as_json: bool, **given: Any) -> N
         return
     check_folder(out)
     write_file(out, drawn.encode(), PUBLIC_MODE)
-    said = {"model": model, "tree": tree, "format": kind, "out": str(out)}
-    click.echo(json.dumps(said) if as_json else str(out))
+    summary = {"model": model, "tree": tree, "format": kind, "out": str(out)}
+    click.echo(json.dumps(summary) if as_json else str(out))
 
 
 def _known(shelves: Shelves, model: str, tree: int, given: dict[str, Any]) -> Picture:

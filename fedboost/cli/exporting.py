@@ -100,8 +100,8 @@ def release(model: str, config: Path, receiver: str, yes: bool, out: Path, as_js
         released = releases.sign(party, drafted, ledger)
     write_file(out, released.file, SECRET_MODE)
     if as_json:
-        said = {"model": model, "party": party.name, "receiver": receiver, "out": str(out)}
-        click.echo(json.dumps({**said, "splits": len(drafted.shard.splits)}))
+        summary = {"model": model, "party": party.name, "receiver": receiver, "out": str(out)}
+        click.echo(json.dumps({**summary, "splits": len(drafted.shard.splits)}))
     else:
         click.echo(str(out))
     return 0

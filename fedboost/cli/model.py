@@ -288,14 +288,14 @@ def _importance(shares: Sequence[ImportanceShare]) -> Table:
     return table
 
 
-def _rules(found: Sequence[SharedRule]) -> Table:
+def _rules(rules: Sequence[SharedRule]) -> Table:
     table = Table("rule", "trees", "share", box=box.SIMPLE_HEAD)
-    for rule in found:
-        words = " and ".join(printable(asked) for asked in rule.rule)
+    for rule in rules:
+        words = " and ".join(printable(condition) for condition in rule.rule)
         table.add_row(Text(words), str(len(rule.trees)), f"{rule.share:.0%}")
     return table
 
 
 def _metrics(values: dict[str, Any]) -> str:
-    said = (f"{name} {'unknown' if v is None else format(v, '.4f')}" for name, v in values.items())
-    return ", ".join(said)
+    words = (f"{name} {'unknown' if v is None else format(v, '.4f')}" for name, v in values.items())
+    return ", ".join(words)

@@ -58,9 +58,9 @@ async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
 
 def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> int:
     """Says how a job ended, for people or as JSON; gives the exit code."""
-    code, said = ended(journal, result, as_json=as_json)
+    code, ending = ended(journal, result, as_json=as_json)
     if as_json:
-        click.echo(json.dumps(said))
+        click.echo(json.dumps(ending))
     return code
 
 
@@ -85,8 +85,8 @@ def ended(
     for line in shown:
         click.echo(line, err=True)
     code = UnreachableError.exit_code if status.state == JobState.PAUSED else error.exit_code
-    said = {"job": status.id, "name": status.name, "state": status.state}
-    return code, {**said, "error": error.said()}
+    ending = {"job": status.id, "name": status.name, "state": status.state}
+    return code, {**ending, "error": error.said()}
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,13 @@ def own_of(party: PartyConfig, job: str) -> Own:
     return Own(rows, findings)
 
 
-def write_report(journal: JobJournal, path: str, own: Own | None = None) -> None:
+def write_report(journal: JobJournal, path: str, additions: Own | None = None) -> None:
     """The journal as one HTML file."""
     from fedboost.report.page import render
 
-    own = own or Own()
+    additions = additions or Own()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(render(journal, own.ledger, own.findings), encoding="utf-8")
+    Path(path).write_text(render(journal, additions.ledger, additions.findings), encoding="utf-8")
 
 
 __all__ = ["Runs", "Turns", "together"]
@@ -134,7 +134,7 @@ class Turns:
 
     spec: JobSpec
     as_json: bool
-    said: dict[str, dict[str, Any]] = field(default_factory=dict)  # by guest, as it ended
+    outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by guest, as it ended
     code: int = 0
 
     async def run(self, runs: Runs) -> None:
@@ -144,9 +144,9 @@ class Turns:
             waiting.remove(spec.name)
             guest = spec.parties.table().guest
             try:
-                self.code, self.said[guest] = ended(*await runs(spec), as_json=self.as_json)
+                self.code, self.outcomes[guest] = ended(*await runs(spec), as_json=self.as_json)
             except FedboostError as error:
-                if not self.said:
+                if not self.outcomes:
                     raise
                 self._not_run(spec, error)  # what the guests before have is not lost by it
             if self.code:
@@ -154,31 +154,31 @@ class Turns:
         if waiting and self.code:
             click.echo(f"not begun: {', '.join(waiting)}", err=True)
 
-    def _not_run(self, one: JobSpec, error: FedboostError) -> None:
+    def _not_run(self, job: JobSpec, error: FedboostError) -> None:
         """Says that a job could not be handed in, or not be followed to its end."""
-        for line in (f"job {one.name} could not be run to its end", *error.lines()):
+        for line in (f"job {job.name} could not be run to its end", *error.lines()):
             click.echo(line, err=True)
-        left = {"job": None, "name": one.name, "state": JobState.FAILED, "error": error.said()}
-        self.said[one.parties.table().guest] = left
+        left = {"job": None, "name": job.name, "state": JobState.FAILED, "error": error.said()}
+        self.outcomes[job.parties.table().guest] = left
         self.code = error.exit_code
 
     def conclude(self) -> int:
         """Prints the object that `--json` asks for; gives the exit code."""
         if self.as_json and self.spec.parties.guests is None:
-            (alone,) = self.said.values()
+            (alone,) = self.outcomes.values()
             click.echo(json.dumps(alone))
         elif self.as_json:
-            click.echo(json.dumps(together(self.spec, self.said)))
+            click.echo(json.dumps(together(self.spec, self.outcomes)))
         return self.code
 
 
-def together(spec: JobSpec, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def together(spec: JobSpec, outcomes: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Join what `--json` says of each job of several guests."""
-    states = [outcome["state"] for outcome in said.values()]
+    states = [outcome["state"] for outcome in outcomes.values()]
     return {
         "name": spec.name,
         "protocol": spec.protocol,
         "state": next((s for s in states if s != JobState.FINISHED), JobState.FINISHED),
-        "guests": said,
-        "models": [outcome["model"] for outcome in said.values() if outcome.get("model")],
+        "guests": outcomes,
+        "models": [outcome["model"] for outcome in outcomes.values() if outcome.get("model")],
     }

@@ -84,8 +84,8 @@ def approve(job: str, yes: bool, config: Path, tls: Path | None) -> int:
     if not yes and not click.confirm(f"let {job} run?", err=True):
         click.echo("nothing was approved", err=True)
         return 1
-    said: OwnedJob = _ask(config, tls, "Approve", job_pb2.JobId(id=job))
-    click.echo(f"{said.id} is approved")
+    job_status: OwnedJob = _ask(config, tls, "Approve", job_pb2.JobId(id=job))
+    click.echo(f"{job_status.id} is approved")
     return 0
 
 
@@ -99,8 +99,8 @@ def deny(job: str, reason: str, config: Path, tls: Path | None) -> None:
     \b
       fedboost party deny credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
     """
-    said: OwnedJob = _ask(config, tls, "Deny", DenyRequest(id=job, reason=reason))
-    click.echo(f"{said.id} is denied")
+    job_status: OwnedJob = _ask(config, tls, "Deny", DenyRequest(id=job, reason=reason))
+    click.echo(f"{job_status.id} is denied")
 
 
 @party_group.command("reload")
@@ -116,11 +116,11 @@ def reload(config: Path, tls: Path | None, as_json: bool) -> None:
     and then nothing is taken up. Jobs that run go on, judged by the new policy from their next
     stage on.
     """
-    said: Reloaded = _ask(config, tls, "Reload", ReloadRequest())
+    reloaded: Reloaded = _ask(config, tls, "Reload", ReloadRequest())
     if as_json:
-        click.echo(json.dumps({"changed": list(said.changed)}))
+        click.echo(json.dumps({"changed": list(reloaded.changed)}))
     else:
-        click.echo(f"changed: {', '.join(said.changed) or 'nothing'}")
+        click.echo(f"changed: {', '.join(reloaded.changed) or 'nothing'}")
 
 
 @party_group.command("forget")
@@ -146,12 +146,12 @@ def forget(
     if not yes and not click.confirm(f"delete {job}, {what}?", err=True):
         click.echo("nothing was deleted", err=True)
         return 1
-    asked = ForgetRequest(id=job, keeps_model=keep_model)
-    said: OwnedJob = _ask(config, tls, "Forget", asked)
+    request = ForgetRequest(id=job, keeps_model=keep_model)
+    job_status: OwnedJob = _ask(config, tls, "Forget", request)
     if as_json:
-        click.echo(json.dumps({"deleted": said.id, "keeps_model": keep_model}))
+        click.echo(json.dumps({"deleted": job_status.id, "keeps_model": keep_model}))
     else:
-        click.echo(f"{said.id} is deleted")
+        click.echo(f"{job_status.id} is deleted")
     return 0
 
 
@@ -197,8 +197,8 @@ def account(config: Path, as_json: bool) -> None:
     A job that goes on counts with what it is expected to tell.
     """
     ours = load(PartyConfig, config)
-    with closing(Account(ours.store / "store.sqlite", read_only=True)) as found:
-        entries = found.entries()
+    with closing(Account(ours.store / "store.sqlite", read_only=True)) as stored:
+        entries = stored.entries()
     spent = _spent(entries, ours.policy)
     if as_json:
         click.echo(json.dumps({"jobs": [_job(entry) for entry in entries], "spent": spent}))
@@ -217,47 +217,47 @@ def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
     for total in totals(entries, policy.disclosure_apart):
         if total.guest:
             limits = {"warn": policy.disclosure_warn, "max": policy.disclosure_max}
-            told = {"dataset": total.dataset, "guest": total.guest, "sums": total.told, **limits}
+            row = {"dataset": total.dataset, "guest": total.guest, "sums": total.told, **limits}
         else:
-            told = {
+            row = {
                 "dataset": total.dataset,
                 "epsilon_row": total.told,
                 "max": policy.epsilon_row_max,
             }
-        rows.append(_finite(told))
+        rows.append(_finite(row))
     return rows
 
 
 def _in_words(spent: dict[str, Any]) -> str:
     most = "without limit" if spent["max"] is None else f"of {spent['max']:g}"
     if "guest" in spent:
-        told = f"{spent['sums']:.3g} released sums per bin and row to {spent['guest']}"
-        return f"{spent['dataset']}: {told}, {most}"
-    told = "without noise" if spent["epsilon_row"] is None else f"{spent['epsilon_row']:g}"
-    return f"{spent['dataset']}: epsilon per row {told}, {most}"
+        words = f"{spent['sums']:.3g} released sums per bin and row to {spent['guest']}"
+        return f"{spent['dataset']}: {words}, {most}"
+    words = "without noise" if spent["epsilon_row"] is None else f"{spent['epsilon_row']:g}"
+    return f"{spent['dataset']}: epsilon per row {words}, {most}"
 
 
-def _job(one: AccountEntry) -> dict[str, Any]:
+def _job(entry: AccountEntry) -> dict[str, Any]:
     """An entry, with what counts for it."""
-    charged = {kind: _finite(dict(amounts)) for kind, amounts in one.charged.items()}
-    counts = {"counted": one.counted, "sums": one.sums, "noise": one.noise}
-    return {**_finite({**asdict(one), **counts}), "charged": charged}
+    charged = {kind: _finite(dict(amounts)) for kind, amounts in entry.charged.items()}
+    counts = {"counted": entry.counted, "sums": entry.sums, "noise": entry.noise}
+    return {**_finite({**asdict(entry), **counts}), "charged": charged}
 
 
-def _finite(said: dict[str, Any]) -> dict[str, Any]:
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
     """JSON knows no infinity: null stands for no noise, and for no limit."""
-    return {key: None if value == math.inf else value for key, value in said.items()}
+    return {key: None if value == math.inf else value for key, value in values.items()}
 
 
 def _table(entries: list[AccountEntry]) -> Table:
     """A row for each job; of what no job has told there is no column."""
-    told = {
+    columns = {
         "sums": [f"{entry.counted:.3g}" if entry.sums else "" for entry in entries],
         "at most": [f"{entry.planned:.3g}" if entry.sums else "" for entry in entries],
         "ε per row": [f"{entry.noise:g}" if entry.noise else "" for entry in entries],
         "totals per row": [f"{entry.totals:.3g}" if entry.totals else "" for entry in entries],
     }
-    shown = {head: cells for head, cells in told.items() if any(cells)}
+    shown = {head: cells for head, cells in columns.items() if any(cells)}
     table = Table(Column("job", no_wrap=True), "data set", "guest", "at (UTC)", "state")
     for head in shown:
         table.add_column(head, justify="right")

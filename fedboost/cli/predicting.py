@@ -106,8 +106,8 @@ class Scored:
 
     def said(self) -> dict[str, Any]:
         """Return the prediction as `--json` prints it."""
-        said = {"job": self.result["job"], "model": self.wish.model, "rows": self.rows}
-        return said | {"rows_without_partner": self.rows_without_partner}
+        summary = {"job": self.result["job"], "model": self.wish.model, "rows": self.rows}
+        return summary | {"rows_without_partner": self.rows_without_partner}
 
     def tell(self, where: str) -> None:
         """Print the prediction for people; `where` it is, or by what."""
@@ -191,8 +191,8 @@ def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_j
     objective = shard.facts.get("objective", "")
     write_table(out, predictions_table(ids, np.arange(frame.n_rows), prediction, objective))
     if as_json:
-        said = {"job": None, "model": model, "rows": frame.n_rows}
-        click.echo(json.dumps(said | {"rows_without_partner": 0, "out": str(out)}))
+        summary = {"job": None, "model": model, "rows": frame.n_rows}
+        click.echo(json.dumps(summary | {"rows_without_partner": 0, "out": str(out)}))
     else:
         click.echo(f"{frame.n_rows} rows predicted: {out}")
     return 0

@@ -54,8 +54,8 @@ def submit(
         """Submit all jobs of the file, one after the other."""
         async with CoordinatorClient(config) as client:
 
-            async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
-                job = await client.submit(one.model_dump_json().encode())
+            async def runs(spec: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+                job = await client.submit(spec.model_dump_json().encode())
                 await watched(client, job)
                 journal = await client.journal(job)
                 return journal, result_of(journal)
@@ -86,8 +86,8 @@ def _print_handed_in(spec: JobSpec, jobs: dict[str, JobStatus], *, as_json: bool
         (job,) = jobs.values()
         click.echo(json.dumps({"job": job.id}) if as_json else job.id)
     elif as_json:
-        said = {g: {"job": j.id, "name": j.name, "state": j.state} for g, j in jobs.items()}
-        click.echo(json.dumps(outcome.together(spec, said)))
+        outcomes = {g: {"job": j.id, "name": j.name, "state": j.state} for g, j in jobs.items()}
+        click.echo(json.dumps(outcome.together(spec, outcomes)))
     else:
         for guest, job in jobs.items():
             click.echo(f"{guest}: {job.id}")

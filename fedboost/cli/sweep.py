@@ -130,52 +130,52 @@ def _read(file: Path, data: tuple[str, ...]) -> tuple[Sweep, dict[str, SourceSpe
     return planned, sources
 
 
-def _announce(found: Sweep, sources: Mapping[str, SourceSpec]) -> None:
+def _announce(sweep: Sweep, sources: Mapping[str, SourceSpec]) -> None:
     """Before anything runs: how many jobs, and what they tell together."""
-    folds = found.settings.folds
+    folds = sweep.settings.folds
     of = f" on {folds} folds" if folds else ""
-    trials = units.plural(len(found.trials), "trial")
-    click.echo(f"{trials}{of}: {units.plural(len(found.members), 'job')}", err=True)
+    trials = units.plural(len(sweep.trials), "trial")
+    click.echo(f"{trials}{of}: {units.plural(len(sweep.members), 'job')}", err=True)
     # At most as many rows are in common as the smallest table has.
     counts = [read_sheet(source, party=party).n_rows for party, source in sources.items()]
-    for said in leaks.sentences(found, min(counts, default=None), Policy().disclosure_max):
-        click.echo(f"  {said}", err=True)
+    for sentence in leaks.sentences(sweep, min(counts, default=None), Policy().disclosure_max):
+        click.echo(f"  {sentence}", err=True)
 
 
-def _dry(found: Sweep, *, as_json: bool) -> int:
+def _dry(sweep: Sweep, *, as_json: bool) -> int:
     if as_json:
-        jobs = [member.spec.model_dump(mode="json") for member in found.members]
-        click.echo(json.dumps({"name": found.base.name, "metric": found.metric, "jobs": jobs}))
+        jobs = [member.spec.model_dump(mode="json") for member in sweep.members]
+        click.echo(json.dumps({"name": sweep.base.name, "metric": sweep.metric, "jobs": jobs}))
         return 0
-    for trial in found.trials:
+    for trial in sweep.trials:
         click.echo(f"{trial.number}: {in_words(trial.values)}")
     return 0
 
 
-def _record(found: Sweep, own: Options) -> SweepRecord:
-    path = own.out / RECORD
-    if path.is_file() and not own.resume:
+def _record(sweep: Sweep, options: Options) -> SweepRecord:
+    path = options.out / RECORD
+    if path.is_file() and not options.resume:
         raise ConfigError(
             "a sweep has begun there already",
             todo="go on with --resume, or choose another folder with --out",
             file=str(path),
         )
-    return load(found, path)
+    return load(sweep, path)
 
 
 def _where(
     stack: ExitStack,
-    found: Sweep,
+    sweep: Sweep,
     sources: dict[str, SourceSpec],
-    own: Options,
+    options: Options,
     connected: tuple[str | None, Path | None],
 ) -> Where:
     """The coordinator: of daemons of our own, of this process, or the one that there is."""
-    if not own.data:
+    if not options.data:
         return remote(settings(*connected))
-    if own.simulate:
-        return in_process(own.folder, found.base, sources)
-    return own_cluster(stack.enter_context(ClusterProcesses(own.folder, found.base, sources)))
+    if options.simulate:
+        return in_process(options.folder, sweep.base, sources)
+    return own_cluster(stack.enter_context(ClusterProcesses(options.folder, sweep.base, sources)))
 
 
 async def _course(course: Course, where: Where, *, fit: bool) -> None:
@@ -185,11 +185,11 @@ async def _course(course: Course, where: Where, *, fit: bool) -> None:
             await course.fit(jobs)
 
 
-def _conclude(record: SweepRecord, own: Options) -> int:
+def _conclude(record: SweepRecord, options: Options) -> int:
     """Says how it ended: the table, the report, what is missing; gives the exit code."""
-    report = own.out / REPORT
+    report = options.out / REPORT
     write_file(report, of_sweep(record).encode(), PUBLIC_MODE)
-    if own.as_json:
+    if options.as_json:
         click.echo(json.dumps({**record.said(), "report": str(report)}))
     else:
         _print(record)
@@ -227,8 +227,8 @@ def _print(record: SweepRecord) -> None:
         console.print(f"trained with the best: model {record.best.job}")
 
 
-def _measured(one: TrialResult) -> tuple[str, str]:
-    if not one.is_whole:
-        states = sorted({entry.state for entry in one.entries} - {"finished"})
+def _measured(trial: TrialResult) -> tuple[str, str]:
+    if not trial.is_whole:
+        states = sorted({entry.state for entry in trial.entries} - {"finished"})
         return ", ".join(states), ""
-    return f"{one.mean:.4f} ± {one.std:.4f}", f"{one.mean_of(TRAIN):.4f}"
+    return f"{trial.mean:.4f} ± {trial.std:.4f}", f"{trial.mean_of(TRAIN):.4f}"
