@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
@@ -53,12 +52,7 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._console.is_terminal:
             self._live.stop()
 
@@ -80,6 +74,8 @@ class Progress:
             self._say(seen.warnings[-1])
         elif what == "warned":
             self._say(f"warning: {seen.warnings[-1]}")
+
+    __call__ = event
 
     def waiting(self, waiting: Iterable[Waiting]) -> None:
         """Set who works or has to answer now."""

@@ -55,8 +55,8 @@ class Model:
                 todo=f"fedboost model predict {self.id} --data …",
                 model=self.id,
             )
-        found = self._kind.predict_alone(self._shard, self._frame(rows))
-        return found[:, 0] if found.shape[1] == 1 else found
+        predictions = self._kind.predict_alone(self._shard, self._frame(rows))
+        return predictions[:, 0] if predictions.shape[1] == 1 else predictions
 
     def _frame(self, given: TableLike) -> Frame:
         rows = rows_of(given)
@@ -72,8 +72,8 @@ class Model:
 
     @property
     def _categories(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._shard.facts["categories"]
-        return found
+        categories: dict[str, Any] = self._shard.facts["categories"]
+        return categories
 
     @property
     def _is_hashed(self) -> bool:
