@@ -92,16 +92,16 @@ def _verdict(asking: Asking) -> Html:
     ]
     drawn = table("Your policy and this job", heads, rows, folds=True) if rows else ""
     if asking.refusal is None:
-        said = tag(
+        verdict = tag(
             "p",
             tag("b", "Your policy allows this job."),
             " What can be judged only when "
             "the table is read, or when the rows in common are known, is judged then.",
         )
     else:
-        said = frame.refusal(asking.refusal, "Your policy refuses this job")
+        verdict = frame.refusal(asking.refusal, "Your policy refuses this job")
     folded = details(f"{units.plural(len(rows), 'key')} of your policy, one by one", drawn)
-    return section("verdict", "What your policy says", said, folded if rows else "")
+    return section("verdict", "What your policy says", verdict, folded if rows else "")
 
 
 def _mark(rule: Rule, is_refused: bool, is_reason: bool) -> Html:
@@ -116,16 +116,23 @@ def _leaving(asking: Asking) -> Html:
     """Every kind of message that would leave, to whom, what it tells and what protects it."""
     rows: list[Row] = []
     stage = ""
-    for one in asking.leaving:
-        if one.stage != stage:
-            stage = one.stage
+    for message in asking.leaving:
+        if message.stage != stage:
+            stage = message.stage
             rows.append(Band(stage))
-        name = tag("span", one.name, class_="kind")
-        rows.append([name, names(one.to), parts.sentence(one.reveals), protection(one.protected)])
+        name = tag("span", message.name, class_="kind")
+        rows.append(
+            [
+                name,
+                names(message.to),
+                parts.sentence(message.reveals),
+                protection(message.protected),
+            ]
+        )
     heads = [Column(head) for head in ("message", "to", "reveals", "protected")]
     drawn = absent("Nothing.")
     if rows:
-        to = names(sorted({peer for one in asking.leaving for peer in one.to}))
+        to = names(sorted({peer for message in asking.leaving for peer in message.to}))
         kinds = units.plural(len(asking.leaving), "kind of message", "kinds of messages")
         listed = table("What leaves this party", heads, rows, folds=True)
         drawn = details(f"{kinds} to {to}: what each reveals, and what protects it", listed)
@@ -134,8 +141,8 @@ def _leaving(asking: Asking) -> Html:
         "These kinds of messages and no others leave this daemon in the job; the ledger gets a "
         "row for each."
     )
-    told = tag("p", asking.told, class_="note")
-    return section("leaving", "What leaves", drawn, tells, told, intro=intro)
+    status = tag("p", asking.told, class_="note")
+    return section("leaving", "What leaves", drawn, tells, status, intro=intro)
 
 
 def _terms(asking: Asking) -> Html:
@@ -145,10 +152,10 @@ def _terms(asking: Asking) -> Html:
     who: list[Row] = []
     for party in spec.parties.everybody:
         roles, uses = " and ".join(table_of.roles_of(party)), spec.data.get(party)
-        said = "" if uses is None else uses.dataset or ""
+        dataset = "" if uses is None else uses.dataset or ""
         columns = "" if uses is None else _columns(uses.columns, uses.ignore)
         label = "" if uses is None else uses.label or ""
-        who.append([party, roles, said, columns, label])
+        who.append([party, roles, dataset, columns, label])
     heads = [Column(h) for h in ("party", "role", "data set", "columns", "label")]
     raw = spec.model_dump(mode="json", include={"params", "validation"}, exclude_none=True)
     settings: list[Row] = [
@@ -170,9 +177,9 @@ def _columns(named: Sequence[str] | None, ignored: Sequence[str]) -> str:
 # Deciding
 
 
-def approve(one: OwnedJobView, asking: Asking, session: BrowserSession) -> list[object]:
+def approve(view: OwnedJobView, asking: Asking, session: BrowserSession) -> list[object]:
     """Shows once more exactly what would leave, and asks whether it may."""
-    here = f"/jobs/{one.job.id}"
+    here = f"/jobs/{view.job.id}"
     read = tag(
         "label",
         tag("input", type="checkbox", name="read", value="yes", required=""),
@@ -186,19 +193,19 @@ def approve(one: OwnedJobView, asking: Asking, session: BrowserSession) -> list[
         "form", *sent, read, buttons, method="post", action=f"{here}/approve", class_="decide"
     )
     return [
-        tag("h1", f"Approve {one.owned.name}?"),
-        tag("p", wants(one.owned), class_="intro"),
-        forecast(one.owned, explains=True),
-        uses(one.owned),
+        tag("h1", f"Approve {view.owned.name}?"),
+        tag("p", wants(view.owned), class_="intro"),
+        forecast(view.owned, explains=True),
+        uses(view.owned),
         "" if asking.refusal is None else frame.refusal(asking.refusal, "Your policy refuses it"),
         _leaving(asking),
         form,
     ]
 
 
-def deny(one: OwnedJobView, session: BrowserSession) -> list[object]:
+def deny(view: OwnedJobView, session: BrowserSession) -> list[object]:
     """Asks whether a job shall be refused."""
-    here = f"/jobs/{one.job.id}"
+    here = f"/jobs/{view.job.id}"
     words = (
         "It fails for every party, and says that this party’s owner denied it. That cannot be "
         "taken back: another job has to be submitted."
@@ -215,4 +222,4 @@ def deny(one: OwnedJobView, session: BrowserSession) -> list[object]:
         "form", frame.hidden("csrf", session.csrf), reason, buttons,
         method="post", action=f"{here}/deny", class_="decide",
     )  # fmt: skip
-    return [tag("h1", f"Deny {one.owned.name}?"), tag("p", words, class_="intro"), form]
+    return [tag("h1", f"Deny {view.owned.name}?"), tag("p", words, class_="intro"), form]

@@ -84,8 +84,8 @@ class PageGate:
         self.site, self.sessions = site, sessions
         self._is_tls = config.page.allow_remote
         host, _ = split_address(config.page.listen)
-        own = {*HERE, *config.page.names, *({host.lower()} - set(ANYWHERE))}
-        self._hosts = frozenset(own)
+        hosts = {*HERE, *config.page.names, *({host.lower()} - set(ANYWHERE))}
+        self._hosts = frozenset(hosts)
         # Cookies know no ports: several daemons on one machine need several names.
         prefix = "__Host-" if self._is_tls else ""
         self._cookie = f"{prefix}fedboost-{site.role}-{site.name}"
@@ -209,8 +209,8 @@ class PageGate:
         origin, fetched = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
         if origin is None:  # no browser, or a very old one: the form's own token decides
             return fetched in (None, "same-origin")
-        own = f"{scheme}://{request.headers.get('Host', '')}"
-        return origin.lower() == own.lower() and fetched in (None, "same-origin")
+        ours = f"{scheme}://{request.headers.get('Host', '')}"
+        return origin.lower() == ours.lower() and fetched in (None, "same-origin")
 
     # Signing in and out
 
@@ -307,11 +307,11 @@ class PageGate:
             address = f"{OIDC}?next={quote(there)}"
             by = tag("p", tag("a", "Sign in by your organisation", href=address))
             form = join((by, form))
-        said = "" if error is None else frame.refusal(error, "Not signed in")
+        refusal = "" if error is None else frame.refusal(error, "Not signed in")
         wait = {} if error is None or not error.wait_s else {"Retry-After": str(error.wait_s)}
         title = tag("h1", f"Sign in to {self.site.name}")
         status = 200 if error is None else 429 if error.wait_s else 403
-        card = tag("div", title, said, form, hint, class_="sign-in")
+        card = tag("div", title, refusal, form, hint, class_="sign-in")
         return PageContent("Sign in", [card], status=status, headers=wait)
 
     # Failures
@@ -342,9 +342,9 @@ def _next(path: str) -> str:
 
 
 async def _static(request: web.Request) -> web.Response:
-    found = frame.static(request.match_info["name"])
-    if found is None:
+    file = frame.static(request.match_info["name"])
+    if file is None:
         raise web.HTTPNotFound
-    content, kind = found
+    content, kind = file
     kept = {"Cache-Control": "public, max-age=31536000, immutable"}
     return web.Response(body=content, content_type=kind, charset="utf-8", headers=kept)

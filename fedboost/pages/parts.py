@@ -77,8 +77,8 @@ def progress(status: JobStatus, rounds: Sequence[RoundSummary] = ()) -> Html:
 def waits(status: JobStatus) -> Html:
     """Show who is waited for, at what, since when: a line for each step."""
     steps: dict[str, list[tuple[str, float]]] = {}
-    for one in status.waiting:
-        steps.setdefault(one.step, []).append((one.party, one.since))
+    for entry in status.waiting:
+        steps.setdefault(entry.step, []).append((entry.party, entry.since))
     lines = []
     for step, who in steps.items():
         parties = [tag("b", names([party for party, _ in who]))]
@@ -110,14 +110,14 @@ def actions(*parts: object) -> Html:
 
 def facts(rows: Sequence[tuple[object, object]]) -> Html:
     """Names with what they stand for."""
-    found = (join(tag("dt", name), tag("dd", value)) for name, value in rows if value != "")
-    return tag("dl", *found, class_="facts-list")
+    items = (join(tag("dt", name), tag("dd", value)) for name, value in rows if value != "")
+    return tag("dl", *items, class_="facts-list")
 
 
 def sentence(words: str) -> Html:
     """Words of a message's definition as a sentence, its names of settings set as such."""
     pieces = (words[:1].upper() + words[1:]).split("`")
-    return join(*(tag("code", one) if place % 2 else one for place, one in enumerate(pieces)))
+    return join(*(tag("code", piece) if place % 2 else piece for place, piece in enumerate(pieces)))
 
 
 def note(words: object) -> Html:
@@ -143,7 +143,7 @@ def pages(path: str, at: int, count: int, per_page: int) -> Html:
 
 def _ends(status: JobStatus, rounds: Sequence[RoundSummary]) -> float | None:
     """Estimate when the last round will end, in seconds since 1970."""
-    took = [one.seconds for one in rounds[-RECENT_ROUNDS:]]
+    took = [summary.seconds for summary in rounds[-RECENT_ROUNDS:]]
     left = status.progress.of - status.progress.done
     if not took or left <= 0 or status.state != RUNNING or rounds[-1].done != status.progress.done:
         return None
