@@ -227,8 +227,8 @@ def _print(record: SweepRecord) -> None:
         console.print(f"trained with the best: model {record.best.job}")
 
 
-def _measured(trial: TrialResult) -> tuple[str, str]:
-    if not trial.is_whole:
-        states = sorted({entry.state for entry in trial.entries} - {"finished"})
+def _measured(standing: TrialResult) -> tuple[str, str]:
+    if not standing.is_whole:
+        states = sorted({entry.state for entry in standing.entries} - {"finished"})
         return ", ".join(states), ""
-    return f"{trial.mean:.4f} ± {trial.std:.4f}", f"{trial.mean_of(TRAIN):.4f}"
+    return f"{standing.mean:.4f} ± {standing.std:.4f}", f"{standing.mean_of(TRAIN):.4f}"

@@ -64,8 +64,8 @@ def card(shown: JobCard) -> Html:
 def trouble(lines: Sequence[str]) -> Html:
     """An error's lines in the place of a card."""
     style = resources.files(__package__).joinpath("card.css").read_text(encoding="utf-8")
-    said = tag("div", *(tag("p", line) for line in lines), role="alert", class_="trouble")
-    return tag("div", tag("style", verbatim(style)), said, class_="fedboost-card")
+    shown = tag("div", *(tag("p", line) for line in lines), role="alert", class_="trouble")
+    return tag("div", tag("style", verbatim(style)), shown, class_="fedboost-card")
 
 
 def _tone(seen: JobProgress) -> str:
@@ -80,7 +80,9 @@ def _head(shown: JobCard) -> Html:
     facts += [tag("code", shown.id)] if shown.id else []
     if not facts:
         return head
-    return join(head, tag("p", facts[0], *(join(" · ", one) for one in facts[1:]), class_="quiet"))
+    return join(
+        head, tag("p", facts[0], *(join(" · ", fact) for fact in facts[1:]), class_="quiet")
+    )
 
 
 def _bar(seen: JobProgress) -> Html:
@@ -125,8 +127,10 @@ def _told(seen: JobProgress) -> Html:
 def _curve(seen: JobProgress, name: str, splits: Sequence[str]) -> Html:
     lines = []
     for split in splits:
-        found = ((n, told.get(split, {}).get(name)) for n, told in sorted(seen.rounds.items()))
-        points = [(float(n), v) for n, v in found if v is not None and math.isfinite(v)]
+        values = (
+            (n, metrics.get(split, {}).get(name)) for n, metrics in sorted(seen.rounds.items())
+        )
+        points = [(float(n), v) for n, v in values if v is not None and math.isfinite(v)]
         if len(points) >= ROUNDS_DRAWN_MIN:
             colour = COLOUR_OF.get(split, OTHER_COLOUR)
             lines.append(Line(split, points, colour, dashed=split == "train"))

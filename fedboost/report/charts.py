@@ -272,13 +272,13 @@ def _line_class(line: Line) -> str:
 
 def _in_words(chart: LineChart) -> str:
     """Describe the chart for somebody who cannot see it."""
-    told = [
+    described = [
         f"{line.label} from {_short(line.points[0][1])} to {_short(line.points[-1][1])}"
         for line in chart.lines
         if not line.faint
     ]
     marked = f"; {chart.mark[1]}" if chart.mark else ""
-    return f"{chart.title} by {chart.x.name}: {', '.join(told)}{marked}"
+    return f"{chart.title} by {chart.x.name}: {', '.join(described)}{marked}"
 
 
 def _stroke(kind: str, start: Point, end: Point) -> Html:
@@ -287,8 +287,8 @@ def _stroke(kind: str, start: Point, end: Point) -> Html:
 
 
 def _dot(place: Point, kind: str, radius: float, words: str = "") -> Html:
-    said = (tag("title", words),) if words else ()
-    return tag("circle", *said, cx=f"{place[0]:.1f}", cy=f"{place[1]:.1f}", r=radius, class_=kind)
+    title = (tag("title", words),) if words else ()
+    return tag("circle", *title, cx=f"{place[0]:.1f}", cy=f"{place[1]:.1f}", r=radius, class_=kind)
 
 
 def _words(words: str, place: Point, anchor: str, kind: str = "") -> Html:

@@ -20,7 +20,7 @@ def times(story: Story) -> Html:
     title = "Where the time went"
     if not story.steps:
         return section("time", title, absent("No step was done."))
-    whole = sum(step.seconds for step in story.steps)
+    total = sum(step.seconds for step in story.steps)
     most = max((max(step.parties.values(), default=0.0) for step in story.steps), default=0.0)
     rows: list[Row] = []
     for stage, steps in _by_stage(story).items():
@@ -29,7 +29,7 @@ def times(story: Story) -> Html:
             took = units.in_seconds(step.seconds)
             drawn = bars(_party_bars(story, step.parties), most)
             calls = units.in_count(step.calls)
-            rows.append([_step(step.step), calls, drawn, took, units.share(step.seconds, whole)])
+            rows.append([_step(step.step), calls, drawn, took, units.share(step.seconds, total)])
     heads = [Column("step"), Column("calls", "number"), Column("seconds of each party", "wide")]
     heads += [Column("until all were done", "number"), Column("share", "number")]
     drawn = table("Seconds per step and party", heads, rows, folds=True)
@@ -53,15 +53,15 @@ def traffic(story: Story) -> Html:
         sending = [step for step in steps if step.sent]
         if not sending:
             continue
-        total = sum(_bytes(step) for step in sending)
-        rows.append(Band(f"{stage}: {units.in_bytes(total)}"))
+        stage_total = sum(_bytes(step) for step in sending)
+        rows.append(Band(f"{stage}: {units.in_bytes(stage_total)}"))
         for step in sending:
             rows.append(_sent_row(step, pairs, most))
     heads = [Column("step"), Column("bytes on each link", "wide")]
     heads += [Column("messages", "number"), Column("bytes", "number")]
-    whole = sum(sent.bytes for sent in links.values())
+    total = sum(sent.bytes for sent in links.values())
     messages = units.plural(sum(sent.messages for sent in links.values()), "message")
-    size = units.in_bytes(whole)
+    size = units.in_bytes(total)
     intro = f"{size} in {messages} between parties, none of it through the coordinator."
     by_step = table("Bytes per step and link", heads, rows, folds=True)
     exact = details("Every link and step", _every_link(story))
@@ -71,7 +71,7 @@ def traffic(story: Story) -> Html:
 
 
 def _rounds(story: Story) -> Html:
-    points = [(float(one.done), one.seconds) for one in story.rounds]
+    points = [(float(summary.done), summary.seconds) for summary in story.rounds]
     if len(points) < 2:
         return Html("")
     chart = LineChart(
@@ -160,7 +160,7 @@ def _sent_row(step: StepTotal, pairs: Mapping[frozenset[str], int], most: float)
 
 
 def _by_link(links: Mapping[PartyLink, Traffic]) -> Html:
-    whole = sum(sent.bytes for sent in links.values())
+    total = sum(sent.bytes for sent in links.values())
     totals = [
         (f"{link.sender} → {link.receiver}", sent.messages, sent.bytes)
         for link, sent in sorted(links.items(), key=lambda item: -item[1].bytes)
@@ -170,7 +170,7 @@ def _by_link(links: Mapping[PartyLink, Traffic]) -> Html:
         messages, size = (sum(column) for column in ([r[1] for r in rest], [r[2] for r in rest]))
         totals = [*totals[: LINKS_MAX - 1], (f"{len(rest)} other links", messages, size)]
     rows: list[Row] = [
-        [name, units.in_count(messages), units.in_bytes(size), units.share(size, whole)]
+        [name, units.in_count(messages), units.in_bytes(size), units.share(size, total)]
         for name, messages, size in totals
     ]
     heads = [Column("link"), *(Column(h, "number") for h in ("messages", "bytes", "share"))]

@@ -45,6 +45,6 @@ def tag(name: str, /, *content: object, **attributes: Attribute) -> Html:
     return Html(f"<{name}{written}>{join(*content)}</{name}>")
 
 
-def verbatim(own: str) -> Html:
+def verbatim(trusted: str) -> Html:
     """Text that we wrote ourselves, such as our style sheet; never anything from outside."""
-    return Html(own)
+    return Html(trusted)

@@ -39,24 +39,24 @@ def warnings(story: Story) -> Html:
 
 def figures(story: Story) -> Html:
     """The handful of numbers one looks for first."""
-    found: list[tuple[str, str]] = []
+    facts: list[tuple[str, str]] = []
     final = story.final_metrics()
     split = "validation" if "validation" in final else next(iter(in_order(final)), "")
     for name, value in list(final.get(split, {}).items())[:2]:
-        found.append((f"{split} {name}", units.measured(value)))
-    found.append(_trees(story))
+        facts.append((f"{split} {name}", units.measured(value)))
+    facts.append(_trees(story))
     result = story.result
     if result is not None and "total" in result.seconds:
-        found.append(("at work", units.in_seconds(result.seconds["total"])))
-    found += _pace(story)
-    sent = sum(one.bytes for step in story.steps for one in step.sent.values())
-    found.append(("between parties", units.in_bytes(sent)))
+        facts.append(("at work", units.in_seconds(result.seconds["total"])))
+    facts += _pace(story)
+    sent = sum(traffic.bytes for step in story.steps for traffic in step.sent.values())
+    facts.append(("between parties", units.in_bytes(sent)))
     if result is not None and result.rows:
         name = "train" if "train" in result.rows else next(iter(result.rows))
         rows = "training rows" if name == "train" else f"{name} rows"
-        found.append((rows, units.in_count(result.rows[name])))
+        facts.append((rows, units.in_count(result.rows[name])))
     # On the page the value stands above its name; a list of terms has the name first.
-    items = [tag("div", tag("dt", name), tag("dd", value)) for name, value in found]
+    items = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
     return tag("dl", *items, class_="figures")
 
 
@@ -86,7 +86,7 @@ def _pace(story: Story) -> list[tuple[str, str]]:
     for name in ("round", "tree"):  # where nothing is a tree, both are told
         if f"per_{name}" in timed:
             return [(f"a {name} (median)", units.in_seconds(timed[f"per_{name}"]))]
-    took = sorted(one.seconds for one in story.rounds)
+    took = sorted(summary.seconds for summary in story.rounds)
     if not took:
         return []
     return [(f"a {story.round_name} (median)", units.in_seconds(took[len(took) // 2]))]
@@ -123,7 +123,7 @@ def _rows_and_times(story: Story) -> Html:
         rows += [[name, units.in_count(count)] for name, count in result.rows.items()]
     if result.ids:
         rows.append(Band("Ids that matched"))
-        rows += [[party, units.matched(own)] for party, own in result.ids.items()]
+        rows += [[party, units.matched(ids)] for party, ids in result.ids.items()]
     if result.alignment:
         rows.append(["method of the alignment", result.alignment])
     rows.append(Band("Work"))

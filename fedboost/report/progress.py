@@ -83,7 +83,7 @@ class Progress:
         if self._console.is_terminal or not self._waiting:
             return
         now = self._clock()
-        longest = min(self._waiting, key=lambda one: one.since)
+        longest = min(self._waiting, key=lambda entry: entry.since)
         if now - max(longest.since, self._waited_at, self._line_at) >= LINE_EVERY_S:
             self._waited_at = now
             self._print(waiting_words(self._waiting, now))
@@ -154,33 +154,33 @@ def summary(result: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def rehearsed(told: Mapping[str, Any]) -> list[str]:
+def rehearsed(rehearsal: Mapping[str, Any]) -> list[str]:
     """Return four lines: what a federation adds, and whether owners' default policies allow it."""
-    metric = printable(told.get("metric") or "metric")
-    which, own = alone(told)
-    left = told.get("jobs_left")
-    if told["accepted"]:
+    metric = printable(rehearsal.get("metric") or "metric")
+    which, single = alone(rehearsal)
+    left = rehearsal.get("jobs_left")
+    if rehearsal["accepted"]:
         verdict = f"accepted, {'any number of' if left is None else left} more such jobs"
         change = "nothing to change"
     else:
-        verdict = f"refused (by {printable(told['refused_by'])}), 0 such jobs left"
+        verdict = f"refused (by {printable(rehearsal['refused_by'])}), 0 such jobs left"
         change = "no smaller job is accepted: ask the owner, or bring more rows"
-        if told.get("change"):
-            change = f"{printable(told['change'])} ({printable(told['cost'])})"
+        if rehearsal.get("change"):
+            change = f"{printable(rehearsal['change'])} ({printable(rehearsal['cost'])})"
     return [
-        f"{which}: {metric} {_value(own)}",
-        f"federated: {metric} {_value(told.get('federated'))}",
+        f"{which}: {metric} {_value(single)}",
+        f"federated: {metric} {_value(rehearsal.get('federated'))}",
         f"between organisations: {verdict}",
         f"smallest change that is accepted: {change}",
     ]
 
 
-def alone(told: Mapping[str, Any]) -> tuple[str, float | None]:
+def alone(rehearsal: Mapping[str, Any]) -> tuple[str, float | None]:
     """Return whose metric without a federation a rehearsal has, in words, and its value."""
-    several = [value for value in (told.get("alone") or {}).values() if value is not None]
+    several = [value for value in (rehearsal.get("alone") or {}).values() if value is not None]
     if several:
         return "each party alone, on average", sum(several) / len(several)
-    return "guest alone", told.get("guest_alone")
+    return "guest alone", rehearsal.get("guest_alone")
 
 
 def _value(value: float | None) -> str:
@@ -235,12 +235,12 @@ def _parties(result: Mapping[str, Any]) -> Table:
 def _facts(result: Mapping[str, Any]) -> Table:
     seconds = units.told_seconds(result.get("seconds") or {})
     rows, ids = result.get("rows") or {}, result.get("ids") or {}
-    said = result.get("encryption") or {}
+    encryption = result.get("encryption") or {}
     lines = [
         ("rows", ", ".join(f"{units.in_count(rows[name])} {name}" for name in rows)),
-        ("ids", ", ".join(f"{p} {units.matched(own)}" for p, own in ids.items())),
+        ("ids", ", ".join(f"{p} {units.matched(counts)}" for p, counts in ids.items())),
         ("lost", ", ".join(result.get("lost") or ())),
-        ("encryption", "{scheme}: {because}".format_map(said) if said else ""),
+        ("encryption", "{scheme}: {because}".format_map(encryption) if encryption else ""),
         *(("warning", words) for words in result.get("warnings") or ()),
         ("time", ", ".join(f"{name} {units.in_seconds(seconds[name])}" for name in seconds)),
         ("model", result.get("model") or ""),

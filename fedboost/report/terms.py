@@ -19,16 +19,16 @@ def terms(story: Story) -> Html:
     """Parties, their data, the encryption and why it is this one, the settings; defaults on
     demand.
     """
-    said = dict(_flat(story.said_params))
-    whole = dict(_flat(effective_params(story)))
+    given = dict(_flat(story.said_params))
+    effective = dict(_flat(effective_params(story)))
     validation = story.spec.get("validation")
     held = dict(_flat(validation, "validation.")) if isinstance(validation, dict) else {}
     if (alignment := story.spec.get("alignment")) is not None:
         held |= dict(_flat({"alignment": alignment}))
-    settings: list[Row] = [[tag("code", key), shown(value)] for key, value in said.items()]
+    settings: list[Row] = [[tag("code", key), shown(value)] for key, value in given.items()]
     settings += [[tag("code", key), shown(value)] for key, value in held.items()]
     defaults: list[Row] = [
-        [tag("code", key), shown(value)] for key, value in whole.items() if key not in said
+        [tag("code", key), shown(value)] for key, value in effective.items() if key not in given
     ]
     heads = [Column("setting"), Column("value")]
     parts = [_parties(story)]
@@ -64,7 +64,7 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return ", ".join(shown(one) for one in value) or "none"
+        return ", ".join(shown(entry) for entry in value) or "none"
     return str(value)
 
 

@@ -78,18 +78,20 @@ def importance(story: Story) -> Html:
     title = "What the model uses"
     if not has_splits(story):
         return join()
-    told = sorted(story.told.importance, key=lambda one: (-one.gain, one.party, one.feature))
-    total = sum(one.gain for one in told)
-    if not told or total <= 0.0:
+    shares = sorted(
+        story.told.importance, key=lambda share: (-share.gain, share.party, share.feature)
+    )
+    total = sum(share.gain for share in shares)
+    if not shares or total <= 0.0:
         why = "Told when the model is done." if story.result is None else "No split was told."
         return section("importance", title, absent(why))
-    named = [one for one in told if one.feature]
-    listed = [one for one in told if not one.feature or one in named[:COLUMNS_MAX]]
-    most = max(one.gain for one in listed)
-    rows = [_used(story, one, total, most) for one in listed]
+    named = [share for share in shares if share.feature]
+    listed = [share for share in shares if not share.feature or share in named[:COLUMNS_MAX]]
+    most = max(share.gain for share in listed)
+    rows = [_used(story, share, total, most) for share in listed]
     if rest := named[COLUMNS_MAX:]:
-        gain = sum(one.gain for one in rest)
-        splits = sum(one.splits for one in rest)
+        gain = sum(share.gain for share in rest)
+        splits = sum(share.splits for share in rest)
         bar = bars([Bar(gain, story.colour(rest[0].party))], max(most, gain))
         what = units.plural(len(rest), "further column")
         rows.append([what, rest[0].party, bar, units.share(gain, total), units.in_count(splits)])
@@ -133,13 +135,13 @@ def whole_range(rounds: Sequence[int]) -> tuple[float, float]:
 
 def _metric(story: Story, name: str) -> Html | None:
     lines = []
-    for split in in_order({split: 0 for one in story.rounds for _, split in one.metrics}):
+    for split in in_order({split: 0 for summary in story.rounds for _, split in summary.metrics}):
         points = story.curve(name, split)
         if points:
             lines.append(Line(split, points, _colour(split), dashed=split == "train"))
     if not lines:
         return None
-    rounds = [one.done for one in story.rounds]
+    rounds = [summary.done for summary in story.rounds]
     return line_chart(
         LineChart(
             title=name,
@@ -154,14 +156,14 @@ def _metric(story: Story, name: str) -> Html | None:
 
 
 def _values(story: Story) -> Html:
-    keys = list(dict.fromkeys(key for one in story.rounds for key in one.metrics))
+    keys = list(dict.fromkeys(key for summary in story.rounds for key in summary.metrics))
     heads = [Column(story.round_name, "number")]
     heads += [Column(f"{split} {name}", "number") for name, split in keys]
     rows: list[Row] = []
-    for one in story.rounds:
-        values = (one.metrics.get(key) for key in keys)
+    for summary in story.rounds:
+        values = (summary.metrics.get(key) for key in keys)
         shown = [units.NOTHING if value is None else units.measured(value) for value in values]
-        rows.append([one.done, *shown, units.in_seconds(one.seconds)])
+        rows.append([summary.done, *shown, units.in_seconds(summary.seconds)])
     return table("Metrics by round", [*heads, Column("took", "number")], rows)
 
 
@@ -204,14 +206,14 @@ def _from_origin(name: str, points: Sequence[Point]) -> Sequence[Point]:
 
 def _greatest(drawn: Sequence[Drawn]) -> tuple[Point, str]:
     """Find the point where the last curve, validation if there is one, is farthest from chance."""
-    point = max(drawn[-1].points, key=lambda one: abs(one[1]))
+    point = max(drawn[-1].points, key=lambda xy: abs(xy[1]))
     return point, f"KS {abs(point[1]):.3f} at {100 * point[0]:.0f} %"
 
 
-def _used(story: Story, one: Importance, total: float, most: float) -> list[object]:
-    name: object = one.feature or tag("i", "all its columns")
-    bar = bars([Bar(one.gain, story.colour(one.party))], most)
-    return [name, one.party, bar, units.share(one.gain, total), units.in_count(one.splits)]
+def _used(story: Story, share: Importance, total: float, most: float) -> list[object]:
+    name: object = share.feature or tag("i", "all its columns")
+    bar = bars([Bar(share.gain, story.colour(share.party))], most)
+    return [name, share.party, bar, units.share(share.gain, total), units.in_count(share.splits)]
 
 
 def _colour(split: str) -> int:

@@ -29,9 +29,9 @@ def in_seconds(seconds: float) -> str:
         return "< 0.1 ms" if seconds < 1e-4 else f"{_three_digits(seconds * 1e3)} ms"
     if seconds < 59.95:
         return f"{_three_digits(seconds)} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
+    rounded = round(seconds)
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
