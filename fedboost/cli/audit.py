@@ -23,9 +23,9 @@ from fedboost.cli.connect import DAEMON, JSON
 from fedboost.cli.groups import cli
 from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.flow import Artefact
+from fedboost.printable import printable
 from fedboost.report import page, units
 from fedboost.report.audit import LINKED
-from fedboost.report.progress import printable
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.settings import load

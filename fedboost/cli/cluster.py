@@ -145,12 +145,7 @@ PAGES = click.option(
 @AGAIN
 @JSON
 def run_cluster(
-    file: Path,
-    data: tuple[str, ...],
-    folder: Path,
-    pages: bool,
-    resume: bool | None,
-    as_json: bool,
+    file: Path, data: tuple[str, ...], folder: Path, pages: bool, resume: bool | None, as_json: bool
 ) -> int:
     """Start a coordinator and every party of the job in FILE, run it, stop everything.
 

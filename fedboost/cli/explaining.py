@@ -40,9 +40,9 @@ from fedboost.model.branches import Picture
 from fedboost.model.contributions import Contributions, contributions, joined, known, parties
 from fedboost.model.vertical import Whole
 from fedboost.model.xgboost_json import feature_names
+from fedboost.printable import printable
 from fedboost.report import trees
 from fedboost.report.contributions import TOP, Effect, ranked, svg
-from fedboost.report.progress import printable
 from fedboost.report.units import plural
 
 BIAS = "bias"

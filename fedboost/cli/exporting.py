@@ -19,7 +19,7 @@ from fedboost.disk import PUBLIC_MODE, SECRET_MODE, write_file
 from fedboost.model import kinds, shards
 from fedboost.model.shards import Packed
 from fedboost.model.xgboost_json import xgboost_json
-from fedboost.report.progress import printable
+from fedboost.printable import printable
 from fedboost.report.units import plural
 from fedboost.runtime.client.client import Owner
 from fedboost.runtime.config.daemons import PartyConfig

@@ -24,8 +24,8 @@ from fedboost.errors import ConfigError
 from fedboost.model import kinds
 from fedboost.model.bag import By
 from fedboost.model.kinds.kind import ImportanceShare, SharedRule
+from fedboost.printable import printable
 from fedboost.report import units
-from fedboost.report.progress import printable
 
 TREES_SHOWN = 2
 RULES_SHOWN = 10

@@ -140,11 +140,7 @@ def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:
         element, row = _most(policy.epsilon_element_max), _most(policy.epsilon_row_max)
         yield Rule("Noise per value", wish, element, "policy.epsilon_element_max", is_later=True)
         yield Rule(
-            "Noise per row",
-            f"{wish} for each column",
-            row,
-            "policy.epsilon_row_max",
-            is_later=True,
+            "Noise per row", f"{wish} for each column", row, "policy.epsilon_row_max", is_later=True
         )
     if signed.protocol.releases is not None and signed.role is not GUEST:
         most = "any number" if policy.disclosure_max == inf else f"{policy.disclosure_max:g}"

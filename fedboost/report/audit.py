@@ -30,9 +30,10 @@ def audit(findings: Sequence[Finding], party: str = "") -> Html:
         return join()
     rows: list[Row] = [_row(finding) for finding in findings]
     heads = [Column("attack on"), Column("found, and by chance", "wide")]
-    heads += [Column("at worst", "number"), Column("tried", "number")]
     of = f" of {party}" if party else ""
-    drawn = table(f"Attacks on the record{of}", heads, rows, folds=True)
+    drawn = table(
+        f"Attacks on the record{of}", heads, rows, numbers=["at worst", "tried"], folds=True
+    )
     sentences = tag("ul", *(tag("li", finding.sentence()) for finding in findings))
     return section(NAME, TITLE, drawn, sentences, intro=INTRO)
 
@@ -42,9 +43,5 @@ def _row(finding: Finding) -> list[object]:
     name = join(finding.attack, tag("span", about, class_="way note") if about else "")
     reached = Bar(finding.value, FOUND, f"{finding.measure} {finding.value:.3f}")
     chance = Bar(finding.chance, CHANCE, f"{finding.chance:.3f} by chance")
-    return [
-        name,
-        bars([reached, chance], 1.0),
-        f"{finding.worst:.3f}",
-        units.in_count(finding.tried),
-    ]
+    drawn, tried = bars([reached, chance], 1.0), units.in_count(finding.tried)
+    return [name, drawn, f"{finding.worst:.3f}", tried]

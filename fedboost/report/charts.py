@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedboost.report.html import Html, join, tag
 from fedboost.report.ticks import labels, ticks, widened
@@ -101,7 +101,7 @@ def line_chart(chart: LineChart) -> Html:
 
 def plot(chart: LineChart) -> Html:
     """The SVG alone, without caption and legend."""
-    lines = [_thinned(line) for line in chart.lines]
+    lines = [replace(line, points=_some(line.points, POINTS_MAX)) for line in chart.lines]
     assert all(line.points for line in lines)
     frame, marks = _framed(chart, lines)
     return tag(
@@ -164,12 +164,8 @@ def bars(group: Sequence[Bar], most: float) -> Html:
     )
 
 
-def _thinned(line: Line) -> Line:
-    """The line with at most POINTS_MAX points, evenly spaced, the last one kept."""
-    return Line(line.label, _some(line.points, POINTS_MAX), line.colour, line.dashed, line.faint)
-
-
 def _some(points: Sequence[Point], most: int) -> Sequence[Point]:
+    """Return at most so many of the points, evenly spaced, the last one kept."""
     if len(points) <= most:
         return points
     last = len(points) - 1

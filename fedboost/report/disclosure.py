@@ -64,9 +64,7 @@ def disclosed(story: Story) -> list[Disclosed]:
             kind or f"{step.stage} {step.step}", Disclosed(kind, step.stage, step.step)
         )
         for link, sent in step.sent.items():
-            total = message.links.setdefault(link, Traffic())
-            total.bytes += sent.bytes
-            total.messages += sent.messages
+            message.links.setdefault(link, Traffic()).add(sent)
     return list(by_kind.values())
 
 
@@ -90,10 +88,9 @@ def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
                 units.in_bytes(sum(sent.bytes for sent in message.links.values())),
             ]
         )
-    heads = [Column("message"), Column("reveals"), Column("protected"), Column("from → to")]
-    heads += [Column("messages", "number"), Column("bytes", "number")]
+    heads, numbers = ["message", "reveals", "protected", "from → to"], ["messages", "bytes"]
     if rows:
-        drawn = table("Messages between parties", heads, rows, folds=True)
+        drawn = table("Messages between parties", heads, rows, numbers=numbers, folds=True)
     else:
         drawn = absent("No message was sent from party to party.")
     intro = (
@@ -125,8 +122,9 @@ def _sums(story: Story) -> Html:
                 bars(group, max(bar.value for bar in group)),
             ]
         )
-    heads = [Column("sums of"), Column("planned, at most", "number"), Column("counted", "number")]
-    heads += [Column("by earlier jobs", "number"), Column("in all, and the limits", "wide")]
+    counts = ("planned, at most", "counted", "by earlier jobs")
+    heads = [Column("sums of"), *(Column(head, "number") for head in counts)]
+    heads.append(Column("in all, and the limits", "wide"))
     note = (
         "The guest knows every gradient, so each sum that a host releases is an equation about who "
         "is in a bin. Counted are those about one bin of the host's most told column, divided by "
@@ -149,9 +147,10 @@ def _noise(story: Story) -> Html:
         ]
         for bound in story.told.privacy
     ]
-    heads = [Column("values of"), Column("ε per value", "number"), Column("ε per row", "number")]
-    heads += [Column("not told truly", "number")]
-    return table("Local differential privacy, given the cut points", heads, rows)
+    numbers = ["ε per value", "ε per row", "not told truly"]
+    return table(
+        "Local differential privacy, given the cut points", ["values of"], rows, numbers=numbers
+    )
 
 
 def _kind(step: StepTotal) -> str:
@@ -200,9 +199,8 @@ def _told(story: Story) -> Html:
         units.plural(used, "importance value") if used else "",
     ]
     words = [part for part in parts if part]
-    if not words:
-        listed = "nothing but that steps were done, their seconds and bytes"
-    else:
+    listed = "nothing but that steps were done, their seconds and bytes"
+    if words:
         listed = ", ".join(words) + ", and every step's seconds and bytes"
     return tag(
         "p",
@@ -230,6 +228,5 @@ def _ledger(ledger: Sequence[LedgerLine]) -> Html:
         ]
         for (direction, kind, peer), (messages, values, size) in totals.items()
     ]
-    heads = [Column("message"), Column("direction")]
-    heads += [Column(head, "number") for head in ("messages", "values", "bytes")]
-    return table("From this party's own disclosure ledger", heads, rows)
+    heads, numbers = ["message", "direction"], ["messages", "values", "bytes"]
+    return table("From this party's own disclosure ledger", heads, rows, numbers=numbers)

@@ -18,8 +18,6 @@ from fedboost.report import units
 from fedboost.report.seen import JobProgress, metric_words, waiting_words
 from fedboost.report.story import in_order
 
-__all__ = ["Progress", "metric_words", "printable", "summary"]
-
 LINE_EVERY_S = 10.0  # without a terminal, at least so often while something happens
 LINES_OF_A_JOB = 10  # and at least so many rounds apart
 
@@ -95,10 +93,8 @@ class Progress:
         bar = ProgressBar(total=seen.of or 1, completed=seen.done, width=30)
         head.add_row(Text(self._name, style="bold"), bar, Text(seen.count_words))
         waits = waiting_words(self._waiting, now)
-        lines = [Text(words) for words in (metric_words(seen.metrics),) if words]
-        lines += [Text(words, style="dim") for words in (seen.pace_words(now),) if words]
-        lines += [Text(words, style="yellow") for words in (waits,) if words]
-        return Group(head, *lines)
+        lines = ((metric_words(seen.metrics), ""), (seen.pace_words(now), "dim"), (waits, "yellow"))
+        return Group(head, *(Text(words, style=style) for words, style in lines if words))
 
     def _state(self, state: str) -> None:
         """A pause has its reason; why a job failed says whoever followed it to its end."""
@@ -168,8 +164,8 @@ def rehearsed(rehearsal: Mapping[str, Any]) -> list[str]:
         if rehearsal.get("change"):
             change = f"{printable(rehearsal['change'])} ({printable(rehearsal['cost'])})"
     return [
-        f"{which}: {metric} {_value(single)}",
-        f"federated: {metric} {_value(rehearsal.get('federated'))}",
+        f"{which}: {metric} {units.measured(single)}",
+        f"federated: {metric} {units.measured(rehearsal.get('federated'))}",
         f"between organisations: {verdict}",
         f"smallest change that is accepted: {change}",
     ]
@@ -181,10 +177,6 @@ def alone(rehearsal: Mapping[str, Any]) -> tuple[str, float | None]:
     if several:
         return "each party alone, on average", sum(several) / len(several)
     return "guest alone", rehearsal.get("guest_alone")
-
-
-def _value(value: float | None) -> str:
-    return units.NOTHING if value is None else units.measured(value)
 
 
 def _headline(result: Mapping[str, Any]) -> str:
@@ -205,8 +197,8 @@ def _metrics(metrics: Mapping[str, Mapping[str, float]]) -> Table:
     table = _table(["metric"], splits)
     for name in dict.fromkeys(name for split in splits for name in metrics[split]):
         values = (metrics[split].get(name) for split in splits)
-        shown = [units.NOTHING if value is None else units.measured(value) for value in values]
-        table.add_row(Text(printable(name)), *(Text(value) for value in shown))
+        shown = (Text(units.measured(value)) for value in values)
+        table.add_row(Text(printable(name)), *shown)
     return table
 
 
@@ -224,7 +216,7 @@ def _parties(result: Mapping[str, Any]) -> Table:
     for party in dict.fromkeys([*cpu, *memory, *sent, *received]):
         table.add_row(
             Text(printable(party)),
-            units.in_seconds(cpu[party]) if party in cpu else units.NOTHING,
+            units.in_seconds(cpu.get(party)),
             units.in_bytes(memory[party]) if party in memory else units.NOTHING,
             units.in_bytes(sent.get(party, 0)),
             units.in_bytes(received.get(party, 0)),

@@ -14,7 +14,15 @@ from fedboost import protocols, wire
 from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import Protocol, Role, RowsUsed
 from fedboost.messages.fault_pb2 import Fault
-from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StatusReport, StepDone
+from fedboost.messages.job_pb2 import (
+    Curve,
+    Event,
+    JobJournal,
+    JobStatus,
+    LinkBytes,
+    StatusReport,
+    StepDone,
+)
 from fedboost.settings import Settings, parse
 
 CURVE_POINTS_MAX = 10_000  # of one curve; guests thin theirs out to a few hundred
@@ -71,6 +79,9 @@ class PartyLink:
     sender: str
     receiver: str
 
+    def __str__(self) -> str:
+        return f"{self.sender} → {self.receiver}"
+
 
 @dataclass
 class Traffic:
@@ -78,6 +89,11 @@ class Traffic:
 
     bytes: int = 0
     messages: int = 0
+
+    def add(self, other: Traffic | LinkBytes) -> None:
+        """Count further payloads."""
+        self.bytes += other.bytes
+        self.messages += other.messages
 
 
 @dataclass
@@ -242,9 +258,7 @@ def _told_by_stages(events: list[Event]) -> StatusReport:
     """Collect what was reported in finished stages of a job that has not finished."""
     last = {e.stage.stage: e.stage.told for e in events if e.HasField("stage")}
     merged = StatusReport()
-    for (
-        report
-    ) in last.values():  # one that was left while parties closed it was walked to its end again
+    for report in last.values():  # a stage that was walked to its end twice counts once
         merged.MergeFrom(report)
     return merged
 
@@ -307,9 +321,7 @@ def _add_step(total: StepTotal, done: StepDone) -> None:
     for cost in done.costs:
         total.parties[cost.party] = total.parties.get(cost.party, 0.0) + cost.seconds
         for link in cost.sent:
-            sent = total.sent.setdefault(PartyLink(cost.party, link.peer), Traffic())
-            sent.bytes += link.bytes
-            sent.messages += link.messages
+            total.sent.setdefault(PartyLink(cost.party, link.peer), Traffic()).add(link)
 
 
 _STATES = {

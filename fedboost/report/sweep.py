@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedboost.report import units
 from fedboost.report.charts import Axis, Line, LineChart, line_chart
 from fedboost.report.html import Html, join, tag
-from fedboost.report.tables import Column, Row, absent, section, table
+from fedboost.report.tables import Column, Row, absent, figure_list, section, table
 from fedboost.sweep.plan import in_words
 from fedboost.sweep.record import FINISHED, TRAIN, VALIDATION, SweepRecord, TrialResult
 
@@ -22,8 +22,7 @@ def figures(record: SweepRecord) -> Html:
     if best.rank is not None:
         facts.append((f"best {record.sweep.metric}", units.measured(best.mean)))
     facts.append(("in all", units.in_seconds(sum(standing.seconds for standing in standings))))
-    drawn = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
-    return tag("dl", *drawn, class_="figures")
+    return figure_list(facts)
 
 
 def trials(record: SweepRecord) -> Html:
@@ -44,11 +43,10 @@ def trials(record: SweepRecord) -> Html:
         if standing.is_whole
         for value in standing.values(VALIDATION)
     ]
-    heads = [Column("rank", "number"), Column("settings")]
-    heads += [Column(f"{min(shown):.4g} to {max(shown):.4g}", "wide"), Column(metric, "number")]
-    heads += [Column("train", "number"), Column("time", "number")]
+    span = Column(f"{min(shown):.4g} to {max(shown):.4g}", "wide")
+    heads, numbers = [Column("rank", "number"), Column("settings"), span], [metric, "train", "time"]
     rows: list[Row] = [_row(standing, (min(shown), max(shown))) for standing in standings]
-    drawn = table("Trials, the best one first", heads, rows, folds=True)
+    drawn = table("Trials, the best one first", heads, rows, numbers=numbers, folds=True)
     return section("trials", "Trials", best, drawn, _curve(record), intro=intro)
 
 
@@ -108,22 +106,23 @@ def _curve(record: SweepRecord) -> Html:
 
 def jobs(record: SweepRecord) -> Html:
     """Every job: how it ended, and what ended it."""
+    metric = record.sweep.metric
     heads = [Column("job"), Column("settings"), Column("fold", "number"), Column("state")]
-    heads += [Column(record.sweep.metric, "number"), Column("time", "number")]
     rows: list[Row] = []
     for member in record.sweep.members:
         entry = record.of(member)
         fold = units.NOTHING if member.fold is None else str(member.fold + 1)
         value, took = units.NOTHING, units.NOTHING
         if entry.state == FINISHED:
-            value = units.measured(entry.value(record.sweep.metric))
+            value = units.measured(entry.value(metric))
             took = units.in_seconds(entry.seconds)
         why = (entry.error or {}).get("what", "")
         state = join(entry.state, tag("span", why, class_="way note") if why else "")
         name = tag("code", entry.job or member.key)
         rows.append([name, in_words(member.trial.values), fold, state, value, took])
     intro = "Each is a job of its own, with a report of its own: fedboost job report JOB."
-    return section("jobs", "Jobs", table("Jobs", heads, rows, folds=True), intro=intro)
+    drawn = table("Jobs", heads, rows, numbers=[metric, "time"], folds=True)
+    return section("jobs", "Jobs", drawn, intro=intro)
 
 
 def told(record: SweepRecord) -> Html:

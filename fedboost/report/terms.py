@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Moment, Story
-from fedboost.report.tables import Column, Row, details, section, table
+from fedboost.report.tables import Row, details, section, table
 from fedboost.report.training import effective_params
 
 DEPTH_MAX = 8  # of nested settings; deeper ones are shown as one text
@@ -30,7 +29,7 @@ def terms(story: Story) -> Html:
     defaults: list[Row] = [
         [tag("code", key), shown(value)] for key, value in effective.items() if key not in given
     ]
-    heads = [Column("setting"), Column("value")]
+    heads = ["setting", "value"]
     parts = [_parties(story)]
     if story.status.encryption:
         parts.append(tag("p", tag("b", "Encryption: "), f"{story.status.encryption}."))
@@ -86,17 +85,15 @@ def _parties(story: Story) -> Html:
     for party, role in story.roles.items():
         uses = data.get(party)
         uses = uses if isinstance(uses, dict) else {}
-        label = uses.get("label")
-        cells = [uses.get("dataset"), uses.get("id"), label]
+        cells = [uses.get("dataset"), uses.get("id"), uses.get("label")]
         rows.append([party, role, *("" if cell is None else shown(cell) for cell in cells)])
-    return table("Parties", [Column(h) for h in ("party", "role", "data set", "id", "label")], rows)
+    return table("Parties", ["party", "role", "data set", "id", "label"], rows)
 
 
 def _item(moment: Moment) -> Html:
     clock = units.clock_time(moment.at)
     at = clock
     if clock != units.NOTHING:
-        stamp = datetime.fromtimestamp(moment.at, UTC).isoformat(timespec="seconds")
-        at = tag("time", clock, datetime=stamp)
+        at = tag("time", clock, datetime=units.stamp(moment.at))
     lines = join(*(tag("span", line, class_="detail") for line in moment.details))
     return tag("li", at, tag("div", tag("b", moment.what), lines), class_=moment.tone or None)

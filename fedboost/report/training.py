@@ -29,11 +29,10 @@ def learning(story: Story) -> Html:
     """Draw one chart for each metric, training and validation in it, and the values as a table."""
     title = "Learning curve"
     charts = [chart for name in story.metric_names if (chart := _metric(story, name))]
-    if not story.rounds:
-        why = f"The job has not finished a {story.round_name}."
-        return section("learning", title, absent(why))
     if not charts:
         why = f"The policy of {story.guest} keeps the metrics of single rounds back."
+        if not story.rounds:
+            why = f"The job has not finished a {story.round_name}."
         return section("learning", title, absent(why))
     values = details("The values as a table", _values(story))
     return section("learning", title, tag("div", *charts, class_="charts two"), values)
@@ -96,7 +95,6 @@ def importance(story: Story) -> Html:
         what = units.plural(len(rest), "further column")
         rows.append([what, rest[0].party, bar, units.share(gain, total), units.in_count(splits)])
     heads = [Column("column"), Column("party"), Column("", "wide")]
-    heads += [Column("share of gain", "number"), Column("splits", "number")]
     whose = (
         f"{story.guest} sees its own columns by name; "
         "the columns of others stay theirs, so each other party is one bar."
@@ -105,7 +103,8 @@ def importance(story: Story) -> Html:
         heads, rows = heads[:1] + heads[2:], [row[:1] + row[2:] for row in rows]
         whose = "All parties have these columns, and each holds the whole model."
     intro = f"Gain of every split, summed. {whose}"
-    drawn = table("Importance by gain", heads, list(rows), folds=True)
+    numbers = ["share of gain", "splits"]
+    drawn = table("Importance by gain", heads, list(rows), numbers=numbers, folds=True)
     return section("importance", title, drawn, intro=intro)
 
 
@@ -157,14 +156,12 @@ def _metric(story: Story, name: str) -> Html | None:
 
 def _values(story: Story) -> Html:
     keys = list(dict.fromkeys(key for summary in story.rounds for key in summary.metrics))
-    heads = [Column(story.round_name, "number")]
-    heads += [Column(f"{split} {name}", "number") for name, split in keys]
+    metrics = [f"{split} {name}" for name, split in keys]
     rows: list[Row] = []
     for summary in story.rounds:
-        values = (summary.metrics.get(key) for key in keys)
-        shown = [units.NOTHING if value is None else units.measured(value) for value in values]
-        rows.append([summary.done, *shown, units.in_seconds(summary.seconds)])
-    return table("Metrics by round", [*heads, Column("took", "number")], rows)
+        values = (units.measured(summary.metrics.get(key)) for key in keys)
+        rows.append([summary.done, *values, units.in_seconds(summary.seconds)])
+    return table("Metrics by round", [], rows, numbers=[story.round_name, *metrics, "took"])
 
 
 def _curves(story: Story, name: str, drawn: Sequence[Drawn]) -> Html:
