@@ -19,7 +19,7 @@ from fedboost.audit.findings import LINKINGS, Finding
 from fedboost.audit.linear import SOLVERS
 from fedboost.audit.transcript import AuditResult
 from fedboost.cli.complete import jobs_here
-from fedboost.cli.connect import DAEMON, JSON
+from fedboost.cli.connect import DAEMON, FILE, JSON
 from fedboost.cli.groups import cli
 from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.flow import Artefact
@@ -41,8 +41,7 @@ from fedboost.settings import load
 @click.option("--solver", type=click.Choice(tuple(SOLVERS)), default="nearest", show_default=True,
               help="Whose point that fits the sums ranks our rows: the one nearest to chance, or "
                    "a corner, as linear programming alone gives it, in minutes.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False),
-              help="Draws what was found, as an HTML file.")  # fmt: skip
+@click.option("--out", type=FILE, help="Draws what was found, as an HTML file.")
 @JSON
 def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     """Show what the other parties of JOB could have learnt from this one.

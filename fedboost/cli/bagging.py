@@ -13,12 +13,11 @@ import click
 import pyarrow.parquet as pq
 
 from fedboost import wire
-from fedboost.cli.connect import run, settings
+from fedboost.cli.connect import CoordinatorAccess
 from fedboost.cli.predicting import (
     PredictionRequest,
     check_folder,
-    in_cluster,
-    over_daemons,
+    scored_by_job,
     write_table,
 )
 from fedboost.cli.shelves import Shelves, refuse_others
@@ -29,8 +28,6 @@ from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import bag, kinds
 from fedboost.model.bag import By, Kind
-from fedboost.runtime.client.client import CoordinatorClient
-from fedboost.runtime.client.config import ClientConfig
 
 
 @dataclass(frozen=True)
@@ -43,25 +40,19 @@ class Bag:
     out: Path
 
 
-def predict(
-    wanted: Bag, shelves: Shelves, coordinator: str | None, tls: Path | None, *, as_json: bool
-) -> int:
+def predict(wanted: Bag, shelves: Shelves, coordinator: CoordinatorAccess, *, as_json: bool) -> int:
     """Has each model score its parties' rows, and joins what they say; gives the exit code.
 
     A ConfigError for models that do not fit each other, that are not here, or that need no job,
     and for data of strangers; nothing is scored then.
     """
     check_folder(wanted.out)
-    shards = _shards(wanted, shelves, coordinator, tls)
+    shards = _shards(wanted, shelves, coordinator)
     bag.check_alike([_kind(model, shard) for model, shard in shards.items()], wanted.by)
     parts, summaries = [], []
     with tempfile.TemporaryDirectory() as scratch:
         for wish in _wishes(wanted, shards, Path(scratch)):
-            if shelves.config is not None:
-                scored = over_daemons(wish, shelves.config, coordinator, tls)
-            else:
-                assert shelves.cluster is not None
-                scored = in_cluster(wish, shelves.cluster)
+            scored = scored_by_job(wish, shelves, coordinator)
             if not scored.result:
                 return scored.conclude(as_json=as_json)
             if not as_json:
@@ -124,14 +115,12 @@ def _kind(model: str, shard: Artefact) -> Kind:
     return Kind(model, facts.get("objective", ""), len(facts["base_margin"]), tuple(ids))
 
 
-def _shards(
-    wanted: Bag, shelves: Shelves, coordinator: str | None, tls: Path | None
-) -> dict[str, Artefact]:
+def _shards(wanted: Bag, shelves: Shelves, coordinator: CoordinatorAccess) -> dict[str, Artefact]:
     """The guests' shards of the models, in their order."""
     models: dict[str, Artefact] = {}
     for text in wanted.models:
         if shelves.config is not None and not shelves.has(text):
-            raise _elsewhere(text, wanted.out, _guest_of(text, coordinator, tls))
+            raise _elsewhere(text, wanted.out, _guest_of(text, coordinator))
         model = shelves.named(text)
         if model in models:
             raise ConfigError("the model is named twice", todo="name every model once", model=model)
@@ -157,16 +146,11 @@ def _elsewhere(model: str, out: Path, guest: str | None) -> ConfigError:
     )
 
 
-def _guest_of(model: str, coordinator: str | None, tls: Path | None) -> str | None:
+def _guest_of(model: str, coordinator: CoordinatorAccess) -> str | None:
     """Return the guest whose job trained a model, if the coordinator can be asked and knows."""
-
-    async def ask(config: ClientConfig) -> str | None:
-        async with CoordinatorClient(config) as client:
-            spec = wire.json_object((await client.journal(model)).spec, "the job's settings")
-            parties = spec.get("parties")
-            return parties.get("guest") if isinstance(parties, dict) else None
-
     try:
-        return run(ask(settings(coordinator, tls)))
+        journal = coordinator.ask(lambda client: client.journal(model))
+        parties = wire.json_object(journal.spec, "the job's settings").get("parties")
     except FedboostError:
         return None
+    return parties.get("guest") if isinstance(parties, dict) else None

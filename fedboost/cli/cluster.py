@@ -10,8 +10,8 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from rich.console import Console
 
 from fedboost import protocols
 from fedboost.cli import outcome
-from fedboost.cli.connect import JSON, run
+from fedboost.cli.connect import DIRECTORY, FILE, JSON, run
 from fedboost.cli.groups import cli, cluster_group
-from fedboost.cli.outcome import follow
+from fedboost.cli.outcome import follow, write_report
 from fedboost.data.sources import SourceSpec, source_at
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
@@ -31,8 +31,9 @@ from fedboost.model import kinds, shards
 from fedboost.pages import token
 from fedboost.report.progress import Progress
 from fedboost.runtime.client.client import CoordinatorClient, result_of
+from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.cluster import ClusterProcesses, TrialProcesses
-from fedboost.runtime.cluster.local import COORDINATOR, complete
+from fedboost.runtime.cluster.local import COORDINATOR, LocalCluster, complete
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.process import logs
 from fedboost.runtime.store.store import JobState
@@ -119,7 +120,7 @@ DATA = click.option(
 DIR = click.option(
     "--dir",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=DIRECTORY,
     default=FOLDER,
     show_default=True,
     help="Where certificates, stores, models and logs go.",
@@ -138,7 +139,7 @@ PAGES = click.option(
 
 
 @cluster_group.command("run")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @DATA
 @DIR
 @PAGES
@@ -171,12 +172,12 @@ def run_cluster(
 
 
 @cli.command("simulate")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @DATA
 @click.option(
     "--dir",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=DIRECTORY,
     help="Keep stores and models here; absent: nothing is kept.",
 )
 @JSON
@@ -245,9 +246,6 @@ async def _simulated(
     turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path | None, scratch: Path
 ) -> None:
     """Runs the jobs in `folder`, or in `scratch`, where they leave nothing that can be named."""
-    from fedboost.cli.outcome import write_report
-    from fedboost.runtime.cluster import local
-    from fedboost.runtime.process.workers import ProcessWorkers
 
     async def runs(job: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
         """Run one job and show how far it is."""
@@ -261,12 +259,23 @@ async def _simulated(
             result["model"] = result["report"] = ""
         return journal, result
 
+    async with in_this_process(folder or scratch, turns.spec, sources) as cluster:
+        cluster.rehearse()
+        await turns.run(runs)
+
+
+@asynccontextmanager
+async def in_this_process(
+    folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec]
+) -> AsyncIterator[LocalCluster]:
+    """Hold all parties of a job in this process, with their files in `folder`."""
+    from fedboost.runtime.process.workers import ProcessWorkers
+
     with ProcessWorkers(len(os.sched_getaffinity(0))) as workers:
         async with local.cluster(
-            folder or scratch, turns.spec, sources, workers, write_report=write_report
+            folder, spec, sources, workers, write_report=write_report
         ) as cluster:
-            cluster.rehearse()
-            await turns.run(runs)
+            yield cluster
 
 
 def run_job(
@@ -295,7 +304,6 @@ def _shown(cluster: ClusterProcesses) -> Iterator[None]:
 async def _on(
     cluster: ClusterProcesses, spec: JobSpec, resume: bool | None, *, keeps: bool = True
 ) -> tuple[JobJournal, dict[str, Any]]:
-    from fedboost.cli.outcome import write_report
 
     async with CoordinatorClient(cluster.client, retry_s=10.0) as client:
         journal = await followed(client, spec, resume, keeps=keeps)

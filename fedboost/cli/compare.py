@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from fedboost.cli.connect import FILE, JSON, OUT
 from fedboost.cli.groups import ledger_group
-from fedboost.cli.ledger import CONFIG, JSON, opened_ledger, printable_text
+from fedboost.cli.ledger import CONFIG, opened_ledger, printable_text
 from fedboost.disk import SECRET_MODE, read_file, write_file
 from fedboost.errors import ConfigError
 from fedboost.runtime.config.daemons import PartyConfig
@@ -48,8 +49,7 @@ def verify(file: Path, as_json: bool) -> None:
 @click.option("--job", required=True, metavar="ID", help="Whose rows.")
 @click.option("--for", "reader", metavar="PARTY",
               help="Show the rows about this peer alone; the others stay hashes.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              help="The file to write.")  # fmt: skip
+@OUT
 def export(file: Path, job: str, reader: str | None, out: Path) -> None:
     """Write a job's rows into a signed file, with which a peer can compare its own.
 
@@ -67,8 +67,7 @@ def export(file: Path, job: str, reader: str | None, out: Path) -> None:
 
 @ledger_group.command("diff")
 @CONFIG
-@click.option("--with", "other", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="What a peer has exported.")  # fmt: skip
+@click.option("--with", "other", type=FILE, metavar="FILE", help="What a peer has exported.")
 @click.option("--job", metavar="ID", help="Compare with what peers have signed during this job.")
 @JSON
 def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli.cluster import read_sources
-from fedboost.cli.connect import JSON
+from fedboost.cli.connect import FILE, JSON
 from fedboost.cli.groups import cli
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
@@ -38,7 +38,7 @@ Numbers = dict[str, int]
 
 
 @cli.command("estimate")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @click.option("--data", multiple=True, metavar="PARTY=FILE",
               help="Tables that are at hand: all parties' or none.")  # fmt: skip
 @click.option("--rows", metavar="N|PARTY=N,…", help="Rows of every table, or of each.")
@@ -83,9 +83,9 @@ def _setting(file: Path, given: Mapping[str, Any]) -> Setting:
                 "--data says rows and columns itself", todo="leave --rows and --columns out"
             )
         sources = read_sources(given["data"])
-        spec = _one(complete(raw, sources, **where))
+        spec = complete(raw, sources, **where).one_each()[0]
         return from_tables(spec, sources)
-    spec = _one(_unfilled(raw, where))
+    spec = _unfilled(raw, where).one_each()[0]  # of several guests the first, like the others
     everybody = spec.parties.with_data
     rows = _numbers(given["rows"], everybody, "--rows")
     return from_words(spec, Said(rows, _numbers(given["columns"], (), "--columns")))
@@ -106,11 +106,6 @@ def _unfilled(raw: object, where: dict[str, str]) -> JobSpec:
     spec = parse(JobSpec, raw, **where)
     check(spec, **where)
     return spec
-
-
-def _one(spec: JobSpec) -> JobSpec:
-    """A job of one guest: of several, the first one's, which the others are like."""
-    return spec.one_each()[0]
 
 
 def _numbers(text: str | None, everybody: tuple[str, ...], option: str) -> Numbers:

@@ -16,16 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import JSON
+from fedboost.cli.connect import FILE, JSON, OUT
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder, selection_of, source_of, write_table
 from fedboost.cli.shelves import (
-    OUT,
     PARTY,
     RELEASED,
     Shelves,
     in_order,
-    open_shelves,
     pairs,
     stores,
     whole_model,
@@ -55,14 +53,16 @@ LISTED = 10  # columns that the terminal shows
               help="A file, or with --config a declared data set; of a merged model "
               "once for each party.")  # fmt: skip
 @RELEASED
-@click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), metavar="F.svg",
+@click.option("--picture", type=FILE, metavar="F.svg",
               help="Draw the mean |contribution| of each column there.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True,
               help="How many columns the picture shows.")  # fmt: skip
 @OUT
 @stores
 @JSON
-def explain(model: str, data: tuple[str, ...], out: Path, as_json: bool, **given: Any) -> None:
+def explain(
+    model: str, data: tuple[str, ...], out: Path, as_json: bool, shelves: Shelves, **given: Any
+) -> None:
     """Say what each column adds to each row's margin (TreeSHAP, computed by XGBoost).
 
     \b
@@ -82,7 +82,6 @@ def explain(model: str, data: tuple[str, ...], out: Path, as_json: bool, **given
     check_folder(out)
     if given["picture"] is not None:
         check_folder(given["picture"])
-    shelves = open_shelves(given["config"], given["cluster"])
     model = shelves.named(model)
     merged = whole_model(shelves, model, given["released"])
     wanted = _wanted(shelves, merged, pairs("--data", data))
@@ -178,11 +177,12 @@ def _shown(effects: list[Effect]) -> Table:
               help="What every owner's splits ask, where all of them are here.")  # fmt: skip
 @RELEASED
 @PARTY
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False),
-              help="The file to write.  [default: ID-treeN.svg]")  # fmt: skip
+@click.option("--out", type=FILE, help="The file to write.  [default: ID-treeN.svg]")
 @stores
 @JSON
-def picture(model: str, tree: int, depth: int, as_json: bool, **given: Any) -> None:
+def picture(
+    model: str, tree: int, depth: int, as_json: bool, shelves: Shelves, **given: Any
+) -> None:
     """Draw one tree of a model, as one party knows it.
 
     \b
@@ -196,7 +196,6 @@ def picture(model: str, tree: int, depth: int, as_json: bool, **given: Any) -> N
     """
     out, kind = given["out"], given["kind"]
     kind = kind or ("dot" if out is not None and out.suffix in (".dot", ".gv") else "svg")
-    shelves = open_shelves(given["config"], given["cluster"])
     model = shelves.named(model)
     if out is None and kind == "svg":
         out = Path(f"{model}-tree{tree}.svg")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from fedboost.cli.connect import CONFIG_VARIABLE
+from fedboost.cli.connect import CONFIG_VARIABLE, FILE, JSON
 from fedboost.cli.groups import ledger_group
 from fedboost.printable import printable
 from fedboost.runtime.config.daemons import PartyConfig
@@ -26,11 +26,10 @@ CONFIG = click.option(
     "file",
     envvar=CONFIG_VARIABLE,
     show_envvar=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     required=True,
     help="The party's settings file.",
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @ledger_group.command("show")

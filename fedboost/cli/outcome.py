@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ import click
 from rich.console import Console
 
 from fedboost.audit.findings import Finding
-from fedboost.errors import ConfigError, UnreachableError
+from fedboost.errors import ConfigError, FedboostError, UnreachableError
+from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.progress import Progress, summary
 from fedboost.runtime.client.client import Jobs, listen
@@ -25,12 +26,8 @@ from fedboost.runtime.transport import faults
 if TYPE_CHECKING:
     from fedboost.runtime.ledger.rows import Row
 
-
-from collections.abc import Awaitable, Callable
-from dataclasses import field
-
-from fedboost.errors import FedboostError
-from fedboost.job import JobSpec
+# Runs one job until it rests; gives its journal and, if it finished, its result.
+Runs = Callable[[JobSpec], Awaitable[tuple[JobJournal, dict[str, Any]]]]
 
 
 async def watched(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
@@ -90,15 +87,15 @@ def ended(
 
 
 @dataclass(frozen=True)
-class Own:
+class ReportAdditions:
     """A party's additions to a job's report on its own page."""
 
     ledger: Sequence[Row] = ()
     findings: Sequence[Finding] = ()
 
 
-def own_of(party: PartyConfig, job: str) -> Own:
-    """A party's ledger of a job, and what its audit has found, if one has run."""
+def report_additions(party: PartyConfig, job: str) -> ReportAdditions:
+    """Return a party's ledger of a job, and what its audit has found, if one has run."""
     from fedboost.runtime.ledger.ledger import Ledger
     from fedboost.runtime.store.transcripts import Transcripts
 
@@ -110,22 +107,16 @@ def own_of(party: PartyConfig, job: str) -> Own:
         raise ConfigError(
             "what the audit found was written by another version", todo=f"fedboost audit {job}"
         ) from None
-    return Own(rows, findings)
+    return ReportAdditions(rows, findings)
 
 
-def write_report(journal: JobJournal, path: str, additions: Own | None = None) -> None:
+def write_report(journal: JobJournal, path: str, additions: ReportAdditions | None = None) -> None:
     """The journal as one HTML file."""
     from fedboost.report.page import render
 
-    additions = additions or Own()
+    additions = additions or ReportAdditions()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(render(journal, additions.ledger, additions.findings), encoding="utf-8")
-
-
-__all__ = ["Runs", "Turns", "together"]
-
-# Runs one job until it rests; gives its journal and, if it finished, its result.
-Runs = Callable[[JobSpec], Awaitable[tuple[JobJournal, dict[str, Any]]]]
 
 
 @dataclass

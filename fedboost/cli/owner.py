@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedboost.cli.complete import jobs_here
-from fedboost.cli.connect import DAEMON, JSON, TLS, own_daemon, run
+from fedboost.cli.connect import DAEMON, JSON, TLS, YES, own_daemon, run
 from fedboost.cli.groups import party_group
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import (
@@ -31,6 +31,11 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.account import Account, AccountEntry, totals
 from fedboost.settings import load
+
+OWNED_FIELDS = (
+    "id", "name", "protocol", "state", "dataset", "parties", "reason", "coordinator", "submitter",
+    "tells", "risk", "forecast", "because", "uses",
+)  # fmt: skip
 
 
 def owner_options(command: Any) -> Any:
@@ -55,10 +60,6 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"jobs": [_owned(job) for job in listed.jobs]}))
         return
-    from rich.console import Console
-    from rich.table import Column, Table
-    from rich.text import Text
-
     table = Table(Column("job", no_wrap=True), "state", "what it wants")
     for job in listed.jobs:
         reason = f": {job.reason.what}" if job.reason.what else ""
@@ -69,7 +70,7 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
 
 @party_group.command("approve")
 @click.argument("job", shell_complete=jobs_here)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @owner_options
 def approve(job: str, yes: bool, config: Path, tls: Path | None) -> int:
     """Let a job run that waits for a person's approval; shows what it wants, and asks.
@@ -126,7 +127,7 @@ def reload(config: Path, tls: Path | None, as_json: bool) -> None:
 @party_group.command("forget")
 @click.argument("job", shell_complete=jobs_here)
 @click.option("--keep-model", is_flag=True, help="Keep the model, and what `reuse` needs.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @owner_options
 @JSON
 def forget(
@@ -165,22 +166,10 @@ def _wants(job: OwnedJob) -> list[str]:
 
 
 def _owned(job: OwnedJob) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "name": job.name,
-        "protocol": job.protocol,
-        "state": job.state,
-        "dataset": job.dataset,
-        "parties": list(job.parties),
-        "reason": job.reason.what,
-        "coordinator": job.coordinator,
-        "submitter": job.submitter,
-        "tells": job.tells,
-        "risk": job.risk,
-        "forecast": job.forecast,
-        "because": list(job.because),
-        "uses": {use.about: use.says for use in job.uses},
-    }
+    fields = {name: getattr(job, name) for name in OWNED_FIELDS}
+    lists = {"parties": list(job.parties), "because": list(job.because)}
+    uses = {use.about: use.says for use in job.uses}
+    return {**fields, **lists, "reason": job.reason.what, "uses": uses}
 
 
 @party_group.command("account")

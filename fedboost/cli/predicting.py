@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedboost.cli.cluster import read_sources, run_job
-from fedboost.cli.connect import run, settings
+from fedboost.cli.connect import CoordinatorAccess
 from fedboost.cli.outcome import conclude, follow
 from fedboost.cli.shelves import Shelves, in_order
 from fedboost.data.loading import load_with_ids
@@ -130,6 +130,16 @@ class Scored:
         return None if self.table_rows is None else self.table_rows - self.rows
 
 
+def scored_by_job(
+    wish: PredictionRequest, shelves: Shelves, coordinator: CoordinatorAccess
+) -> Scored:
+    """Have a job predict: on running daemons where a party's settings are given, else here."""
+    if shelves.config is not None:
+        return over_daemons(wish, shelves.config, coordinator)
+    assert shelves.cluster is not None
+    return in_cluster(wish, shelves.cluster)
+
+
 def in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
     """Starts the cluster in `folder` again for the model's parties; `data` are files."""
     sources = read_sources(tuple(f"{party}={path}" for party, path in wish.data.items()))
@@ -139,7 +149,7 @@ def in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
 
 
 def over_daemons(
-    wish: PredictionRequest, config: PartyConfig, coordinator: str | None, tls: Path | None
+    wish: PredictionRequest, config: PartyConfig, coordinator: CoordinatorAccess
 ) -> Scored:
     """Has running daemons predict; `data` are data sets that the parties have declared.
 
@@ -152,15 +162,13 @@ def over_daemons(
             todo=f"its data sets are: {', '.join(config.datasets) or 'none'}",
         )
     spec = wish.job(wish.data)
-    client = settings(coordinator, tls)
 
-    async def work() -> JobJournal:
-        async with CoordinatorClient(client) as session:
-            job = await session.submit(spec.model_dump_json().encode())
-            await follow(session, job)
-            return await session.journal(job)
+    async def work(client: CoordinatorClient) -> JobJournal:
+        job = await client.submit(spec.model_dump_json().encode())
+        await follow(client, job)
+        return await client.journal(job)
 
-    journal = run(work())
+    journal = coordinator.ask(work)
     return _collected(wish, journal, result_of(journal), config.store, config.datasets[dataset])
 
 

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli.cluster import FOLDER, read_sources
-from fedboost.cli.connect import JSON, connection, run, settings
+from fedboost.cli.connect import DIRECTORY, FILE, JSON, CoordinatorAccess, connection, run
 from fedboost.cli.groups import job_group
-from fedboost.cli.sweeping import RECORD, Course, Where, in_process, own_cluster, remote
+from fedboost.cli.sweeping import RECORD, START_S, Course, Where, in_process
 from fedboost.data.reading import read_sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.disk import PUBLIC_MODE, write_file
@@ -24,6 +24,7 @@ from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.report import units
 from fedboost.report.page import of_sweep
+from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import complete
 from fedboost.runtime.config.policy import Policy
@@ -51,22 +52,20 @@ class Options:
 
 
 @job_group.command("sweep")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @click.option("--data", multiple=True, metavar="PARTY=FILE",
               help="Tables, for daemons of our own here; once for each party.")  # fmt: skip
 @click.option("--simulate", is_flag=True, help="With --data: all parties in this process.")
-@click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False), default=FOLDER,
+@click.option("--dir", "folder", type=DIRECTORY, default=FOLDER,
               show_default=True, help="With --data: where stores, models and logs go.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False),
+@click.option("--out", type=DIRECTORY,
               help="Where the sweep's record and report go.  [default: NAME-sweep]")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with a sweep that has begun.")
 @click.option("--fit-best", is_flag=True, help="Then train with the best settings.")
 @click.option("--dry-run", is_flag=True, help="Say which jobs there would be, and stop.")
 @JSON
 @connection
-def sweep(
-    file: Path, *, dry_run: bool, coordinator: str | None, tls: Path | None, **given: Any
-) -> int:
+def sweep(file: Path, *, dry_run: bool, coordinator: CoordinatorAccess, **given: Any) -> int:
     """Try settings and folds of the job in FILE, whose section `sweep` says which.
 
     \b
@@ -92,7 +91,7 @@ def sweep(
     record = _record(base, options)
     course = Course(record, options.out)
     with ExitStack() as stack:
-        where = _where(stack, base, sources, options, (coordinator, tls))
+        where = _where(stack, base, sources, options, coordinator)
         try:
             run(_course(course, where, fit=options.fit_best))
         except KeyboardInterrupt:
@@ -168,14 +167,16 @@ def _where(
     sweep: Sweep,
     sources: dict[str, SourceSpec],
     options: Options,
-    connected: tuple[str | None, Path | None],
+    coordinator: CoordinatorAccess,
 ) -> Where:
     """The coordinator: of daemons of our own, of this process, or the one that there is."""
     if not options.data:
-        return remote(settings(*connected))
+        config = coordinator.config
+        return lambda: CoordinatorClient(config)
     if options.simulate:
         return in_process(options.folder, sweep.base, sources)
-    return own_cluster(stack.enter_context(ClusterProcesses(options.folder, sweep.base, sources)))
+    cluster = stack.enter_context(ClusterProcesses(options.folder, sweep.base, sources))
+    return lambda: CoordinatorClient(cluster.client, retry_s=START_S)
 
 
 async def _course(course: Course, where: Where, *, fit: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -11,17 +10,15 @@ from pathlib import Path
 import click
 
 from fedboost import protocols
-from fedboost.cli.outcome import follow, write_report
+from fedboost.cli.cluster import in_this_process
+from fedboost.cli.outcome import follow
 from fedboost.data.sources import SourceSpec
 from fedboost.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.runtime.client.client import CoordinatorClient, Jobs, result_of
-from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.client.client import Jobs, result_of
 from fedboost.runtime.cluster import local
-from fedboost.runtime.cluster.cluster import ClusterProcesses
-from fedboost.runtime.process.workers import ProcessWorkers
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
 from fedboost.settings import parse
@@ -169,32 +166,13 @@ async def _taken_up(jobs: Jobs, job: str | None) -> str | None:
     return job if state in GOES_ON else None
 
 
-def remote(config: ClientConfig) -> Where:
-    """The coordinator that a user has."""
-    return lambda: CoordinatorClient(config)
-
-
-def own_cluster(cluster: ClusterProcesses) -> Where:
-    """Daemons of our own, which end with the sweep."""
-
-    @asynccontextmanager
-    async def where() -> AsyncIterator[Jobs]:
-        async with CoordinatorClient(cluster.client, retry_s=START_S) as client:
-            yield client
-
-    return where
-
-
 def in_process(folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Where:
     """Run all parties in this process, with their files in `folder`."""
 
     @asynccontextmanager
     async def where() -> AsyncIterator[Jobs]:
-        with ProcessWorkers(len(os.sched_getaffinity(0))) as workers:
-            async with local.cluster(
-                folder, spec, sources, workers, write_report=write_report
-            ) as cluster:
-                yield local.LocalClient(cluster)
+        async with in_this_process(folder, spec, sources) as cluster:
+            yield local.LocalClient(cluster)
 
     return where
 
