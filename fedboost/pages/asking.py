@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -134,35 +135,26 @@ def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iter
 
 def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:
     """Yield rules that are judged only once the table, or the rows in common, are known."""
+    rule = partial(Rule, is_later=True)
     asks = signed.protocol.asks(signed.params)
     if asks.epsilon is not None and signed.role is not GUEST:
         wish = "without noise" if asks.epsilon == inf else f"ε {asks.epsilon:g}"
         element, row = _most(policy.epsilon_element_max), _most(policy.epsilon_row_max)
-        yield Rule("Noise per value", wish, element, "policy.epsilon_element_max", is_later=True)
-        yield Rule(
-            "Noise per row", f"{wish} for each column", row, "policy.epsilon_row_max", is_later=True
-        )
+        yield rule("Noise per value", wish, element, "policy.epsilon_element_max")
+        yield rule("Noise per row", f"{wish} for each column", row, "policy.epsilon_row_max")
     if signed.protocol.releases is not None and signed.role is not GUEST:
         most = "any number" if policy.disclosure_max == inf else f"{policy.disclosure_max:g}"
         wish = "as said below"
-        yield Rule("Sums per bin and row", wish, most, "policy.disclosure_max", is_later=True)
+        yield rule("Sums per bin and row", wish, most, "policy.disclosure_max")
         least = f"{policy.group_rows_min} at least"
-        yield Rule(
-            "Rows between cuts",
-            "as our policy has it",
-            least,
-            "policy.group_rows_min",
-            is_later=True,
-        )
+        yield rule("Rows between cuts", "as our policy has it", least, "policy.group_rows_min")
     if asks.own_cells and signed.role is not AGGREGATOR:
         least = f"{policy.own_rows_min} at least, or none"
         wish = "as our policy has it"
-        yield Rule("Our rows in a sum", wish, least, "policy.own_rows_min", is_later=True)
+        yield rule("Our rows in a sum", wish, least, "policy.own_rows_min")
     if signed.model is not None and signed.role is not GUEST:
         most = f"{units.in_count(policy.predict.rows_per_day)} a day"
-        yield Rule(
-            "Rows to score", "all in common", most, "policy.predict.rows_per_day", is_later=True
-        )
+        yield rule("Rows to score", "all in common", most, "policy.predict.rows_per_day")
 
 
 def _leaving(signed: SignedJob) -> Iterator[Leaving]:

@@ -13,7 +13,7 @@ from fedboost.pages.sessions import BrowserSession
 from fedboost.report import costs, outcome, story, terms, training, units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Story
-from fedboost.report.tables import Column, Row, absent, details, names, section, table
+from fedboost.report.tables import Row, absent, details, names, section, table
 from fedboost.runtime.jobs.manifest import outline
 from fedboost.runtime.jobs.submitted import KEY_BYTES
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
@@ -54,12 +54,11 @@ def board(
     cards = [_card(status) for status in active]
     now = tag("div", *cards, class_="cards") if cards else absent("No job goes on now.")
     rows: list[Row] = [_ended_row(job) for job in ended]
-    heads = [Column("job"), Column("protocol"), Column("parties"), Column("came to")]
-    heads += [Column("took", "number"), Column("ended", "number")]
-    past = table("Jobs that have ended", heads, rows, folds=True)
+    heads, numbers = ["job", "protocol", "parties", "came to"], ["took", "ended"]
+    past = table("Jobs that have ended", heads, rows, numbers=numbers, folds=True)
     return [
         tag("div", head, submit, class_="head"),
-        parts.note(news) if news else "",
+        parts.note(news),
         parts.live("active", parts.announced(_said_of(active)), now),
         section(
             "ended",
@@ -88,12 +87,8 @@ def _card(status: JobStatus) -> Html:
         parts.progress(status),
         tag("p", reason, class_="reason") if reason else "",
         parts.waits(status),
-        class_=f"card {_edge(status.state)}".strip(),
+        class_="card edge-go" if status.state == JobState.RUNNING else "card edge-wait",
     )
-
-
-def _edge(state: str) -> str:
-    return "edge-go" if state == JobState.RUNNING else "edge-wait"
 
 
 def _ended_row(job: StoredJob) -> Row:
@@ -130,7 +125,7 @@ def job(journal: JobJournal, session: BrowserSession, may: May, news: str = "") 
     status = journal.status
     return [
         _head(status, facts),
-        parts.note(news) if news else "",
+        parts.note(news),
         parts.live("actions", _actions(status, session, may)),
         parts.live("state", _state(facts)),
         parts.live("figures", outcome.figures(facts)),
@@ -148,13 +143,7 @@ def _head(status: JobStatus, facts: Story | None) -> Html:
     known = [status.protocol, parties, by]
     words: list[object] = [f"{fact} · " for fact in known if fact]
     attempt = f" · attempt {status.attempt}" if status.attempt > 1 else ""
-    return tag(
-        "div",
-        tag("p", tag("a", "Jobs", href="/"), " / ", tag("code", status.id), class_="kicker"),
-        tag("h1", status.name or status.id),
-        tag("p", *words, parts.moment(status.created), attempt, class_="facts"),
-        class_="title",
-    )
+    return parts.title(status.id, status.name, [*words, parts.moment(status.created), attempt])
 
 
 def _actions(status: JobStatus, session: BrowserSession, may: May) -> Html:
@@ -277,9 +266,9 @@ def _named(datasets: Mapping[str, str]) -> Html:
 
 
 def _job_form(text: str, session: BrowserSession) -> Html:
-    return tag(
-        "form",
-        frame.hidden("csrf", session.csrf),
+    return frame.form(
+        "/submit",
+        session.csrf,
         frame.hidden("key", secrets.token_hex(KEY_BYTES)),  # a form sent twice is one job
         tag("label", "A file", for_="file"),
         tag(
@@ -308,8 +297,6 @@ def _job_form(text: str, session: BrowserSession) -> Html:
             tag("button", "Only check", type="submit", name="act", value="check"),
             class_="actions",
         ),
-        method="post",
-        action="/submit",
         enctype="multipart/form-data",
         class_="submit",
     )

@@ -20,11 +20,9 @@ from fedboost.pages import board, choosing, frame, parts, runs
 from fedboost.pages.board import EarlierUses, May
 from fedboost.pages.choosing import Choice
 from fedboost.pages.following import Followed
-from fedboost.pages.frame import NavLink, PageContent, Site
-from fedboost.pages.gate import REPORT_POLICY, PageGate
+from fedboost.pages.frame import NavLink, PageContent
+from fedboost.pages.gate import PageGate
 from fedboost.pages.runs import Datasets
-from fedboost.pages.sessions import Sessions
-from fedboost.pages.token import page_of, token
 from fedboost.report import page as report
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import names
@@ -58,11 +56,8 @@ params:
 
 def coordinator_site(node: CoordinatorNode) -> web.Application:
     """The application that serves the page of a coordinator's settings."""
-    config, page = node.config, page_of(node.config)
     links = (NavLink("/", "Jobs"), NavLink(runs.PATH, "Runs"), NavLink("/submit", "Submit"))
-    site = Site("coordinator", config.name, page.user, links)
-    sessions = Sessions(lambda: token(config.store), page.user, 3600 * page.session_hours)
-    gate = PageGate(config, site, sessions)
+    gate = PageGate(node.config, "coordinator", links)
     handlers = _Pages(node, gate)
     app = gate.application()
     app.add_routes(
@@ -105,17 +100,16 @@ class _Pages:
 
     # Runs
 
-    async def runs(self, request: web.Request) -> web.Response:
-        """Every job in one list, filtered and sorted as the address says."""
-        return await self._listed(request, _choice(request))
-
-    async def _listed(
-        self, request: web.Request, choice: Choice, refused: FedboostError | None = None
+    async def runs(
+        self,
+        request: web.Request,
+        choice: Choice | None = None,
+        refused: FedboostError | None = None,
     ) -> web.Response:
+        """Every job in one list, filtered and sorted as the address says, or a `choice`."""
+        choice = choice or _choice(request)
         every, news = await self._followed.runs(), SAID.get(request.query.get("done", ""), "")
-        banner: Html | str = parts.note(news) if news else ""
-        if refused is not None:
-            banner = frame.refusal(refused)
+        banner = parts.note(news) if refused is None else frame.refusal(refused)
         main = await asyncio.to_thread(
             runs.listed, every, choice, self._gate.session(request), banner
         )
@@ -139,7 +133,7 @@ class _Pages:
             adds = form.get("act") == "tag"
             await asyncio.to_thread(self._node.tag, self._gate.user, ids, tags, adds=adds)
         except FedboostError as error:
-            return await self._listed(request, choosing.read(runs.PATH, back, runs.SELECTS), error)
+            return await self.runs(request, choosing.read(runs.PATH, back, runs.SELECTS), error)
         raise web.HTTPSeeOther(f"{runs.PATH}?{urlencode({**back, 'done': 'tagged'})}")
 
     async def compared(self, request: web.Request) -> web.Response:
@@ -171,8 +165,7 @@ class _Pages:
         """The job's whole report, as `fedboost job report` writes it."""
         journal = await self._followed.journal(request.match_info["job"])
         text = await asyncio.to_thread(report.render, journal)
-        headers = {"Content-Security-Policy": REPORT_POLICY}
-        return web.Response(text=text, content_type="text/html", headers=headers)
+        return self._gate.report(text.encode())
 
     async def resume(self, request: web.Request) -> web.Response:
         """Carries a job on."""
@@ -211,7 +204,9 @@ class _Pages:
             if form.get("act") == "check":
                 self._node.config.users.judge("submit", self._gate.user.name)
                 sets = runs.datasets(await self._followed.runs())
-                checked = join(parts.note(_sound(jobs)), *_unknown(jobs, sets))
+                sound = f"{', '.join(job.name for job in jobs)}: sound. "
+                later = "Whether the parties allow it, they say once it is submitted."
+                checked = join(parts.note(sound + later), *_unknown(jobs, sets))
                 return await self._form(request, text, news=checked)
             ids = await self._handed_in(jobs, str(form.get("key", "")))
         except FedboostError as error:
@@ -296,11 +291,6 @@ def _unknown(jobs: Sequence[JobSpec], sets: Datasets) -> Iterator[Html]:
         if known and name not in sets[party]:
             words = f"{party}: no earlier job of yours named the data set {name}, but {known}."
             yield tag("p", words, class_="warned")
-
-
-def _sound(jobs: tuple[JobSpec, ...]) -> str:
-    named = ", ".join(job.name for job in jobs)
-    return f"{named}: sound. Whether the parties allow it, they say once it is submitted."
 
 
 def _written(spec: bytes) -> str:

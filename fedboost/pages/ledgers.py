@@ -75,8 +75,7 @@ def _job(job: str, amounts: Sequence[Amount], *, is_open: bool) -> Html:
         messages = units.plural(sum(amount.messages for amount in chosen), "message")
         totals.append(f"{word}: {messages}, {size}")
         rows += [Band(f"{word.capitalize()}: {size}"), *(_amount(amount) for amount in chosen)]
-    heads = [Column("message"), Column("peer")]
-    heads += [Column(head, "number") for head in ("messages", "values", "bytes")]
+    heads, numbers = ["message", "peer"], ["messages", "values", "bytes"]
     last = max(amount.last for amount in amounts)[:16].replace("T", " ")
     summary = join(
         tag("b", job), " ", tag("span", " · ".join([*totals, f"last {last}"]), class_="note")
@@ -90,7 +89,7 @@ def _job(job: str, amounts: Sequence[Amount], *, is_open: bool) -> Html:
     return tag(
         "details",
         tag("summary", summary),
-        table(f"What left and came in {job}", heads, rows, folds=True),
+        table(f"What left and came in {job}", heads, rows, numbers=numbers, folds=True),
         links,
         class_="group",
         open="" if is_open else None,
@@ -115,8 +114,8 @@ def rows(entries: Sequence[LedgerRow], job: str, kind: str, head: Head) -> list[
     drawn: Html = absent("Nothing has left or come.")
     if entries:
         heads = [Column("n", "number"), Column("at"), Column("way"), Column("message")]
-        heads += [Column(h, "number") for h in ("bytes", "values", "rows", "smallest group")]
-        drawn = table("Rows, newest first", heads, [_row(row) for row in entries], folds=True)
+        numbers, listed = ["bytes", "values", "rows", "smallest group"], [*map(_row, entries)]
+        drawn = table("Rows, newest first", heads, listed, numbers=numbers, folds=True)
     filters = {key: value for key, value in (("job", job), ("kind", kind)) if value}
     links: list[object] = []
     if entries and entries[0].n < head.n:

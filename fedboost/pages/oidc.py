@@ -113,20 +113,15 @@ class OidcProvider:
         )
 
     async def _token(self, flow: OidcFlow, code: str) -> str:
-        settings = self._settings
+        client, secret = self._settings.client_id, self._settings.client_secret
         form = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": flow.back,
-            "client_id": settings.client_id,
+            "client_id": client,
             "code_verifier": flow.verifier,
         }
-        secret = settings.client_secret
-        auth = (
-            None
-            if secret is None
-            else BasicAuth(quote_plus(settings.client_id), quote_plus(secret))
-        )
+        auth = None if secret is None else BasicAuth(quote_plus(client), quote_plus(secret))
         address = (await self._discover())["token_endpoint"]
         status, answer = await self._asked("POST", address, data=form, auth=auth)
         if status != 200 or not isinstance(answer.get("id_token"), str):

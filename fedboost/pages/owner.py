@@ -14,7 +14,7 @@ from fedboost.pages.audits import Running
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import audit, units
 from fedboost.report.html import Html, join, tag
-from fedboost.report.tables import Band, Column, Row, absent, names, section, table
+from fedboost.report.tables import Band, Row, absent, names, section, table
 from fedboost.runtime.ledger.rows import Amount
 from fedboost.runtime.policy.approval import Decision
 from fedboost.runtime.store.store import FINAL, OVER, JobState, StoredJob
@@ -39,15 +39,14 @@ def jobs(seen: Sequence[OwnedJobView], at: int, news: str = "") -> list[object]:
     over = [view for view in seen if view.job.state in OVER]
     first = (at - 1) * PAST_PER_PAGE
     rows: list[Row] = [_past(view) for view in over[first : first + PAST_PER_PAGE]]
-    heads = [Column("job"), Column("protocol"), Column("data set"), Column("with")]
-    heads += [Column("reason"), Column("last change", "number")]
-    past = table("Jobs that are over", heads, rows, folds=True)
+    heads, numbers = ["job", "protocol", "data set", "with", "reason"], ["last change"]
+    past = table("Jobs that are over", heads, rows, numbers=numbers, folds=True)
     words = units.plural(len(asking), "job asks", "jobs ask")
     cards = tag("div", *map(_asking, asking), class_="cards")
     now = tag("div", *map(_going, going), class_="cards")
     return [
         tag("h1", "Jobs"),
-        parts.note(news) if news else "",
+        parts.note(news),
         parts.live(
             "asking",
             parts.announced(f"{words} for your approval" if asking else "No job asks for approval"),
@@ -149,7 +148,7 @@ def job(view: OwnedJobView, known: Known, session: BrowserSession, news: str = "
         shown = [frame.refusal(asking, "This version cannot read what the job asks")]
     return [
         _head(view),
-        parts.note(news) if news else "",
+        parts.note(news),
         parts.live("state", tag("div", spoken, state, wants, said_why, by, class_="now")),
         parts.live("forecast", approval.forecast(view.owned, explains=True)),
         parts.live("actions", _decisions(view, here, has_report=known.has_report)),
@@ -169,13 +168,7 @@ def _head(view: OwnedJobView) -> Html:
     owned = view.owned
     by = f"by {owned.submitter} at {owned.coordinator}" if owned.submitter else ""
     words = [f"{fact} · " for fact in (owned.protocol, by) if fact]
-    return tag(
-        "div",
-        tag("p", tag("a", "Jobs", href="/"), " / ", tag("code", owned.id), class_="kicker"),
-        tag("h1", owned.name or owned.id),
-        tag("p", *words, parts.moment(view.job.created), class_="facts"),
-        class_="title",
-    )
+    return parts.title(owned.id, owned.name, [*words, parts.moment(view.job.created)])
 
 
 def _decisions(view: OwnedJobView, here: str, *, has_report: bool) -> Html:
@@ -206,10 +199,10 @@ def _passed(job: str, amounts: Sequence[Amount]) -> Html:
             counts = (units.in_count(amount.messages), units.in_count(amount.values))
             kind = tag("span", amount.kind.rpartition(".")[2], class_="kind", title=amount.kind)
             rows.append([kind, way, *counts, units.in_bytes(amount.bytes)])
-    heads = [Column("message"), Column("way")]
-    heads += [Column(head, "number") for head in ("messages", "values", "bytes")]
+    numbers = ["messages", "values", "bytes"]
+    drawn = table("By kind and peer", ["message", "way"], rows, numbers=numbers, folds=True)
     more = tag("p", tag("a", "Every row of it in the ledger", href=f"/ledger/rows?job={job}"))
-    return section("passed", title, table("By kind and peer", heads, rows, folds=True), more)
+    return section("passed", title, drawn, more)
 
 
 def _audit(stored: StoredJob, audited: AuditView, session: BrowserSession) -> Html:

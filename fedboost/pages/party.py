@@ -30,12 +30,11 @@ from fedboost.pages.approval import OwnedJobView
 from fedboost.pages.asking import Asking
 from fedboost.pages.audits import Audits
 from fedboost.pages.coordinator import FOLLOWS_S, number
-from fedboost.pages.frame import NavLink, PageContent, Site
-from fedboost.pages.gate import REPORT_POLICY, PageGate
+from fedboost.pages.frame import NavLink, PageContent
+from fedboost.pages.gate import PageGate
 from fedboost.pages.owner import AuditView, Known
-from fedboost.pages.sessions import BrowserSession, Sessions
+from fedboost.pages.sessions import BrowserSession
 from fedboost.pages.shapes import Shapes
-from fedboost.pages.token import page_of, token
 from fedboost.pages.under_way import JobUnderWay
 from fedboost.report.html import Html
 from fedboost.runtime.jobs import manifest
@@ -61,7 +60,6 @@ UNDER_WAY = (JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
 
 def party_site(node: PartyNode, file: Path | None) -> web.Application:
     """The application that serves the page of a party's settings, which `file` holds."""
-    config, page = node.config, page_of(node.config)
     links = (
         NavLink("/", "Jobs"),
         NavLink("/running", "Running"),
@@ -69,9 +67,7 @@ def party_site(node: PartyNode, file: Path | None) -> web.Application:
         NavLink("/told", "Disclosures"),
         NavLink("/data", "Data sets"),
     )
-    site = Site("party", config.name, page.user, links)
-    sessions = Sessions(lambda: token(config.store), page.user, 3600 * page.session_hours)
-    gate = PageGate(config, site, sessions)
+    gate = PageGate(node.config, "party", links)
     handlers = _Pages(node, gate, Audits(file))
     app = gate.application()
     app.cleanup_ctx.append(handlers.background)
@@ -143,11 +139,7 @@ class _Pages:
         path = self._report(job.id)
         if not path.exists():
             raise web.HTTPNotFound
-        content = await asyncio.to_thread(read_file, path)
-        headers = {"Content-Security-Policy": REPORT_POLICY}
-        return web.Response(
-            body=content, content_type="text/html", charset="utf-8", headers=headers
-        )
+        return self._gate.report(await asyncio.to_thread(read_file, path))
 
     async def approve_form(self, request: web.Request) -> web.Response:
         """Shows exactly what would leave, and asks."""
@@ -211,9 +203,15 @@ class _Pages:
 
     # Records
 
-    async def ledger(self, request: web.Request) -> web.Response:
+    async def ledger(self, request: web.Request, news: Html | str = "") -> web.Response:
         """Show the ledger, added up by job and kind."""
-        return await self._ledger(request)
+        self._check()
+        at = number(request.query.get("page", "1"))
+        choice = choosing.read(ledgers.PATH, request.query, ledgers.SELECTS, at)
+        amounts, head = await asyncio.to_thread(self._summed)
+        session = self._gate.session(request)
+        main = await asyncio.to_thread(ledgers.summed, amounts, choice, head, session, news)
+        return self._gate.answer(request, PageContent("Ledger", main, ledgers.PATH))
 
     async def ledger_rows(self, request: web.Request) -> web.Response:
         """Show one page of the ledger's rows."""
@@ -229,8 +227,8 @@ class _Pages:
         try:
             news = parts.note(await asyncio.to_thread(self._verified))
         except FedboostError as error:
-            return await self._ledger(request, frame.refusal(error, "The ledger is not whole"))
-        return await self._ledger(request, news)
+            news = frame.refusal(error, "The ledger is not whole")
+        return await self.ledger(request, news)
 
     async def told(self, request: web.Request) -> web.Response:
         """The accounts of what jobs have told."""
@@ -309,12 +307,9 @@ class _Pages:
         try:
             findings = [Finding(**fields) for fields in self._transcripts.findings(id_)]
         except (FedboostError, TypeError):
-            findings, failure = (
-                [],
-                failure
-                or FedboostError(
-                    "what the last audit found cannot be read", todo="audit the job again"
-                ),
+            findings = []
+            failure = failure or FedboostError(
+                "what the last audit found cannot be read", todo="audit the job again"
             )
         has_record = any(self._transcripts.folder(id_).glob("part-*.npz"))
         can_start = self._audits.can_start and has_record
@@ -326,15 +321,6 @@ class _Pages:
     def _own_ledger(self) -> Ledger:
         """The ledger through a connection of ours: who reads long must not hold up the jobs."""
         return Ledger(self._node.store.database, read_only=True)
-
-    async def _ledger(self, request: web.Request, news: Html | str = "") -> web.Response:
-        self._check()
-        at = number(request.query.get("page", "1"))
-        choice = choosing.read(ledgers.PATH, request.query, ledgers.SELECTS, at)
-        amounts, head = await asyncio.to_thread(self._summed)
-        session = self._gate.session(request)
-        main = await asyncio.to_thread(ledgers.summed, amounts, choice, head, session, news)
-        return self._gate.answer(request, PageContent("Ledger", main, ledgers.PATH))
 
     def _summed(self) -> tuple[list[Amount], Head]:
         """Return the whole ledger added up: its rows stay, so only new ones are read again."""

@@ -64,8 +64,7 @@ def _data_set(name: str, config: PartyConfig, shape: Outline | FedboostError | N
         ]
         if len(shape.columns) > COLUMNS_MAX:
             listed.append([f"and {units.in_count(len(shape.columns) - COLUMNS_MAX)} more", ""])
-        heads = [Column("column"), Column("type")]
-        body = details("Columns", table(f"Columns of {name}", heads, listed))
+        body = details("Columns", table(f"Columns of {name}", ["column", "type"], listed))
     return tag("article", tag("h2", name), tag("p", mark), parts.facts(rows), body, class_="card")
 
 
@@ -85,12 +84,11 @@ def disclosed(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
     ]
     heads = [Column("data set"), Column("told to"), Column("so far, and the limits", "wide")]
     listed: list[Row] = [_entry(entry) for entry in reversed(entries)]
-    columns = [Column("job"), Column("data set"), Column("guest"), Column("at"), Column("state")]
-    columns += [Column(h, "number") for h in ("sums", "at most", "ε per row")]
+    columns, numbers = ["job", "data set", "guest", "at", "state"], ["sums", "at most", "ε per row"]
     return [
         *head,
         table("In all", heads, rows, folds=True),
-        table("By job, newest first", columns, listed, folds=True),
+        table("By job, newest first", columns, listed, numbers=numbers, folds=True),
     ]
 
 

@@ -72,18 +72,17 @@ class ListedRun:
     @property
     def says(self) -> tuple[str, ...]:
         """Return the texts that the filter searches."""
-        settings = [f"{key}={value}" for key, value in self._said.items()]
+        settings = [f"{key}={value}" for key, value in _flat(self._given).items()]
         return (self.job.id, self.job.name, self.protocol, self.submitter, *self.tags, *settings)
 
     @property
-    def _said(self) -> dict[str, str]:
-        kept = {key: self.spec[key] for key in SETTINGS if self.spec.get(key)}
-        return _flat(kept)
+    def _given(self) -> dict[str, Any]:
+        return {key: self.spec[key] for key in SETTINGS if self.spec.get(key)}
 
     @property
     def settings(self) -> dict[str, str]:
         """Every setting by name, defaults too where this version knows the protocol."""
-        kept = {key: self.spec[key] for key in SETTINGS if self.spec.get(key)}
+        kept = self._given
         try:
             model = protocols.named(self.protocol).params
             params = parse(model, kept.get("params", {}), section="params")
@@ -184,7 +183,7 @@ def _form(shown: Sequence[ListedRun], choice: Choice, session: BrowserSession) -
     rows: list[Row] = []
     for run in shown:
         row = [_name(run), _tags(run), run.protocol]
-        row += [_measured(run.metrics.get(name)) for name in metrics]
+        row += [units.measured(run.metrics.get(name)) for name in metrics]
         row += [_accepted(run)] if has_rehearsal else []
         took = units.NOTHING if run.took is None else units.in_seconds(float(round(run.took)))
         rows.append([*row, took, parts.moment(run.job.updated)])
@@ -196,14 +195,12 @@ def _form(shown: Sequence[ListedRun], choice: Choice, session: BrowserSession) -
     compare, *others = (
         tag("button", words, type="submit", name="act", value=act) for act, words in acts.items()
     )
-    return tag(
-        "form",
-        frame.hidden("csrf", session.csrf),
+    return frame.form(
+        PATH,
+        session.csrf,
         frame.hidden("back", choice.query),
         tag("div", compare, field, *others, class_="actions with-chosen"),
         table("Runs", heads, rows, folds=True),
-        method="post",
-        action=PATH,
         class_="runs",
     )
 
@@ -220,10 +217,6 @@ def _name(run: ListedRun) -> Html:
 def _tags(run: ListedRun) -> Html:
     links = (tag("a", label, href=f"{PATH}?tag={label}", class_="pill tag") for label in run.tags)
     return join(*(join(link, " ") for link in links))
-
-
-def _measured(value: float | None) -> str:
-    return units.NOTHING if value is None else units.measured(value)
 
 
 def datasets(runs: Iterable[ListedRun]) -> dict[str, dict[str, str]]:
@@ -294,28 +287,24 @@ def _label(run: ListedRun) -> str:
 
 def _results(runs: Sequence[ListedRun]) -> Html:
     names = _metric_names(runs)
-    heads = [Column("job"), *(Column(name, "number") for name in names)]
-    heads += [Column("trees", "number"), Column("worked", "number"), Column("bytes", "number")]
+    numbers = [*names, "trees", "worked", "bytes"]
     rows: list[Row] = []
     for run in runs:
-        values = [_measured(run.metrics.get(name)) for name in names]
+        values = [units.measured(run.metrics.get(name)) for name in names]
+        name = tag("a", run.job.id, href=f"/jobs/{run.job.id}")
         worked = (run.result.get("seconds") or {}).get("total")
         sent = sum((run.result.get("bytes") or {}).values())
         rows.append(
             [
-                _linked(run),
+                join(name, " ", parts.badge(run.job.state), " ", _tags(run)),
                 *values,
                 str(run.result.get("trees") or units.NOTHING),
-                units.NOTHING if worked is None else units.in_seconds(worked),
+                units.in_seconds(worked),
                 units.in_bytes(sent) if sent else units.NOTHING,
             ]
         )
-    return section("results", "Results", table("What came of each run", heads, rows, folds=True))
-
-
-def _linked(run: ListedRun) -> Html:
-    name = tag("a", run.job.id, href=f"/jobs/{run.job.id}")
-    return join(name, " ", parts.badge(run.job.state), " ", _tags(run))
+    drawn = table("What came of each run", ["job"], rows, numbers=numbers, folds=True)
+    return section("results", "Results", drawn)
 
 
 def _rehearsals(runs: Sequence[ListedRun]) -> Html:
@@ -368,7 +357,7 @@ def _differing(runs: Sequence[ListedRun]) -> Html:
     names = dict.fromkeys(name for settings in every for name in settings)
     differ = [name for name in names if len({settings.get(name) for settings in every}) > 1]
     same: list[Row] = [[tag("code", n), every[0][n]] for n in names if n not in differ]
-    heads = [Column("job"), *(Column(name.removeprefix("params.")) for name in differ)]
+    heads = ["job", *(name.removeprefix("params.") for name in differ)]
     rows: list[Row] = [
         [run.job.id, *(settings.get(name, units.NOTHING) for name in differ)]
         for run, settings in zip(runs, every, strict=True)
@@ -376,7 +365,7 @@ def _differing(runs: Sequence[ListedRun]) -> Html:
     drawn = table("Settings that differ", heads, rows, folds=True) if differ else absent(
         "Every setting is the same in all of them."
     )  # fmt: skip
-    listed = table("Settings that are the same", [Column("setting"), Column("value")], same)
+    listed = table("Settings that are the same", ["setting", "value"], same)
     folded = details(f"{units.plural(len(same), 'setting')} the same in all", listed)
     return section("settings", "What differs", drawn, folded if same else "")
 
