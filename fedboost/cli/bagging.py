@@ -41,7 +41,7 @@ class Bag:
 
 
 def predict(wanted: Bag, shelves: Shelves, coordinator: CoordinatorAccess, *, as_json: bool) -> int:
-    """Has each model score its parties' rows, and joins what they say; gives the exit code.
+    """Score rows with each model and bag their predictions; return the exit code.
 
     A ConfigError for models that do not fit each other, that are not here, or that need no job,
     and for data of strangers; nothing is scored then.
@@ -65,7 +65,7 @@ def predict(wanted: Bag, shelves: Shelves, coordinator: CoordinatorAccess, *, as
 
 
 def join(files: Sequence[Path], by: By, out: Path, *, as_json: bool) -> None:
-    """Bags files of predictions, each named once; a ConfigError or DataError says which cannot."""
+    """Bag files of predictions, each named once; a ConfigError or DataError says which cannot."""
     check_folder(out)
     if len(set(files)) < max(2, len(files)):
         raise ConfigError(
@@ -82,7 +82,7 @@ def join(files: Sequence[Path], by: By, out: Path, *, as_json: bool) -> None:
 
 
 def _write(out: Path, parts: Sequence[Predictions], by: By) -> int:
-    """Bags the predictions into the file; gives how many rows it has."""
+    """Write the bagged predictions to the file; return how many rows it has."""
     table = bag.bagged(parts, by)
     write_table(out, table)
     return len(table)
@@ -116,7 +116,7 @@ def _kind(model: str, shard: Artefact) -> Kind:
 
 
 def _shards(wanted: Bag, shelves: Shelves, coordinator: CoordinatorAccess) -> dict[str, Artefact]:
-    """The guests' shards of the models, in their order."""
+    """Return the guests' shards of the models, in their order."""
     models: dict[str, Artefact] = {}
     for text in wanted.models:
         if shelves.config is not None and not shelves.has(text):

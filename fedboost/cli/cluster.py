@@ -201,7 +201,7 @@ def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bo
 
 @contextmanager
 def _progress_for_log() -> Iterator[None]:
-    """Within it, people do not read in the parties' log what progress and result say, too."""
+    """Silence the parties' log, which says again what progress and result say."""
     log = logging.getLogger("fedboost.runtime")
     before, wants_log = log.level, logs.is_json() or logging.getLogger().level <= logging.DEBUG
     log.setLevel(before if wants_log else logging.ERROR)
@@ -230,7 +230,7 @@ def _tell_predict(turns: outcome.Turns, sources: Mapping[str, SourceSpec], folde
 
 
 def _check_alone(spec: JobSpec, **where: str) -> None:
-    """Refuses a job that uses a model, or its disclosure, where no folder could hold one."""
+    """Refuse a job that uses an earlier model or disclosure where no folder could hold one."""
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
     earlier = protocol.used_model(params) or protocol.used_disclosure(params) or spec.aligned_by
@@ -245,7 +245,7 @@ def _check_alone(spec: JobSpec, **where: str) -> None:
 async def _simulated(
     turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path | None, scratch: Path
 ) -> None:
-    """Runs the jobs in `folder`, or in `scratch`, where they leave nothing that can be named."""
+    """Run the jobs in `folder`, or in `scratch`, whose models and reports are not kept."""
 
     async def runs(job: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
         """Run one job and show how far it is."""
@@ -281,14 +281,14 @@ async def in_this_process(
 def run_job(
     spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path, *, pages: bool = False
 ) -> tuple[JobJournal, dict[str, Any]]:
-    """Runs a job on daemons of our own; gives its journal and, if it finished, its result."""
+    """Run a job on daemons of our own; return its journal and, if it finished, its result."""
     with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
         return run(_on(cluster, spec, resume=False, keeps=False))
 
 
 @contextmanager
 def _shown(cluster: ClusterProcesses) -> Iterator[None]:
-    """Says where the daemons' pages are, if they have some, and keeps these until Ctrl-C."""
+    """Print the links of the daemons' pages, if they have some; keep these until Ctrl-C."""
     for name in cluster.pages:
         kind: type[DaemonConfig] = CoordinatorConfig if name == COORDINATOR else PartyConfig
         config = load(kind, cluster.config(name))
@@ -317,7 +317,7 @@ async def _on(
 
 
 def read_sources(data: tuple[str, ...]) -> dict[str, SourceSpec]:
-    """The tables of ``PARTY=FILE`` options; a ConfigError for a bad or doubled one."""
+    """Return the tables of ``PARTY=FILE`` options; a ConfigError for a bad or doubled one."""
     sources: dict[str, SourceSpec] = {}
     for text in data:
         party, equals, path = text.partition("=")

@@ -118,7 +118,7 @@ def restored(file: Path, seen: bool) -> None:
 
 
 def _concluded(differences: list[Difference], *, as_json: bool) -> int:
-    """Says what differs; gives the exit code."""
+    """Print the differences and return the exit code."""
     differ = [difference.text for difference in differences if difference.is_settled]
     on_the_way = [difference.text for difference in differences if not difference.is_settled]
     if as_json:

@@ -38,14 +38,17 @@ COORDINATOR = click.option(
     "--coordinator", metavar="HOST:PORT", help="Where the coordinator listens."
 )
 CONFIG_VARIABLE = "FEDBOOST_CONFIG"  # what --config is where it is absent
-DAEMON = click.option(
-    "--config",
-    envvar=CONFIG_VARIABLE,
-    show_envvar=True,
-    type=FILE,
-    required=True,
-    help="The daemon's settings file.",
-)
+
+
+def config_option(text: str, *name: str) -> Callable[[Command], Command]:
+    """Return the option `--config` of commands that need a settings file."""
+    return click.option(
+        "--config", *name, envvar=CONFIG_VARIABLE, show_envvar=True, type=FILE, required=True,
+        help=text,
+    )  # fmt: skip
+
+
+DAEMON = config_option("The daemon's settings file.")
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class CoordinatorAccess:
         return settings(self.address, self.tls)
 
     def ask(self, work: Callable[[CoordinatorClient], Awaitable[T]]) -> T:
-        """Return what `work` has from the coordinator."""
+        """Connect to the coordinator, await `work` and return its result."""
         from fedboost.runtime.client.client import CoordinatorClient
 
         config = self.config
@@ -84,7 +87,7 @@ def connection(command: Command) -> Command:
 
 
 def settings(coordinator: str | None, tls: Path | None) -> ClientConfig:
-    """Flags before variables before ~/.config/fedboost/client.yaml; prints what must be said."""
+    """Return settings from flags, else variables, else client.yaml; print their warnings."""
     config = client_config(coordinator, tls, os.environ, home())
     for warning in config.warnings():
         click.echo(f"warning: {warning}", err=True)
@@ -100,5 +103,5 @@ def own_daemon(party: PartyConfig, tls: Path | None) -> ClientConfig:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end."""
+    """Run a coroutine to its end and return its result."""
     return asyncio.run(to_its_end(work))

@@ -106,7 +106,9 @@ def split(pooled: str, parties: tuple[str, ...], out: str, as_json: bool, **give
     if as_json:
         click.echo(json.dumps({"layout": plan.layout, "parties": written}))
     else:
-        _print_split(Console(), written, _left_out(table, tables), _not_numbers(tables))
+        used = {name for part in tables.values() for name in part.column_names}
+        left_out = [name for name in table.column_names if name not in used]
+        _print_split(Console(), written, left_out, _not_numbers(tables))
 
 
 def _party(text: str) -> dict[str, Any]:
@@ -114,11 +116,6 @@ def _party(text: str) -> dict[str, Any]:
     name, sign, columns = text.partition("=")
     named = [column.strip() for column in columns.split(",") if column.strip()]
     return {"name": name.strip(), "columns": named if sign else None}
-
-
-def _left_out(pooled: pa.Table, tables: dict[str, pa.Table]) -> list[str]:
-    used = {name for table in tables.values() for name in table.column_names}
-    return [name for name in pooled.column_names if name not in used]
 
 
 def _not_numbers(tables: dict[str, pa.Table]) -> list[str]:

@@ -123,7 +123,7 @@ def _wanted(shelves: Shelves, merged: Whole, data: dict[str, str]) -> dict[str, 
 def _read(
     shelves: Shelves, merged: Whole, wanted: dict[str, str]
 ) -> tuple[dict[str, Frame], pa.Table]:
-    """Each party's table, and the ids of the first one's."""
+    """Return each party's table, and the ids of the first one's."""
     frames, ids = {}, []
     for party, name in wanted.items():
         source = source_of(shelves, party, name)
@@ -211,7 +211,7 @@ def picture(
 
 
 def _known(shelves: Shelves, model: str, tree: int, given: dict[str, Any]) -> Picture:
-    """The tree as the party that is meant knows it."""
+    """Return the tree as one party knows it, or all of it."""
     if given["released"] or given["is_whole"]:
         if given["party"]:
             raise click.UsageError("--party shows what one party knows: leave --with, --whole out")

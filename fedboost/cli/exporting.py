@@ -62,10 +62,8 @@ def export(model: str, kind: str, out: Path, as_json: bool, shelves: Shelves, **
             raise click.UsageError("--party belongs to --format json")
         text = xgboost_json(whole_model(shelves, model, given["released"]))
     write_file(out, text.encode(), PUBLIC_MODE)
-    if as_json:
-        click.echo(json.dumps({"model": model, "format": kind, "out": str(out)}))
-    else:
-        click.echo(str(out))
+    summary = {"model": model, "format": kind, "out": str(out)}
+    click.echo(json.dumps(summary) if as_json else str(out))
 
 
 @model_group.command("release")
@@ -98,11 +96,9 @@ def release(model: str, config: Path, receiver: str, yes: bool, out: Path, as_js
             return 1
         released = releases.sign(party, drafted, ledger)
     write_file(out, released.file, SECRET_MODE)
-    if as_json:
-        summary = {"model": model, "party": party.name, "receiver": receiver, "out": str(out)}
-        click.echo(json.dumps({**summary, "splits": len(drafted.shard.splits)}))
-    else:
-        click.echo(str(out))
+    names = {"model": model, "party": party.name, "receiver": receiver, "out": str(out)}
+    summary = {**names, "splits": len(drafted.shard.splits)}
+    click.echo(json.dumps(summary) if as_json else str(out))
     return 0
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from fedboost.cli.connect import CONFIG_VARIABLE, FILE, JSON
+from fedboost.cli.connect import JSON, config_option
 from fedboost.cli.groups import ledger_group
 from fedboost.printable import printable
 from fedboost.runtime.config.daemons import PartyConfig
@@ -21,15 +21,7 @@ from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
 from fedboost.settings import load
 
-CONFIG = click.option(
-    "--config",
-    "file",
-    envvar=CONFIG_VARIABLE,
-    show_envvar=True,
-    type=FILE,
-    required=True,
-    help="The party's settings file.",
-)
+CONFIG = config_option("The party's settings file.", "file")
 
 
 @ledger_group.command("show")

@@ -259,10 +259,8 @@ def delete(model: str, yes: bool, shelves: Shelves, as_json: bool) -> int:
         return 1
     for party in holders:
         shelves.delete(model, party)
-    if as_json:
-        click.echo(json.dumps({"model": model, "deleted": holders}))
-    else:
-        click.echo(f"{model} is deleted at {', '.join(holders)}")
+    summary, text = {"model": model, "deleted": holders}, f"{model} is deleted at "
+    click.echo(json.dumps(summary) if as_json else text + ", ".join(holders))
     return 0
 
 

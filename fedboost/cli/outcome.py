@@ -31,7 +31,7 @@ Runs = Callable[[JobSpec], Awaitable[tuple[JobJournal, dict[str, Any]]]]
 
 
 async def watched(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
-    """As `follow`; Ctrl-C ends this alone, and says how to look at the job again or end it."""
+    """Follow a job; Ctrl-C leaves it running, and prints how to watch it again or cancel it."""
     try:
         return await follow(client, job, after=after)
     except asyncio.CancelledError:
@@ -42,7 +42,7 @@ async def watched(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
 
 
 async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
-    """Shows a job's progress until it rests; gives its last status.
+    """Show a job's progress until it rests; return its last status.
 
     `after` is the event of the journal behind which to begin.
     """
@@ -54,7 +54,7 @@ async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
 
 
 def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> int:
-    """Says how a job ended, for people or as JSON; gives the exit code."""
+    """Print how a job ended, for people or as JSON; return the exit code."""
     code, ending = ended(journal, result, as_json=as_json)
     if as_json:
         click.echo(json.dumps(ending))
@@ -64,7 +64,7 @@ def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> i
 def ended(
     journal: JobJournal, result: dict[str, Any], *, as_json: bool
 ) -> tuple[int, dict[str, Any]]:
-    """Says how a job ended, for people; gives the exit code, and what `--json` says of the job.
+    """Print how a job ended, for people; return the exit code and the job's JSON object.
 
     With `as_json` stdout stays empty.
     """
@@ -111,7 +111,7 @@ def report_additions(party: PartyConfig, job: str) -> ReportAdditions:
 
 
 def write_report(journal: JobJournal, path: str, additions: ReportAdditions | None = None) -> None:
-    """The journal as one HTML file."""
+    """Write the journal as one HTML file."""
     from fedboost.report.page import render
 
     additions = additions or ReportAdditions()
@@ -121,7 +121,7 @@ def write_report(journal: JobJournal, path: str, additions: ReportAdditions | No
 
 @dataclass
 class Turns:
-    """The jobs of a file in turn. How each ends is said at once; the object of all comes last."""
+    """The jobs of a file, run in turn; each one's end is printed at once, JSON at the end."""
 
     spec: JobSpec
     as_json: bool
@@ -129,7 +129,7 @@ class Turns:
     code: int = 0
 
     async def run(self, runs: Runs) -> None:
-        """Runs one job after the other until one does not finish; the later ones do not begin."""
+        """Run one job after the other until one does not finish; the later ones do not begin."""
         waiting = [spec.name for spec in self.spec.one_each()]
         for spec in self.spec.one_each():
             waiting.remove(spec.name)
@@ -146,7 +146,7 @@ class Turns:
             click.echo(f"not begun: {', '.join(waiting)}", err=True)
 
     def _not_run(self, job: JobSpec, error: FedboostError) -> None:
-        """Says that a job could not be handed in, or not be followed to its end."""
+        """Print that a job could not be submitted, or not be followed to its end."""
         for line in (f"job {job.name} could not be run to its end", *error.lines()):
             click.echo(line, err=True)
         left = {"job": None, "name": job.name, "state": JobState.FAILED, "error": error.said()}
@@ -154,7 +154,7 @@ class Turns:
         self.code = error.exit_code
 
     def conclude(self) -> int:
-        """Prints the object that `--json` asks for; gives the exit code."""
+        """Print the JSON object of all jobs if it is asked for; return the exit code."""
         if self.as_json and self.spec.parties.guests is None:
             (alone,) = self.outcomes.values()
             click.echo(json.dumps(alone))

@@ -118,10 +118,9 @@ def reload(config: Path, tls: Path | None, as_json: bool) -> None:
     stage on.
     """
     reloaded: Reloaded = _ask(config, tls, "Reload", ReloadRequest())
-    if as_json:
-        click.echo(json.dumps({"changed": list(reloaded.changed)}))
-    else:
-        click.echo(f"changed: {', '.join(reloaded.changed) or 'nothing'}")
+    changed = list(reloaded.changed)
+    text = f"changed: {', '.join(changed) or 'nothing'}"
+    click.echo(json.dumps({"changed": changed}) if as_json else text)
 
 
 @party_group.command("forget")
@@ -149,10 +148,8 @@ def forget(
         return 1
     request = ForgetRequest(id=job, keeps_model=keep_model)
     job_status: OwnedJob = _ask(config, tls, "Forget", request)
-    if as_json:
-        click.echo(json.dumps({"deleted": job_status.id, "keeps_model": keep_model}))
-    else:
-        click.echo(f"{job_status.id} is deleted")
+    summary = {"deleted": job_status.id, "keeps_model": keep_model}
+    click.echo(json.dumps(summary) if as_json else f"{job_status.id} is deleted")
     return 0
 
 

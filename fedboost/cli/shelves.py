@@ -97,7 +97,7 @@ class Shelves:
         return shards.folder_of(self.stores[party] / "models", model)
 
     def delete(self, model: str, party: str) -> None:
-        """Removes a party's shard of a model, what its training has disclosed to the party, and
+        """Remove a party's shard of a model, what its training has disclosed to the party, and
         what the party has kept of it for an audit; a ConfigError where a job needs it.
         """
         refuse_used(self.stores[party], model)
@@ -173,7 +173,7 @@ def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def refuse_others(data: Iterable[str], known: Collection[str], why: str) -> None:
-    """A ConfigError where `--data` names a party that is none of the `known` ones."""
+    """Raise a ConfigError where `--data` names a party that is none of the `known` ones."""
     for party in data:
         if party not in known:
             raise ConfigError(

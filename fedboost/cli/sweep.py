@@ -130,7 +130,7 @@ def _read(file: Path, data: tuple[str, ...]) -> tuple[Sweep, dict[str, SourceSpe
 
 
 def _announce(sweep: Sweep, sources: Mapping[str, SourceSpec]) -> None:
-    """Before anything runs: how many jobs, and what they tell together."""
+    """Print how many jobs there will be, and what they disclose together."""
     folds = sweep.settings.folds
     of = f" on {folds} folds" if folds else ""
     trials = units.plural(len(sweep.trials), "trial")
@@ -169,7 +169,7 @@ def _where(
     options: Options,
     coordinator: CoordinatorAccess,
 ) -> Where:
-    """The coordinator: of daemons of our own, of this process, or the one that there is."""
+    """Return how to reach the coordinator: a running one, our own daemons' or this process's."""
     if not options.data:
         config = coordinator.config
         return lambda: CoordinatorClient(config)
@@ -187,7 +187,7 @@ async def _course(course: Course, where: Where, *, fit: bool) -> None:
 
 
 def _conclude(record: SweepRecord, options: Options) -> int:
-    """Says how it ended: the table, the report, what is missing; gives the exit code."""
+    """Print the table, the report's path and what is missing; return the exit code."""
     report = options.out / REPORT
     write_file(report, of_sweep(record).encode(), PUBLIC_MODE)
     if options.as_json:

@@ -1,4 +1,4 @@
-"""The jobs of a sweep one after the other: handed in, followed, noted; what is missing later."""
+"""Runs the jobs of a sweep one after the other and records how each of them ends."""
 
 from __future__ import annotations
 
@@ -58,14 +58,16 @@ class Course:
         for place, member in enumerate(self.sweep.members, 1):
             if self.record.of(member).state == FINISHED:
                 continue
-            self._say(f"[{place}/{len(self.sweep.members)}] {_named(member)}")
+            fold = "" if member.fold is None else f", fold {member.fold + 1}"
+            words = f"{in_words(member.trial.values)}{fold}"
+            self._say(f"[{place}/{len(self.sweep.members)}] {words}")
             entry = await self._one(jobs, member)
             self._say(f"  {self._came_to(entry)}")
             if entry.state == PAUSED:
                 break
 
     async def fit(self, jobs: Jobs) -> None:
-        """Trains with the best settings; a JobError where no trial has all of its jobs."""
+        """Train with the best settings; a JobError where no trial has all of its jobs."""
         best = self._best()
         spec = self.sweep.best_job(best.trial.values, self.record.earlier)
         self._say(f"[best] {in_words(best.trial.values)}")
@@ -121,7 +123,7 @@ class Course:
         return SweepEntry(job=job, state=status.state, error=reason.said(), code=code)
 
     def _learn(self, spec: JobSpec, journal: JobJournal) -> None:
-        """Notes what this job has left for the later ones."""
+        """Record the alignment and disclosure of this job that later ones use again."""
         earlier, job = self.record.earlier, journal.status.id
         if journal.status.state == JobState.CANCELLED:  # it has left nothing
             return
@@ -175,8 +177,3 @@ def in_process(folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec]) -
             yield local.LocalClient(cluster)
 
     return where
-
-
-def _named(member: SweepJob) -> str:
-    fold = "" if member.fold is None else f", fold {member.fold + 1}"
-    return f"{in_words(member.trial.values)}{fold}"

@@ -1,4 +1,4 @@
-"""Who gets past the door: hosts, headers, sessions and forms, before any page is asked.
+"""Access control of pages: checks hosts, headers, sessions and forms before any handler.
 
 Refused are a Host that is not ours (a name that a stranger has pointed at this machine), forms that
 another site has sent, and everything but the sign-in from whoever has not signed in.
@@ -95,7 +95,7 @@ class PageGate:
         self._lasts_s = int(lasts_s)
 
     def application(self) -> web.Application:
-        """An application with the door and what stands in front of it: sign-in, static files."""
+        """Return an application with access control, sign-in and static files."""
         app = web.Application(
             middlewares=[self._protected, self._admitted], client_max_size=BODY_BYTES_MAX
         )
@@ -164,7 +164,7 @@ class PageGate:
 
     @web.middleware
     async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Lets nobody in who has not signed in, and no form that our own page has not sent."""
+        """Refuse whoever has not signed in, and forms that our own page has not sent."""
         if not self._is_ours(request.headers.get("Host", "")):
             raise PolicyError(
                 "this host is none of the page's",

@@ -35,11 +35,11 @@ class Shapes:
         return None
 
     def forget(self) -> None:
-        """Has every data set read again."""
+        """Read every data set again when it is asked for."""
         self._known.clear()
 
     async def close(self) -> None:
-        """Waits for nothing more."""
+        """Cancel what is being read."""
         for task in self._reading.values():
             task.cancel()
         await asyncio.gather(*self._reading.values(), return_exceptions=True)

@@ -86,7 +86,11 @@ class Federated(Fitted):
             self._keep_columns(train.seats)
             held = None
             if eval_set is not None:
-                self._check_one_validation()
+                if self.get_params()["validation"] is not None:
+                    raise InvalidParameterError(
+                        "eval_set and validation both say which rows to validate on",
+                        todo="use one of them",
+                    )
                 with refusing(argument="eval_set"):
                     held = self._taught(*eval_parts(eval_set), learns=False)
             self._run(self._assembled(train, held), train, RoundCallbacks(self, hooks), earlier)
@@ -325,12 +329,6 @@ class Federated(Fitted):
         if learns:
             self._learn_labels(values, weights)
         return values, weights
-
-    def _check_one_validation(self) -> None:
-        if self.get_params()["validation"] is not None:
-            raise InvalidParameterError(
-                "eval_set and validation both say which rows to validate on", todo="use one of them"
-            )
 
     # Predictions
 

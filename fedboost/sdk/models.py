@@ -7,7 +7,6 @@ model.predict(new_rows)
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,18 +67,12 @@ class Model:
                 )
             rows = rows.renamed(self.columns)
         names = rows.names if self._is_hashed else self.columns
-        return rows.frame(names, [name for name in names if name in self._categories])
-
-    @property
-    def _categories(self) -> dict[str, Any]:
-        categories: dict[str, Any] = self._shard.facts["categories"]
-        return categories
+        categories = self._shard.facts["categories"]
+        return rows.frame(names, [name for name in names if name in categories])
 
     @property
     def _is_hashed(self) -> bool:
-        """Return True if the columns are those of sparse tables; networks take any
-        number of these.
-        """
+        """True if the columns are those of sparse tables; networks take any number of them."""
         return self._kind.is_hashed(self._shard.facts)
 
 

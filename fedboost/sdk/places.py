@@ -19,7 +19,7 @@ Tls: TypeAlias = str | Path | Mapping[str, str | Path] | TlsFiles
 
 
 def coordinator_at(address: str | None, tls: Tls | None, user: str | None) -> ClientConfig:
-    """A client's settings: what is said here before FEDBOOST_* variables before client.yaml.
+    """Return a client's settings: arguments before FEDBOOST_* variables before client.yaml.
 
     A ConfigError says what is missing or wrong, and where it was written.
     """

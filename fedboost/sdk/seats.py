@@ -149,17 +149,11 @@ def check_indices(seats: Seats) -> None:
             )
     for party, seat in indexed[1:]:
         before, same = indexed[0][1].rows.index, seat.rows.index
-        if not _same_index(list(before.values()), list(same.values())):
+        if list(before.values()) != list(same.values()):
             raise InvalidTableError(
                 f"the data frames of {indexed[0][0]} and {party} have different indexes",
                 todo="join rows by them with ids='index', or reset them where places decide",
             )
-
-
-def _same_index(first: list[pa.ChunkedArray], second: list[pa.ChunkedArray]) -> bool:
-    return len(first) == len(second) and all(
-        a.equals(b) for a, b in zip(first, second, strict=True)
-    )
 
 
 def partner_rows(seats: Seats, guest: str) -> dict[str, Indices]:
