@@ -157,9 +157,8 @@ class _Pages:
         session, news = self._gate.session(request), SAID.get(request.query.get("done", ""), "")
         main = await asyncio.to_thread(board.job, journal, session, self._may, news)
         follows = 0.0 if journal.status.state in FINAL else FOLLOWS_S
-        return self._gate.answer(
-            request, PageContent(journal.status.name, main, "/", follows_s=follows)
-        )
+        content = PageContent(journal.status.name, main, "/", follows_s=follows)
+        return self._gate.answer(request, content)
 
     async def report(self, request: web.Request) -> web.Response:
         """The job's whole report, as `fedboost job report` writes it."""
@@ -235,9 +234,8 @@ class _Pages:
         about = {name: _about(name) for name in protocols.names()}
         session = self._gate.session(request)
         main = board.submit(text or _example(sets), session, about, earlier, news)
-        return self._gate.answer(
-            request, PageContent("Submit a job", main, "/submit", status=status)
-        )
+        content = PageContent("Submit a job", main, "/submit", status=status)
+        return self._gate.answer(request, content)
 
 
 def _choice(request: web.Request, path: str = runs.PATH) -> Choice:

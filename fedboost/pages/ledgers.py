@@ -39,9 +39,7 @@ def summed(
     by_job: dict[str, list[Amount]] = {}
     for amount in filter(lambda amount: _fits(amount, choice), amounts):
         by_job.setdefault(amount.job, []).append(amount)
-    newest = sorted(
-        by_job, key=lambda job: max(amount.last for amount in by_job[job]), reverse=True
-    )
+    newest = sorted(by_job, key=lambda job: max(a.last for a in by_job[job]), reverse=True)
     shown, further = choosing.page_of(choice, newest, JOBS_PER_PAGE)
     is_open = len(newest) == 1 or not choice.is_all
     cards = [_job(job, by_job[job], is_open=is_open) for job in shown]

@@ -107,10 +107,9 @@ def _name(view: OwnedJobView) -> Html:
 
 def _past(view: OwnedJobView) -> Row:
     owned = view.owned
+    name = tag("a", owned.name, href=f"/jobs/{owned.id}")
     return [
-        join(
-            tag("a", owned.name, href=f"/jobs/{owned.id}"), " ", parts.badge(view.job.state.shown)
-        ),
+        join(name, " ", parts.badge(view.job.state.shown)),
         owned.protocol,
         owned.dataset or units.NOTHING,
         names(list(owned.parties)),

@@ -186,9 +186,8 @@ class _Pages:
         going = [view for view in seen if view.job.state in UNDER_WAY]
         shown = [await self._under_way(view) for view in going]
         main = under_way.running(shown)
-        return self._gate.answer(
-            request, PageContent("Running", main, "/running", follows_s=FOLLOWS_S)
-        )
+        content = PageContent("Running", main, "/running", follows_s=FOLLOWS_S)
+        return self._gate.answer(request, content)
 
     async def _under_way(self, view: OwnedJobView) -> JobUnderWay:
         job = self._node.under_way.get(view.job.id)
@@ -244,9 +243,8 @@ class _Pages:
         shapes = {name: await self._shapes.of(name, source) for name, source in declared.items()}
         main = records.data_sets(self._node.config, shapes, self._gate.session(request))
         follows = FOLLOWS_S if None in shapes.values() else 0.0
-        return self._gate.answer(
-            request, PageContent("Data sets", main, "/data", follows_s=follows)
-        )
+        content = PageContent("Data sets", main, "/data", follows_s=follows)
+        return self._gate.answer(request, content)
 
     async def read_again(self, _: web.Request) -> web.Response:
         """Has the data sets read again."""

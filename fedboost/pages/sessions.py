@@ -67,9 +67,8 @@ class Sessions:
         """A new session's cookie for whoever is known to be `user`; another token ends it."""
         now, good = self._clock(), _digest(self._token())
         cookie = secrets.token_urlsafe(SECRET_BYTES)
-        session = BrowserSession(
-            secrets.token_urlsafe(SECRET_BYTES), user, good, now + self._lasts_s
-        )
+        csrf = secrets.token_urlsafe(SECRET_BYTES)
+        session = BrowserSession(csrf, user, good, now + self._lasts_s)
         self._open = {key: other for key, other in self._open.items() if other.ends > now}
         while len(self._open) >= SESSIONS_MAX:
             del self._open[next(iter(self._open))]

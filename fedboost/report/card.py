@@ -71,9 +71,8 @@ def _head(shown: JobCard) -> Html:
     facts += [tag("code", shown.id)] if shown.id else []
     if not facts:
         return head
-    return join(
-        head, tag("p", facts[0], *(join(" · ", fact) for fact in facts[1:]), class_="quiet")
-    )
+    more = (join(" · ", fact) for fact in facts[1:])
+    return join(head, tag("p", facts[0], *more, class_="quiet"))
 
 
 def _bar(seen: JobProgress) -> Html:
@@ -118,9 +117,8 @@ def _told(seen: JobProgress) -> Html:
 def _curve(seen: JobProgress, name: str, splits: Sequence[str]) -> Html:
     lines = []
     for split in splits:
-        values = (
-            (n, metrics.get(split, {}).get(name)) for n, metrics in sorted(seen.rounds.items())
-        )
+        rounds = sorted(seen.rounds.items())
+        values = ((number, metrics.get(split, {}).get(name)) for number, metrics in rounds)
         points = [(float(n), v) for n, v in values if v is not None and math.isfinite(v)]
         if len(points) >= ROUNDS_DRAWN_MIN:
             colour = COLOUR_OF.get(split, OTHER_COLOUR)

@@ -65,9 +65,8 @@ def svg(effects: Sequence[Effect], rows: int, model: str, top: int = TOP) -> str
         drawn.append(legend(pieces, (MARGIN, MARGIN + 12 + 2 * LINE)))
     unit = LONGEST / most if most else 0.0
     for place, effect in enumerate(shown):
-        drawn.append(
-            _bar(effect, (left, head + place * PITCH), unit, owners.get(effect.party, COLOURS))
-        )
+        at = left, head + place * PITCH
+        drawn.append(_bar(effect, at, unit, owners.get(effect.party, COLOURS)))
     size = (left + LONGEST + ROOM + MARGIN, head + len(shown) * PITCH + MARGIN)
     summary = ", ".join(f"{effect.name} {effect.total:.3g}" for effect in shown[:5])
     return standalone(drawn, size, f"Mean absolute contributions of {model}: {summary}")
@@ -96,7 +95,7 @@ def _pieces(outputs: int, owners: dict[str, int]) -> list[tuple[str, int]]:
 
 
 def _bar(effect: Effect, at: tuple[float, float], unit: float, single: int) -> Html:
-    """`own` is the colour of a bar that is one piece."""
+    """Draw a column's bar; `single` is its colour where it is one piece."""
     left, top = at
     middle = top + PITCH / 2 + 4
     drawn = [

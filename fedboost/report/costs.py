@@ -120,7 +120,7 @@ def _links(story: Story) -> dict[PartyLink, Traffic]:
     links: dict[PartyLink, Traffic] = {}
     for step in story.steps:
         for link, sent in step.sent.items():
-            links.setdefault(link, Traffic()).add(sent)
+            links.setdefault(link, Traffic()).add(sent.bytes, sent.messages)
     return links
 
 

@@ -64,7 +64,7 @@ def disclosed(story: Story) -> list[Disclosed]:
             kind or f"{step.stage} {step.step}", Disclosed(kind, step.stage, step.step)
         )
         for link, sent in step.sent.items():
-            message.links.setdefault(link, Traffic()).add(sent)
+            message.links.setdefault(link, Traffic()).add(sent.bytes, sent.messages)
     return list(by_kind.values())
 
 

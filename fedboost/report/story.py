@@ -14,15 +14,7 @@ from fedboost import protocols, wire
 from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import Protocol, Role, RowsUsed
 from fedboost.messages.fault_pb2 import Fault
-from fedboost.messages.job_pb2 import (
-    Curve,
-    Event,
-    JobJournal,
-    JobStatus,
-    LinkBytes,
-    StatusReport,
-    StepDone,
-)
+from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StatusReport, StepDone
 from fedboost.settings import Settings, parse
 
 CURVE_POINTS_MAX = 10_000  # of one curve; guests thin theirs out to a few hundred
@@ -90,10 +82,10 @@ class Traffic:
     bytes: int = 0
     messages: int = 0
 
-    def add(self, other: Traffic | LinkBytes) -> None:
+    def add(self, n_bytes: int, messages: int) -> None:
         """Count further payloads."""
-        self.bytes += other.bytes
-        self.messages += other.messages
+        self.bytes += n_bytes
+        self.messages += messages
 
 
 @dataclass
@@ -321,7 +313,8 @@ def _add_step(total: StepTotal, done: StepDone) -> None:
     for cost in done.costs:
         total.parties[cost.party] = total.parties.get(cost.party, 0.0) + cost.seconds
         for link in cost.sent:
-            total.sent.setdefault(PartyLink(cost.party, link.peer), Traffic()).add(link)
+            sent = total.sent.setdefault(PartyLink(cost.party, link.peer), Traffic())
+            sent.add(link.bytes, link.messages)
 
 
 _STATES = {

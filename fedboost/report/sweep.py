@@ -37,12 +37,8 @@ def trials(record: SweepRecord) -> Html:
     if standings[0].rank is None:
         return section("trials", "Trials", absent("No trial has finished yet."), intro=intro)
     best = tag("p", "Best: ", tag("b", in_words(standings[0].trial.values)), ".")
-    shown = [
-        value
-        for standing in standings
-        if standing.is_whole
-        for value in standing.values(VALIDATION)
-    ]
+    finished = [standing for standing in standings if standing.is_whole]
+    shown = [value for standing in finished for value in standing.values(VALIDATION)]
     span = Column(f"{min(shown):.4g} to {max(shown):.4g}", "wide")
     heads, numbers = [Column("rank", "number"), Column("settings"), span], [metric, "train", "time"]
     rows: list[Row] = [_row(standing, (min(shown), max(shown))) for standing in standings]

@@ -77,9 +77,7 @@ def importance(story: Story) -> Html:
     title = "What the model uses"
     if not has_splits(story):
         return join()
-    shares = sorted(
-        story.told.importance, key=lambda share: (-share.gain, share.party, share.feature)
-    )
+    shares = sorted(story.told.importance, key=lambda s: (-s.gain, s.party, s.feature))
     total = sum(share.gain for share in shares)
     if not shares or total <= 0.0:
         why = "Told when the model is done." if story.result is None else "No split was told."

@@ -90,9 +90,8 @@ def _xgboosts(**options: Any) -> Score:
         del held
         model = _whole(shards, guest)
         values = contributions.by_xgboost(model, _values(model, frames), **options)
-        return (
-            values.astype(np.int32) if "pred_leaf" in options else values.reshape(len(values), -1)
-        )
+        is_leaf = "pred_leaf" in options
+        return values.astype(np.int32) if is_leaf else values.reshape(len(values), -1)
 
     return score
 

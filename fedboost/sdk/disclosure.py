@@ -147,9 +147,7 @@ def of_job(journal: JobJournal, sent: Mapping[str, Sequence[Row]]) -> Disclosure
     ]
     return Disclosure(
         crossings=tuple(_crossings(sent)),
-        epsilon={
-            bound.party: bound.epsilon_row if bound.noise else inf for bound in reports.privacy
-        },
+        epsilon={p.party: p.epsilon_row if p.noise else inf for p in reports.privacy},
         released={sums.party: sums.counted for sums in reports.released},
         warnings=tuple(dict.fromkeys(warnings)),
     )

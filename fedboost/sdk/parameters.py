@@ -145,11 +145,8 @@ def _shown(value: Any) -> Any:
 def _same(first: Any, second: Any) -> bool:
     if first is second:
         return True
-    return (
-        type(first) is type(second)
-        and isinstance(first, str | int | float | tuple)
-        and first == second
-    )
+    is_plain = type(first) is type(second) and isinstance(first, str | int | float | tuple)
+    return is_plain and bool(first == second)
 
 
 def plain(value: Any) -> Any:

@@ -270,9 +270,8 @@ def with_categories(seat: PartyRows, names: Sequence[str]) -> PartyRows:
 
 def check_missing(seats: Seats, missing: object) -> None:
     """Refuses missing values by party of which one is no party's."""
-    strangers = (
-        [party for party in missing if party not in seats] if isinstance(missing, Mapping) else []
-    )
+    named = missing if isinstance(missing, Mapping) else ()
+    strangers = [party for party in named if party not in seats]
     if strangers:
         raise InvalidParameterError(
             f"missing names {strangers[0]!r}; the tables are of {', '.join(seats)}",

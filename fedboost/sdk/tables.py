@@ -261,11 +261,8 @@ def _of_arrow(table: pa.Table) -> RowTable:
 def _plain(cells: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column without dictionary coding, its text in a type whose rows can be taken."""
     if pa.types.is_dictionary(cells.type):
-        values = [_plain(pa.chunked_array([chunk.dictionary])) for chunk in cells.chunks]
-        chunks = [
-            decoded.take(chunk.indices) for decoded, chunk in zip(values, cells.chunks, strict=True)
-        ]
-        parts = [part for chunk in chunks for part in chunk.chunks]
+        taken = (_plain(pa.chunked_array([c.dictionary])).take(c.indices) for c in cells.chunks)
+        parts = [part for chunk in taken for part in chunk.chunks]
         return pa.chunked_array(parts, _plain_type(cells.type.value_type))
     kind = _plain_type(cells.type)
     return cells if kind == cells.type else pc.cast(cells, kind)
