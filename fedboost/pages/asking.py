@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -14,6 +14,7 @@ from fedboost.flow import AGGREGATOR, GUEST, RowsUsed
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
 from fedboost.report.tables import names
+from fedboost.report.terms import flat
 from fedboost.runtime.config.policy import Ask, Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
@@ -184,15 +185,10 @@ def _told(signed: SignedJob, policy: Policy) -> str:
     return f"The coordinator hears {', '.join(['row counts', *more, always])}."
 
 
-def in_words(settings: dict[str, Any], depth: int = 3) -> Iterator[tuple[str, str]]:
-    """Settings one by one, nested ones under names with dots."""
-    for key, value in settings.items():
-        if isinstance(value, dict) and value and depth:
-            yield from ((f"{key}.{name}", words) for name, words in in_words(value, depth - 1))
-        elif isinstance(value, list):
-            yield key, ", ".join(map(str, value))
-        else:
-            yield key, str(value)
+def in_words(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield settings as texts, nested ones, three deep at most, under names with dots."""
+    for key, value in flat(settings, deepest=3):
+        yield key, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _any(allowed: Sequence[str]) -> str:

@@ -72,7 +72,7 @@ class ListedRun:
     @property
     def says(self) -> tuple[str, ...]:
         """Return the texts that the filter searches."""
-        settings = [f"{key}={value}" for key, value in _flat(self._given).items()]
+        settings = [f"{key}={value}" for key, value in in_words(self._given)]
         return (self.job.id, self.job.name, self.protocol, self.submitter, *self.tags, *settings)
 
     @property
@@ -89,7 +89,7 @@ class ListedRun:
             kept["params"] = params.model_dump(mode="json", exclude_none=True)
         except ConfigError:  # of another version
             pass
-        return {"protocol": self.protocol, **_flat(kept)}
+        return {"protocol": self.protocol, **dict(in_words(kept))}
 
 
 def run_of(job: StoredJob) -> ListedRun:
@@ -368,7 +368,3 @@ def _differing(runs: Sequence[ListedRun]) -> Html:
     listed = table("Settings that are the same", ["setting", "value"], same)
     folded = details(f"{units.plural(len(same), 'setting')} the same in all", listed)
     return section("settings", "What differs", drawn, folded if same else "")
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, str]:
-    return dict(in_words(dict(settings)))

@@ -18,12 +18,12 @@ def terms(story: Story) -> Html:
     """Parties, their data, the encryption and why it is this one, the settings; defaults on
     demand.
     """
-    given = dict(_flat(story.said_params))
-    effective = dict(_flat(effective_params(story)))
+    given = dict(flat(story.said_params))
+    effective = dict(flat(effective_params(story)))
     validation = story.spec.get("validation")
-    held = dict(_flat(validation, "validation.")) if isinstance(validation, dict) else {}
+    held = dict(flat(validation, "validation.")) if isinstance(validation, dict) else {}
     if (alignment := story.spec.get("alignment")) is not None:
-        held |= dict(_flat({"alignment": alignment}))
+        held |= dict(flat({"alignment": alignment}))
     settings: list[Row] = [[tag("code", key), shown(value)] for key, value in given.items()]
     settings += [[tag("code", key), shown(value)] for key, value in held.items()]
     defaults: list[Row] = [
@@ -67,13 +67,13 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def _flat(
-    settings: Mapping[str, Any], prefix: str = "", depth: int = 0
+def flat(
+    settings: Mapping[str, Any], prefix: str = "", *, deepest: int = DEPTH_MAX
 ) -> Iterator[tuple[str, Any]]:
-    """Nested settings under names with dots."""
+    """Yield settings, nested ones under names with dots, `deepest` layers of them at most."""
     for key, value in settings.items():
-        if isinstance(value, dict) and value and depth < DEPTH_MAX:
-            yield from _flat(value, f"{prefix}{key}.", depth + 1)
+        if isinstance(value, dict) and value and deepest:
+            yield from flat(value, f"{prefix}{key}.", deepest=deepest - 1)
         else:
             yield f"{prefix}{key}", value
 
