@@ -19,13 +19,13 @@ from fedboost.audit.findings import LINKINGS, Finding
 from fedboost.audit.linear import SOLVERS
 from fedboost.audit.transcript import AuditResult
 from fedboost.cli.complete import jobs_here
-from fedboost.cli.connect import DAEMON, JSON
+from fedboost.cli.connect import DAEMON, FILE, JSON
 from fedboost.cli.groups import cli
 from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.flow import Artefact
+from fedboost.printable import printable
 from fedboost.report import page, units
 from fedboost.report.audit import LINKED
-from fedboost.report.progress import printable
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.settings import load
@@ -41,8 +41,7 @@ from fedboost.settings import load
 @click.option("--solver", type=click.Choice(tuple(SOLVERS)), default="nearest", show_default=True,
               help="Whose point that fits the sums ranks our rows: the one nearest to chance, or "
                    "a corner, as linear programming alone gives it, in minutes.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False),
-              help="Draws what was found, as an HTML file.")  # fmt: skip
+@click.option("--out", type=FILE, help="Draws what was found, as an HTML file.")
 @JSON
 def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -> None:
     """Show what the other parties of JOB could have learnt from this one.
@@ -57,8 +56,8 @@ def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -
     """
     party = load(PartyConfig, config)
     kept = Transcripts(party.store)
-    asked = AttackPlan(how["linking"] or LINKINGS, how["columns"], SOLVERS[how["solver"]])
-    report = _with_progress(kept.load(job), asked)
+    plan = AttackPlan(how["linking"] or LINKINGS, how["columns"], SOLVERS[how["solver"]])
+    report = _with_progress(kept.load(job), plan)
     kept.keep_findings(job, [asdict(finding) for finding in report.findings])
     if out is not None:
         drawn = page.of_audit(job, party.name, report.findings)
@@ -69,41 +68,41 @@ def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -
         _print(report)
 
 
-def _with_progress(kept: Artefact, asked: AttackPlan) -> AuditResult:
+def _with_progress(kept: Artefact, plan: AttackPlan) -> AuditResult:
     console = Console(stderr=True)
     shown = (TextColumn("attacking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*shown, console=console, transient=True) as progress:
         task = progress.add_task("attacking", total=None)
         return transcript.audit(
-            kept, asked, lambda done, of: progress.update(task, completed=done, total=of)
+            kept, plan, lambda done, of: progress.update(task, completed=done, total=of)
         )
 
 
-def _as_dict(job: str, party: str, found: AuditResult) -> dict[str, Any]:
-    listed = [{**asdict(finding), "says": finding.sentence()} for finding in found.findings]
-    facts: dict[str, Any] = {"job": job, "party": party, "trees": found.trees, "rows": found.rows}
-    facts["equations_per_row"] = found.equations_per_row
-    return {**facts, "columns": list(found.columns), "findings": listed}
+def _as_dict(job: str, party: str, result: AuditResult) -> dict[str, Any]:
+    listed = [{**asdict(finding), "says": finding.sentence()} for finding in result.findings]
+    facts: dict[str, Any] = {"job": job, "party": party, "trees": result.trees, "rows": result.rows}
+    facts["equations_per_row"] = result.equations_per_row
+    return {**facts, "columns": list(result.columns), "findings": listed}
 
 
-def _print(found: AuditResult) -> None:
-    trees, rows = units.plural(found.trees, "tree"), units.plural(found.rows, "row")
+def _print(result: AuditResult) -> None:
+    trees, rows = units.plural(result.trees, "tree"), units.plural(result.rows, "row")
     click.echo(f"from what is kept of {trees} and {rows}:")
-    if found.equations_per_row is not None:
-        told = f"{found.equations_per_row:.3f} equations about one of our bins for each row"
-        click.echo(f"the sums that left are up to {told}")
-    if not found.findings:
+    if result.equations_per_row is not None:
+        equations = f"{result.equations_per_row:.3f} equations about one of our bins for each row"
+        click.echo(f"the sums that left are up to {equations}")
+    if not result.findings:
         click.echo("there was nothing to attack: no cut has left, or no label can be ranked")
         return
     table = Table("attack on", "attacker", "measure", "found", "chance", "at worst", "tried")
-    for finding in found.findings:
+    for finding in result.findings:
         table.add_row(*(Text(printable(cell)) for cell in _cells(finding)))
     Console().print(table)
-    for finding in found.findings:
+    for finding in result.findings:
         click.echo(f"- {printable(finding.sentence())}")
 
 
-def _cells(one: Finding) -> tuple[str, ...]:
-    numbers = (f"{value:.3f}" for value in (one.value, one.chance, one.worst))
-    who = LINKED.get(one.linking, one.about)
-    return (one.attack, who, one.measure, *numbers, units.in_count(one.tried))
+def _cells(finding: Finding) -> tuple[str, ...]:
+    numbers = (f"{value:.3f}" for value in (finding.value, finding.chance, finding.worst))
+    who = LINKED.get(finding.linking, finding.about)
+    return (finding.attack, who, finding.measure, *numbers, units.in_count(finding.tried))

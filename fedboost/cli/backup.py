@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from fedboost.cli.connect import DAEMON
+from fedboost.cli.connect import DAEMON, FILE, OUT
 from fedboost.cli.daemons import daemon_config
 from fedboost.cli.groups import cli, party_group
 from fedboost.runtime.store.backups import Backup, move_store, restore_backup, write_backup
 
 _OUT = click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     required=True,
     help="The file to write.",
 )
@@ -21,7 +21,7 @@ _OUT = click.option(
 
 @cli.command("backup")
 @DAEMON
-@_OUT
+@OUT
 @click.option("--without-key", is_flag=True, help="Leave out what unseals the secrets of jobs.")
 def backup(config: Path, out: Path, without_key: bool) -> None:
     """Write a daemon's store into one file; the daemon may run.
@@ -35,7 +35,7 @@ def backup(config: Path, out: Path, without_key: bool) -> None:
 
 @cli.command("restore")
 @DAEMON
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 def restore(config: Path, file: Path) -> None:
     """Put the store of a backup into the empty folder that the settings name, every file checked.
 
@@ -49,7 +49,7 @@ def restore(config: Path, file: Path) -> None:
 
 @party_group.command("move")
 @DAEMON
-@_OUT
+@OUT
 def move(config: Path, out: Path) -> None:
     """Write a stopped daemon's store for another machine, and close the store here.
 

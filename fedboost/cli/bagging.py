@@ -13,12 +13,11 @@ import click
 import pyarrow.parquet as pq
 
 from fedboost import wire
-from fedboost.cli.connect import run, settings
+from fedboost.cli.connect import CoordinatorAccess
 from fedboost.cli.predicting import (
     PredictionRequest,
     check_folder,
-    in_cluster,
-    over_daemons,
+    scored_by_job,
     write_table,
 )
 from fedboost.cli.shelves import Shelves, refuse_others
@@ -29,8 +28,6 @@ from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import bag, kinds
 from fedboost.model.bag import By, Kind
-from fedboost.runtime.client.client import CoordinatorClient
-from fedboost.runtime.client.config import ClientConfig
 
 
 @dataclass(frozen=True)
@@ -43,38 +40,32 @@ class Bag:
     out: Path
 
 
-def predict(
-    wanted: Bag, shelves: Shelves, coordinator: str | None, tls: Path | None, *, as_json: bool
-) -> int:
-    """Has each model score its parties' rows, and joins what they say; gives the exit code.
+def predict(wanted: Bag, shelves: Shelves, coordinator: CoordinatorAccess, *, as_json: bool) -> int:
+    """Score rows with each model and bag their predictions; return the exit code.
 
     A ConfigError for models that do not fit each other, that are not here, or that need no job,
     and for data of strangers; nothing is scored then.
     """
     check_folder(wanted.out)
-    shards = _shards(wanted, shelves, coordinator, tls)
+    shards = _shards(wanted, shelves, coordinator)
     bag.check_alike([_kind(model, shard) for model, shard in shards.items()], wanted.by)
-    parts, said = [], []
+    parts, summaries = [], []
     with tempfile.TemporaryDirectory() as scratch:
         for wish in _wishes(wanted, shards, Path(scratch)):
-            if shelves.config is not None:
-                scored = over_daemons(wish, shelves.config, coordinator, tls)
-            else:
-                assert shelves.cluster is not None
-                scored = in_cluster(wish, shelves.cluster)
+            scored = scored_by_job(wish, shelves, coordinator)
             if not scored.result:
                 return scored.conclude(as_json=as_json)
             if not as_json:
                 scored.tell(f"by {wish.model}")
-            said.append(scored.said())
+            summaries.append(scored.said())
             parts.append(parted(pq.read_table(wish.out), wish.model))
     rows = _write(wanted.out, parts, wanted.by)
-    _tell(wanted, rows, said, as_json=as_json)
+    _tell(wanted, rows, summaries, as_json=as_json)
     return 0
 
 
 def join(files: Sequence[Path], by: By, out: Path, *, as_json: bool) -> None:
-    """Bags files of predictions, each named once; a ConfigError or DataError says which cannot."""
+    """Bag files of predictions, each named once; a ConfigError or DataError says which cannot."""
     check_folder(out)
     if len(set(files)) < max(2, len(files)):
         raise ConfigError(
@@ -86,24 +77,24 @@ def join(files: Sequence[Path], by: By, out: Path, *, as_json: bool) -> None:
     tables = [read_table(SourceSpec(path=str(file), format="parquet")) for file in files]
     parts = [parted(table, name) for table, name in zip(tables, names, strict=True)]
     rows = _write(out, parts, by)
-    said = [{"file": str(f), "rows": len(p.values)} for f, p in zip(files, parts, strict=True)]
-    _tell(Bag((), {}, by, out), rows, said, as_json=as_json)
+    summaries = [{"file": str(f), "rows": len(p.values)} for f, p in zip(files, parts, strict=True)]
+    _tell(Bag((), {}, by, out), rows, summaries, as_json=as_json)
 
 
 def _write(out: Path, parts: Sequence[Predictions], by: By) -> int:
-    """Bags the predictions into the file; gives how many rows it has."""
+    """Write the bagged predictions to the file; return how many rows it has."""
     table = bag.bagged(parts, by)
     write_table(out, table)
     return len(table)
 
 
-def _tell(wanted: Bag, rows: int, said: list[dict[str, Any]], *, as_json: bool) -> None:
-    """`said`: what `--json` says of each model's predictions."""
+def _tell(wanted: Bag, rows: int, summaries: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Print how many rows were bagged; `summaries` has each model's part of the JSON object."""
     if as_json:
-        summary = {"bag": wanted.by, "models": said, "rows": rows, "out": str(wanted.out)}
+        summary = {"bag": wanted.by, "models": summaries, "rows": rows, "out": str(wanted.out)}
         click.echo(json.dumps(summary))
     else:
-        click.echo(f"{rows} rows, the {wanted.by} of {len(said)} models: {wanted.out}")
+        click.echo(f"{rows} rows, the {wanted.by} of {len(summaries)} models: {wanted.out}")
 
 
 def _wishes(wanted: Bag, shards: dict[str, Artefact], folder: Path) -> list[PredictionRequest]:
@@ -124,14 +115,12 @@ def _kind(model: str, shard: Artefact) -> Kind:
     return Kind(model, facts.get("objective", ""), len(facts["base_margin"]), tuple(ids))
 
 
-def _shards(
-    wanted: Bag, shelves: Shelves, coordinator: str | None, tls: Path | None
-) -> dict[str, Artefact]:
-    """The guests' shards of the models, in their order."""
+def _shards(wanted: Bag, shelves: Shelves, coordinator: CoordinatorAccess) -> dict[str, Artefact]:
+    """Return the guests' shards of the models, in their order."""
     models: dict[str, Artefact] = {}
     for text in wanted.models:
         if shelves.config is not None and not shelves.has(text):
-            raise _elsewhere(text, wanted.out, _guest_of(text, coordinator, tls))
+            raise _elsewhere(text, wanted.out, _guest_of(text, coordinator))
         model = shelves.named(text)
         if model in models:
             raise ConfigError("the model is named twice", todo="name every model once", model=model)
@@ -157,16 +146,11 @@ def _elsewhere(model: str, out: Path, guest: str | None) -> ConfigError:
     )
 
 
-def _guest_of(model: str, coordinator: str | None, tls: Path | None) -> str | None:
+def _guest_of(model: str, coordinator: CoordinatorAccess) -> str | None:
     """Return the guest whose job trained a model, if the coordinator can be asked and knows."""
-
-    async def ask(config: ClientConfig) -> str | None:
-        async with CoordinatorClient(config) as client:
-            spec = wire.json_object((await client.journal(model)).spec, "the job's settings")
-            parties = spec.get("parties")
-            return parties.get("guest") if isinstance(parties, dict) else None
-
     try:
-        return run(ask(settings(coordinator, tls)))
+        journal = coordinator.ask(lambda client: client.journal(model))
+        parties = wire.json_object(journal.spec, "the job's settings").get("parties")
     except FedboostError:
         return None
+    return parties.get("guest") if isinstance(parties, dict) else None

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli.complete import certificates_here
+from fedboost.cli.connect import DIRECTORY
 from fedboost.cli.groups import certs_group
 from fedboost.runtime.transport import authority, ca_rotation
 from fedboost.runtime.transport.authority import Leaf, Term
@@ -18,7 +19,7 @@ from fedboost.runtime.transport.identity import ROLES, Role
 OUT = click.option(
     "--out",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=DIRECTORY,
     default=Path("certs"),
     show_default=True,
     help="The folder with the CA.",

@@ -10,8 +10,8 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from rich.console import Console
 
 from fedboost import protocols
 from fedboost.cli import outcome
-from fedboost.cli.connect import JSON, run
+from fedboost.cli.connect import DIRECTORY, FILE, JSON, run
 from fedboost.cli.groups import cli, cluster_group
-from fedboost.cli.outcome import follow
+from fedboost.cli.outcome import follow, write_report
 from fedboost.data.sources import SourceSpec, source_at
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
@@ -31,8 +31,9 @@ from fedboost.model import kinds, shards
 from fedboost.pages import token
 from fedboost.report.progress import Progress
 from fedboost.runtime.client.client import CoordinatorClient, result_of
+from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.cluster import ClusterProcesses, TrialProcesses
-from fedboost.runtime.cluster.local import COORDINATOR, complete
+from fedboost.runtime.cluster.local import COORDINATOR, LocalCluster, complete
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.process import logs
 from fedboost.runtime.store.store import JobState
@@ -89,7 +90,7 @@ async def _unfinished(client: CoordinatorClient, spec: JobSpec) -> JobStatus | N
     """Return the last paused job whose content is that of the file."""
     wanted = json.loads(spec.model_dump_json())
     paused = [job for job in await client.jobs() if job.state == JobState.PAUSED]
-    for status in sorted(paused, key=lambda one: one.created, reverse=True):
+    for status in sorted(paused, key=lambda status: status.created, reverse=True):
         if json.loads((await client.journal(status.id)).spec) == wanted:
             return status
     return None
@@ -119,7 +120,7 @@ DATA = click.option(
 DIR = click.option(
     "--dir",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=DIRECTORY,
     default=FOLDER,
     show_default=True,
     help="Where certificates, stores, models and logs go.",
@@ -138,19 +139,14 @@ PAGES = click.option(
 
 
 @cluster_group.command("run")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @DATA
 @DIR
 @PAGES
 @AGAIN
 @JSON
 def run_cluster(
-    file: Path,
-    data: tuple[str, ...],
-    folder: Path,
-    pages: bool,
-    resume: bool | None,
-    as_json: bool,
+    file: Path, data: tuple[str, ...], folder: Path, pages: bool, resume: bool | None, as_json: bool
 ) -> int:
     """Start a coordinator and every party of the job in FILE, run it, stop everything.
 
@@ -168,7 +164,7 @@ def run_cluster(
     spec = complete(read_yaml(file), sources, file=str(file))
     turns = outcome.Turns(spec, as_json)
     with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
-        run(turns.run(lambda one: _on(cluster, one, resume)))
+        run(turns.run(lambda job: _on(cluster, job, resume)))
     code = turns.conclude()
     if not as_json:
         _tell_predict(turns, sources, folder)
@@ -176,12 +172,12 @@ def run_cluster(
 
 
 @cli.command("simulate")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @DATA
 @click.option(
     "--dir",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=DIRECTORY,
     help="Keep stores and models here; absent: nothing is kept.",
 )
 @JSON
@@ -205,7 +201,7 @@ def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bo
 
 @contextmanager
 def _progress_for_log() -> Iterator[None]:
-    """Within it, people do not read in the parties' log what progress and result say, too."""
+    """Silence the parties' log, which says again what progress and result say."""
     log = logging.getLogger("fedboost.runtime")
     before, wants_log = log.level, logs.is_json() or logging.getLogger().level <= logging.DEBUG
     log.setLevel(before if wants_log else logging.ERROR)
@@ -218,7 +214,7 @@ def _progress_for_log() -> Iterator[None]:
 def _tell_predict(turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path) -> None:
     """Print the command that scores rows with the models that have been trained."""
     models = {
-        guest: outcome["model"] for guest, outcome in turns.said.items() if outcome.get("model")
+        guest: outcome["model"] for guest, outcome in turns.outcomes.items() if outcome.get("model")
     }
     if not models:
         return
@@ -234,7 +230,7 @@ def _tell_predict(turns: outcome.Turns, sources: Mapping[str, SourceSpec], folde
 
 
 def _check_alone(spec: JobSpec, **where: str) -> None:
-    """Refuses a job that uses a model, or its disclosure, where no folder could hold one."""
+    """Refuse a job that uses an earlier model or disclosure where no folder could hold one."""
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
     earlier = protocol.used_model(params) or protocol.used_disclosure(params) or spec.aligned_by
@@ -249,42 +245,50 @@ def _check_alone(spec: JobSpec, **where: str) -> None:
 async def _simulated(
     turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path | None, scratch: Path
 ) -> None:
-    """Runs the jobs in `folder`, or in `scratch`, where they leave nothing that can be named."""
-    from fedboost.cli.outcome import write_report
-    from fedboost.runtime.cluster import local
-    from fedboost.runtime.process.workers import ProcessWorkers
+    """Run the jobs in `folder`, or in `scratch`, whose models and reports are not kept."""
 
-    async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+    async def runs(job: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
         """Run one job and show how far it is."""
-        with Progress(Console(stderr=True), one.name) as progress:
-            journal = await cluster.run(one, progress.event)
+        with Progress(Console(stderr=True), job.name) as progress:
+            journal = await cluster.run(job, progress.event)
         result = result_of(journal)
         if result and folder is not None:
-            store = folder / "var" / one.parties.table().guest
+            store = folder / "var" / job.parties.table().guest
             result["report"] = str(store / "reports" / f"{result['job']}.html")
         elif result:
             result["model"] = result["report"] = ""
         return journal, result
 
+    async with in_this_process(folder or scratch, turns.spec, sources) as cluster:
+        cluster.rehearse()
+        await turns.run(runs)
+
+
+@asynccontextmanager
+async def in_this_process(
+    folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec]
+) -> AsyncIterator[LocalCluster]:
+    """Hold all parties of a job in this process, with their files in `folder`."""
+    from fedboost.runtime.process.workers import ProcessWorkers
+
     with ProcessWorkers(len(os.sched_getaffinity(0))) as workers:
         async with local.cluster(
-            folder or scratch, turns.spec, sources, workers, write_report=write_report
+            folder, spec, sources, workers, write_report=write_report
         ) as cluster:
-            cluster.rehearse()
-            await turns.run(runs)
+            yield cluster
 
 
 def run_job(
     spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path, *, pages: bool = False
 ) -> tuple[JobJournal, dict[str, Any]]:
-    """Runs a job on daemons of our own; gives its journal and, if it finished, its result."""
+    """Run a job on daemons of our own; return its journal and, if it finished, its result."""
     with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
         return run(_on(cluster, spec, resume=False, keeps=False))
 
 
 @contextmanager
 def _shown(cluster: ClusterProcesses) -> Iterator[None]:
-    """Says where the daemons' pages are, if they have some, and keeps these until Ctrl-C."""
+    """Print the links of the daemons' pages, if they have some; keep these until Ctrl-C."""
     for name in cluster.pages:
         kind: type[DaemonConfig] = CoordinatorConfig if name == COORDINATOR else PartyConfig
         config = load(kind, cluster.config(name))
@@ -300,7 +304,6 @@ def _shown(cluster: ClusterProcesses) -> Iterator[None]:
 async def _on(
     cluster: ClusterProcesses, spec: JobSpec, resume: bool | None, *, keeps: bool = True
 ) -> tuple[JobJournal, dict[str, Any]]:
-    from fedboost.cli.outcome import write_report
 
     async with CoordinatorClient(cluster.client, retry_s=10.0) as client:
         journal = await followed(client, spec, resume, keeps=keeps)
@@ -314,7 +317,7 @@ async def _on(
 
 
 def read_sources(data: tuple[str, ...]) -> dict[str, SourceSpec]:
-    """The tables of ``PARTY=FILE`` options; a ConfigError for a bad or doubled one."""
+    """Return the tables of ``PARTY=FILE`` options; a ConfigError for a bad or doubled one."""
     sources: dict[str, SourceSpec] = {}
     for text in data:
         party, equals, path = text.partition("=")

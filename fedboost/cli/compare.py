@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from fedboost.cli.connect import FILE, JSON, OUT
 from fedboost.cli.groups import ledger_group
-from fedboost.cli.ledger import CONFIG, JSON, opened_ledger, printable_text
+from fedboost.cli.ledger import CONFIG, opened_ledger, printable_text
 from fedboost.disk import SECRET_MODE, read_file, write_file
 from fedboost.errors import ConfigError
 from fedboost.runtime.config.daemons import PartyConfig
@@ -48,8 +49,7 @@ def verify(file: Path, as_json: bool) -> None:
 @click.option("--job", required=True, metavar="ID", help="Whose rows.")
 @click.option("--for", "reader", metavar="PARTY",
               help="Show the rows about this peer alone; the others stay hashes.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              help="The file to write.")  # fmt: skip
+@OUT
 def export(file: Path, job: str, reader: str | None, out: Path) -> None:
     """Write a job's rows into a signed file, with which a peer can compare its own.
 
@@ -67,8 +67,7 @@ def export(file: Path, job: str, reader: str | None, out: Path) -> None:
 
 @ledger_group.command("diff")
 @CONFIG
-@click.option("--with", "other", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="What a peer has exported.")  # fmt: skip
+@click.option("--with", "other", type=FILE, metavar="FILE", help="What a peer has exported.")
 @click.option("--job", metavar="ID", help="Compare with what peers have signed during this job.")
 @JSON
 def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
@@ -110,18 +109,18 @@ def restored(file: Path, seen: bool) -> None:
             ledger.see_gaps()
         for gap in ledger.gaps():
             known = f"seen by the owner {gap.seen}" if gap.seen else "no job runs until it is seen"
-            said = (
+            sentence = (
                 f"{gap.peer} keeps our signature of row {gap.n} (job {gap.job}), not there: {known}"
             )
-            click.echo(printable_text(said))
+            click.echo(printable_text(sentence))
         if not ledger.gaps():
             click.echo("no peer has shown a row that this ledger lacks")
 
 
-def _concluded(found: list[Difference], *, as_json: bool) -> int:
-    """Says what differs; gives the exit code."""
-    differ = [difference.text for difference in found if difference.is_settled]
-    on_the_way = [difference.text for difference in found if not difference.is_settled]
+def _concluded(differences: list[Difference], *, as_json: bool) -> int:
+    """Print the differences and return the exit code."""
+    differ = [difference.text for difference in differences if difference.is_settled]
+    on_the_way = [difference.text for difference in differences if not difference.is_settled]
     if as_json:
         click.echo(json.dumps({"agree": not differ, "differ": differ, "on_the_way": on_the_way}))
         return 1 if differ else 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,15 +17,20 @@ from fedboost.runtime.process.bridge import to_its_end
 from fedboost.settings import home, parse
 
 if TYPE_CHECKING:
+    from fedboost.runtime.client.client import CoordinatorClient
     from fedboost.runtime.config.daemons import PartyConfig
 
 T = TypeVar("T")
 Command = Callable[..., Any]
 
+FILE = click.Path(path_type=Path, dir_okay=False)
+DIRECTORY = click.Path(path_type=Path, file_okay=False)
+YES = click.option("--yes", is_flag=True, help="Do not ask.")
+OUT = click.option("--out", type=FILE, required=True, help="The file to write.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 TLS = click.option(
     "--tls",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=DIRECTORY,
     metavar="DIR",
     help="Folder with ca.pem and our NAME.pem and NAME.key.",
 )
@@ -31,23 +38,56 @@ COORDINATOR = click.option(
     "--coordinator", metavar="HOST:PORT", help="Where the coordinator listens."
 )
 CONFIG_VARIABLE = "FEDBOOST_CONFIG"  # what --config is where it is absent
-DAEMON = click.option(
-    "--config",
-    envvar=CONFIG_VARIABLE,
-    show_envvar=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The daemon's settings file.",
-)
+
+
+def config_option(text: str, *name: str) -> Callable[[Command], Command]:
+    """Return the option `--config` of commands that need a settings file."""
+    return click.option(
+        "--config", *name, envvar=CONFIG_VARIABLE, show_envvar=True, type=FILE, required=True,
+        help=text,
+    )  # fmt: skip
+
+
+DAEMON = config_option("The daemon's settings file.")
+
+
+@dataclass(frozen=True)
+class CoordinatorAccess:
+    """A coordinator as the command line names it; what it leaves out is said elsewhere."""
+
+    address: str | None
+    tls: Path | None
+
+    @cached_property
+    def config(self) -> ClientConfig:
+        """See `settings`."""
+        return settings(self.address, self.tls)
+
+    def ask(self, work: Callable[[CoordinatorClient], Awaitable[T]]) -> T:
+        """Connect to the coordinator, await `work` and return its result."""
+        from fedboost.runtime.client.client import CoordinatorClient
+
+        config = self.config
+
+        async def connected() -> T:
+            async with CoordinatorClient(config) as client:
+                return await work(client)
+
+        return run(connected())
 
 
 def connection(command: Command) -> Command:
-    """The options `--coordinator` and `--tls` of everything that speaks to a daemon."""
-    return COORDINATOR(TLS(command))
+    """Add `--coordinator` and `--tls`; the command gets them as one `coordinator`."""
+
+    @wraps(command)
+    def connected(*, coordinator: str | None, tls: Path | None, **given: Any) -> Any:
+        return command(**given, coordinator=CoordinatorAccess(coordinator, tls))
+
+    return COORDINATOR(TLS(connected))
 
 
 def settings(coordinator: str | None, tls: Path | None) -> ClientConfig:
-    """Flags before variables before ~/.config/fedboost/client.yaml; prints what must be said."""
+    """Return settings from flags, else variables, else client.yaml; print their warnings."""
     config = client_config(coordinator, tls, os.environ, home())
     for warning in config.warnings():
         click.echo(f"warning: {warning}", err=True)
@@ -63,5 +103,5 @@ def own_daemon(party: PartyConfig, tls: Path | None) -> ClientConfig:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end."""
+    """Run a coroutine to its end and return its result."""
     return asyncio.run(to_its_end(work))

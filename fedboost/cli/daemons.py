@@ -93,9 +93,9 @@ def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
 
 
 def _log_as(config: DaemonConfig, role: Role) -> None:
-    """Logs as the command line says, or else the settings file."""
-    asked = click.get_current_context().find_root().params.get("log_format")
-    logs.set_up(asked or config.logs, logging.getLogger().level, f"{role} {config.name}")
+    """Set up logs as the command line says, or else the settings file."""
+    log_format = click.get_current_context().find_root().params.get("log_format")
+    logs.set_up(log_format or config.logs, logging.getLogger().level, f"{role} {config.name}")
 
 
 def _serve(work: Coroutine[Any, Any, None]) -> NoReturn:
@@ -104,21 +104,21 @@ def _serve(work: Coroutine[Any, Any, None]) -> NoReturn:
 
 
 def _write_report(journal: JobJournal, path: str) -> None:
-    """Loads what draws reports when there is one to draw."""
+    """Write a report; what draws it is imported only now."""
     from fedboost.cli.outcome import write_report
 
     write_report(journal, path)
 
 
 def _memory_of(spec: JobSpec, party: str, source: SourceSpec) -> int:
-    """Loads what estimates jobs when there are two that may have too little memory together."""
+    """Return a job's peak memory in bytes; what estimates it is imported only now."""
     from fedboost.runtime.estimate.footprint import footprint
 
     return footprint(spec, party, source)
 
 
 def leave_out(*packages: str) -> None:
-    """From now on this process finds no such package, unless it has it already."""
+    """Keep this process from importing packages that it has not imported yet."""
     sys.meta_path.insert(0, _Absent(packages))
 
 
@@ -188,8 +188,8 @@ def doctor(config: Path, as_json: bool) -> int:
         table = Table("looked at", "", "")
         for finding in findings:
             good = finding.error is None
-            said = finding.note if finding.error is None else "\n".join(finding.error.lines())
-            table.add_row(finding.what, "[green]ok[/]" if good else "[red]failed[/]", said)
+            note = finding.note if finding.error is None else "\n".join(finding.error.lines())
+            table.add_row(finding.what, "[green]ok[/]" if good else "[red]failed[/]", note)
         Console().print(table)
     return failed[0].error.exit_code if failed and failed[0].error else 0
 

@@ -106,7 +106,9 @@ def split(pooled: str, parties: tuple[str, ...], out: str, as_json: bool, **give
     if as_json:
         click.echo(json.dumps({"layout": plan.layout, "parties": written}))
     else:
-        _print_split(Console(), written, _left_out(table, tables), _not_numbers(tables))
+        used = {name for part in tables.values() for name in part.column_names}
+        left_out = [name for name in table.column_names if name not in used]
+        _print_split(Console(), written, left_out, _not_numbers(tables))
 
 
 def _party(text: str) -> dict[str, Any]:
@@ -114,11 +116,6 @@ def _party(text: str) -> dict[str, Any]:
     name, sign, columns = text.partition("=")
     named = [column.strip() for column in columns.split(",") if column.strip()]
     return {"name": name.strip(), "columns": named if sign else None}
-
-
-def _left_out(pooled: pa.Table, tables: dict[str, pa.Table]) -> list[str]:
-    used = {name for table in tables.values() for name in table.column_names}
-    return [name for name in pooled.column_names if name not in used]
 
 
 def _not_numbers(tables: dict[str, pa.Table]) -> list[str]:
@@ -133,23 +130,23 @@ def _not_numbers(tables: dict[str, pa.Table]) -> list[str]:
     )
 
 
-def _print_survey(console: Console, one: TableSurvey) -> None:
-    title = f"{one.file}: cannot be read"
-    if one.columns:
-        named = f"id: {one.id or 'none found'}; label: {one.label or 'none found'}"
-        title = f"{one.file}: {one.rows} rows, {len(one.columns)} columns; {named}"
+def _print_survey(console: Console, surveyed: TableSurvey) -> None:
+    title = f"{surveyed.file}: cannot be read"
+    if surveyed.columns:
+        named = f"id: {surveyed.id or 'none found'}; label: {surveyed.label or 'none found'}"
+        title = f"{surveyed.file}: {surveyed.rows} rows, {len(surveyed.columns)} columns; {named}"
     console.print(Text(title, style="bold"))
-    if one.columns:
-        rows = [_cells(column) for column in one.columns[:COLUMNS_SHOWN_MAX]]
+    if surveyed.columns:
+        rows = [_cells(column) for column in surveyed.columns[:COLUMNS_SHOWN_MAX]]
         console.print(_table(COLUMN_HEADS, rows, numbers_from=3))
-    if len(one.columns) > COLUMNS_SHOWN_MAX:
-        rest = len(one.columns) - COLUMNS_SHOWN_MAX
+    if len(surveyed.columns) > COLUMNS_SHOWN_MAX:
+        rest = len(surveyed.columns) - COLUMNS_SHOWN_MAX
         console.print(Text(f"and {rest} more columns, which --json describes"))
-    for problem in one.problems:
+    for problem in surveyed.problems:
         console.print(Text(f"problem: {problem}", style="red"))
-    for note in one.notes:
+    for note in surveyed.notes:
         console.print(Text(f"note: {note}"))
-    if not one.problems:
+    if not surveyed.problems:
         console.print(Text("no problems found", style="green"))
     console.print()
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli.cluster import PAGES, run_job
+from fedboost.cli.connect import DIRECTORY
 from fedboost.cli.groups import cli
 from fedboost.cli.outcome import conclude
 from fedboost.data.holdout import validation_rows
@@ -42,7 +43,7 @@ PARAMS: dict[str, Any] = {
 @click.option(
     "--dir",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=DIRECTORY,
     default=Path("demo"),
     show_default=True,
     help="Where tables, certificates, models and the report go.",

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli.cluster import read_sources
-from fedboost.cli.connect import JSON
+from fedboost.cli.connect import FILE, JSON
 from fedboost.cli.groups import cli
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
@@ -38,7 +38,7 @@ Numbers = dict[str, int]
 
 
 @cli.command("estimate")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @click.option("--data", multiple=True, metavar="PARTY=FILE",
               help="Tables that are at hand: all parties' or none.")  # fmt: skip
 @click.option("--rows", metavar="N|PARTY=N,…", help="Rows of every table, or of each.")
@@ -83,9 +83,9 @@ def _setting(file: Path, given: Mapping[str, Any]) -> Setting:
                 "--data says rows and columns itself", todo="leave --rows and --columns out"
             )
         sources = read_sources(given["data"])
-        spec = _one(complete(raw, sources, **where))
+        spec = complete(raw, sources, **where).one_each()[0]
         return from_tables(spec, sources)
-    spec = _one(_unfilled(raw, where))
+    spec = _unfilled(raw, where).one_each()[0]  # of several guests the first, like the others
     everybody = spec.parties.with_data
     rows = _numbers(given["rows"], everybody, "--rows")
     return from_words(spec, Said(rows, _numbers(given["columns"], (), "--columns")))
@@ -106,11 +106,6 @@ def _unfilled(raw: object, where: dict[str, str]) -> JobSpec:
     spec = parse(JobSpec, raw, **where)
     check(spec, **where)
     return spec
-
-
-def _one(spec: JobSpec) -> JobSpec:
-    """A job of one guest: of several, the first one's, which the others are like."""
-    return spec.one_each()[0]
 
 
 def _numbers(text: str | None, everybody: tuple[str, ...], option: str) -> Numbers:
@@ -139,61 +134,61 @@ def _place(link: str | None, cores: int | None) -> Placement:
     return Placement(cores_here, apart=True, bytes_per_s=each, latency_s=seconds)
 
 
-def _warnings(found: Estimate) -> Iterator[str]:
+def _warnings(forecast: Estimate) -> Iterator[str]:
     memory = machine_bytes()
-    for party, n_bytes in found.memory_peak_bytes.items():
+    for party, n_bytes in forecast.memory_peak_bytes.items():
         if n_bytes > MEMORY_WARNS:
             than = ", more than this machine has" if n_bytes > memory else ""
-            who = found.encryption.get("scheme") or found.protocol
+            who = forecast.encryption.get("scheme") or forecast.protocol
             yield f"{who} needs {units.in_bytes(n_bytes)} of memory at {party}{than}"
-    for link, n_bytes in found.bytes.items():
+    for link, n_bytes in forecast.bytes.items():
         if n_bytes > BYTES_WARN:
             yield f"{units.in_bytes(n_bytes)} travel from {link.replace('->', ' to ')}"
-    if found.seconds["total"] > SECONDS_WARN:
-        yield f"the job takes {units.in_seconds(found.seconds['total'])}"
+    if forecast.seconds["total"] > SECONDS_WARN:
+        yield f"the job takes {units.in_seconds(forecast.seconds['total'])}"
 
 
-def _print(found: Estimate, place: Placement, warnings: list[str]) -> None:
+def _print(forecast: Estimate, place: Placement, warnings: list[str]) -> None:
     console = Console()
     where = "each party on a machine like this one" if place.apart else "all on this machine"
-    console.print(f"[bold]{found.name}[/] ({found.protocol}), {where}, {place.cores} cores")
-    said = ", ".join(f"{units.in_count(count)} {name}" for name, count in found.rows.items())
-    console.print(f"rows: {said}")
-    if found.encryption:
-        console.print("encryption: {scheme}: {because}".format_map(found.encryption))
-    if found.answers:
-        console.print(f"hosts' encrypted sums: {found.answers}")
+    console.print(f"[bold]{forecast.name}[/] ({forecast.protocol}), {where}, {place.cores} cores")
+    rows = ", ".join(f"{units.in_count(count)} {name}" for name, count in forecast.rows.items())
+    console.print(f"rows: {rows}")
+    if forecast.encryption:
+        console.print("encryption: {scheme}: {because}".format_map(forecast.encryption))
+    if forecast.answers:
+        console.print(f"hosts' encrypted sums: {forecast.answers}")
     times = Table("time", title_justify="left", box=None, pad_edge=False)
     times.add_column("", justify="right")
     names = {"per_tree": "a tree", "per_round": "a round"}
-    for key, seconds in found.seconds.items():
+    for key, seconds in forecast.seconds.items():
         style = "bold" if key == "total" else ""
         times.add_row(names.get(key, key), units.in_seconds(seconds), style=style)
     console.print(times)
     parties = Table("party")
-    for head in ("CPU time", "memory", *(f"sends to {party}" for party in found.cpu_seconds)):
+    for head in ("CPU time", "memory", *(f"sends to {party}" for party in forecast.cpu_seconds)):
         parties.add_column(head, justify="right")
-    for party, seconds in found.cpu_seconds.items():
-        sent = [found.bytes.get(f"{party}->{other}", 0.0) for other in found.cpu_seconds]
+    for party, seconds in forecast.cpu_seconds.items():
+        sent = [forecast.bytes.get(f"{party}->{other}", 0.0) for other in forecast.cpu_seconds]
         shown = [units.in_bytes(n_bytes) if n_bytes else units.NOTHING for n_bytes in sent]
-        memory = units.in_bytes(found.memory_peak_bytes[party])
+        memory = units.in_bytes(forecast.memory_peak_bytes[party])
         parties.add_row(party, units.in_seconds(seconds), memory, *shown)
     console.print(parties)
-    _print_phases(console, found)
-    for warning in found.assumed:
+    _print_phases(console, forecast)
+    for warning in forecast.assumed:
         console.print(f"[dim]assumed: {warning}[/]")
     for warning in warnings:
         console.print(f"[yellow]warning: {warning}[/]")
 
 
-def _print_phases(console: Console, found: Estimate) -> None:
+def _print_phases(console: Console, forecast: Estimate) -> None:
     """Print where the time goes."""
-    total = found.seconds["total"]
+    total = forecast.seconds["total"]
     table = Table("where the time goes", box=None, pad_edge=False)
     table.add_column("", justify="right")
     table.add_column("", justify="right")
     rest = 0.0
-    for (stage, name), seconds in found.steps.items():
+    for (stage, name), seconds in forecast.steps.items():
         if seconds < SHOWN * total:
             rest += seconds
         else:
@@ -234,8 +229,8 @@ def warm(as_json: bool) -> None:
     with console.status("compiling") as status:
         done = warming.warm(lambda job: status.update(f"a job of {job}"))
     if as_json:
-        said = {"compiled": len(done.compiled), "read": done.read, "seconds": done.seconds}
-        click.echo(json.dumps({**said, "folder": str(folder), "cold": done.cold}))
+        counts = {"compiled": len(done.compiled), "read": done.read, "seconds": done.seconds}
+        click.echo(json.dumps({**counts, "folder": str(folder), "cold": done.cold}))
         return
     click.echo(f"compiled {len(done.compiled)} kernels, {done.read} were there already")
     click.echo(f"they lie in {folder}; it took {done.seconds:.0f} s")

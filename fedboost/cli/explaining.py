@@ -16,16 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import JSON
+from fedboost.cli.connect import FILE, JSON, OUT
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder, selection_of, source_of, write_table
 from fedboost.cli.shelves import (
-    OUT,
     PARTY,
     RELEASED,
     Shelves,
     in_order,
-    open_shelves,
     pairs,
     stores,
     whole_model,
@@ -40,9 +38,9 @@ from fedboost.model.branches import Picture
 from fedboost.model.contributions import Contributions, contributions, joined, known, parties
 from fedboost.model.vertical import Whole
 from fedboost.model.xgboost_json import feature_names
+from fedboost.printable import printable
 from fedboost.report import trees
 from fedboost.report.contributions import TOP, Effect, ranked, svg
-from fedboost.report.progress import printable
 from fedboost.report.units import plural
 
 BIAS = "bias"
@@ -55,14 +53,16 @@ LISTED = 10  # columns that the terminal shows
               help="A file, or with --config a declared data set; of a merged model "
               "once for each party.")  # fmt: skip
 @RELEASED
-@click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), metavar="F.svg",
+@click.option("--picture", type=FILE, metavar="F.svg",
               help="Draw the mean |contribution| of each column there.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True,
               help="How many columns the picture shows.")  # fmt: skip
 @OUT
 @stores
 @JSON
-def explain(model: str, data: tuple[str, ...], out: Path, as_json: bool, **given: Any) -> None:
+def explain(
+    model: str, data: tuple[str, ...], out: Path, as_json: bool, shelves: Shelves, **given: Any
+) -> None:
     """Say what each column adds to each row's margin (TreeSHAP, computed by XGBoost).
 
     \b
@@ -82,7 +82,6 @@ def explain(model: str, data: tuple[str, ...], out: Path, as_json: bool, **given
     check_folder(out)
     if given["picture"] is not None:
         check_folder(given["picture"])
-    shelves = open_shelves(given["config"], given["cluster"])
     model = shelves.named(model)
     merged = whole_model(shelves, model, given["released"])
     wanted = _wanted(shelves, merged, pairs("--data", data))
@@ -97,8 +96,8 @@ def explain(model: str, data: tuple[str, ...], out: Path, as_json: bool, **given
     left_out = len(ids) - len(rows)
     if as_json:
         means = {effect.name: list(effect.means) for effect in ranked(effects)}
-        said = {"model": model, "rows": len(rows), "rows_without_partner": left_out}
-        click.echo(json.dumps({**said, "mean_abs": means, "out": str(out)}))
+        summary = {"model": model, "rows": len(rows), "rows_without_partner": left_out}
+        click.echo(json.dumps({**summary, "mean_abs": means, "out": str(out)}))
         return
     Console().print(_shown(effects))
     click.echo(f"{plural(len(rows), 'row')} explained: {out}")
@@ -124,7 +123,7 @@ def _wanted(shelves: Shelves, merged: Whole, data: dict[str, str]) -> dict[str, 
 def _read(
     shelves: Shelves, merged: Whole, wanted: dict[str, str]
 ) -> tuple[dict[str, Frame], pa.Table]:
-    """Each party's table, and the ids of the first one's."""
+    """Return each party's table, and the ids of the first one's."""
     frames, ids = {}, []
     for party, name in wanted.items():
         source = source_of(shelves, party, name)
@@ -138,19 +137,19 @@ def _read(
 
 
 def _table(
-    ids: pa.Table, rows: NDArray[np.int64], found: Contributions, names: list[str]
+    ids: pa.Table, rows: NDArray[np.int64], explained: Contributions, names: list[str]
 ) -> pa.Table:
     columns = id_columns(ids, rows)
-    outputs = found.shape[1]
+    outputs = explained.shape[1]
     for place, name in enumerate([*names, BIAS]):
         for output in range(outputs):
             free = free_name(name if outputs == 1 else f"{name}_{output}", columns)
-            columns[free] = pa.chunked_array([pa.array(found[:, output, place])])
+            columns[free] = pa.chunked_array([pa.array(explained[:, output, place])])
     return pa.table(columns)
 
 
-def _effects(merged: Whole, found: Contributions) -> list[Effect]:
-    means = np.abs(found[:, :, :-1]).mean(axis=0, dtype=np.float64).T
+def _effects(merged: Whole, explained: Contributions) -> list[Effect]:
+    means = np.abs(explained[:, :, :-1]).mean(axis=0, dtype=np.float64).T
     return [
         Effect(name, tuple(mean), party)
         for name, mean, (party, _) in zip(
@@ -178,11 +177,12 @@ def _shown(effects: list[Effect]) -> Table:
               help="What every owner's splits ask, where all of them are here.")  # fmt: skip
 @RELEASED
 @PARTY
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False),
-              help="The file to write.  [default: ID-treeN.svg]")  # fmt: skip
+@click.option("--out", type=FILE, help="The file to write.  [default: ID-treeN.svg]")
 @stores
 @JSON
-def picture(model: str, tree: int, depth: int, as_json: bool, **given: Any) -> None:
+def picture(
+    model: str, tree: int, depth: int, as_json: bool, shelves: Shelves, **given: Any
+) -> None:
     """Draw one tree of a model, as one party knows it.
 
     \b
@@ -196,7 +196,6 @@ def picture(model: str, tree: int, depth: int, as_json: bool, **given: Any) -> N
     """
     out, kind = given["out"], given["kind"]
     kind = kind or ("dot" if out is not None and out.suffix in (".dot", ".gv") else "svg")
-    shelves = open_shelves(given["config"], given["cluster"])
     model = shelves.named(model)
     if out is None and kind == "svg":
         out = Path(f"{model}-tree{tree}.svg")
@@ -207,12 +206,12 @@ def picture(model: str, tree: int, depth: int, as_json: bool, **given: Any) -> N
         return
     check_folder(out)
     write_file(out, drawn.encode(), PUBLIC_MODE)
-    said = {"model": model, "tree": tree, "format": kind, "out": str(out)}
-    click.echo(json.dumps(said) if as_json else str(out))
+    summary = {"model": model, "tree": tree, "format": kind, "out": str(out)}
+    click.echo(json.dumps(summary) if as_json else str(out))
 
 
 def _known(shelves: Shelves, model: str, tree: int, given: dict[str, Any]) -> Picture:
-    """The tree as the party that is meant knows it."""
+    """Return the tree as one party knows it, or all of it."""
     if given["released"] or given["is_whole"]:
         if given["party"]:
             raise click.UsageError("--party shows what one party knows: leave --with, --whole out")

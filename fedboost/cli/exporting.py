@@ -11,15 +11,15 @@ from typing import Any
 import click
 
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import DAEMON, JSON, TLS, own_daemon, run
+from fedboost.cli.connect import DAEMON, DIRECTORY, JSON, OUT, TLS, YES, own_daemon, run
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder
-from fedboost.cli.shelves import OUT, PARTY, RELEASED, open_shelves, stores, whole_model
+from fedboost.cli.shelves import PARTY, RELEASED, Shelves, open_shelves, stores, whole_model
 from fedboost.disk import PUBLIC_MODE, SECRET_MODE, write_file
 from fedboost.model import kinds, shards
 from fedboost.model.shards import Packed
 from fedboost.model.xgboost_json import xgboost_json
-from fedboost.report.progress import printable
+from fedboost.printable import printable
 from fedboost.report.units import plural
 from fedboost.runtime.client.client import Owner
 from fedboost.runtime.config.daemons import PartyConfig
@@ -39,7 +39,7 @@ from fedboost.settings import load
 @OUT
 @stores
 @JSON
-def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> None:
+def export(model: str, kind: str, out: Path, as_json: bool, shelves: Shelves, **given: Any) -> None:
     """Write a model to a file.
 
     \b
@@ -51,7 +51,6 @@ def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> Non
     Without every owner's file the export is refused. A model that every party holds whole needs
     nobody's consent, and in a local cluster every store is here.
     """
-    shelves = open_shelves(given["config"], given["cluster"])
     model = shelves.named(model)
     if kind == "json":
         if given["released"]:
@@ -63,17 +62,15 @@ def export(model: str, kind: str, out: Path, as_json: bool, **given: Any) -> Non
             raise click.UsageError("--party belongs to --format json")
         text = xgboost_json(whole_model(shelves, model, given["released"]))
     write_file(out, text.encode(), PUBLIC_MODE)
-    if as_json:
-        click.echo(json.dumps({"model": model, "format": kind, "out": str(out)}))
-    else:
-        click.echo(str(out))
+    summary = {"model": model, "format": kind, "out": str(out)}
+    click.echo(json.dumps(summary) if as_json else str(out))
 
 
 @model_group.command("release")
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @DAEMON
 @click.option("--to", "receiver", required=True, metavar="PARTY", help="The model's guest.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @OUT
 @JSON
 def release(model: str, config: Path, receiver: str, yes: bool, out: Path, as_json: bool) -> int:
@@ -99,11 +96,9 @@ def release(model: str, config: Path, receiver: str, yes: bool, out: Path, as_js
             return 1
         released = releases.sign(party, drafted, ledger)
     write_file(out, released.file, SECRET_MODE)
-    if as_json:
-        said = {"model": model, "party": party.name, "receiver": receiver, "out": str(out)}
-        click.echo(json.dumps({**said, "splits": len(drafted.shard.splits)}))
-    else:
-        click.echo(str(out))
+    names = {"model": model, "party": party.name, "receiver": receiver, "out": str(out)}
+    summary = {**names, "splits": len(drafted.shard.splits)}
+    click.echo(json.dumps(summary) if as_json else str(out))
     return 0
 
 
@@ -120,8 +115,8 @@ def _told(drafted: Release) -> str:
 @click.argument("model", metavar="MODEL")
 @DAEMON
 @TLS
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True,
-              metavar="DIR", help="The shard becomes the folder ID in it.")  # fmt: skip
+@click.option("--out", type=DIRECTORY, required=True, metavar="DIR",
+              help="The shard becomes the folder ID in it.")  # fmt: skip
 @JSON
 def fetch(model: str, config: Path, tls: Path | None, out: Path, as_json: bool) -> None:
     """Take the party's own shard of a model along, from its running daemon.

@@ -81,8 +81,8 @@ class LazyGroup(click.Group):
         """Writes each command's first sentence, as the table has it."""
         names = self.list_commands(ctx)
         room = formatter.width - 6 - max(map(len, names))
-        said = [click.Command(name, help=self._sentence(name)) for name in names]
-        rows = [(command.name or "", command.get_short_help_str(room)) for command in said]
+        commands = [click.Command(name, help=self._sentence(name)) for name in names]
+        rows = [(command.name or "", command.get_short_help_str(room)) for command in commands]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

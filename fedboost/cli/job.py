@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 
 import click
 
 from fedboost.cli.complete import jobs_there
-from fedboost.cli.connect import JSON, connection, run, settings
+from fedboost.cli.connect import JSON, YES, CoordinatorAccess, connection
 from fedboost.cli.groups import job_group
 from fedboost.messages.job_pb2 import JobStatus
 from fedboost.runtime.client.client import CoordinatorClient
@@ -18,20 +17,14 @@ from fedboost.runtime.client.client import CoordinatorClient
 @job_group.command("list")
 @JSON
 @connection
-def list_jobs(as_json: bool, coordinator: str | None, tls: Path | None) -> None:
+def list_jobs(as_json: bool, coordinator: CoordinatorAccess) -> None:
     """Every job of the coordinator.
 
     \b
       fedboost job list --coordinator 127.0.0.1:7100 --tls certs
       fedboost job list --json
     """
-    config = settings(coordinator, tls)
-
-    async def work() -> list[JobStatus]:
-        async with CoordinatorClient(config) as client:
-            return await client.jobs()
-
-    jobs = run(work())
+    jobs = coordinator.ask(lambda client: client.jobs())
     if as_json:
         click.echo(json.dumps({"jobs": [_as_dict(job) for job in jobs]}))
         return
@@ -49,64 +42,51 @@ def list_jobs(as_json: bool, coordinator: str | None, tls: Path | None) -> None:
 @click.argument("job", shell_complete=jobs_there)
 @JSON
 @connection
-def status(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -> None:
+def status(job: str, as_json: bool, coordinator: CoordinatorAccess) -> None:
     """Show a job's state, and who is waited for, at what, since when.
 
     \b
       fedboost job status credit-1a2b3c4d
     """
-    config = settings(coordinator, tls)
-
-    async def work() -> JobStatus:
-        async with CoordinatorClient(config) as client:
-            return await client.status(job)
-
-    jobs = run(work())
+    status = coordinator.ask(lambda client: client.status(job))
     if as_json:
-        click.echo(json.dumps(_as_dict(jobs)))
+        click.echo(json.dumps(_as_dict(status)))
         return
-    click.echo(f"{jobs.id} ({jobs.protocol}) is {jobs.state}, since {_ago(jobs.updated)}")
-    if jobs.progress.of:
-        click.echo(f"{jobs.progress.done} of {jobs.progress.of} {jobs.progress.round}s done")
-    if jobs.encryption:
-        click.echo(f"encryption: {jobs.encryption}")
-    for waiting in jobs.waiting:
+    click.echo(f"{status.id} ({status.protocol}) is {status.state}, since {_ago(status.updated)}")
+    if status.progress.of:
+        click.echo(f"{status.progress.done} of {status.progress.of} {status.progress.round}s done")
+    if status.encryption:
+        click.echo(f"encryption: {status.encryption}")
+    for waiting in status.waiting:
         step = waiting.step.replace("_", " ")
         click.echo(f"waiting for {waiting.party}, {step}, {time.time() - waiting.since:.0f} s")
-    for warning in jobs.warnings:
+    for warning in status.warnings:
         click.echo(f"warning: {warning}")
-    if jobs.HasField("reason"):
-        click.echo(f"reason: {jobs.reason.what}")
-        if jobs.reason.todo:
-            click.echo(f"to do: {jobs.reason.todo}")
+    if status.HasField("reason"):
+        click.echo(f"reason: {status.reason.what}")
+        if status.reason.todo:
+            click.echo(f"to do: {status.reason.todo}")
 
 
 @job_group.command("cancel")
 @click.argument("job", shell_complete=jobs_there)
 @connection
-def cancel(job: str, coordinator: str | None, tls: Path | None) -> None:
+def cancel(job: str, coordinator: CoordinatorAccess) -> None:
     """End a job for good, on every party.
 
     \b
       fedboost job cancel credit-1a2b3c4d
     """
-    config = settings(coordinator, tls)
-
-    async def work() -> JobStatus:
-        async with CoordinatorClient(config) as client:
-            return await client.cancel(job)
-
-    click.echo(f"{job} is {run(work()).state}")
+    status = coordinator.ask(lambda client: client.cancel(job))
+    click.echo(f"{job} is {status.state}")
 
 
 @job_group.command("delete")
 @click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=jobs_there)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @JSON
 @connection
-def delete(
-    jobs: tuple[str, ...], yes: bool, as_json: bool, coordinator: str | None, tls: Path | None
-) -> int:
+def delete(jobs: tuple[str, ...], yes: bool, as_json: bool, coordinator: CoordinatorAccess) -> int:
     """Have the coordinator forget jobs that are over, with their journals.
 
     \b
@@ -116,19 +96,18 @@ def delete(
     Only finished, failed and cancelled jobs, by users who may cancel. Parties keep what they have
     of a job, models and ledgers among it, until their owners forget it: fedboost party forget.
     """
-    config = settings(coordinator, tls)
+    _ = coordinator.config  # what is wrong with it is said before anything is asked
     if not yes and not click.confirm(f"delete {', '.join(jobs)}?", err=True):
         click.echo("nothing was deleted", err=True)
         return 1
 
-    async def work() -> None:
-        async with CoordinatorClient(config) as client:
-            for job in jobs:
-                await client.delete(job)
-                if not as_json:
-                    click.echo(f"{job} is deleted")
+    async def work(client: CoordinatorClient) -> None:
+        for job in jobs:
+            await client.delete(job)
+            if not as_json:
+                click.echo(f"{job} is deleted")
 
-    run(work())
+    coordinator.ask(work)
     if as_json:
         click.echo(json.dumps({"deleted": list(jobs)}))
     return 0

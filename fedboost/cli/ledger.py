@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from fedboost.cli.connect import CONFIG_VARIABLE
+from fedboost.cli.connect import JSON, config_option
 from fedboost.cli.groups import ledger_group
 from fedboost.printable import printable
 from fedboost.runtime.config.daemons import PartyConfig
@@ -21,16 +21,7 @@ from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
 from fedboost.settings import load
 
-CONFIG = click.option(
-    "--config",
-    "file",
-    envvar=CONFIG_VARIABLE,
-    show_envvar=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The party's settings file.",
-)
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+CONFIG = config_option("The party's settings file.", "file")
 
 
 @ledger_group.command("show")

@@ -16,16 +16,16 @@ from rich.text import Text
 
 from fedboost.cli import bagging
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import JSON, connection
+from fedboost.cli.connect import FILE, JSON, OUT, YES, CoordinatorAccess, connection
 from fedboost.cli.groups import model_group
-from fedboost.cli.predicting import PredictionRequest, alone, in_cluster, over_daemons
-from fedboost.cli.shelves import OUT, PARTY, open_shelves, pairs, stores
+from fedboost.cli.predicting import PredictionRequest, alone, scored_by_job
+from fedboost.cli.shelves import PARTY, Shelves, pairs, stores
 from fedboost.errors import ConfigError
 from fedboost.model import kinds
 from fedboost.model.bag import By
 from fedboost.model.kinds.kind import ImportanceShare, SharedRule
+from fedboost.printable import printable
 from fedboost.report import units
-from fedboost.report.progress import printable
 
 TREES_SHOWN = 2
 RULES_SHOWN = 10
@@ -39,14 +39,13 @@ BY = click.Choice(get_args(By))
 @model_group.command("list")
 @stores
 @JSON
-def list_models(config: Path | None, cluster: Path | None, as_json: bool) -> None:
+def list_models(shelves: Shelves, as_json: bool) -> None:
     """Every model of which a shard lies here.
 
     \b
       fedboost model list --config configs/party-bank.yaml
       fedboost model list --cluster fedboost-cluster --json
     """
-    shelves = open_shelves(config, cluster)
     models = []
     for model in shelves.models():
         holders = shelves.holders(model)
@@ -80,14 +79,13 @@ def list_models(config: Path | None, cluster: Path | None, as_json: bool) -> Non
 @stores
 @JSON
 def show(
-    model: str, trees: int, tree: int | None, party: str | None, as_json: bool, **where: Any
+    model: str, trees: int, tree: int | None, party: str | None, as_json: bool, shelves: Shelves
 ) -> None:
     """Facts, importance and the first trees of a model, as one party knows it.
 
     \b
       fedboost model show credit-1a2b3c4d --config configs/party-bank.yaml --trees 1
     """
-    shelves = open_shelves(where["config"], where["cluster"])
     shard = shelves.shard(shelves.named(model), party)
     kind = kinds.of(shard.facts)
     facts, shares = kind.described(shard.facts), kind.importance(shard)
@@ -127,14 +125,7 @@ def show(
               help="How many rules to print.")  # fmt: skip
 @stores
 @JSON
-def rules(
-    model: str,
-    columns: str | None,
-    top: int,
-    config: Path | None,
-    cluster: Path | None,
-    as_json: bool,
-) -> None:
+def rules(model: str, columns: str | None, top: int, shelves: Shelves, as_json: bool) -> None:
     """The split rules that most trees of a model share.
 
     \b
@@ -146,7 +137,6 @@ def rules(
     Of a vertical model the guest knows the rules of its own columns alone; how many leaves have
     others is said below the table. A model that every party holds whole shows all rules.
     """
-    shelves = open_shelves(config, cluster)
     model = shelves.named(model)
     kind = kinds.of(shelves.facts(model))
     known = shelves.shard(model) if kind.is_whole else shelves.guest_shard(model)
@@ -178,7 +168,13 @@ def rules(
 @connection
 @JSON
 def predict(
-    models: tuple[str, ...], data: tuple[str, ...], out: Path, as_json: bool, **where: Any
+    models: tuple[str, ...],
+    data: tuple[str, ...],
+    out: Path,
+    as_json: bool,
+    shelves: Shelves,
+    coordinator: CoordinatorAccess,
+    **given: Any,
 ) -> int:
     """Score rows with a model: the guest's table decides which, the hosts add what they know.
 
@@ -201,9 +197,8 @@ def predict(
     class; the column models says how many they are. Where guests do not share a machine, each
     predicts at its own place, and whoever has the files bags them: fedboost model bag.
     """
-    shelves = open_shelves(where["config"], where["cluster"])
-    by: By | None = "mean" if where["average"] else where["by"]
-    if where["average"] and where["by"] == "vote":
+    by: By | None = "mean" if given["average"] else given["by"]
+    if given["average"] and given["by"] == "vote":
         raise click.UsageError("--average and --bag vote exclude each other")
     if len(models) > 1:
         if by is None:
@@ -212,27 +207,20 @@ def predict(
                 todo="name one model, or add --average for the mean of their predictions",
             )
         bag = bagging.Bag(models, pairs("--data", data), by, out)
-        daemons = (where["coordinator"], where["tls"])
-        return bagging.predict(bag, shelves, *daemons, as_json=as_json)
+        return bagging.predict(bag, shelves, coordinator, as_json=as_json)
     if by:
         raise click.UsageError("--average and --bag belong to several models")
     model = shelves.named(models[0])
     if kinds.of(shelves.facts(model)).is_whole:
-        if where["coordinator"] or where["tls"]:
+        if coordinator.address or coordinator.tls:
             raise click.UsageError("a whole model predicts here: leave --coordinator and --tls out")
         return alone(shelves, model, pairs("--data", data), out, as_json=as_json)
     wish = PredictionRequest.of(shelves.guest_shard(model), pairs("--data", data), out)
-    if shelves.config is not None:
-        scored = over_daemons(wish, shelves.config, where["coordinator"], where["tls"])
-    else:
-        assert shelves.cluster is not None
-        scored = in_cluster(wish, shelves.cluster)
-    return scored.conclude(as_json=as_json)
+    return scored_by_job(wish, shelves, coordinator).conclude(as_json=as_json)
 
 
 @model_group.command("bag")
-@click.argument("files", metavar="P.parquet…", nargs=-1, required=True,
-                type=click.Path(path_type=Path, dir_okay=False))  # fmt: skip
+@click.argument("files", metavar="P.parquet…", nargs=-1, required=True, type=FILE)
 @click.option("--by", type=BY, default="mean", show_default=True,
               help="The mean, or the share of the models that vote for each class.")  # fmt: skip
 @OUT
@@ -253,10 +241,10 @@ def bag_files(files: tuple[Path, ...], by: By, out: Path, as_json: bool) -> None
 
 @model_group.command("delete")
 @click.argument("model", metavar="ID", shell_complete=models_here)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @stores
 @JSON
-def delete(model: str, yes: bool, config: Path | None, cluster: Path | None, as_json: bool) -> int:
+def delete(model: str, yes: bool, shelves: Shelves, as_json: bool) -> int:
     """Delete a model's shards here, and what its job disclosed; other parties keep theirs.
 
     \b
@@ -264,7 +252,6 @@ def delete(model: str, yes: bool, config: Path | None, cluster: Path | None, as_
 
     The daemon may run; a model that a job needs which is not over is refused.
     """
-    shelves = open_shelves(config, cluster)
     model = shelves.named(model)
     holders = list(shelves.holders(model))
     if not yes and not click.confirm(f"delete {model} of {', '.join(holders)}?", err=True):
@@ -272,10 +259,8 @@ def delete(model: str, yes: bool, config: Path | None, cluster: Path | None, as_
         return 1
     for party in holders:
         shelves.delete(model, party)
-    if as_json:
-        click.echo(json.dumps({"model": model, "deleted": holders}))
-    else:
-        click.echo(f"{model} is deleted at {', '.join(holders)}")
+    summary, text = {"model": model, "deleted": holders}, f"{model} is deleted at "
+    click.echo(json.dumps(summary) if as_json else text + ", ".join(holders))
     return 0
 
 
@@ -288,14 +273,14 @@ def _importance(shares: Sequence[ImportanceShare]) -> Table:
     return table
 
 
-def _rules(found: Sequence[SharedRule]) -> Table:
+def _rules(rules: Sequence[SharedRule]) -> Table:
     table = Table("rule", "trees", "share", box=box.SIMPLE_HEAD)
-    for rule in found:
-        words = " and ".join(printable(asked) for asked in rule.rule)
+    for rule in rules:
+        words = " and ".join(printable(condition) for condition in rule.rule)
         table.add_row(Text(words), str(len(rule.trees)), f"{rule.share:.0%}")
     return table
 
 
 def _metrics(values: dict[str, Any]) -> str:
-    said = (f"{name} {'unknown' if v is None else format(v, '.4f')}" for name, v in values.items())
-    return ", ".join(said)
+    words = (f"{name} {'unknown' if v is None else format(v, '.4f')}" for name, v in values.items())
+    return ", ".join(words)

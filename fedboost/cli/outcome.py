@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ import click
 from rich.console import Console
 
 from fedboost.audit.findings import Finding
-from fedboost.errors import ConfigError, UnreachableError
+from fedboost.errors import ConfigError, FedboostError, UnreachableError
+from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.progress import Progress, summary
 from fedboost.runtime.client.client import Jobs, listen
@@ -25,16 +26,12 @@ from fedboost.runtime.transport import faults
 if TYPE_CHECKING:
     from fedboost.runtime.ledger.rows import Row
 
-
-from collections.abc import Awaitable, Callable
-from dataclasses import field
-
-from fedboost.errors import FedboostError
-from fedboost.job import JobSpec
+# Runs one job until it rests; gives its journal and, if it finished, its result.
+Runs = Callable[[JobSpec], Awaitable[tuple[JobJournal, dict[str, Any]]]]
 
 
 async def watched(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
-    """As `follow`; Ctrl-C ends this alone, and says how to look at the job again or end it."""
+    """Follow a job; Ctrl-C leaves it running, and prints how to watch it again or cancel it."""
     try:
         return await follow(client, job, after=after)
     except asyncio.CancelledError:
@@ -45,7 +42,7 @@ async def watched(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
 
 
 async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
-    """Shows a job's progress until it rests; gives its last status.
+    """Show a job's progress until it rests; return its last status.
 
     `after` is the event of the journal behind which to begin.
     """
@@ -57,17 +54,17 @@ async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
 
 
 def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> int:
-    """Says how a job ended, for people or as JSON; gives the exit code."""
-    code, said = ended(journal, result, as_json=as_json)
+    """Print how a job ended, for people or as JSON; return the exit code."""
+    code, ending = ended(journal, result, as_json=as_json)
     if as_json:
-        click.echo(json.dumps(said))
+        click.echo(json.dumps(ending))
     return code
 
 
 def ended(
     journal: JobJournal, result: dict[str, Any], *, as_json: bool
 ) -> tuple[int, dict[str, Any]]:
-    """Says how a job ended, for people; gives the exit code, and what `--json` says of the job.
+    """Print how a job ended, for people; return the exit code and the job's JSON object.
 
     With `as_json` stdout stays empty.
     """
@@ -85,20 +82,20 @@ def ended(
     for line in shown:
         click.echo(line, err=True)
     code = UnreachableError.exit_code if status.state == JobState.PAUSED else error.exit_code
-    said = {"job": status.id, "name": status.name, "state": status.state}
-    return code, {**said, "error": error.said()}
+    ending = {"job": status.id, "name": status.name, "state": status.state}
+    return code, {**ending, "error": error.said()}
 
 
 @dataclass(frozen=True)
-class Own:
+class ReportAdditions:
     """A party's additions to a job's report on its own page."""
 
     ledger: Sequence[Row] = ()
     findings: Sequence[Finding] = ()
 
 
-def own_of(party: PartyConfig, job: str) -> Own:
-    """A party's ledger of a job, and what its audit has found, if one has run."""
+def report_additions(party: PartyConfig, job: str) -> ReportAdditions:
+    """Return a party's ledger of a job, and what its audit has found, if one has run."""
     from fedboost.runtime.ledger.ledger import Ledger
     from fedboost.runtime.store.transcripts import Transcripts
 
@@ -110,43 +107,37 @@ def own_of(party: PartyConfig, job: str) -> Own:
         raise ConfigError(
             "what the audit found was written by another version", todo=f"fedboost audit {job}"
         ) from None
-    return Own(rows, findings)
+    return ReportAdditions(rows, findings)
 
 
-def write_report(journal: JobJournal, path: str, own: Own | None = None) -> None:
-    """The journal as one HTML file."""
+def write_report(journal: JobJournal, path: str, additions: ReportAdditions | None = None) -> None:
+    """Write the journal as one HTML file."""
     from fedboost.report.page import render
 
-    own = own or Own()
+    additions = additions or ReportAdditions()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(render(journal, own.ledger, own.findings), encoding="utf-8")
-
-
-__all__ = ["Runs", "Turns", "together"]
-
-# Runs one job until it rests; gives its journal and, if it finished, its result.
-Runs = Callable[[JobSpec], Awaitable[tuple[JobJournal, dict[str, Any]]]]
+    Path(path).write_text(render(journal, additions.ledger, additions.findings), encoding="utf-8")
 
 
 @dataclass
 class Turns:
-    """The jobs of a file in turn. How each ends is said at once; the object of all comes last."""
+    """The jobs of a file, run in turn; each one's end is printed at once, JSON at the end."""
 
     spec: JobSpec
     as_json: bool
-    said: dict[str, dict[str, Any]] = field(default_factory=dict)  # by guest, as it ended
+    outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by guest, as it ended
     code: int = 0
 
     async def run(self, runs: Runs) -> None:
-        """Runs one job after the other until one does not finish; the later ones do not begin."""
+        """Run one job after the other until one does not finish; the later ones do not begin."""
         waiting = [spec.name for spec in self.spec.one_each()]
         for spec in self.spec.one_each():
             waiting.remove(spec.name)
             guest = spec.parties.table().guest
             try:
-                self.code, self.said[guest] = ended(*await runs(spec), as_json=self.as_json)
+                self.code, self.outcomes[guest] = ended(*await runs(spec), as_json=self.as_json)
             except FedboostError as error:
-                if not self.said:
+                if not self.outcomes:
                     raise
                 self._not_run(spec, error)  # what the guests before have is not lost by it
             if self.code:
@@ -154,31 +145,31 @@ class Turns:
         if waiting and self.code:
             click.echo(f"not begun: {', '.join(waiting)}", err=True)
 
-    def _not_run(self, one: JobSpec, error: FedboostError) -> None:
-        """Says that a job could not be handed in, or not be followed to its end."""
-        for line in (f"job {one.name} could not be run to its end", *error.lines()):
+    def _not_run(self, job: JobSpec, error: FedboostError) -> None:
+        """Print that a job could not be submitted, or not be followed to its end."""
+        for line in (f"job {job.name} could not be run to its end", *error.lines()):
             click.echo(line, err=True)
-        left = {"job": None, "name": one.name, "state": JobState.FAILED, "error": error.said()}
-        self.said[one.parties.table().guest] = left
+        left = {"job": None, "name": job.name, "state": JobState.FAILED, "error": error.said()}
+        self.outcomes[job.parties.table().guest] = left
         self.code = error.exit_code
 
     def conclude(self) -> int:
-        """Prints the object that `--json` asks for; gives the exit code."""
+        """Print the JSON object of all jobs if it is asked for; return the exit code."""
         if self.as_json and self.spec.parties.guests is None:
-            (alone,) = self.said.values()
+            (alone,) = self.outcomes.values()
             click.echo(json.dumps(alone))
         elif self.as_json:
-            click.echo(json.dumps(together(self.spec, self.said)))
+            click.echo(json.dumps(together(self.spec, self.outcomes)))
         return self.code
 
 
-def together(spec: JobSpec, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def together(spec: JobSpec, outcomes: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Join what `--json` says of each job of several guests."""
-    states = [outcome["state"] for outcome in said.values()]
+    states = [outcome["state"] for outcome in outcomes.values()]
     return {
         "name": spec.name,
         "protocol": spec.protocol,
         "state": next((s for s in states if s != JobState.FINISHED), JobState.FINISHED),
-        "guests": said,
-        "models": [outcome["model"] for outcome in said.values() if outcome.get("model")],
+        "guests": outcomes,
+        "models": [outcome["model"] for outcome in outcomes.values() if outcome.get("model")],
     }

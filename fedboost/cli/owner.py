@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedboost.cli.complete import jobs_here
-from fedboost.cli.connect import DAEMON, JSON, TLS, own_daemon, run
+from fedboost.cli.connect import DAEMON, JSON, TLS, YES, own_daemon, run
 from fedboost.cli.groups import party_group
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import (
@@ -31,6 +31,11 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.account import Account, AccountEntry, totals
 from fedboost.settings import load
+
+OWNED_FIELDS = (
+    "id", "name", "protocol", "state", "dataset", "parties", "reason", "coordinator", "submitter",
+    "tells", "risk", "forecast", "because", "uses",
+)  # fmt: skip
 
 
 def owner_options(command: Any) -> Any:
@@ -55,10 +60,6 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"jobs": [_owned(job) for job in listed.jobs]}))
         return
-    from rich.console import Console
-    from rich.table import Column, Table
-    from rich.text import Text
-
     table = Table(Column("job", no_wrap=True), "state", "what it wants")
     for job in listed.jobs:
         reason = f": {job.reason.what}" if job.reason.what else ""
@@ -69,7 +70,7 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
 
 @party_group.command("approve")
 @click.argument("job", shell_complete=jobs_here)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @owner_options
 def approve(job: str, yes: bool, config: Path, tls: Path | None) -> int:
     """Let a job run that waits for a person's approval; shows what it wants, and asks.
@@ -84,8 +85,8 @@ def approve(job: str, yes: bool, config: Path, tls: Path | None) -> int:
     if not yes and not click.confirm(f"let {job} run?", err=True):
         click.echo("nothing was approved", err=True)
         return 1
-    said: OwnedJob = _ask(config, tls, "Approve", job_pb2.JobId(id=job))
-    click.echo(f"{said.id} is approved")
+    job_status: OwnedJob = _ask(config, tls, "Approve", job_pb2.JobId(id=job))
+    click.echo(f"{job_status.id} is approved")
     return 0
 
 
@@ -99,8 +100,8 @@ def deny(job: str, reason: str, config: Path, tls: Path | None) -> None:
     \b
       fedboost party deny credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
     """
-    said: OwnedJob = _ask(config, tls, "Deny", DenyRequest(id=job, reason=reason))
-    click.echo(f"{said.id} is denied")
+    job_status: OwnedJob = _ask(config, tls, "Deny", DenyRequest(id=job, reason=reason))
+    click.echo(f"{job_status.id} is denied")
 
 
 @party_group.command("reload")
@@ -116,17 +117,16 @@ def reload(config: Path, tls: Path | None, as_json: bool) -> None:
     and then nothing is taken up. Jobs that run go on, judged by the new policy from their next
     stage on.
     """
-    said: Reloaded = _ask(config, tls, "Reload", ReloadRequest())
-    if as_json:
-        click.echo(json.dumps({"changed": list(said.changed)}))
-    else:
-        click.echo(f"changed: {', '.join(said.changed) or 'nothing'}")
+    reloaded: Reloaded = _ask(config, tls, "Reload", ReloadRequest())
+    changed = list(reloaded.changed)
+    text = f"changed: {', '.join(changed) or 'nothing'}"
+    click.echo(json.dumps({"changed": changed}) if as_json else text)
 
 
 @party_group.command("forget")
 @click.argument("job", shell_complete=jobs_here)
 @click.option("--keep-model", is_flag=True, help="Keep the model, and what `reuse` needs.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @owner_options
 @JSON
 def forget(
@@ -146,12 +146,10 @@ def forget(
     if not yes and not click.confirm(f"delete {job}, {what}?", err=True):
         click.echo("nothing was deleted", err=True)
         return 1
-    asked = ForgetRequest(id=job, keeps_model=keep_model)
-    said: OwnedJob = _ask(config, tls, "Forget", asked)
-    if as_json:
-        click.echo(json.dumps({"deleted": said.id, "keeps_model": keep_model}))
-    else:
-        click.echo(f"{said.id} is deleted")
+    request = ForgetRequest(id=job, keeps_model=keep_model)
+    job_status: OwnedJob = _ask(config, tls, "Forget", request)
+    summary = {"deleted": job_status.id, "keeps_model": keep_model}
+    click.echo(json.dumps(summary) if as_json else f"{job_status.id} is deleted")
     return 0
 
 
@@ -165,22 +163,10 @@ def _wants(job: OwnedJob) -> list[str]:
 
 
 def _owned(job: OwnedJob) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "name": job.name,
-        "protocol": job.protocol,
-        "state": job.state,
-        "dataset": job.dataset,
-        "parties": list(job.parties),
-        "reason": job.reason.what,
-        "coordinator": job.coordinator,
-        "submitter": job.submitter,
-        "tells": job.tells,
-        "risk": job.risk,
-        "forecast": job.forecast,
-        "because": list(job.because),
-        "uses": {use.about: use.says for use in job.uses},
-    }
+    fields = {name: getattr(job, name) for name in OWNED_FIELDS}
+    lists = {"parties": list(job.parties), "because": list(job.because)}
+    uses = {use.about: use.says for use in job.uses}
+    return {**fields, **lists, "reason": job.reason.what, "uses": uses}
 
 
 @party_group.command("account")
@@ -197,8 +183,8 @@ def account(config: Path, as_json: bool) -> None:
     A job that goes on counts with what it is expected to tell.
     """
     ours = load(PartyConfig, config)
-    with closing(Account(ours.store / "store.sqlite", read_only=True)) as found:
-        entries = found.entries()
+    with closing(Account(ours.store / "store.sqlite", read_only=True)) as stored:
+        entries = stored.entries()
     spent = _spent(entries, ours.policy)
     if as_json:
         click.echo(json.dumps({"jobs": [_job(entry) for entry in entries], "spent": spent}))
@@ -217,47 +203,47 @@ def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
     for total in totals(entries, policy.disclosure_apart):
         if total.guest:
             limits = {"warn": policy.disclosure_warn, "max": policy.disclosure_max}
-            told = {"dataset": total.dataset, "guest": total.guest, "sums": total.told, **limits}
+            row = {"dataset": total.dataset, "guest": total.guest, "sums": total.told, **limits}
         else:
-            told = {
+            row = {
                 "dataset": total.dataset,
                 "epsilon_row": total.told,
                 "max": policy.epsilon_row_max,
             }
-        rows.append(_finite(told))
+        rows.append(_finite(row))
     return rows
 
 
 def _in_words(spent: dict[str, Any]) -> str:
     most = "without limit" if spent["max"] is None else f"of {spent['max']:g}"
     if "guest" in spent:
-        told = f"{spent['sums']:.3g} released sums per bin and row to {spent['guest']}"
-        return f"{spent['dataset']}: {told}, {most}"
-    told = "without noise" if spent["epsilon_row"] is None else f"{spent['epsilon_row']:g}"
-    return f"{spent['dataset']}: epsilon per row {told}, {most}"
+        words = f"{spent['sums']:.3g} released sums per bin and row to {spent['guest']}"
+        return f"{spent['dataset']}: {words}, {most}"
+    words = "without noise" if spent["epsilon_row"] is None else f"{spent['epsilon_row']:g}"
+    return f"{spent['dataset']}: epsilon per row {words}, {most}"
 
 
-def _job(one: AccountEntry) -> dict[str, Any]:
+def _job(entry: AccountEntry) -> dict[str, Any]:
     """An entry, with what counts for it."""
-    charged = {kind: _finite(dict(amounts)) for kind, amounts in one.charged.items()}
-    counts = {"counted": one.counted, "sums": one.sums, "noise": one.noise}
-    return {**_finite({**asdict(one), **counts}), "charged": charged}
+    charged = {kind: _finite(dict(amounts)) for kind, amounts in entry.charged.items()}
+    counts = {"counted": entry.counted, "sums": entry.sums, "noise": entry.noise}
+    return {**_finite({**asdict(entry), **counts}), "charged": charged}
 
 
-def _finite(said: dict[str, Any]) -> dict[str, Any]:
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
     """JSON knows no infinity: null stands for no noise, and for no limit."""
-    return {key: None if value == math.inf else value for key, value in said.items()}
+    return {key: None if value == math.inf else value for key, value in values.items()}
 
 
 def _table(entries: list[AccountEntry]) -> Table:
     """A row for each job; of what no job has told there is no column."""
-    told = {
+    columns = {
         "sums": [f"{entry.counted:.3g}" if entry.sums else "" for entry in entries],
         "at most": [f"{entry.planned:.3g}" if entry.sums else "" for entry in entries],
         "ε per row": [f"{entry.noise:g}" if entry.noise else "" for entry in entries],
         "totals per row": [f"{entry.totals:.3g}" if entry.totals else "" for entry in entries],
     }
-    shown = {head: cells for head, cells in told.items() if any(cells)}
+    shown = {head: cells for head, cells in columns.items() if any(cells)}
     table = Table(Column("job", no_wrap=True), "data set", "guest", "at (UTC)", "state")
     for head in shown:
         table.add_column(head, justify="right")

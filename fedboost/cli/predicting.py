@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedboost.cli.cluster import read_sources, run_job
-from fedboost.cli.connect import run, settings
+from fedboost.cli.connect import CoordinatorAccess
 from fedboost.cli.outcome import conclude, follow
 from fedboost.cli.shelves import Shelves, in_order
 from fedboost.data.loading import load_with_ids
@@ -106,8 +106,8 @@ class Scored:
 
     def said(self) -> dict[str, Any]:
         """Return the prediction as `--json` prints it."""
-        said = {"job": self.result["job"], "model": self.wish.model, "rows": self.rows}
-        return said | {"rows_without_partner": self.rows_without_partner}
+        summary = {"job": self.result["job"], "model": self.wish.model, "rows": self.rows}
+        return summary | {"rows_without_partner": self.rows_without_partner}
 
     def tell(self, where: str) -> None:
         """Print the prediction for people; `where` it is, or by what."""
@@ -130,6 +130,16 @@ class Scored:
         return None if self.table_rows is None else self.table_rows - self.rows
 
 
+def scored_by_job(
+    wish: PredictionRequest, shelves: Shelves, coordinator: CoordinatorAccess
+) -> Scored:
+    """Have a job predict: on running daemons where a party's settings are given, else here."""
+    if shelves.config is not None:
+        return over_daemons(wish, shelves.config, coordinator)
+    assert shelves.cluster is not None
+    return in_cluster(wish, shelves.cluster)
+
+
 def in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
     """Starts the cluster in `folder` again for the model's parties; `data` are files."""
     sources = read_sources(tuple(f"{party}={path}" for party, path in wish.data.items()))
@@ -139,7 +149,7 @@ def in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
 
 
 def over_daemons(
-    wish: PredictionRequest, config: PartyConfig, coordinator: str | None, tls: Path | None
+    wish: PredictionRequest, config: PartyConfig, coordinator: CoordinatorAccess
 ) -> Scored:
     """Has running daemons predict; `data` are data sets that the parties have declared.
 
@@ -152,15 +162,13 @@ def over_daemons(
             todo=f"its data sets are: {', '.join(config.datasets) or 'none'}",
         )
     spec = wish.job(wish.data)
-    client = settings(coordinator, tls)
 
-    async def work() -> JobJournal:
-        async with CoordinatorClient(client) as session:
-            job = await session.submit(spec.model_dump_json().encode())
-            await follow(session, job)
-            return await session.journal(job)
+    async def work(client: CoordinatorClient) -> JobJournal:
+        job = await client.submit(spec.model_dump_json().encode())
+        await follow(client, job)
+        return await client.journal(job)
 
-    journal = run(work())
+    journal = coordinator.ask(work)
     return _collected(wish, journal, result_of(journal), config.store, config.datasets[dataset])
 
 
@@ -191,8 +199,8 @@ def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_j
     objective = shard.facts.get("objective", "")
     write_table(out, predictions_table(ids, np.arange(frame.n_rows), prediction, objective))
     if as_json:
-        said = {"job": None, "model": model, "rows": frame.n_rows}
-        click.echo(json.dumps(said | {"rows_without_partner": 0, "out": str(out)}))
+        summary = {"job": None, "model": model, "rows": frame.n_rows}
+        click.echo(json.dumps(summary | {"rows_without_partner": 0, "out": str(out)}))
     else:
         click.echo(f"{frame.n_rows} rows predicted: {out}")
     return 0

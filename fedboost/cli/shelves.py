@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
 from fedboost.cli.cluster import FOLDER
-from fedboost.cli.connect import CONFIG_VARIABLE
+from fedboost.cli.connect import CONFIG_VARIABLE, DIRECTORY, FILE, Command
 from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
 from fedboost.model import kinds, shards
@@ -23,8 +24,6 @@ from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.party import releases
 from fedboost.runtime.store.forgetting import delete_model, refuse_used
 from fedboost.settings import load
-
-Command = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -98,45 +97,43 @@ class Shelves:
         return shards.folder_of(self.stores[party] / "models", model)
 
     def delete(self, model: str, party: str) -> None:
-        """Removes a party's shard of a model, what its training has disclosed to the party, and
+        """Remove a party's shard of a model, what its training has disclosed to the party, and
         what the party has kept of it for an audit; a ConfigError where a job needs it.
         """
         refuse_used(self.stores[party], model)
         delete_model(self.stores[party], model)
 
 
-def stores(command: Command) -> Command:
-    """The options `--config` and `--cluster`: whose models are meant."""
-    for option in (
-        click.option(
-            "--cluster",
-            type=click.Path(path_type=Path, file_okay=False),
-            metavar="DIR",
-            help=f"A local cluster's folder: all its stores.  [default: {FOLDER}]",
-        ),
-        click.option(
-            "--config",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="PARTY.yaml",
-            help=f"A party's settings file: its store.  [env var: {CONFIG_VARIABLE}]",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-OUT = click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The file to write.",
+CLUSTER = click.option(
+    "--cluster",
+    type=DIRECTORY,
+    metavar="DIR",
+    help=f"A local cluster's folder: all its stores.  [default: {FOLDER}]",
 )
+CONFIG = click.option(
+    "--config",
+    type=FILE,
+    metavar="PARTY.yaml",
+    help=f"A party's settings file: its store.  [env var: {CONFIG_VARIABLE}]",
+)
+
+
+def stores(command: Command) -> Command:
+    """Add `--config` and `--cluster`; the command gets the `shelves` whose models they mean."""
+
+    @wraps(command)
+    def opened(*, config: Path | None, cluster: Path | None, **given: Any) -> Any:
+        return command(**given, shelves=open_shelves(config, cluster))
+
+    return CONFIG(CLUSTER(opened))
+
+
 PARTY = click.option("--party", metavar="NAME", help="Whose shard; absent: the guest's.")
 RELEASED = click.option(
     "--with",
     "released",
     multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="A host's release of its splits to the guest; once for each host.",
 )
@@ -176,7 +173,7 @@ def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def refuse_others(data: Iterable[str], known: Collection[str], why: str) -> None:
-    """A ConfigError where `--data` names a party that is none of the `known` ones."""
+    """Raise a ConfigError where `--data` names a party that is none of the `known` ones."""
     for party in data:
         if party not in known:
             raise ConfigError(

@@ -10,29 +10,30 @@ import click
 
 from fedboost.cli import outcome
 from fedboost.cli.complete import jobs_there
-from fedboost.cli.connect import JSON, connection, run, settings
+from fedboost.cli.connect import FILE, JSON, CoordinatorAccess, connection
 from fedboost.cli.groups import job_group
-from fedboost.cli.outcome import Own, conclude, own_of, watched, write_report
+from fedboost.cli.outcome import (
+    ReportAdditions,
+    conclude,
+    report_additions,
+    watched,
+    write_report,
+)
 from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.runtime.client.client import CoordinatorClient, result_of
-from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs.submitted import check
 from fedboost.settings import load, parse, read_yaml
 
-JOB_FILE = click.Path(path_type=Path, dir_okay=False)
-
 
 @job_group.command("submit")
-@click.argument("file", type=JOB_FILE)
+@click.argument("file", type=FILE)
 @click.option("--watch", is_flag=True, help="Stay until the job is done.")
 @JSON
 @connection
-def submit(
-    file: Path, watch: bool, as_json: bool, coordinator: str | None, tls: Path | None
-) -> int:
+def submit(file: Path, watch: bool, as_json: bool, coordinator: CoordinatorAccess) -> int:
     """Hand in the job in FILE; prints its id, or with --watch its result.
 
     \b
@@ -44,39 +45,37 @@ def submit(
     """
     spec = parse(JobSpec, read_yaml(file), file=str(file))
     check(spec, file=str(file))
-    config = settings(coordinator, tls)
     if not watch:
-        _print_handed_in(spec, run(_handed_in(spec, config)), as_json=as_json)
+        statuses = coordinator.ask(lambda client: _handed_in(spec, client))
+        _print_handed_in(spec, statuses, as_json=as_json)
         return 0
     turns = outcome.Turns(spec, as_json)
 
-    async def work() -> None:
+    async def work(client: CoordinatorClient) -> None:
         """Submit all jobs of the file, one after the other."""
-        async with CoordinatorClient(config) as client:
 
-            async def runs(one: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
-                job = await client.submit(one.model_dump_json().encode())
-                await watched(client, job)
-                journal = await client.journal(job)
-                return journal, result_of(journal)
+        async def runs(spec: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+            job = await client.submit(spec.model_dump_json().encode())
+            await watched(client, job)
+            journal = await client.journal(job)
+            return journal, result_of(journal)
 
-            await turns.run(runs)
+        await turns.run(runs)
 
-    run(work())
+    coordinator.ask(work)
     return turns.conclude()
 
 
-async def _handed_in(spec: JobSpec, config: ClientConfig) -> dict[str, JobStatus]:
-    """Hands in the jobs of a file; gives their status by guest."""
+async def _handed_in(spec: JobSpec, client: CoordinatorClient) -> dict[str, JobStatus]:
+    """Submit the jobs of a file and return their status by guest."""
     statuses = {}
-    async with CoordinatorClient(config) as client:
-        for each_job in spec.one_each():
-            try:
-                job = await client.submit(each_job.model_dump_json().encode())
-                statuses[each_job.parties.table().guest] = await client.status(job)
-            except FedboostError as error:
-                before = ", ".join(job.id for job in statuses.values())
-                raise (error.at(handed_in=before) if before else error) from None
+    for each_job in spec.one_each():
+        try:
+            job = await client.submit(each_job.model_dump_json().encode())
+            statuses[each_job.parties.table().guest] = await client.status(job)
+        except FedboostError as error:
+            before = ", ".join(job.id for job in statuses.values())
+            raise (error.at(handed_in=before) if before else error) from None
     return statuses
 
 
@@ -86,8 +85,8 @@ def _print_handed_in(spec: JobSpec, jobs: dict[str, JobStatus], *, as_json: bool
         (job,) = jobs.values()
         click.echo(json.dumps({"job": job.id}) if as_json else job.id)
     elif as_json:
-        said = {g: {"job": j.id, "name": j.name, "state": j.state} for g, j in jobs.items()}
-        click.echo(json.dumps(outcome.together(spec, said)))
+        outcomes = {g: {"job": j.id, "name": j.name, "state": j.state} for g, j in jobs.items()}
+        click.echo(json.dumps(outcome.together(spec, outcomes)))
     else:
         for guest, job in jobs.items():
             click.echo(f"{guest}: {job.id}")
@@ -97,7 +96,7 @@ def _print_handed_in(spec: JobSpec, jobs: dict[str, JobStatus], *, as_json: bool
 @click.argument("job", shell_complete=jobs_there)
 @JSON
 @connection
-def watch(job: str, as_json: bool, coordinator: str | None, tls: Path | None) -> int:
+def watch(job: str, as_json: bool, coordinator: CoordinatorAccess) -> int:
     """Show a job's progress until it is done.
 
     \b
@@ -106,7 +105,7 @@ def watch(job: str, as_json: bool, coordinator: str | None, tls: Path | None) ->
 
     The exit code says how it ended: 0 finished, 3 paused, others as its reason.
     """
-    return _followed(job, as_json=as_json, coordinator=coordinator, tls=tls, resume=False)
+    return _followed(job, coordinator, as_json=as_json, resume=False)
 
 
 @job_group.command("resume")
@@ -114,67 +113,49 @@ def watch(job: str, as_json: bool, coordinator: str | None, tls: Path | None) ->
 @click.option("--watch", "watch_it", is_flag=True, help="Stay until the job is done.")
 @JSON
 @connection
-def resume(
-    job: str, watch_it: bool, as_json: bool, coordinator: str | None, tls: Path | None
-) -> int:
+def resume(job: str, watch_it: bool, as_json: bool, coordinator: CoordinatorAccess) -> int:
     """Carry a paused or failed job on from the last round that all parties have kept.
 
     \b
       fedboost job resume credit-1a2b3c4d --watch
     """
     if watch_it or as_json:
-        return _followed(job, as_json=as_json, coordinator=coordinator, tls=tls, resume=True)
-    config = settings(coordinator, tls)
-
-    async def work() -> JobStatus:
-        async with CoordinatorClient(config) as client:
-            return await client.resume(job)
-
-    run(work())
+        return _followed(job, coordinator, as_json=as_json, resume=True)
+    coordinator.ask(lambda client: client.resume(job))
     click.echo(f"{job} goes on")
     return 0
 
 
 @job_group.command("report")
 @click.argument("job", shell_complete=jobs_there)
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file to write.")
-@click.option("--config", "party", type=click.Path(path_type=Path, dir_okay=False),
+@click.option("--out", type=FILE, help="The file to write.")
+@click.option("--config", "party", type=FILE,
               help="A party's settings file: adds its ledger and its audit of it.")  # fmt: skip
 @connection
-def report(
-    job: str, out: Path | None, party: Path | None, coordinator: str | None, tls: Path | None
-) -> None:
+def report(job: str, out: Path | None, party: Path | None, coordinator: CoordinatorAccess) -> None:
     """Write the job's report: one HTML file without anything outside it.
 
     \b
       fedboost job report credit-1a2b3c4d --out report.html
       fedboost job report credit-1a2b3c4d --config configs/party-bank.yaml --out own.html
     """
-    kept = Own() if party is None else own_of(load(PartyConfig, party), job)
-    config = settings(coordinator, tls)
-
-    async def work() -> JobJournal:
-        async with CoordinatorClient(config) as client:
-            return await client.journal(job)
-
+    kept = ReportAdditions()
+    if party is not None:
+        kept = report_additions(load(PartyConfig, party), job)
+    journal = coordinator.ask(lambda client: client.journal(job))
     path = out or Path(f"{job}.html")
-    write_report(run(work()), str(path), kept)
+    write_report(journal, str(path), kept)
     click.echo(str(path))
 
 
-def _followed(
-    job: str, *, as_json: bool, coordinator: str | None, tls: Path | None, resume: bool
-) -> int:
-    config = settings(coordinator, tls)
+def _followed(job: str, coordinator: CoordinatorAccess, *, as_json: bool, resume: bool) -> int:
+    async def work(client: CoordinatorClient) -> JobJournal:
+        after = 0
+        if resume:
+            after = max(event.number for event in (await client.journal(job)).events)
+            await client.resume(job)
+        await watched(client, job, after=after)
+        return await client.journal(job)
 
-    async def work() -> JobJournal:
-        async with CoordinatorClient(config) as client:
-            after = 0
-            if resume:
-                after = max(event.number for event in (await client.journal(job)).events)
-                await client.resume(job)
-            await watched(client, job, after=after)
-            return await client.journal(job)
-
-    journal = run(work())
+    journal = coordinator.ask(work)
     return conclude(journal, result_of(journal), as_json=as_json)

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli.cluster import FOLDER, read_sources
-from fedboost.cli.connect import JSON, connection, run, settings
+from fedboost.cli.connect import DIRECTORY, FILE, JSON, CoordinatorAccess, connection, run
 from fedboost.cli.groups import job_group
-from fedboost.cli.sweeping import RECORD, Course, Where, in_process, own_cluster, remote
+from fedboost.cli.sweeping import RECORD, START_S, Course, Where, in_process
 from fedboost.data.reading import read_sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.disk import PUBLIC_MODE, write_file
@@ -24,6 +24,7 @@ from fedboost.errors import ConfigError, FedboostError
 from fedboost.job import JobSpec
 from fedboost.report import units
 from fedboost.report.page import of_sweep
+from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import complete
 from fedboost.runtime.config.policy import Policy
@@ -51,22 +52,20 @@ class Options:
 
 
 @job_group.command("sweep")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @click.option("--data", multiple=True, metavar="PARTY=FILE",
               help="Tables, for daemons of our own here; once for each party.")  # fmt: skip
 @click.option("--simulate", is_flag=True, help="With --data: all parties in this process.")
-@click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False), default=FOLDER,
+@click.option("--dir", "folder", type=DIRECTORY, default=FOLDER,
               show_default=True, help="With --data: where stores, models and logs go.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False),
+@click.option("--out", type=DIRECTORY,
               help="Where the sweep's record and report go.  [default: NAME-sweep]")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with a sweep that has begun.")
 @click.option("--fit-best", is_flag=True, help="Then train with the best settings.")
 @click.option("--dry-run", is_flag=True, help="Say which jobs there would be, and stop.")
 @JSON
 @connection
-def sweep(
-    file: Path, *, dry_run: bool, coordinator: str | None, tls: Path | None, **given: Any
-) -> int:
+def sweep(file: Path, *, dry_run: bool, coordinator: CoordinatorAccess, **given: Any) -> int:
     """Try settings and folds of the job in FILE, whose section `sweep` says which.
 
     \b
@@ -92,7 +91,7 @@ def sweep(
     record = _record(base, options)
     course = Course(record, options.out)
     with ExitStack() as stack:
-        where = _where(stack, base, sources, options, (coordinator, tls))
+        where = _where(stack, base, sources, options, coordinator)
         try:
             run(_course(course, where, fit=options.fit_best))
         except KeyboardInterrupt:
@@ -130,52 +129,54 @@ def _read(file: Path, data: tuple[str, ...]) -> tuple[Sweep, dict[str, SourceSpe
     return planned, sources
 
 
-def _announce(found: Sweep, sources: Mapping[str, SourceSpec]) -> None:
-    """Before anything runs: how many jobs, and what they tell together."""
-    folds = found.settings.folds
+def _announce(sweep: Sweep, sources: Mapping[str, SourceSpec]) -> None:
+    """Print how many jobs there will be, and what they disclose together."""
+    folds = sweep.settings.folds
     of = f" on {folds} folds" if folds else ""
-    trials = units.plural(len(found.trials), "trial")
-    click.echo(f"{trials}{of}: {units.plural(len(found.members), 'job')}", err=True)
+    trials = units.plural(len(sweep.trials), "trial")
+    click.echo(f"{trials}{of}: {units.plural(len(sweep.members), 'job')}", err=True)
     # At most as many rows are in common as the smallest table has.
     counts = [read_sheet(source, party=party).n_rows for party, source in sources.items()]
-    for said in leaks.sentences(found, min(counts, default=None), Policy().disclosure_max):
-        click.echo(f"  {said}", err=True)
+    for sentence in leaks.sentences(sweep, min(counts, default=None), Policy().disclosure_max):
+        click.echo(f"  {sentence}", err=True)
 
 
-def _dry(found: Sweep, *, as_json: bool) -> int:
+def _dry(sweep: Sweep, *, as_json: bool) -> int:
     if as_json:
-        jobs = [member.spec.model_dump(mode="json") for member in found.members]
-        click.echo(json.dumps({"name": found.base.name, "metric": found.metric, "jobs": jobs}))
+        jobs = [member.spec.model_dump(mode="json") for member in sweep.members]
+        click.echo(json.dumps({"name": sweep.base.name, "metric": sweep.metric, "jobs": jobs}))
         return 0
-    for trial in found.trials:
+    for trial in sweep.trials:
         click.echo(f"{trial.number}: {in_words(trial.values)}")
     return 0
 
 
-def _record(found: Sweep, own: Options) -> SweepRecord:
-    path = own.out / RECORD
-    if path.is_file() and not own.resume:
+def _record(sweep: Sweep, options: Options) -> SweepRecord:
+    path = options.out / RECORD
+    if path.is_file() and not options.resume:
         raise ConfigError(
             "a sweep has begun there already",
             todo="go on with --resume, or choose another folder with --out",
             file=str(path),
         )
-    return load(found, path)
+    return load(sweep, path)
 
 
 def _where(
     stack: ExitStack,
-    found: Sweep,
+    sweep: Sweep,
     sources: dict[str, SourceSpec],
-    own: Options,
-    connected: tuple[str | None, Path | None],
+    options: Options,
+    coordinator: CoordinatorAccess,
 ) -> Where:
-    """The coordinator: of daemons of our own, of this process, or the one that there is."""
-    if not own.data:
-        return remote(settings(*connected))
-    if own.simulate:
-        return in_process(own.folder, found.base, sources)
-    return own_cluster(stack.enter_context(ClusterProcesses(own.folder, found.base, sources)))
+    """Return how to reach the coordinator: a running one, our own daemons' or this process's."""
+    if not options.data:
+        config = coordinator.config
+        return lambda: CoordinatorClient(config)
+    if options.simulate:
+        return in_process(options.folder, sweep.base, sources)
+    cluster = stack.enter_context(ClusterProcesses(options.folder, sweep.base, sources))
+    return lambda: CoordinatorClient(cluster.client, retry_s=START_S)
 
 
 async def _course(course: Course, where: Where, *, fit: bool) -> None:
@@ -185,11 +186,11 @@ async def _course(course: Course, where: Where, *, fit: bool) -> None:
             await course.fit(jobs)
 
 
-def _conclude(record: SweepRecord, own: Options) -> int:
-    """Says how it ended: the table, the report, what is missing; gives the exit code."""
-    report = own.out / REPORT
+def _conclude(record: SweepRecord, options: Options) -> int:
+    """Print the table, the report's path and what is missing; return the exit code."""
+    report = options.out / REPORT
     write_file(report, of_sweep(record).encode(), PUBLIC_MODE)
-    if own.as_json:
+    if options.as_json:
         click.echo(json.dumps({**record.said(), "report": str(report)}))
     else:
         _print(record)
@@ -227,8 +228,8 @@ def _print(record: SweepRecord) -> None:
         console.print(f"trained with the best: model {record.best.job}")
 
 
-def _measured(one: TrialResult) -> tuple[str, str]:
-    if not one.is_whole:
-        states = sorted({entry.state for entry in one.entries} - {"finished"})
+def _measured(standing: TrialResult) -> tuple[str, str]:
+    if not standing.is_whole:
+        states = sorted({entry.state for entry in standing.entries} - {"finished"})
         return ", ".join(states), ""
-    return f"{one.mean:.4f} ± {one.std:.4f}", f"{one.mean_of(TRAIN):.4f}"
+    return f"{standing.mean:.4f} ± {standing.std:.4f}", f"{standing.mean_of(TRAIN):.4f}"

@@ -1,8 +1,7 @@
-"""The jobs of a sweep one after the other: handed in, followed, noted; what is missing later."""
+"""Runs the jobs of a sweep one after the other and records how each of them ends."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -11,17 +10,15 @@ from pathlib import Path
 import click
 
 from fedboost import protocols
-from fedboost.cli.outcome import follow, write_report
+from fedboost.cli.cluster import in_this_process
+from fedboost.cli.outcome import follow
 from fedboost.data.sources import SourceSpec
 from fedboost.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
-from fedboost.runtime.client.client import CoordinatorClient, Jobs, result_of
-from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.client.client import Jobs, result_of
 from fedboost.runtime.cluster import local
-from fedboost.runtime.cluster.cluster import ClusterProcesses
-from fedboost.runtime.process.workers import ProcessWorkers
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
 from fedboost.settings import parse
@@ -61,14 +58,16 @@ class Course:
         for place, member in enumerate(self.sweep.members, 1):
             if self.record.of(member).state == FINISHED:
                 continue
-            self._say(f"[{place}/{len(self.sweep.members)}] {_named(member)}")
+            fold = "" if member.fold is None else f", fold {member.fold + 1}"
+            words = f"{in_words(member.trial.values)}{fold}"
+            self._say(f"[{place}/{len(self.sweep.members)}] {words}")
             entry = await self._one(jobs, member)
             self._say(f"  {self._came_to(entry)}")
             if entry.state == PAUSED:
                 break
 
     async def fit(self, jobs: Jobs) -> None:
-        """Trains with the best settings; a JobError where no trial has all of its jobs."""
+        """Train with the best settings; a JobError where no trial has all of its jobs."""
         best = self._best()
         spec = self.sweep.best_job(best.trial.values, self.record.earlier)
         self._say(f"[best] {in_words(best.trial.values)}")
@@ -124,7 +123,7 @@ class Course:
         return SweepEntry(job=job, state=status.state, error=reason.said(), code=code)
 
     def _learn(self, spec: JobSpec, journal: JobJournal) -> None:
-        """Notes what this job has left for the later ones."""
+        """Record the alignment and disclosure of this job that later ones use again."""
         earlier, job = self.record.earlier, journal.status.id
         if journal.status.state == JobState.CANCELLED:  # it has left nothing
             return
@@ -169,36 +168,12 @@ async def _taken_up(jobs: Jobs, job: str | None) -> str | None:
     return job if state in GOES_ON else None
 
 
-def remote(config: ClientConfig) -> Where:
-    """The coordinator that a user has."""
-    return lambda: CoordinatorClient(config)
-
-
-def own_cluster(cluster: ClusterProcesses) -> Where:
-    """Daemons of our own, which end with the sweep."""
-
-    @asynccontextmanager
-    async def where() -> AsyncIterator[Jobs]:
-        async with CoordinatorClient(cluster.client, retry_s=START_S) as client:
-            yield client
-
-    return where
-
-
 def in_process(folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Where:
     """Run all parties in this process, with their files in `folder`."""
 
     @asynccontextmanager
     async def where() -> AsyncIterator[Jobs]:
-        with ProcessWorkers(len(os.sched_getaffinity(0))) as workers:
-            async with local.cluster(
-                folder, spec, sources, workers, write_report=write_report
-            ) as cluster:
-                yield local.LocalClient(cluster)
+        async with in_this_process(folder, spec, sources) as cluster:
+            yield local.LocalClient(cluster)
 
     return where
-
-
-def _named(member: SweepJob) -> str:
-    fold = "" if member.fold is None else f", fold {member.fold + 1}"
-    return f"{in_words(member.trial.values)}{fold}"

@@ -12,7 +12,7 @@ from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units
 from fedboost.report.disclosure import protection
 from fedboost.report.html import Html, join, tag
-from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
+from fedboost.report.tables import Band, Row, absent, details, names, section, table
 from fedboost.runtime.policy.approval import REASON_CHARS_MAX, Decision, Risk
 from fedboost.runtime.store.store import OVER, JobState, StoredJob
 
@@ -80,7 +80,7 @@ def technical(asking: Asking) -> list[object]:
 def _verdict(asking: Asking) -> Html:
     """Show the policy's verdict, key by key."""
     refused = "" if asking.refusal is None else asking.refusal.where.get("key", "")
-    heads = [Column("about"), Column("the job asks"), Column("your policy"), Column("verdict")]
+    heads = ["about", "the job asks", "your policy", "verdict"]
     rows: list[Row] = [
         [
             join(rule.about, tag("code", rule.key, class_="key")),
@@ -91,17 +91,15 @@ def _verdict(asking: Asking) -> Html:
         for rule in asking.rules
     ]
     drawn = table("Your policy and this job", heads, rows, folds=True) if rows else ""
-    if asking.refusal is None:
-        said = tag(
-            "p",
-            tag("b", "Your policy allows this job."),
-            " What can be judged only when "
-            "the table is read, or when the rows in common are known, is judged then.",
-        )
-    else:
-        said = frame.refusal(asking.refusal, "Your policy refuses this job")
+    later = (
+        " What can be judged only when the table is read, or when the rows in common are known, "
+        "is judged then."
+    )
+    verdict = tag("p", tag("b", "Your policy allows this job."), later)
+    if asking.refusal is not None:
+        verdict = frame.refusal(asking.refusal, "Your policy refuses this job")
     folded = details(f"{units.plural(len(rows), 'key')} of your policy, one by one", drawn)
-    return section("verdict", "What your policy says", said, folded if rows else "")
+    return section("verdict", "What your policy says", verdict, folded if rows else "")
 
 
 def _mark(rule: Rule, is_refused: bool, is_reason: bool) -> Html:
@@ -116,16 +114,16 @@ def _leaving(asking: Asking) -> Html:
     """Every kind of message that would leave, to whom, what it tells and what protects it."""
     rows: list[Row] = []
     stage = ""
-    for one in asking.leaving:
-        if one.stage != stage:
-            stage = one.stage
+    for message in asking.leaving:
+        if message.stage != stage:
+            stage = message.stage
             rows.append(Band(stage))
-        name = tag("span", one.name, class_="kind")
-        rows.append([name, names(one.to), parts.sentence(one.reveals), protection(one.protected)])
-    heads = [Column(head) for head in ("message", "to", "reveals", "protected")]
+        name, reveals = tag("span", message.name, class_="kind"), parts.sentence(message.reveals)
+        rows.append([name, names(message.to), reveals, protection(message.protected)])
+    heads = ["message", "to", "reveals", "protected"]
     drawn = absent("Nothing.")
     if rows:
-        to = names(sorted({peer for one in asking.leaving for peer in one.to}))
+        to = names(sorted({peer for message in asking.leaving for peer in message.to}))
         kinds = units.plural(len(asking.leaving), "kind of message", "kinds of messages")
         listed = table("What leaves this party", heads, rows, folds=True)
         drawn = details(f"{kinds} to {to}: what each reveals, and what protects it", listed)
@@ -134,8 +132,8 @@ def _leaving(asking: Asking) -> Html:
         "These kinds of messages and no others leave this daemon in the job; the ledger gets a "
         "row for each."
     )
-    told = tag("p", asking.told, class_="note")
-    return section("leaving", "What leaves", drawn, tells, told, intro=intro)
+    status = tag("p", asking.told, class_="note")
+    return section("leaving", "What leaves", drawn, tells, status, intro=intro)
 
 
 def _terms(asking: Asking) -> Html:
@@ -145,16 +143,16 @@ def _terms(asking: Asking) -> Html:
     who: list[Row] = []
     for party in spec.parties.everybody:
         roles, uses = " and ".join(table_of.roles_of(party)), spec.data.get(party)
-        said = "" if uses is None else uses.dataset or ""
+        dataset = "" if uses is None else uses.dataset or ""
         columns = "" if uses is None else _columns(uses.columns, uses.ignore)
         label = "" if uses is None else uses.label or ""
-        who.append([party, roles, said, columns, label])
-    heads = [Column(h) for h in ("party", "role", "data set", "columns", "label")]
+        who.append([party, roles, dataset, columns, label])
+    heads = ["party", "role", "data set", "columns", "label"]
     raw = spec.model_dump(mode="json", include={"params", "validation"}, exclude_none=True)
     settings: list[Row] = [
         [tag("code", key.removeprefix("params.")), words] for key, words in in_words(raw)
     ]
-    chosen = table("Settings", [Column("setting"), Column("value")], settings) if settings else ""
+    chosen = table("Settings", ["setting", "value"], settings) if settings else ""
     signed = parts.facts([("SHA-256 of the manifest", tag("code", asking.digest))])
     pair = tag("div", table("Parties", heads, who, folds=True), chosen, class_="pair")
     folded = details("Parties, settings, and the text that every party signs", pair, signed)
@@ -170,9 +168,9 @@ def _columns(named: Sequence[str] | None, ignored: Sequence[str]) -> str:
 # Deciding
 
 
-def approve(one: OwnedJobView, asking: Asking, session: BrowserSession) -> list[object]:
+def approve(view: OwnedJobView, asking: Asking, session: BrowserSession) -> list[object]:
     """Shows once more exactly what would leave, and asks whether it may."""
-    here = f"/jobs/{one.job.id}"
+    here = f"/jobs/{view.job.id}"
     read = tag(
         "label",
         tag("input", type="checkbox", name="read", value="yes", required=""),
@@ -180,25 +178,23 @@ def approve(one: OwnedJobView, asking: Asking, session: BrowserSession) -> list[
         class_="check",
     )
     yes = tag("button", "Approve", type="submit", class_="strong-button")
-    sent = (frame.hidden("csrf", session.csrf), frame.hidden("digest", asking.digest))
-    buttons = tag("div", yes, parts.link("Not now", here), class_="actions")
-    form = tag(
-        "form", *sent, read, buttons, method="post", action=f"{here}/approve", class_="decide"
-    )
+    sent = frame.hidden("digest", asking.digest)
+    buttons = parts.actions(yes, parts.link("Not now", here))
+    form = frame.form(f"{here}/approve", session.csrf, sent, read, buttons, class_="decide")
     return [
-        tag("h1", f"Approve {one.owned.name}?"),
-        tag("p", wants(one.owned), class_="intro"),
-        forecast(one.owned, explains=True),
-        uses(one.owned),
+        tag("h1", f"Approve {view.owned.name}?"),
+        tag("p", wants(view.owned), class_="intro"),
+        forecast(view.owned, explains=True),
+        uses(view.owned),
         "" if asking.refusal is None else frame.refusal(asking.refusal, "Your policy refuses it"),
         _leaving(asking),
         form,
     ]
 
 
-def deny(one: OwnedJobView, session: BrowserSession) -> list[object]:
+def deny(view: OwnedJobView, session: BrowserSession) -> list[object]:
     """Asks whether a job shall be refused."""
-    here = f"/jobs/{one.job.id}"
+    here = f"/jobs/{view.job.id}"
     words = (
         "It fails for every party, and says that this party’s owner denied it. That cannot be "
         "taken back: another job has to be submitted."
@@ -210,9 +206,6 @@ def deny(one: OwnedJobView, session: BrowserSession) -> list[object]:
         tag("input", type="text", name="reason", maxlength=limit, autocomplete="off"),
     )
     yes = tag("button", "Deny it", type="submit", class_="danger")
-    buttons = tag("div", yes, parts.link("Not now", here), class_="actions")
-    form = tag(
-        "form", frame.hidden("csrf", session.csrf), reason, buttons,
-        method="post", action=f"{here}/deny", class_="decide",
-    )  # fmt: skip
-    return [tag("h1", f"Deny {one.owned.name}?"), tag("p", words, class_="intro"), form]
+    buttons = parts.actions(yes, parts.link("Not now", here))
+    form = frame.form(f"{here}/deny", session.csrf, reason, buttons, class_="decide")
+    return [tag("h1", f"Deny {view.owned.name}?"), tag("p", words, class_="intro"), form]

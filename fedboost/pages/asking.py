@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedboost.flow import AGGREGATOR, GUEST, RowsUsed
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
 from fedboost.report.tables import names
+from fedboost.report.terms import flat
 from fedboost.runtime.config.policy import Ask, Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
@@ -101,13 +103,13 @@ def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iter
     yield Rule("Protocol", ask.protocol, _any(policy.protocols), "policy.protocols")
     if ask.scheme is not None:
         because = signed.manifest.encryption.get("because", "not chosen")  # of an older version
-        asked = f"{ask.scheme}: {because}"
+        wish = f"{ask.scheme}: {because}"
         allowed = "any" if policy.schemes is None else _any(policy.schemes)
-        yield Rule("Encryption", asked, allowed, "policy.schemes")
+        yield Rule("Encryption", wish, allowed, "policy.schemes")
     if ask.insecure:
         allowed = "also schemes that hide nothing" if policy.allow_insecure else "none of that kind"
-        asked = f"{ask.scheme} hides nothing"
-        yield Rule("What encryption hides", asked, allowed, "policy.allow_insecure")
+        wish = f"{ask.scheme} hides nothing"
+        yield Rule("What encryption hides", wish, allowed, "policy.allow_insecure")
     elif ask.key_bits is not None:
         least = f"{policy.key_bits_min} bits at least"
         yield Rule("Key", f"{ask.key_bits} bits", least, "policy.key_bits_min")
@@ -116,14 +118,14 @@ def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iter
         yield Rule("Gradients", f"{ask.gradient_bits} bits each", most, "policy.gradient_bits_max")
     if ask.contributors is not None:
         least = f"{policy.aggregation_parties_min} at least"
-        asked = units.plural(ask.contributors, "party", "parties") + " in each sum"
-        yield Rule("Sums under masks", asked, least, "policy.aggregation_parties_min")
+        wish = units.plural(ask.contributors, "party", "parties") + " in each sum"
+        yield Rule("Sums under masks", wish, least, "policy.aggregation_parties_min")
     if ask.contributors is not None and ask.dataset is not None:
         few = units.plural(policy.apart_min, "party", "parties")
         noise = f", our noise of {policy.aggregation_noise:g} rows" * (policy.aggregation_noise > 0)
-        asked = f"also without one that is lost{noise}" if ask.goes_on else "over the same parties"
+        wish = f"also without one that is lost{noise}" if ask.goes_on else "over the same parties"
         allowed = f"with other jobs' sums tell of {few} together at least"
-        yield Rule("Sums over others", asked, allowed, "policy.aggregation_apart_min")
+        yield Rule("Sums over others", wish, allowed, "policy.aggregation_apart_min")
         most = "any number" if policy.totals_max == inf else f"{policy.totals_max:g}"
         yield Rule("Totals per row", "counted", most, "policy.totals_max", is_later=True)
     if ask.host_noise is not None:
@@ -134,47 +136,34 @@ def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iter
 
 def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:
     """Yield rules that are judged only once the table, or the rows in common, are known."""
+    rule = partial(Rule, is_later=True)
     asks = signed.protocol.asks(signed.params)
     if asks.epsilon is not None and signed.role is not GUEST:
-        asked = "without noise" if asks.epsilon == inf else f"ε {asks.epsilon:g}"
+        wish = "without noise" if asks.epsilon == inf else f"ε {asks.epsilon:g}"
         element, row = _most(policy.epsilon_element_max), _most(policy.epsilon_row_max)
-        yield Rule("Noise per value", asked, element, "policy.epsilon_element_max", is_later=True)
-        yield Rule(
-            "Noise per row",
-            f"{asked} for each column",
-            row,
-            "policy.epsilon_row_max",
-            is_later=True,
-        )
+        yield rule("Noise per value", wish, element, "policy.epsilon_element_max")
+        yield rule("Noise per row", f"{wish} for each column", row, "policy.epsilon_row_max")
     if signed.protocol.releases is not None and signed.role is not GUEST:
         most = "any number" if policy.disclosure_max == inf else f"{policy.disclosure_max:g}"
-        asked = "as said below"
-        yield Rule("Sums per bin and row", asked, most, "policy.disclosure_max", is_later=True)
+        wish = "as said below"
+        yield rule("Sums per bin and row", wish, most, "policy.disclosure_max")
         least = f"{policy.group_rows_min} at least"
-        yield Rule(
-            "Rows between cuts",
-            "as our policy has it",
-            least,
-            "policy.group_rows_min",
-            is_later=True,
-        )
+        yield rule("Rows between cuts", "as our policy has it", least, "policy.group_rows_min")
     if asks.own_cells and signed.role is not AGGREGATOR:
         least = f"{policy.own_rows_min} at least, or none"
-        asked = "as our policy has it"
-        yield Rule("Our rows in a sum", asked, least, "policy.own_rows_min", is_later=True)
+        wish = "as our policy has it"
+        yield rule("Our rows in a sum", wish, least, "policy.own_rows_min")
     if signed.model is not None and signed.role is not GUEST:
         most = f"{units.in_count(policy.predict.rows_per_day)} a day"
-        yield Rule(
-            "Rows to score", "all in common", most, "policy.predict.rows_per_day", is_later=True
-        )
+        yield rule("Rows to score", "all in common", most, "policy.predict.rows_per_day")
 
 
 def _leaving(signed: SignedJob) -> Iterator[Leaving]:
     """Every kind of message that this party sends in the job's stages, once a stage."""
-    own = signed.table.roles_of(signed.party)
+    roles = signed.table.roles_of(signed.party)
     for stage in signed.stages:
         protocol = protocols.named(stage)
-        given = [s for s in protocol.flow if s.gives is not None and set(s.roles) & set(own)]
+        given = [s for s in protocol.flow if s.gives is not None and set(s.roles) & set(roles)]
         for kind in dict.fromkeys(step.gives for step in given):
             assert kind is not None
             name = kind.DESCRIPTOR.full_name
@@ -196,15 +185,10 @@ def _told(signed: SignedJob, policy: Policy) -> str:
     return f"The coordinator hears {', '.join(['row counts', *more, always])}."
 
 
-def in_words(settings: dict[str, Any], depth: int = 3) -> Iterator[tuple[str, str]]:
-    """Settings one by one, nested ones under names with dots."""
-    for key, value in settings.items():
-        if isinstance(value, dict) and value and depth:
-            yield from ((f"{key}.{name}", words) for name, words in in_words(value, depth - 1))
-        elif isinstance(value, list):
-            yield key, ", ".join(map(str, value))
-        else:
-            yield key, str(value)
+def in_words(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield settings as texts, nested ones, three deep at most, under names with dots."""
+    for key, value in flat(settings, deepest=3):
+        yield key, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _any(allowed: Sequence[str]) -> str:

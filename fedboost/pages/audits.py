@@ -82,7 +82,7 @@ class Audits:
             )
             try:
                 async with asyncio.timeout(AUDIT_S_MAX):
-                    said = await _last(process)
+                    output = await _last(process)
                     code = await process.wait()
             finally:
                 if process.returncode is None:
@@ -90,7 +90,7 @@ class Audits:
                         os.killpg(process.pid, signal.SIGKILL)
                     await process.wait()
             if code:
-                self._failed[job] = _told(said)
+                self._failed[job] = _told(output)
         except TimeoutError:
             self._failed[job] = JobError(
                 f"the audit took over {AUDIT_S_MAX:.0f} s and was ended",
@@ -114,10 +114,10 @@ async def _last(process: asyncio.subprocess.Process) -> str:
     return kept.decode("utf-8", "replace")
 
 
-def _told(said: str) -> FedboostError:
+def _told(output: str) -> FedboostError:
     """The error with which a command has ended, from its last line of JSON."""
     try:
-        error = json.loads(said.splitlines()[-1])["error"]
+        error = json.loads(output.splitlines()[-1])["error"]
         return FedboostError(str(error["what"]), todo=str(error["todo"]))
     except (ValueError, KeyError, TypeError, IndexError):
         return FedboostError("the audit failed", todo="run it as a command: fedboost audit JOB")

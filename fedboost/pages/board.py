@@ -13,7 +13,7 @@ from fedboost.pages.sessions import BrowserSession
 from fedboost.report import costs, outcome, story, terms, training, units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Story
-from fedboost.report.tables import Column, Row, absent, details, names, section, table
+from fedboost.report.tables import Row, absent, details, names, section, table
 from fedboost.runtime.jobs.manifest import outline
 from fedboost.runtime.jobs.submitted import KEY_BYTES
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
@@ -44,7 +44,7 @@ class May:
 
 
 def board(
-    active: Sequence[JobStatus], ended: Sequence[StoredJob], may: May, said: str = ""
+    active: Sequence[JobStatus], ended: Sequence[StoredJob], may: May, news: str = ""
 ) -> list[object]:
     """The jobs that go on, a card each, and those that have ended last."""
     head = tag("h1", "Jobs")
@@ -54,12 +54,11 @@ def board(
     cards = [_card(status) for status in active]
     now = tag("div", *cards, class_="cards") if cards else absent("No job goes on now.")
     rows: list[Row] = [_ended_row(job) for job in ended]
-    heads = [Column("job"), Column("protocol"), Column("parties"), Column("came to")]
-    heads += [Column("took", "number"), Column("ended", "number")]
-    past = table("Jobs that have ended", heads, rows, folds=True)
+    heads, numbers = ["job", "protocol", "parties", "came to"], ["took", "ended"]
+    past = table("Jobs that have ended", heads, rows, numbers=numbers, folds=True)
     return [
         tag("div", head, submit, class_="head"),
-        parts.note(said) if said else "",
+        parts.note(news),
         parts.live("active", parts.announced(_said_of(active)), now),
         section(
             "ended",
@@ -71,8 +70,8 @@ def board(
 
 
 def _said_of(active: Sequence[JobStatus]) -> str:
-    told = [f"{status.name} is {status.state}" for status in active]
-    return f"{units.plural(len(active), 'job goes', 'jobs go')} on. {'; '.join(told)}"
+    states = [f"{status.name} is {status.state}" for status in active]
+    return f"{units.plural(len(active), 'job goes', 'jobs go')} on. {'; '.join(states)}"
 
 
 def _card(status: JobStatus) -> Html:
@@ -88,12 +87,8 @@ def _card(status: JobStatus) -> Html:
         parts.progress(status),
         tag("p", reason, class_="reason") if reason else "",
         parts.waits(status),
-        class_=f"card {_edge(status.state)}".strip(),
+        class_="card edge-go" if status.state == JobState.RUNNING else "card edge-wait",
     )
-
-
-def _edge(state: str) -> str:
-    return "edge-go" if state == JobState.RUNNING else "edge-wait"
 
 
 def _ended_row(job: StoredJob) -> Row:
@@ -114,47 +109,41 @@ def _came_to(job: StoredJob) -> str:
         return job.reason or units.NOTHING
     metrics = job.result.get("metrics") or {}
     split = "validation" if "validation" in metrics else next(iter(metrics), "")
-    told = list(metrics.get(split, {}).items())[:METRICS_SHOWN]
-    return ", ".join(f"{split} {name} {units.measured(value)}" for name, value in told) or "done"
+    shown = list(metrics.get(split, {}).items())[:METRICS_SHOWN]
+    return ", ".join(f"{split} {name} {units.measured(value)}" for name, value in shown) or "done"
 
 
 # One job
 
 
-def job(journal: JobJournal, session: BrowserSession, may: May, said: str = "") -> list[object]:
+def job(journal: JobJournal, session: BrowserSession, may: May, news: str = "") -> list[object]:
     """Show everything about one job; an error where its journal cannot be read."""
     try:
-        told = story.read(journal)
+        facts = story.read(journal)
     except FedboostError as error:
         return [_head(journal.status, None), frame.refusal(error, "The journal cannot be read")]
     status = journal.status
     return [
-        _head(status, told),
-        parts.note(said) if said else "",
+        _head(status, facts),
+        parts.note(news),
         parts.live("actions", _actions(status, session, may)),
-        parts.live("state", _state(told)),
-        parts.live("figures", outcome.figures(told)),
-        parts.live("learning", training.learning(told)),
-        parts.live("time", costs.times(told)),
-        parts.live("bytes", costs.traffic(told)),
-        parts.live("timeline", terms.timeline(told)),
-        terms.terms(told),
+        parts.live("state", _state(facts)),
+        parts.live("figures", outcome.figures(facts)),
+        parts.live("learning", training.learning(facts)),
+        parts.live("time", costs.times(facts)),
+        parts.live("bytes", costs.traffic(facts)),
+        parts.live("timeline", terms.timeline(facts)),
+        terms.terms(facts),
     ]
 
 
-def _head(status: JobStatus, told: Story | None) -> Html:
-    parties = "" if told is None else names(list(told.roles))
+def _head(status: JobStatus, facts: Story | None) -> Html:
+    parties = "" if facts is None else names(list(facts.roles))
     by = f"by {status.submitter}" if status.submitter else ""
     known = [status.protocol, parties, by]
     words: list[object] = [f"{fact} · " for fact in known if fact]
     attempt = f" · attempt {status.attempt}" if status.attempt > 1 else ""
-    return tag(
-        "div",
-        tag("p", tag("a", "Jobs", href="/"), " / ", tag("code", status.id), class_="kicker"),
-        tag("h1", status.name or status.id),
-        tag("p", *words, parts.moment(status.created), attempt, class_="facts"),
-        class_="title",
-    )
+    return parts.title(status.id, status.name, [*words, parts.moment(status.created), attempt])
 
 
 def _actions(status: JobStatus, session: BrowserSession, may: May) -> Html:
@@ -172,10 +161,10 @@ def _actions(status: JobStatus, session: BrowserSession, may: May) -> Html:
     )
 
 
-def _state(told: Story) -> Html:
+def _state(facts: Story) -> Html:
     """Show the job's state, who waits for whom, and what owners were warned of."""
-    status = told.status
-    state = tag("p", parts.badge(told.state), *_lasting(status), class_="state-line")
+    status = facts.status
+    state = tag("p", parts.badge(facts.state), *_lasting(status), class_="state-line")
     warned = [tag("li", warning) for warning in status.warnings]
     warnings = (
         tag(
@@ -188,14 +177,14 @@ def _state(told: Story) -> Html:
         if warned
         else ""
     )
-    sentence = f"{status.name} is {told.state}"
+    sentence = f"{status.name} is {facts.state}"
     if status.waiting:
         sentence += ", waiting for " + names(list(dict.fromkeys(w.party for w in status.waiting)))
-    how_far, waits = parts.progress(status, told.rounds), parts.waits(status)
-    now = tag("div", state, how_far, waits, class_=f"now {told.state}")
+    how_far, waits = parts.progress(status, facts.rounds), parts.waits(status)
+    now = tag("div", state, how_far, waits, class_=f"now {facts.state}")
     # Whoever hears the page is not told of each step of a job that runs.
-    spoken = parts.announced(told.state if told.state == parts.RUNNING else sentence)
-    return join(spoken, now, outcome.trouble(told), warnings)
+    spoken = parts.announced(facts.state if facts.state == parts.RUNNING else sentence)
+    return join(spoken, now, outcome.trouble(facts), warnings)
 
 
 def _lasting(status: JobStatus) -> tuple[object, ...]:
@@ -248,11 +237,11 @@ def submit(
     session: BrowserSession,
     known: Mapping[str, str],
     earlier: EarlierUses,
-    said: Html | str = "",
+    news: Html | str = "",
 ) -> list[object]:
     """Return the form for a job's file; `known` is each protocol's sentence."""
     listed = [(tag("code", name), words) for name, words in known.items()]
-    sets = [(party, _named(own)) for party, own in earlier.datasets.items()]
+    sets = [(party, _named(datasets)) for party, datasets in earlier.datasets.items()]
     begin = [(tag("a", name, href=f"/submit?from={id_}"), id_) for id_, name in earlier.jobs]
     aside = tag(
         "aside",
@@ -264,7 +253,7 @@ def submit(
     )
     kicker = tag("p", tag("a", "Jobs", href="/"), class_="kicker")
     body = tag("div", _job_form(text, session), aside, class_="beside")
-    return [kicker, tag("h1", "Submit a job"), said, body]
+    return [kicker, tag("h1", "Submit a job"), news, body]
 
 
 def _named(datasets: Mapping[str, str]) -> Html:
@@ -277,9 +266,9 @@ def _named(datasets: Mapping[str, str]) -> Html:
 
 
 def _job_form(text: str, session: BrowserSession) -> Html:
-    return tag(
-        "form",
-        frame.hidden("csrf", session.csrf),
+    return frame.form(
+        "/submit",
+        session.csrf,
         frame.hidden("key", secrets.token_hex(KEY_BYTES)),  # a form sent twice is one job
         tag("label", "A file", for_="file"),
         tag(
@@ -308,8 +297,6 @@ def _job_form(text: str, session: BrowserSession) -> Html:
             tag("button", "Only check", type="submit", name="act", value="check"),
             class_="actions",
         ),
-        method="post",
-        action="/submit",
         enctype="multipart/form-data",
         class_="submit",
     )

@@ -46,8 +46,8 @@ class Choice:
 
     def fits(self, *texts: str) -> bool:
         """Return whether all words stand in what a row says."""
-        said = " ".join(texts).casefold()
-        return all(word in said for word in self.words.casefold().split())
+        text = " ".join(texts).casefold()
+        return all(word in text for word in self.words.casefold().split())
 
 
 def read(path: str, query: Mapping[str, str], selects: Sequence[str], at: int = 1) -> Choice:
@@ -100,10 +100,10 @@ def form(
             for way in ("", FALLS)
         ]
         fields.append(_select("Sort by", "sort", [("", "newest first"), *ways], choice))
-    whole = "" if choice.is_all else tag("a", "Show all", href=choice.path)
+    clear = "" if choice.is_all else tag("a", "Show all", href=choice.path)
     press = tag("button", "Show", type="submit")
     return tag(
-        "form", words, *fields, press, whole, method="get", action=choice.path, class_="filter",
+        "form", words, *fields, press, clear, method="get", action=choice.path, class_="filter",
         role="search",
     )  # fmt: skip
 

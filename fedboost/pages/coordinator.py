@@ -20,11 +20,9 @@ from fedboost.pages import board, choosing, frame, parts, runs
 from fedboost.pages.board import EarlierUses, May
 from fedboost.pages.choosing import Choice
 from fedboost.pages.following import Followed
-from fedboost.pages.frame import NavLink, PageContent, Site
-from fedboost.pages.gate import REPORT_POLICY, PageGate
+from fedboost.pages.frame import NavLink, PageContent
+from fedboost.pages.gate import PageGate
 from fedboost.pages.runs import Datasets
-from fedboost.pages.sessions import Sessions
-from fedboost.pages.token import page_of, token
 from fedboost.report import page as report
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import names
@@ -58,26 +56,23 @@ params:
 
 def coordinator_site(node: CoordinatorNode) -> web.Application:
     """The application that serves the page of a coordinator's settings."""
-    config, page = node.config, page_of(node.config)
     links = (NavLink("/", "Jobs"), NavLink(runs.PATH, "Runs"), NavLink("/submit", "Submit"))
-    site = Site("coordinator", config.name, page.user, links)
-    sessions = Sessions(lambda: token(config.store), page.user, 3600 * page.session_hours)
-    gate = PageGate(config, site, sessions)
-    own = _Pages(node, gate)
+    gate = PageGate(node.config, "coordinator", links)
+    handlers = _Pages(node, gate)
     app = gate.application()
     app.add_routes(
         [
-            web.get("/", own.jobs),
-            web.get(runs.PATH, own.runs),
-            web.post(runs.PATH, own.chosen),
-            web.get(runs.COMPARED_PATH, own.compared),
-            web.get("/submit", own.submit_form),
-            web.post("/submit", own.submit),
-            web.get("/jobs/{job}", own.job),
-            web.get("/jobs/{job}/report", own.report),
-            web.get("/jobs/{job}/cancel", own.cancel_form),
-            web.post("/jobs/{job}/cancel", own.cancel),
-            web.post("/jobs/{job}/resume", own.resume),
+            web.get("/", handlers.jobs),
+            web.get(runs.PATH, handlers.runs),
+            web.post(runs.PATH, handlers.chosen),
+            web.get(runs.COMPARED_PATH, handlers.compared),
+            web.get("/submit", handlers.submit_form),
+            web.post("/submit", handlers.submit),
+            web.get("/jobs/{job}", handlers.job),
+            web.get("/jobs/{job}/report", handlers.report),
+            web.get("/jobs/{job}/cancel", handlers.cancel_form),
+            web.post("/jobs/{job}/cancel", handlers.cancel),
+            web.post("/jobs/{job}/resume", handlers.resume),
         ]
     )
     return app
@@ -99,25 +94,24 @@ class _Pages:
         """Show all jobs."""
         going_on, ended = await self._followed.jobs(board.ENDED_SHOWN)
         active = [await self._followed.status(job) for job in going_on]
-        said = SAID.get(request.query.get("done", ""), "")
-        main = await asyncio.to_thread(board.board, active, ended, self._may, said)
+        news = SAID.get(request.query.get("done", ""), "")
+        main = await asyncio.to_thread(board.board, active, ended, self._may, news)
         return self._gate.answer(request, PageContent("Jobs", main, "/", follows_s=FOLLOWS_S))
 
     # Runs
 
-    async def runs(self, request: web.Request) -> web.Response:
-        """Every job in one list, filtered and sorted as the address says."""
-        return await self._listed(request, _choice(request))
-
-    async def _listed(
-        self, request: web.Request, choice: Choice, refused: FedboostError | None = None
+    async def runs(
+        self,
+        request: web.Request,
+        choice: Choice | None = None,
+        refused: FedboostError | None = None,
     ) -> web.Response:
-        every, said = await self._followed.runs(), SAID.get(request.query.get("done", ""), "")
-        news: Html | str = parts.note(said) if said else ""
-        if refused is not None:
-            news = frame.refusal(refused)
+        """Every job in one list, filtered and sorted as the address says, or a `choice`."""
+        choice = choice or _choice(request)
+        every, news = await self._followed.runs(), SAID.get(request.query.get("done", ""), "")
+        banner = parts.note(news) if refused is None else frame.refusal(refused)
         main = await asyncio.to_thread(
-            runs.listed, every, choice, self._gate.session(request), news
+            runs.listed, every, choice, self._gate.session(request), banner
         )
         status = 200 if refused is None else 422
         return self._gate.answer(request, PageContent("Runs", main, runs.PATH, status=status))
@@ -125,7 +119,7 @@ class _Pages:
     async def chosen(self, request: web.Request) -> web.Response:
         """Compares the chosen jobs, or gives them tags, or takes tags from them."""
         form = await request.post()
-        ids = [str(one) for one in form.getall("job", [])]
+        ids = [str(id_) for id_ in form.getall("job", [])]
         tags = str(form.get("tags", "")).replace(",", " ").split()
         back = dict(parse_qsl(str(form.get("back", ""))))
         try:
@@ -139,7 +133,7 @@ class _Pages:
             adds = form.get("act") == "tag"
             await asyncio.to_thread(self._node.tag, self._gate.user, ids, tags, adds=adds)
         except FedboostError as error:
-            return await self._listed(request, choosing.read(runs.PATH, back, runs.SELECTS), error)
+            return await self.runs(request, choosing.read(runs.PATH, back, runs.SELECTS), error)
         raise web.HTTPSeeOther(f"{runs.PATH}?{urlencode({**back, 'done': 'tagged'})}")
 
     async def compared(self, request: web.Request) -> web.Response:
@@ -147,32 +141,30 @@ class _Pages:
         every, ids = await self._followed.runs(), request.query.getall("job", [])
         if ids:  # as many as the list has on a page
             by_id = {run.job.id: run for run in every}
-            found = shown = [by_id[id_] for id_ in dict.fromkeys(ids) if id_ in by_id]
+            fitting = shown = [by_id[id_] for id_ in dict.fromkeys(ids) if id_ in by_id]
             further = join()
         else:
             choice = _choice(request, runs.COMPARED_PATH)
-            found = await asyncio.to_thread(runs.chosen, every, choice)
-            shown, further = choosing.page_of(choice, found, runs.COMPARED_PER_PAGE)
+            fitting = await asyncio.to_thread(runs.chosen, every, choice)
+            shown, further = choosing.page_of(choice, fitting, runs.COMPARED_PER_PAGE)
         curves = await self._followed.curves(shown)
-        main = await asyncio.to_thread(runs.compared, shown, curves, len(found), further)
+        main = await asyncio.to_thread(runs.compared, shown, curves, len(fitting), further)
         return self._gate.answer(request, PageContent("Runs compared", main, runs.PATH))
 
     async def job(self, request: web.Request) -> web.Response:
         """Show one job."""
         journal = await self._followed.journal(request.match_info["job"])
-        session, said = self._gate.session(request), SAID.get(request.query.get("done", ""), "")
-        main = await asyncio.to_thread(board.job, journal, session, self._may, said)
+        session, news = self._gate.session(request), SAID.get(request.query.get("done", ""), "")
+        main = await asyncio.to_thread(board.job, journal, session, self._may, news)
         follows = 0.0 if journal.status.state in FINAL else FOLLOWS_S
-        return self._gate.answer(
-            request, PageContent(journal.status.name, main, "/", follows_s=follows)
-        )
+        content = PageContent(journal.status.name, main, "/", follows_s=follows)
+        return self._gate.answer(request, content)
 
     async def report(self, request: web.Request) -> web.Response:
         """The job's whole report, as `fedboost job report` writes it."""
         journal = await self._followed.journal(request.match_info["job"])
         text = await asyncio.to_thread(report.render, journal)
-        headers = {"Content-Security-Policy": REPORT_POLICY}
-        return web.Response(text=text, content_type="text/html", headers=headers)
+        return self._gate.report(text.encode())
 
     async def resume(self, request: web.Request) -> web.Response:
         """Carries a job on."""
@@ -211,38 +203,39 @@ class _Pages:
             if form.get("act") == "check":
                 self._node.config.users.judge("submit", self._gate.user.name)
                 sets = runs.datasets(await self._followed.runs())
-                told = join(parts.note(_sound(jobs)), *_unknown(jobs, sets))
-                return await self._form(request, text, said=told)
+                sound = f"{', '.join(job.name for job in jobs)}: sound. "
+                later = "Whether the parties allow it, they say once it is submitted."
+                checked = join(parts.note(sound + later), *_unknown(jobs, sets))
+                return await self._form(request, text, news=checked)
             ids = await self._handed_in(jobs, str(form.get("key", "")))
         except FedboostError as error:
-            said = frame.refusal(error, "The job was not submitted")
-            return await self._form(request, text, said=said, status=422)
+            news = frame.refusal(error, "The job was not submitted")
+            return await self._form(request, text, news=news, status=422)
         there = f"/jobs/{ids[0]}?done=submitted" if len(ids) == 1 else "/?done=all"
         raise web.HTTPSeeOther(there)
 
     async def _handed_in(self, jobs: tuple[JobSpec, ...], key: str) -> list[str]:
         ids: list[str] = []
-        for one in jobs:
+        for job in jobs:
             try:
-                spec = read_spec(one.model_dump_json().encode())
+                spec = read_spec(job.model_dump_json().encode())
                 ids.append((await self._node.submit_here(self._gate.user, spec, key)).id)
             except FedboostError as error:
                 raise (error.at(handed_in=", ".join(ids)) if ids else error) from None
         return ids
 
     async def _form(
-        self, request: web.Request, text: str, said: Html | str = "", status: int = 200
+        self, request: web.Request, text: str, news: Html | str = "", status: int = 200
     ) -> web.Response:
-        own = [run for run in await self._followed.runs() if run.is_mine]
-        known = runs.datasets(own)
+        mine = [run for run in await self._followed.runs() if run.is_mine]
+        known = runs.datasets(mine)
         sets = {party: known.get(party, {}) for party in self._node.config.parties}
-        earlier = EarlierUses(sets, [(run.job.id, run.job.name) for run in own[:EARLIER_SHOWN]])
+        earlier = EarlierUses(sets, [(run.job.id, run.job.name) for run in mine[:EARLIER_SHOWN]])
         about = {name: _about(name) for name in protocols.names()}
         session = self._gate.session(request)
-        main = board.submit(text or _example(sets), session, about, earlier, said)
-        return self._gate.answer(
-            request, PageContent("Submit a job", main, "/submit", status=status)
-        )
+        main = board.submit(text or _example(sets), session, about, earlier, news)
+        content = PageContent("Submit a job", main, "/submit", status=status)
+        return self._gate.answer(request, content)
 
 
 def _choice(request: web.Request, path: str = runs.PATH) -> Choice:
@@ -252,8 +245,8 @@ def _choice(request: web.Request, path: str = runs.PATH) -> Choice:
 
 def number(text: str, otherwise: int = 1) -> int:
     """A positive number in an address; `otherwise` for anything else."""
-    found = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
-    return found or otherwise
+    value = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+    return value or otherwise
 
 
 def _given(form: Any) -> str:
@@ -277,30 +270,25 @@ def _read(text: str) -> tuple[JobSpec, ...]:
 
 def _example(sets: Datasets) -> str:
     """A job between two parties, on the data sets that they were last asked for."""
-    labelled = (party for party, own in sets.items() if any(own.values()))
+    labelled = (party for party, datasets in sets.items() if any(datasets.values()))
     guest = next(labelled, next(iter(sets), "bank"))
     hosts = sorted((p for p in sets if p != guest), key=lambda p: not sets[p])[:1] or ["telco"]
     lines = []
     for party in (guest, *hosts):
         name, label = next(iter(sets.get(party, {}).items()), ("NAME", ""))
-        said = f", label: {label or 'y'}" if party == guest else ""
-        lines.append(f"{party}: {{dataset: {name}{said}}}")
+        label_entry = f", label: {label or 'y'}" if party == guest else ""
+        lines.append(f"{party}: {{dataset: {name}{label_entry}}}")
     return EXAMPLE.format(guest=guest, hosts=", ".join(hosts), data="\n  ".join(lines))
 
 
 def _unknown(jobs: Sequence[JobSpec], sets: Datasets) -> Iterator[Html]:
     """Yield a sentence for each data set that no earlier job of the user has named."""
-    asked = {(party, use.dataset or "") for job in jobs for party, use in job.data.items()}
-    for party, name in sorted(asked):
+    wanted = {(party, use.dataset or "") for job in jobs for party, use in job.data.items()}
+    for party, name in sorted(wanted):
         known = names(list(sets.get(party, {})))
         if known and name not in sets[party]:
             words = f"{party}: no earlier job of yours named the data set {name}, but {known}."
             yield tag("p", words, class_="warned")
-
-
-def _sound(jobs: tuple[JobSpec, ...]) -> str:
-    named = ", ".join(job.name for job in jobs)
-    return f"{named}: sound. Whether the parties allow it, they say once it is submitted."
 
 
 def _written(spec: bytes) -> str:

@@ -56,13 +56,13 @@ class Followed:
         return await asyncio.to_thread(self._runs)
 
     def _runs(self) -> list[ListedRun]:
-        tags, found = self._node.tags(self._user()), {}
+        tags, listed = self._node.tags(self._user()), {}
         for job in reversed(self._node.store.jobs()):
             labels = tags.get(job.id, ())
             known = self._specs.get(job.id) or self._run(job)  # a manifest never changes
-            found[job.id] = replace(known, job=job, tags=labels)
-        self._specs = found
-        return list(found.values())
+            listed[job.id] = replace(known, job=job, tags=labels)
+        self._specs = listed
+        return list(listed.values())
 
     def _run(self, job: StoredJob) -> ListedRun:
         run = runs.run_of(job)
@@ -77,12 +77,12 @@ class Followed:
         known = self._curves.get(run.job.id)
         if known is not None:
             return known
-        found = runs.curves_of(run, self._node.store.rounds(run.job.id))
+        curves = runs.curves_of(run, self._node.store.rounds(run.job.id))
         if run.job.state in FINAL:
-            self._curves[run.job.id] = found
+            self._curves[run.job.id] = curves
             if len(self._curves) > CURVES_MAX:
                 self._curves.popitem(last=False)
-        return found
+        return curves
 
     async def status(self, job: StoredJob) -> JobStatus:
         """Return a job's status, and who is waited for since when."""

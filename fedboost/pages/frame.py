@@ -88,7 +88,7 @@ def refusal(error: FedboostError, title: str = "This did not work") -> Html:
 
 
 def _head(site: Site, title: str) -> Html:
-    styles = (_linked(name) for name in ("report.css", "pages.css"))
+    sheets = map(_address, ("report.css", "pages.css"))
     return tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -97,7 +97,7 @@ def _head(site: Site, title: str) -> Html:
         tag("meta", name="robots", content="noindex"),
         tag("title", f"{title} – {site.name} – fedboost"),
         tag("link", rel="icon", href=_address("icon.svg"), type="image/svg+xml"),
-        *styles,
+        *(tag("link", rel="stylesheet", href=sheet) for sheet in sheets),
         tag("script", src=_address("pages.js"), defer=""),
     )
 
@@ -127,17 +127,17 @@ def _bar(site: Site, shown: PageContent, session: BrowserSession | None) -> Html
         )
         for place in site.links
     ]
-    leave = tag(
-        "form",
-        hidden("csrf", session.csrf),
-        tag("span", session.user, class_="user", title="In whose name this page acts"),
-        tag("button", "Sign out", type="submit", class_="plain"),
-        method="post",
-        action="/sign-out",
-        class_="leave",
-    )
+    user = tag("span", session.user, class_="user", title="In whose name this page acts")
+    press = tag("button", "Sign out", type="submit", class_="plain")
+    leave = form("/sign-out", session.csrf, user, press, class_="leave")
     around = tag("nav", tag("ul", *links), aria_label="Pages")
     return tag("header", tag("div", brand, around, leave, class_="inner"), class_="bar")
+
+
+def form(action: str, csrf: str, *content: object, **attributes: str) -> Html:
+    """A form that the page itself has sent, as its token shows."""
+    sent = hidden("csrf", csrf)
+    return tag("form", sent, *content, method="post", action=action, **attributes)
 
 
 def hidden(name: str, value: str) -> Html:
@@ -149,10 +149,6 @@ def _foot(site: Site) -> Html:
     who = site.name if site.name == site.role else f"{site.role} {site.name}"
     words = f"fedboost {__version__} · {who} · times are UTC"
     return tag("footer", tag("p", join(words)))
-
-
-def _linked(name: str) -> Html:
-    return tag("link", rel="stylesheet", href=_address(name))
 
 
 def _address(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Who gets past the door: hosts, headers, sessions and forms, before any page is asked.
+"""Access control of pages: checks hosts, headers, sessions and forms before any handler.
 
 Refused are a Host that is not ours (a name that a stranger has pointed at this machine), forms that
 another site has sent, and everything but the sign-in from whoever has not signed in.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from hashlib import sha256
 from http import HTTPStatus
@@ -28,10 +28,10 @@ from fedboost.errors import (
     UnreachableError,
 )
 from fedboost.pages import frame
-from fedboost.pages.frame import PageContent, Site
+from fedboost.pages.frame import NavLink, PageContent, Site
 from fedboost.pages.oidc import FLOW_S, OidcProvider
 from fedboost.pages.sessions import BrowserSession, Sessions, SignInRefusedError, same
-from fedboost.pages.token import ANYWHERE, SIGN_IN
+from fedboost.pages.token import ANYWHERE, SIGN_IN, page_of, token
 from fedboost.report import page as report
 from fedboost.report.html import join, tag
 from fedboost.runtime.config.daemons import DaemonConfig
@@ -63,7 +63,6 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Server": "fedboost",  # and not which versions of what
 }
-REPORT_POLICY = f"{report.POLICY}; frame-ancestors 'none'"  # which has its style inside
 STATUS: tuple[tuple[type[FedboostError], int], ...] = (
     (SignInRefusedError, 403),
     (StoreError, 500),
@@ -79,22 +78,24 @@ STATUS: tuple[tuple[type[FedboostError], int], ...] = (
 class PageGate:
     """Access control of one daemon's pages; its two middlewares stand before every handler."""
 
-    def __init__(self, config: DaemonConfig, site: Site, sessions: Sessions) -> None:
-        assert config.page is not None
-        self.site, self.sessions = site, sessions
-        self._is_tls = config.page.allow_remote
-        host, _ = split_address(config.page.listen)
-        own = {*HERE, *config.page.names, *({host.lower()} - set(ANYWHERE))}
-        self._hosts = frozenset(own)
+    def __init__(self, config: DaemonConfig, role: str, links: Sequence[NavLink]) -> None:
+        """`links` are the bar's entries; a ConfigError where the settings have no page."""
+        page, lasts_s = page_of(config), 3600 * page_of(config).session_hours
+        self.site = site = Site(role, config.name, page.user, links)
+        self.sessions = Sessions(lambda: token(config.store), page.user, lasts_s)
+        self._is_tls = page.allow_remote
+        host, _ = split_address(page.listen)
+        hosts = {*HERE, *page.names, *({host.lower()} - set(ANYWHERE))}
+        self._hosts = frozenset(hosts)
         # Cookies know no ports: several daemons on one machine need several names.
         prefix = "__Host-" if self._is_tls else ""
         self._cookie = f"{prefix}fedboost-{site.role}-{site.name}"
-        self._oidc = None if config.page.oidc is None else OidcProvider(config.page.oidc)
+        self._oidc = None if page.oidc is None else OidcProvider(page.oidc)
         self._open = (SIGN_IN,) if self._oidc is None else (SIGN_IN, OIDC, OIDC_BACK)
-        self._lasts_s = int(3600 * config.page.session_hours)
+        self._lasts_s = int(lasts_s)
 
     def application(self) -> web.Application:
-        """An application with the door and what stands in front of it: sign-in, static files."""
+        """Return an application with access control, sign-in and static files."""
         app = web.Application(
             middlewares=[self._protected, self._admitted], client_max_size=BODY_BYTES_MAX
         )
@@ -135,34 +136,35 @@ class PageGate:
             headers={"ETag": mark, **shown.headers},
         )
 
+    def report(self, content: bytes) -> web.Response:
+        """Return a job's report, a page that has its style inside."""
+        headers = {"Content-Security-Policy": f"{report.POLICY}; frame-ancestors 'none'"}
+        return web.Response(
+            body=content, content_type="text/html", charset="utf-8", headers=headers
+        )
+
     # In front of every handler
 
     @web.middleware
     async def _protected(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Add headers to every answer, and turn every failure into a page."""
         try:
-            response = await self._guarded(request, handler)
+            response = await handler(request)
         except web.HTTPException as answer:
             response = self._of_http(request, answer)
+        except FedboostError as error:
+            response = self._refused(request, error)
+        except Exception:
+            log.exception("the page %s failed unexpectedly", request.path)
+            unknown = FedboostError("the page failed unexpectedly", todo="see the daemon's log")
+            response = self._refused(request, unknown)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         return response
 
-    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except web.HTTPException:
-            raise
-        except FedboostError as error:
-            return self._refused(request, error)
-        except Exception:
-            log.exception("the page %s failed unexpectedly", request.path)
-            unknown = FedboostError("the page failed unexpectedly", todo="see the daemon's log")
-            return self._refused(request, unknown)
-
     @web.middleware
     async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Lets nobody in who has not signed in, and no form that our own page has not sent."""
+        """Refuse whoever has not signed in, and forms that our own page has not sent."""
         if not self._is_ours(request.headers.get("Host", "")):
             raise PolicyError(
                 "this host is none of the page's",
@@ -209,8 +211,8 @@ class PageGate:
         origin, fetched = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
         if origin is None:  # no browser, or a very old one: the form's own token decides
             return fetched in (None, "same-origin")
-        own = f"{scheme}://{request.headers.get('Host', '')}"
-        return origin.lower() == own.lower() and fetched in (None, "same-origin")
+        ours = f"{scheme}://{request.headers.get('Host', '')}"
+        return origin.lower() == ours.lower() and fetched in (None, "same-origin")
 
     # Signing in and out
 
@@ -223,8 +225,8 @@ class PageGate:
         form = await request.post()
         there = _next(str(form.get("next", "")))
         try:
-            token, source = str(form.get("token", "")).strip(), request.remote or ""
-            cookie = self.sessions.sign_in(token, source)
+            given, source = str(form.get("token", "")).strip(), request.remote or ""
+            cookie = self.sessions.sign_in(given, source)
         except SignInRefusedError as error:
             if not error.wait_s:  # nobody fills our log by guessing on
                 log.warning("a sign-in to the page was refused: %s", error.what)
@@ -307,11 +309,11 @@ class PageGate:
             address = f"{OIDC}?next={quote(there)}"
             by = tag("p", tag("a", "Sign in by your organisation", href=address))
             form = join((by, form))
-        said = "" if error is None else frame.refusal(error, "Not signed in")
+        refusal = "" if error is None else frame.refusal(error, "Not signed in")
         wait = {} if error is None or not error.wait_s else {"Retry-After": str(error.wait_s)}
         title = tag("h1", f"Sign in to {self.site.name}")
         status = 200 if error is None else 429 if error.wait_s else 403
-        card = tag("div", title, said, form, hint, class_="sign-in")
+        card = tag("div", title, refusal, form, hint, class_="sign-in")
         return PageContent("Sign in", [card], status=status, headers=wait)
 
     # Failures
@@ -342,9 +344,9 @@ def _next(path: str) -> str:
 
 
 async def _static(request: web.Request) -> web.Response:
-    found = frame.static(request.match_info["name"])
-    if found is None:
+    file = frame.static(request.match_info["name"])
+    if file is None:
         raise web.HTTPNotFound
-    content, kind = found
+    content, kind = file
     kept = {"Cache-Control": "public, max-age=31536000, immutable"}
     return web.Response(body=content, content_type=kind, charset="utf-8", headers=kept)

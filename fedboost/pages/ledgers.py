@@ -25,7 +25,7 @@ def summed(
     choice: Choice,
     head: Head,
     session: BrowserSession,
-    said: Html | str = "",
+    news: Html | str = "",
 ) -> list[object]:
     """Show every job, the newest first, and in each the kinds of messages that left and came."""
     verify = parts.button("Verify the ledger", "/ledger/verify", session.csrf)
@@ -33,13 +33,13 @@ def summed(
         "A row for each payload that has left or come, chained by hashes, here added up by job and "
         "kind. It never holds the payload itself."
     )
-    kinds = sorted({_short(one) for one in amounts})
-    peers = sorted({one.peer for one in amounts})
+    kinds = sorted({_short(amount) for amount in amounts})
+    peers = sorted({amount.peer for amount in amounts})
     selects = {"way": ("Way", [*WAYS.values()]), "peer": ("Peer", peers), "kind": ("Kind", kinds)}
     by_job: dict[str, list[Amount]] = {}
-    for one in filter(lambda one: _fits(one, choice), amounts):
-        by_job.setdefault(one.job, []).append(one)
-    newest = sorted(by_job, key=lambda job: max(one.last for one in by_job[job]), reverse=True)
+    for amount in filter(lambda amount: _fits(amount, choice), amounts):
+        by_job.setdefault(amount.job, []).append(amount)
+    newest = sorted(by_job, key=lambda job: max(a.last for a in by_job[job]), reverse=True)
     shown, further = choosing.page_of(choice, newest, JOBS_PER_PAGE)
     is_open = len(newest) == 1 or not choice.is_all
     cards = [_job(job, by_job[job], is_open=is_open) for job in shown]
@@ -48,7 +48,7 @@ def summed(
     return [
         tag("div", tag("h1", "Ledger"), parts.actions(verify), class_="head"),
         tag("p", intro, class_="intro"),
-        said,
+        news,
         tag("p", *facts, class_="facts"),
         choosing.form(choice, selects, {}) if amounts else "",
         tag("div", *cards, class_="groups") if cards else absent(none),
@@ -57,25 +57,24 @@ def summed(
     ]
 
 
-def _fits(one: Amount, choice: Choice) -> bool:
-    asked, has = choice.picked, {"way": WAYS[one.direction], "peer": one.peer, "kind": _short(one)}
-    picked = all(not asked.get(name) or asked[name] == has[name] for name in SELECTS)
-    return picked and choice.fits(one.job, *has.values())
+def _fits(amount: Amount, choice: Choice) -> bool:
+    has = {"way": WAYS[amount.direction], "peer": amount.peer, "kind": _short(amount)}
+    picked = all(choice.picked.get(name, "") in ("", has[name]) for name in SELECTS)
+    return picked and choice.fits(amount.job, *has.values())
 
 
 def _job(job: str, amounts: Sequence[Amount], *, is_open: bool) -> Html:
     totals, rows = [], list[Row]()
     for direction, word in WAYS.items():
-        own = [one for one in amounts if one.direction == direction]
-        if not own:
+        chosen = [amount for amount in amounts if amount.direction == direction]
+        if not chosen:
             continue
-        size = units.in_bytes(sum(one.bytes for one in own))
-        messages = units.plural(sum(one.messages for one in own), "message")
+        size = units.in_bytes(sum(amount.bytes for amount in chosen))
+        messages = units.plural(sum(amount.messages for amount in chosen), "message")
         totals.append(f"{word}: {messages}, {size}")
-        rows += [Band(f"{word.capitalize()}: {size}"), *(_amount(one) for one in own)]
-    heads = [Column("message"), Column("peer")]
-    heads += [Column(head, "number") for head in ("messages", "values", "bytes")]
-    last = max(one.last for one in amounts)[:16].replace("T", " ")
+        rows += [Band(f"{word.capitalize()}: {size}"), *(_amount(amount) for amount in chosen)]
+    heads, numbers = ["message", "peer"], ["messages", "values", "bytes"]
+    last = max(amount.last for amount in amounts)[:16].replace("T", " ")
     summary = join(
         tag("b", job), " ", tag("span", " · ".join([*totals, f"last {last}"]), class_="note")
     )
@@ -88,43 +87,43 @@ def _job(job: str, amounts: Sequence[Amount], *, is_open: bool) -> Html:
     return tag(
         "details",
         tag("summary", summary),
-        table(f"What left and came in {job}", heads, rows, folds=True),
+        table(f"What left and came in {job}", heads, rows, numbers=numbers, folds=True),
         links,
         class_="group",
         open="" if is_open else None,
     )
 
 
-def _amount(one: Amount) -> Row:
-    link = f"{ROWS_PATH}?{urlencode({'job': one.job, 'kind': one.kind})}"
-    kind = tag("a", _short(one), href=link, class_="kind", title=one.kind)
-    counts = (units.in_count(one.messages), units.in_count(one.values))
-    return [kind, one.peer, *counts, units.in_bytes(one.bytes)]
+def _amount(amount: Amount) -> Row:
+    link = f"{ROWS_PATH}?{urlencode({'job': amount.job, 'kind': amount.kind})}"
+    kind = tag("a", _short(amount), href=link, class_="kind", title=amount.kind)
+    counts = (units.in_count(amount.messages), units.in_count(amount.values))
+    return [kind, amount.peer, *counts, units.in_bytes(amount.bytes)]
 
 
-def _short(one: Amount | LedgerRow) -> str:
-    return one.kind.rpartition(".")[2]
+def _short(row: Amount | LedgerRow) -> str:
+    return row.kind.rpartition(".")[2]
 
 
-def rows(found: Sequence[LedgerRow], job: str, kind: str, head: Head) -> list[object]:
+def rows(entries: Sequence[LedgerRow], job: str, kind: str, head: Head) -> list[object]:
     """Show one page of the ledger's rows, the newest first."""
     about = [tag("code", word) for word in (job, kind.rpartition(".")[2]) if word]
     title = tag("h1", "Rows", *(part for word in about for part in (" of ", word)))
     drawn: Html = absent("Nothing has left or come.")
-    if found:
+    if entries:
         heads = [Column("n", "number"), Column("at"), Column("way"), Column("message")]
-        heads += [Column(h, "number") for h in ("bytes", "values", "rows", "smallest group")]
-        drawn = table("Rows, newest first", heads, [_row(row) for row in found], folds=True)
-    asked = {key: value for key, value in (("job", job), ("kind", kind)) if value}
+        numbers, listed = ["bytes", "values", "rows", "smallest group"], [*map(_row, entries)]
+        drawn = table("Rows, newest first", heads, listed, numbers=numbers, folds=True)
+    filters = {key: value for key, value in (("job", job), ("kind", kind)) if value}
     links: list[object] = []
-    if found and found[0].n < head.n:
-        links.append(tag("a", "Newest", href=f"{ROWS_PATH}?{urlencode(asked)}"))
-    if len(found) == ROWS_PER_PAGE and found[-1].n > 1:
-        older = urlencode({**asked, "before": found[-1].n})
+    if entries and entries[0].n < head.n:
+        links.append(tag("a", "Newest", href=f"{ROWS_PATH}?{urlencode(filters)}"))
+    if len(entries) == ROWS_PER_PAGE and entries[-1].n > 1:
+        older = urlencode({**filters, "before": entries[-1].n})
         links.append(tag("a", "Older →", href=f"{ROWS_PATH}?{older}", rel="next"))
     further = tag("nav", *links, class_="pages", aria_label="Further rows") if links else ""
     kicker = tag("p", tag("a", "Ledger", href=PATH), class_="kicker")
-    everything = tag("p", tag("a", "The rows of all jobs", href=ROWS_PATH)) if asked else ""
+    everything = tag("p", tag("a", "The rows of all jobs", href=ROWS_PATH)) if filters else ""
     return [kicker, title, everything, drawn, further]
 
 

@@ -70,7 +70,7 @@ class OidcProvider:
         flow = OidcFlow(_drawn(), _drawn(), _drawn(), back, there, now + FLOW_S)
         self._flows[state] = flow
         digest = hashlib.sha256(flow.verifier.encode()).digest()
-        asked = {
+        params = {
             "response_type": "code",
             "client_id": self._settings.client_id,
             "redirect_uri": back,
@@ -81,7 +81,7 @@ class OidcProvider:
             "code_challenge_method": "S256",
         }
         address = str(known["authorization_endpoint"])
-        return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}", flow.binding
+        return f"{address}{'&' if '?' in address else '?'}{urlencode(params)}", flow.binding
 
     async def end(self, query: Mapping[str, str], binding: str) -> tuple[str, str]:
         """Return in whose name the browser may act, and what it wanted to see.
@@ -102,8 +102,8 @@ class OidcProvider:
         return self._role(claims), flow.there
 
     def _role(self, claims: Mapping[str, Any]) -> str:
-        told = claims.get(self._settings.claim, ())
-        values = {told} if isinstance(told, str) else set(map(str, told or ()))
+        claimed = claims.get(self._settings.claim, ())
+        values = {claimed} if isinstance(claimed, str) else set(map(str, claimed or ()))
         for name, admits in self._settings.roles.items():
             if values & set(admits):
                 return name
@@ -113,16 +113,15 @@ class OidcProvider:
         )
 
     async def _token(self, flow: OidcFlow, code: str) -> str:
-        own = self._settings
+        client, secret = self._settings.client_id, self._settings.client_secret
         form = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": flow.back,
-            "client_id": own.client_id,
+            "client_id": client,
             "code_verifier": flow.verifier,
         }
-        secret = own.client_secret
-        auth = None if secret is None else BasicAuth(quote_plus(own.client_id), quote_plus(secret))
+        auth = None if secret is None else BasicAuth(quote_plus(client), quote_plus(secret))
         address = (await self._discover())["token_endpoint"]
         status, answer = await self._asked("POST", address, data=form, auth=auth)
         if status != 200 or not isinstance(answer.get("id_token"), str):
@@ -170,16 +169,16 @@ class OidcProvider:
         if not self._known:
             issuer = self._settings.issuer
             address = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-            status, found = await self._asked("GET", address)
+            status, document = await self._asked("GET", address)
             needed = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-            good = all(is_web_address(str(found.get(key, ""))) for key in needed)
-            if status != 200 or found.get("issuer") != issuer or not good:
+            good = all(is_web_address(str(document.get(key, ""))) for key in needed)
+            if status != 200 or document.get("issuer") != issuer or not good:
                 raise ConfigError(
                     f"{issuer} is not the issuer that it says, or says no addresses",
                     todo=f"compare page.oidc.issuer with what is at {address}",
                     key="page.oidc.issuer",
                 )
-            self._known = found
+            self._known = document
         return self._known
 
     async def _asked(self, method: str, address: Any, **how: Any) -> tuple[int, dict[str, Any]]:

@@ -14,7 +14,7 @@ from fedboost.pages.audits import Running
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import audit, units
 from fedboost.report.html import Html, join, tag
-from fedboost.report.tables import Band, Column, Row, absent, names, section, table
+from fedboost.report.tables import Band, Row, absent, names, section, table
 from fedboost.runtime.ledger.rows import Amount
 from fedboost.runtime.policy.approval import Decision
 from fedboost.runtime.store.store import FINAL, OVER, JobState, StoredJob
@@ -32,27 +32,26 @@ class AuditView:
     can_start: bool  # there is a record, and somebody to attack it
 
 
-def jobs(seen: Sequence[OwnedJobView], at: int, said: str = "") -> list[object]:
+def jobs(seen: Sequence[OwnedJobView], at: int, news: str = "") -> list[object]:
     """Every job that this party has seen, `at` being the page of those that are over."""
-    asking = [one for one in seen if one.waits_for_us]
-    going = [one for one in seen if not one.waits_for_us and one.job.state not in OVER]
-    over = [one for one in seen if one.job.state in OVER]
+    asking = [view for view in seen if view.waits_for_us]
+    going = [view for view in seen if not view.waits_for_us and view.job.state not in OVER]
+    over = [view for view in seen if view.job.state in OVER]
     first = (at - 1) * PAST_PER_PAGE
-    rows: list[Row] = [_past(one) for one in over[first : first + PAST_PER_PAGE]]
-    heads = [Column("job"), Column("protocol"), Column("data set"), Column("with")]
-    heads += [Column("reason"), Column("last change", "number")]
-    past = table("Jobs that are over", heads, rows, folds=True)
+    rows: list[Row] = [_past(view) for view in over[first : first + PAST_PER_PAGE]]
+    heads, numbers = ["job", "protocol", "data set", "with", "reason"], ["last change"]
+    past = table("Jobs that are over", heads, rows, numbers=numbers, folds=True)
     words = units.plural(len(asking), "job asks", "jobs ask")
-    asked = tag("div", *map(_asking, asking), class_="cards")
+    cards = tag("div", *map(_asking, asking), class_="cards")
     now = tag("div", *map(_going, going), class_="cards")
     return [
         tag("h1", "Jobs"),
-        parts.note(said) if said else "",
+        parts.note(news),
         parts.live(
             "asking",
             parts.announced(f"{words} for your approval" if asking else "No job asks for approval"),
             tag("h2", "For your approval"),
-            asked if asking else absent("No job asks for your approval."),
+            cards if asking else absent("No job asks for your approval."),
         ),
         parts.live("going", tag("h2", "Running"), now if going else absent("No job runs here.")),
         section(
@@ -64,57 +63,58 @@ def jobs(seen: Sequence[OwnedJobView], at: int, said: str = "") -> list[object]:
     ]
 
 
-def _asking(one: OwnedJobView) -> Html:
-    owned = one.owned
+def _asking(view: OwnedJobView) -> Html:
+    owned = view.owned
     return tag(
         "article",
-        _name(one),
+        _name(view),
         tag("p", approval.wants(owned)),
         approval.forecast(owned),
         approval.uses(owned),
-        tag("p", "asked ", parts.since(one.job.created), " ago", class_="facts"),
+        tag("p", "asked ", parts.since(view.job.created), " ago", class_="facts"),
         parts.actions(parts.link("Look at it and decide", f"/jobs/{owned.id}", "strong-button")),
         class_="card edge-wait",
     )
 
 
-def _going(one: OwnedJobView) -> Html:
-    owned = one.owned
-    reason = one.job.reason
-    edge = "edge-go" if one.job.state is JobState.RUNNING else "edge-wait"
-    told = f"It has {owned.tells}." if one.job.state is not JobState.WAITING else ""
+def _going(view: OwnedJobView) -> Html:
+    owned = view.owned
+    reason = view.job.reason
+    edge = "edge-go" if view.job.state is JobState.RUNNING else "edge-wait"
+    tells = f"It has {owned.tells}." if view.job.state is not JobState.WAITING else ""
     return tag(
         "article",
-        _name(one),
+        _name(view),
         tag("p", f"{owned.protocol} on {owned.dataset or 'no data set'}, among ",
             names(list(owned.parties)), class_="facts"),
         tag("p", reason, class_="reason") if reason else "",
-        tag("p", told) if owned.tells and told else "",
-        tag("p", f"{_for(one)} for ", parts.since(one.job.since), class_="facts"),
+        tag("p", tells) if owned.tells and tells else "",
+        tag("p", f"{_for(view)} for ", parts.since(view.job.since), class_="facts"),
         class_=f"card {edge}",
     )  # fmt: skip
 
 
-def _for(one: OwnedJobView) -> str:
-    if one.job.state is JobState.WAITING and one.decision is not None:
-        return f"{one.decision.verdict} by {one.decision.user}, waits"
-    return one.job.state.shown
+def _for(view: OwnedJobView) -> str:
+    if view.job.state is JobState.WAITING and view.decision is not None:
+        return f"{view.decision.verdict} by {view.decision.user}, waits"
+    return view.job.state.shown
 
 
-def _name(one: OwnedJobView) -> Html:
-    link = tag("a", one.owned.name or one.owned.id, href=f"/jobs/{one.owned.id}")
-    return tag("h3", link, " ", parts.badge(one.job.state.shown))
+def _name(view: OwnedJobView) -> Html:
+    link = tag("a", view.owned.name or view.owned.id, href=f"/jobs/{view.owned.id}")
+    return tag("h3", link, " ", parts.badge(view.job.state.shown))
 
 
-def _past(one: OwnedJobView) -> Row:
-    owned = one.owned
+def _past(view: OwnedJobView) -> Row:
+    owned = view.owned
+    name = tag("a", owned.name, href=f"/jobs/{owned.id}")
     return [
-        join(tag("a", owned.name, href=f"/jobs/{owned.id}"), " ", parts.badge(one.job.state.shown)),
+        join(name, " ", parts.badge(view.job.state.shown)),
         owned.protocol,
         owned.dataset or units.NOTHING,
         names(list(owned.parties)),
-        one.job.reason or units.NOTHING,
-        parts.moment(one.job.updated),
+        view.job.reason or units.NOTHING,
+        parts.moment(view.job.updated),
     ]
 
 
@@ -131,14 +131,14 @@ class Known:
     has_report: bool
 
 
-def job(one: OwnedJobView, known: Known, session: BrowserSession, said: str = "") -> list[object]:
+def job(view: OwnedJobView, known: Known, session: BrowserSession, news: str = "") -> list[object]:
     """Show everything that the owner may know of one job."""
-    stored, asking, here = one.job, known.asking, f"/jobs/{one.job.id}"
+    stored, asking, here = view.job, known.asking, f"/jobs/{view.job.id}"
     since = parts.since(stored.since)
     state = tag("p", parts.badge(stored.state.shown), " for ", since, class_="state-line")
     said_why = tag("p", stored.reason, class_="reason") if stored.reason else ""
-    by = "" if one.decision is None else _decided(one.decision)
-    wants = join(tag("p", approval.wants(one.owned)), approval.uses(one.owned))
+    by = "" if view.decision is None else _decided(view.decision)
+    wants = join(tag("p", approval.wants(view.owned)), approval.uses(view.owned))
     spoken = parts.announced(f"{stored.name} is {stored.state.shown}")
     shown: list[object]
     if isinstance(asking, Asking):
@@ -146,11 +146,11 @@ def job(one: OwnedJobView, known: Known, session: BrowserSession, said: str = ""
     else:
         shown = [frame.refusal(asking, "This version cannot read what the job asks")]
     return [
-        _head(one),
-        parts.note(said) if said else "",
+        _head(view),
+        parts.note(news),
         parts.live("state", tag("div", spoken, state, wants, said_why, by, class_="now")),
-        parts.live("forecast", approval.forecast(one.owned, explains=True)),
-        parts.live("actions", _decisions(one, here, has_report=known.has_report)),
+        parts.live("forecast", approval.forecast(view.owned, explains=True)),
+        parts.live("actions", _decisions(view, here, has_report=known.has_report)),
         *shown,
         parts.live("passed", _passed(stored.id, known.amounts)),
         parts.live("audit", _audit(stored, known.audited, session)),
@@ -163,29 +163,23 @@ def _decided(decision: Decision) -> Html:
     return tag("p", who, parts.moment(decision.at), why)
 
 
-def _head(one: OwnedJobView) -> Html:
-    owned = one.owned
+def _head(view: OwnedJobView) -> Html:
+    owned = view.owned
     by = f"by {owned.submitter} at {owned.coordinator}" if owned.submitter else ""
     words = [f"{fact} · " for fact in (owned.protocol, by) if fact]
-    return tag(
-        "div",
-        tag("p", tag("a", "Jobs", href="/"), " / ", tag("code", owned.id), class_="kicker"),
-        tag("h1", owned.name or owned.id),
-        tag("p", *words, parts.moment(one.job.created), class_="facts"),
-        class_="title",
-    )
+    return parts.title(owned.id, owned.name, [*words, parts.moment(view.job.created)])
 
 
-def _decisions(one: OwnedJobView, here: str, *, has_report: bool) -> Html:
-    waits = one.job.state is JobState.WAITING
-    may_deny = one.job.state not in FINAL
+def _decisions(view: OwnedJobView, here: str, *, has_report: bool) -> Html:
+    waits = view.job.state is JobState.WAITING
+    may_deny = view.job.state not in FINAL
     return parts.actions(
-        parts.link("Approve…", f"{here}/approve", "strong-button") if one.waits_for_us else "",
+        parts.link("Approve…", f"{here}/approve", "strong-button") if view.waits_for_us else "",
         parts.link("Deny…" if waits else "Deny from here on…", f"{here}/deny", "danger")
         if may_deny
         else "",
         parts.link("Full report", f"{here}/report") if has_report else "",
-        parts.link("Its rows in the ledger", f"/ledger/rows?job={one.job.id}"),
+        parts.link("Its rows in the ledger", f"/ledger/rows?job={view.job.id}"),
     )
 
 
@@ -196,23 +190,23 @@ def _passed(job: str, amounts: Sequence[Amount]) -> Html:
         return section("passed", title, absent("Nothing has left or come yet."))
     rows: list[Row] = []
     for direction, words in (("out", "Left"), ("in", "Came")):
-        own = [one for one in amounts if one.direction == direction]
-        if own:
-            rows.append(Band(f"{words}: {units.in_bytes(sum(one.bytes for one in own))}"))
-        for one in own:
-            way = f"to {one.peer}" if direction == "out" else f"from {one.peer}"
-            counts = (units.in_count(one.messages), units.in_count(one.values))
-            kind = tag("span", one.kind.rpartition(".")[2], class_="kind", title=one.kind)
-            rows.append([kind, way, *counts, units.in_bytes(one.bytes)])
-    heads = [Column("message"), Column("way")]
-    heads += [Column(head, "number") for head in ("messages", "values", "bytes")]
+        chosen = [amount for amount in amounts if amount.direction == direction]
+        if chosen:
+            rows.append(Band(f"{words}: {units.in_bytes(sum(amount.bytes for amount in chosen))}"))
+        for amount in chosen:
+            way = f"to {amount.peer}" if direction == "out" else f"from {amount.peer}"
+            counts = (units.in_count(amount.messages), units.in_count(amount.values))
+            kind = tag("span", amount.kind.rpartition(".")[2], class_="kind", title=amount.kind)
+            rows.append([kind, way, *counts, units.in_bytes(amount.bytes)])
+    numbers = ["messages", "values", "bytes"]
+    drawn = table("By kind and peer", ["message", "way"], rows, numbers=numbers, folds=True)
     more = tag("p", tag("a", "Every row of it in the ledger", href=f"/ledger/rows?job={job}"))
-    return section("passed", title, table("By kind and peer", heads, rows, folds=True), more)
+    return section("passed", title, drawn, more)
 
 
 def _audit(stored: StoredJob, audited: AuditView, session: BrowserSession) -> Html:
     """Show what attacks on the party's own record have found, and how to run them."""
-    found = audit.audit(audited.findings)
+    findings = audit.audit(audited.findings)
     start: Html | str = ""
     if audited.running is not None and audited.running.job == stored.id:
         start = tag("p", "The audit is at work, for ", parts.since(audited.running.since), ".",
@@ -222,7 +216,7 @@ def _audit(stored: StoredJob, audited: AuditView, session: BrowserSession) -> Ht
         start = parts.actions(parts.button(words, f"/jobs/{stored.id}/audit", session.csrf))
     failed = "" if audited.failure is None else frame.refusal(audited.failure, "No audit")
     if audited.findings:
-        return join(found, start, failed)
+        return join(findings, start, failed)
     why = (
         "No audit of this job has run. It attacks what this party has kept of the job, here, and "
         "asks nobody."

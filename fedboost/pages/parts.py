@@ -5,10 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from fedboost.messages.job_pb2 import JobStatus
-from fedboost.pages.frame import hidden
+from fedboost.pages.frame import form, hidden
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.page import TONES
@@ -41,8 +40,9 @@ def badge(state: str) -> Html:
 
 def since(at: float) -> Html:
     """Show how long ago a time was, in seconds since 1970; updates where scripts run."""
+    ago = units.in_seconds(float(round(max(0.0, time.time() - at))))
     return tag(
-        "time", _ago(at), class_="since", data_since=f"{at:.0f}", datetime=_stamp(at),
+        "time", ago, class_="since", data_since=f"{at:.0f}", datetime=units.stamp(at),
         title=f"since {units.moment(at)} UTC",
     )  # fmt: skip
 
@@ -50,13 +50,13 @@ def since(at: float) -> Html:
 def until(at: float) -> Html:
     """Show how long it is until a time; updates where scripts run."""
     left = units.in_seconds(float(round(max(0.0, at - time.time()))))
-    return tag("time", left, class_="until", data_until=f"{at:.0f}", datetime=_stamp(at))
+    return tag("time", left, class_="until", data_until=f"{at:.0f}", datetime=units.stamp(at))
 
 
 def moment(at: float) -> Html:
     """A moment, to the minute."""
     words = units.moment(at)
-    return tag("time", words[:16], datetime=_stamp(at), title=f"{words} UTC")
+    return tag("time", words[:16], datetime=units.stamp(at), title=f"{words} UTC")
 
 
 def progress(status: JobStatus, rounds: Sequence[RoundSummary] = ()) -> Html:
@@ -77,8 +77,8 @@ def progress(status: JobStatus, rounds: Sequence[RoundSummary] = ()) -> Html:
 def waits(status: JobStatus) -> Html:
     """Show who is waited for, at what, since when: a line for each step."""
     steps: dict[str, list[tuple[str, float]]] = {}
-    for one in status.waiting:
-        steps.setdefault(one.step, []).append((one.party, one.since))
+    for entry in status.waiting:
+        steps.setdefault(entry.step, []).append((entry.party, entry.since))
     lines = []
     for step, who in steps.items():
         parties = [tag("b", names([party for party, _ in who]))]
@@ -93,8 +93,18 @@ def button(
 ) -> Html:
     """A form of one button."""
     sent = [hidden(name, value) for name, value in fields]
-    pressed = tag("button", words, type="submit", class_=tone or None)
-    return tag("form", hidden("csrf", csrf), *sent, pressed, method="post", action=action)
+    return form(action, csrf, *sent, tag("button", words, type="submit", class_=tone or None))
+
+
+def title(id_: str, name: str, facts: Sequence[object]) -> Html:
+    """Show what a job is called, above it the way back, below it some facts."""
+    return tag(
+        "div",
+        tag("p", tag("a", "Jobs", href="/"), " / ", tag("code", id_), class_="kicker"),
+        tag("h1", name or id_),
+        tag("p", *facts, class_="facts"),
+        class_="title",
+    )
 
 
 def link(words: str, to: str, tone: str = "") -> Html:
@@ -110,19 +120,19 @@ def actions(*parts: object) -> Html:
 
 def facts(rows: Sequence[tuple[object, object]]) -> Html:
     """Names with what they stand for."""
-    found = (join(tag("dt", name), tag("dd", value)) for name, value in rows if value != "")
-    return tag("dl", *found, class_="facts-list")
+    items = (join(tag("dt", name), tag("dd", value)) for name, value in rows if value != "")
+    return tag("dl", *items, class_="facts-list")
 
 
 def sentence(words: str) -> Html:
     """Words of a message's definition as a sentence, its names of settings set as such."""
     pieces = (words[:1].upper() + words[1:]).split("`")
-    return join(*(tag("code", one) if place % 2 else one for place, one in enumerate(pieces)))
+    return join(*(tag("code", piece) if place % 2 else piece for place, piece in enumerate(pieces)))
 
 
-def note(words: object) -> Html:
-    """Show what has just been done."""
-    return tag("p", words, role="status", class_="done-note")
+def note(words: str) -> Html:
+    """Show what has just been done; nothing without words."""
+    return tag("p", words, role="status", class_="done-note") if words else join()
 
 
 def announced(words: str) -> Html:
@@ -143,17 +153,9 @@ def pages(path: str, at: int, count: int, per_page: int) -> Html:
 
 def _ends(status: JobStatus, rounds: Sequence[RoundSummary]) -> float | None:
     """Estimate when the last round will end, in seconds since 1970."""
-    took = [one.seconds for one in rounds[-RECENT_ROUNDS:]]
+    took = [summary.seconds for summary in rounds[-RECENT_ROUNDS:]]
     left = status.progress.of - status.progress.done
     if not took or left <= 0 or status.state != RUNNING or rounds[-1].done != status.progress.done:
         return None
     each = statistics.median(took)
     return max(rounds[-1].at + each, time.time()) + (left - 1) * each
-
-
-def _ago(at: float) -> str:
-    return units.in_seconds(float(round(max(0.0, time.time() - at))))
-
-
-def _stamp(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

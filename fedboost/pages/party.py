@@ -30,12 +30,11 @@ from fedboost.pages.approval import OwnedJobView
 from fedboost.pages.asking import Asking
 from fedboost.pages.audits import Audits
 from fedboost.pages.coordinator import FOLLOWS_S, number
-from fedboost.pages.frame import NavLink, PageContent, Site
-from fedboost.pages.gate import REPORT_POLICY, PageGate
+from fedboost.pages.frame import NavLink, PageContent
+from fedboost.pages.gate import PageGate
 from fedboost.pages.owner import AuditView, Known
-from fedboost.pages.sessions import BrowserSession, Sessions
+from fedboost.pages.sessions import BrowserSession
 from fedboost.pages.shapes import Shapes
-from fedboost.pages.token import page_of, token
 from fedboost.pages.under_way import JobUnderWay
 from fedboost.report.html import Html
 from fedboost.runtime.jobs import manifest
@@ -61,7 +60,6 @@ UNDER_WAY = (JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
 
 def party_site(node: PartyNode, file: Path | None) -> web.Application:
     """The application that serves the page of a party's settings, which `file` holds."""
-    config, page = node.config, page_of(node.config)
     links = (
         NavLink("/", "Jobs"),
         NavLink("/running", "Running"),
@@ -69,29 +67,27 @@ def party_site(node: PartyNode, file: Path | None) -> web.Application:
         NavLink("/told", "Disclosures"),
         NavLink("/data", "Data sets"),
     )
-    site = Site("party", config.name, page.user, links)
-    sessions = Sessions(lambda: token(config.store), page.user, 3600 * page.session_hours)
-    gate = PageGate(config, site, sessions)
-    own = _Pages(node, gate, Audits(file))
+    gate = PageGate(node.config, "party", links)
+    handlers = _Pages(node, gate, Audits(file))
     app = gate.application()
-    app.cleanup_ctx.append(own.background)
+    app.cleanup_ctx.append(handlers.background)
     app.add_routes(
         [
-            web.get("/", own.jobs),
-            web.get("/jobs/{job}", own.job),
-            web.get("/jobs/{job}/report", own.report),
-            web.get("/jobs/{job}/approve", own.approve_form),
-            web.post("/jobs/{job}/approve", own.approve),
-            web.get("/jobs/{job}/deny", own.deny_form),
-            web.post("/jobs/{job}/deny", own.deny),
-            web.post("/jobs/{job}/audit", own.audit),
-            web.get("/running", own.running),
-            web.get(ledgers.PATH, own.ledger),
-            web.get(ledgers.ROWS_PATH, own.ledger_rows),
-            web.post("/ledger/verify", own.verify),
-            web.get("/told", own.told),
-            web.get("/data", own.data),
-            web.post("/data", own.read_again),
+            web.get("/", handlers.jobs),
+            web.get("/jobs/{job}", handlers.job),
+            web.get("/jobs/{job}/report", handlers.report),
+            web.get("/jobs/{job}/approve", handlers.approve_form),
+            web.post("/jobs/{job}/approve", handlers.approve),
+            web.get("/jobs/{job}/deny", handlers.deny_form),
+            web.post("/jobs/{job}/deny", handlers.deny),
+            web.post("/jobs/{job}/audit", handlers.audit),
+            web.get("/running", handlers.running),
+            web.get(ledgers.PATH, handlers.ledger),
+            web.get(ledgers.ROWS_PATH, handlers.ledger_rows),
+            web.post("/ledger/verify", handlers.verify),
+            web.get("/told", handlers.told),
+            web.get("/data", handlers.data),
+            web.post("/data", handlers.read_again),
         ]
     )
     return app
@@ -121,19 +117,19 @@ class _Pages:
         """Every job that this party has seen."""
         self._check()
         seen = await asyncio.to_thread(self._every_job)
-        at, said = number(request.query.get("page", "1")), SAID.get(request.query.get("done", ""))
-        main = await asyncio.to_thread(owner.jobs, seen, at, said or "")
+        at, news = number(request.query.get("page", "1")), SAID.get(request.query.get("done", ""))
+        main = await asyncio.to_thread(owner.jobs, seen, at, news or "")
         return self._gate.answer(request, PageContent("Jobs", main, "/", follows_s=FOLLOWS_S))
 
     async def job(self, request: web.Request) -> web.Response:
         """Show one job: what it asks, what the policy says, what has left, what an audit found."""
         self._check()
-        session, said = self._gate.session(request), SAID.get(request.query.get("done", ""))
-        one, main = await asyncio.to_thread(
-            self._job, request.match_info["job"], session, said or ""
+        session, news = self._gate.session(request), SAID.get(request.query.get("done", ""))
+        view, main = await asyncio.to_thread(
+            self._job, request.match_info["job"], session, news or ""
         )
-        is_over = one.job.state in FINAL and self._audits.running is None
-        shown = PageContent(one.owned.name, main, "/", follows_s=0.0 if is_over else FOLLOWS_S)
+        is_over = view.job.state in FINAL and self._audits.running is None
+        shown = PageContent(view.owned.name, main, "/", follows_s=0.0 if is_over else FOLLOWS_S)
         return self._gate.answer(request, shown)
 
     async def report(self, request: web.Request) -> web.Response:
@@ -143,18 +139,14 @@ class _Pages:
         path = self._report(job.id)
         if not path.exists():
             raise web.HTTPNotFound
-        content = await asyncio.to_thread(read_file, path)
-        headers = {"Content-Security-Policy": REPORT_POLICY}
-        return web.Response(
-            body=content, content_type="text/html", charset="utf-8", headers=headers
-        )
+        return self._gate.report(await asyncio.to_thread(read_file, path))
 
     async def approve_form(self, request: web.Request) -> web.Response:
         """Shows exactly what would leave, and asks."""
         self._check()
-        one, wants = await asyncio.to_thread(self._asked, request.match_info["job"])
-        main = approval.approve(one, wants, self._gate.session(request))
-        return self._gate.answer(request, PageContent(f"Approve {one.owned.name}?", main, "/"))
+        view, wants = await asyncio.to_thread(self._asked, request.match_info["job"])
+        main = approval.approve(view, wants, self._gate.session(request))
+        return self._gate.answer(request, PageContent(f"Approve {view.owned.name}?", main, "/"))
 
     async def approve(self, request: web.Request) -> web.Response:
         """Lets a job run, as far as it is the one that was shown."""
@@ -169,15 +161,15 @@ class _Pages:
     async def deny_form(self, request: web.Request) -> web.Response:
         """Asks before a job is denied."""
         self._check()
-        one = await asyncio.to_thread(self._seen, request.match_info["job"])
-        main = approval.deny(one, self._gate.session(request))
-        return self._gate.answer(request, PageContent(f"Deny {one.owned.name}?", main, "/"))
+        view = await asyncio.to_thread(self._seen, request.match_info["job"])
+        main = approval.deny(view, self._gate.session(request))
+        return self._gate.answer(request, PageContent(f"Deny {view.owned.name}?", main, "/"))
 
     async def deny(self, request: web.Request) -> web.Response:
         """Refuses a job."""
         form, id_ = await request.post(), request.match_info["job"]
-        asked = DenyRequest(id=id_, reason=str(form.get("reason", "")))
-        await self._node.deny(self._gate.user, asked)
+        denial = DenyRequest(id=id_, reason=str(form.get("reason", "")))
+        await self._node.deny(self._gate.user, denial)
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=denied")
 
     async def audit(self, request: web.Request) -> web.Response:
@@ -191,29 +183,34 @@ class _Pages:
         """The jobs that go on here: their steps, and what has left against the budget."""
         self._check()
         seen = await asyncio.to_thread(self._every_job)
-        going = [one for one in seen if one.job.state in UNDER_WAY]
-        shown = [await self._under_way(one) for one in going]
+        going = [view for view in seen if view.job.state in UNDER_WAY]
+        shown = [await self._under_way(view) for view in going]
         main = under_way.running(shown)
-        return self._gate.answer(
-            request, PageContent("Running", main, "/running", follows_s=FOLLOWS_S)
-        )
+        content = PageContent("Running", main, "/running", follows_s=FOLLOWS_S)
+        return self._gate.answer(request, content)
 
-    async def _under_way(self, one: OwnedJobView) -> JobUnderWay:
-        job = self._node.under_way.get(one.job.id)
+    async def _under_way(self, view: OwnedJobView) -> JobUnderWay:
+        job = self._node.under_way.get(view.job.id)
         session = None if job is None else job.session
         stage = "" if session is None else session.protocol.name
         now = StepReply() if session is None else session.sign_of_life()
-        amounts = await asyncio.to_thread(self._amounts, one.job.id)
-        released = await asyncio.to_thread(self._node.spending.share, one.job.id)
+        amounts = await asyncio.to_thread(self._amounts, view.job.id)
+        released = await asyncio.to_thread(self._node.spending.share, view.job.id)
         entries = await asyncio.to_thread(self._node.spending.account.entries)
-        noisy = records.noisy(entries, one.owned.dataset, self._node.config.policy)
-        return JobUnderWay(one, stage, now, amounts, released, noisy)
+        noisy = records.noisy(entries, view.owned.dataset, self._node.config.policy)
+        return JobUnderWay(view, stage, now, amounts, released, noisy)
 
     # Records
 
-    async def ledger(self, request: web.Request) -> web.Response:
+    async def ledger(self, request: web.Request, news: Html | str = "") -> web.Response:
         """Show the ledger, added up by job and kind."""
-        return await self._ledger(request)
+        self._check()
+        at = number(request.query.get("page", "1"))
+        choice = choosing.read(ledgers.PATH, request.query, ledgers.SELECTS, at)
+        amounts, head = await asyncio.to_thread(self._summed)
+        session = self._gate.session(request)
+        main = await asyncio.to_thread(ledgers.summed, amounts, choice, head, session, news)
+        return self._gate.answer(request, PageContent("Ledger", main, ledgers.PATH))
 
     async def ledger_rows(self, request: web.Request) -> web.Response:
         """Show one page of the ledger's rows."""
@@ -227,10 +224,10 @@ class _Pages:
     async def verify(self, request: web.Request) -> web.Response:
         """Checks every row's hash, the chain and the signed heads."""
         try:
-            said = parts.note(await asyncio.to_thread(self._verified))
+            news = parts.note(await asyncio.to_thread(self._verified))
         except FedboostError as error:
-            return await self._ledger(request, frame.refusal(error, "The ledger is not whole"))
-        return await self._ledger(request, said)
+            news = frame.refusal(error, "The ledger is not whole")
+        return await self.ledger(request, news)
 
     async def told(self, request: web.Request) -> web.Response:
         """The accounts of what jobs have told."""
@@ -246,9 +243,8 @@ class _Pages:
         shapes = {name: await self._shapes.of(name, source) for name, source in declared.items()}
         main = records.data_sets(self._node.config, shapes, self._gate.session(request))
         follows = FOLLOWS_S if None in shapes.values() else 0.0
-        return self._gate.answer(
-            request, PageContent("Data sets", main, "/data", follows_s=follows)
-        )
+        content = PageContent("Data sets", main, "/data", follows_s=follows)
+        return self._gate.answer(request, content)
 
     async def read_again(self, _: web.Request) -> web.Response:
         """Has the data sets read again."""
@@ -265,7 +261,7 @@ class _Pages:
         """Return all jobs, the newest first."""
         jobs = reversed(self._node.store.jobs())
         seen = [self._over.get(job.id) or self._read(job) for job in jobs]
-        self._over = {one.job.id: one for one in seen if one.job.state in FINAL}
+        self._over = {view.job.id: view for view in seen if view.job.state in FINAL}
         return seen
 
     def _seen(self, id_: str) -> OwnedJobView:
@@ -289,36 +285,33 @@ class _Pages:
             return OwnedJobView(job, shown, decision)
 
     def _asked(self, id_: str) -> tuple[OwnedJobView, Asking]:
-        one = self._seen(id_)
-        return one, asking.read(self._node, one.job)
+        view = self._seen(id_)
+        return view, asking.read(self._node, view.job)
 
     def _job(
-        self, id_: str, session: BrowserSession, said: str
+        self, id_: str, session: BrowserSession, news: str
     ) -> tuple[OwnedJobView, list[object]]:
-        one = self._seen(id_)
+        view = self._seen(id_)
         wants: Asking | FedboostError
         try:
-            wants = asking.read(self._node, one.job)
+            wants = asking.read(self._node, view.job)
         except FedboostError as error:
             wants = error
         known = Known(wants, self._amounts(id_), self._audited(id_), self._report(id_).exists())
-        return one, owner.job(one, known, session, said)
+        return view, owner.job(view, known, session, news)
 
     def _audited(self, id_: str) -> AuditView:
         failure = self._audits.failure(id_)
         try:
-            found = [Finding(**one) for one in self._transcripts.findings(id_)]
+            findings = [Finding(**fields) for fields in self._transcripts.findings(id_)]
         except (FedboostError, TypeError):
-            found, failure = (
-                [],
-                failure
-                or FedboostError(
-                    "what the last audit found cannot be read", todo="audit the job again"
-                ),
+            findings = []
+            failure = failure or FedboostError(
+                "what the last audit found cannot be read", todo="audit the job again"
             )
         has_record = any(self._transcripts.folder(id_).glob("part-*.npz"))
         can_start = self._audits.can_start and has_record
-        return AuditView(found, failure, self._audits.running, can_start)
+        return AuditView(findings, failure, self._audits.running, can_start)
 
     def _report(self, id_: str) -> Path:
         return self._node.store.folder / "reports" / f"{id_}.html"
@@ -327,22 +320,13 @@ class _Pages:
         """The ledger through a connection of ours: who reads long must not hold up the jobs."""
         return Ledger(self._node.store.database, read_only=True)
 
-    async def _ledger(self, request: web.Request, said: Html | str = "") -> web.Response:
-        self._check()
-        at = number(request.query.get("page", "1"))
-        choice = choosing.read(ledgers.PATH, request.query, ledgers.SELECTS, at)
-        amounts, head = await asyncio.to_thread(self._summed)
-        session = self._gate.session(request)
-        main = await asyncio.to_thread(ledgers.summed, amounts, choice, head, session, said)
-        return self._gate.answer(request, PageContent("Ledger", main, ledgers.PATH))
-
     def _summed(self) -> tuple[list[Amount], Head]:
         """Return the whole ledger added up: its rows stay, so only new ones are read again."""
         with self._summing, closing(self._own_ledger()) as ledger:
             head = ledger.head()
-            for one in ledger.amounts(after=self._summed_to, last=head.n):
-                known = self._sums.get(one.of)
-                self._sums[one.of] = one if known is None else known.and_also(one)
+            for amount in ledger.amounts(after=self._summed_to, last=head.n):
+                known = self._sums.get(amount.of)
+                self._sums[amount.of] = amount if known is None else known.and_also(amount)
             self._summed_to = head.n
             return list(self._sums.values()), head
 
@@ -361,8 +345,8 @@ class _Pages:
         with closing(self._own_ledger()) as ledger:
             head = signed_heads.verify(ledger, config.name, checker(config))
             signed = ledger.kept()
-        own = sum(one.party == config.name for one in signed)
+        n_ours = sum(signature.party == config.name for signature in signed)
         return (
-            f"The ledger is whole: {head.n} rows. Signed heads: {own} of our own, "
-            f"{len(signed) - own} of our peers."
+            f"The ledger is whole: {head.n} rows. Signed heads: {n_ours} of our own, "
+            f"{len(signed) - n_ours} of our peers."
         )

@@ -64,8 +64,7 @@ def _data_set(name: str, config: PartyConfig, shape: Outline | FedboostError | N
         ]
         if len(shape.columns) > COLUMNS_MAX:
             listed.append([f"and {units.in_count(len(shape.columns) - COLUMNS_MAX)} more", ""])
-        heads = [Column("column"), Column("type")]
-        body = details("Columns", table(f"Columns of {name}", heads, listed))
+        body = details("Columns", table(f"Columns of {name}", ["column", "type"], listed))
     return tag("article", tag("h2", name), tag("p", mark), parts.facts(rows), body, class_="card")
 
 
@@ -80,49 +79,48 @@ def disclosed(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
     if not entries:
         return [*head, absent("No job has told anything of any data set.")]
     rows: list[Row] = [
-        [one.dataset, one.guest or "anybody", spent(one.told, policy, sums=bool(one.guest))]
-        for one in totals(entries, policy.disclosure_apart)
+        [total.dataset, total.guest or "anybody", spent(total.told, policy, sums=bool(total.guest))]
+        for total in totals(entries, policy.disclosure_apart)
     ]
     heads = [Column("data set"), Column("told to"), Column("so far, and the limits", "wide")]
-    listed: list[Row] = [_entry(one) for one in reversed(entries)]
-    columns = [Column("job"), Column("data set"), Column("guest"), Column("at"), Column("state")]
-    columns += [Column(h, "number") for h in ("sums", "at most", "ε per row")]
+    listed: list[Row] = [_entry(entry) for entry in reversed(entries)]
+    columns, numbers = ["job", "data set", "guest", "at", "state"], ["sums", "at most", "ε per row"]
     return [
         *head,
         table("In all", heads, rows, folds=True),
-        table("By job, newest first", columns, listed, folds=True),
+        table("By job, newest first", columns, listed, numbers=numbers, folds=True),
     ]
 
 
 def noisy(entries: Sequence[AccountEntry], dataset: str, policy: Policy) -> list[Html]:
     """Draw what all have of a data set's noisy values, if anybody has some."""
-    own = [one for one in entries if one.dataset == dataset]
-    found = totals(own, policy.disclosure_apart)
-    return [spent(one.told, policy, sums=False) for one in found if not one.guest]
+    used = [entry for entry in entries if entry.dataset == dataset]
+    sums = totals(used, policy.disclosure_apart)
+    return [spent(total.told, policy, sums=False) for total in sums if not total.guest]
 
 
-def spent(told: float, policy: Policy, *, sums: bool) -> Html:
+def spent(amount: float, policy: Policy, *, sums: bool) -> Html:
     """Draw what has been told, in sums or in ε, beside the policy's limits."""
     if sums:
-        words = f"{told:.3g} sums per bin and row"
+        words = f"{amount:.3g} sums per bin and row"
         limits = [
             ("warned above", policy.disclosure_warn),
             ("refused above", policy.disclosure_max),
         ]
     else:
-        words = "without noise" if told == inf else f"ε {told:g} per row"
+        words = "without noise" if amount == inf else f"ε {amount:g} per row"
         most = policy.epsilon_row_max
         limits = [("refused above", inf if most is None else most)]
     shown = [(what, limit) for what, limit in limits if limit < inf]
-    most = max([told if told < inf else 1.0, *(limit for _, limit in shown)], default=1.0)
-    group = [Bar(min(told, most), SPENT, words)]
+    most = max([amount if amount < inf else 1.0, *(limit for _, limit in shown)], default=1.0)
+    group = [Bar(min(amount, most), SPENT, words)]
     group += [Bar(limit, LIMIT, f"{what} {limit:g}") for what, limit in shown]
     return bars(group, most)
 
 
-def _entry(one: AccountEntry) -> Row:
-    sums = (f"{one.counted:.3g}", f"{one.planned:.3g}") if one.sums else ("", "")
-    epsilon = "" if not one.noise else "no noise" if one.noise == inf else f"{one.noise:g}"
-    at, state = one.at[:19].replace("T", " "), one.state or "deleted"
-    job = tag("a", one.job, href=f"/jobs/{one.job}") if one.state else one.job
-    return [job, one.dataset, one.guest, at, parts.badge(state), *sums, epsilon]
+def _entry(entry: AccountEntry) -> Row:
+    sums = (f"{entry.counted:.3g}", f"{entry.planned:.3g}") if entry.sums else ("", "")
+    epsilon = "" if not entry.noise else "no noise" if entry.noise == inf else f"{entry.noise:g}"
+    at, state = entry.at[:19].replace("T", " "), entry.state or "deleted"
+    job = tag("a", entry.job, href=f"/jobs/{entry.job}") if entry.state else entry.job
+    return [job, entry.dataset, entry.guest, at, parts.badge(state), *sums, epsilon]

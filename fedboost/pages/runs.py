@@ -56,8 +56,8 @@ class ListedRun:
     @property
     def metrics(self) -> dict[str, float]:
         """Its metrics by names such as ``validation auc``."""
-        told = self.result.get("metrics") or {}
-        return {f"{split} {name}": v for split in told for name, v in told[split].items()}
+        by_split = self.result.get("metrics") or {}
+        return {f"{split} {name}": v for split in by_split for name, v in by_split[split].items()}
 
     @property
     def rehearsal(self) -> Mapping[str, Any]:
@@ -72,25 +72,24 @@ class ListedRun:
     @property
     def says(self) -> tuple[str, ...]:
         """Return the texts that the filter searches."""
-        settings = [f"{key}={value}" for key, value in self._said.items()]
+        settings = [f"{key}={value}" for key, value in in_words(self._given)]
         return (self.job.id, self.job.name, self.protocol, self.submitter, *self.tags, *settings)
 
     @property
-    def _said(self) -> dict[str, str]:
-        kept = {key: self.spec[key] for key in SETTINGS if self.spec.get(key)}
-        return _flat(kept)
+    def _given(self) -> dict[str, Any]:
+        return {key: self.spec[key] for key in SETTINGS if self.spec.get(key)}
 
     @property
     def settings(self) -> dict[str, str]:
         """Every setting by name, defaults too where this version knows the protocol."""
-        kept = {key: self.spec[key] for key in SETTINGS if self.spec.get(key)}
+        kept = self._given
         try:
             model = protocols.named(self.protocol).params
             params = parse(model, kept.get("params", {}), section="params")
             kept["params"] = params.model_dump(mode="json", exclude_none=True)
         except ConfigError:  # of another version
             pass
-        return {"protocol": self.protocol, **_flat(kept)}
+        return {"protocol": self.protocol, **dict(in_words(kept))}
 
 
 def run_of(job: StoredJob) -> ListedRun:
@@ -101,7 +100,7 @@ def run_of(job: StoredJob) -> ListedRun:
 
 def curves_of(run: ListedRun, rounds: Iterable[Mapping[str, Any]]) -> Curves:
     """A job's metrics by round, from its journal; a round that was done again counts once."""
-    found: dict[tuple[str, str], dict[float, float]] = defaultdict(dict)
+    by_metric: dict[tuple[str, str], dict[float, float]] = defaultdict(dict)
     for done in rounds:
         if done.get("stage") != run.protocol:
             continue
@@ -109,8 +108,8 @@ def curves_of(run: ListedRun, rounds: Iterable[Mapping[str, Any]]) -> Curves:
         for metric in done.get("metrics", ()):
             value = float(metric.get("value", 0.0))  # which the journal leaves out where it is 0
             if math.isfinite(value):
-                found[metric["name"], metric["split"]][at] = value
-    return {key: sorted(points.items()) for key, points in found.items()}
+                by_metric[metric["name"], metric["split"]][at] = value
+    return {key: sorted(points.items()) for key, points in by_metric.items()}
 
 
 def chosen(runs: Sequence[ListedRun], choice: Choice) -> list[ListedRun]:
@@ -147,11 +146,11 @@ def _metric_names(runs: Sequence[ListedRun]) -> list[str]:
 
 
 def listed(
-    runs: Sequence[ListedRun], choice: Choice, session: BrowserSession, said: Html | str = ""
+    runs: Sequence[ListedRun], choice: Choice, session: BrowserSession, news: Html | str = ""
 ) -> list[object]:
     """The list, a form around it that tags and compares."""
-    found = chosen(runs, choice)
-    shown, further = choosing.page_of(choice, found, RUNS_PER_PAGE)
+    fitting = chosen(runs, choice)
+    shown, further = choosing.page_of(choice, fitting, RUNS_PER_PAGE)
     states = {run.job.state for run in runs}
     selects: dict[str, tuple[str, Sequence[str]]] = {
         "state": ("State", [str(state) for state in JobState if state in states]),
@@ -159,14 +158,14 @@ def listed(
         "protocol": ("Protocol", sorted({run.protocol for run in runs})),
     }
     filters = choosing.form(choice, selects, {key: key for key in _keys(runs)})
-    count = units.plural(len(found), "run")
+    count = units.plural(len(fitting), "run")
     fact = count if choice.is_all else f"{count} of {len(runs)}"
-    whole = parts.link(
-        f"Compare all {units.in_count(len(found))}", f"{COMPARED_PATH}?{choice.query}"
+    compare = parts.link(
+        f"Compare all {units.in_count(len(fitting))}", f"{COMPARED_PATH}?{choice.query}"
     )
     return [
-        tag("div", tag("h1", "Runs"), whole if len(found) > 1 else "", class_="head"),
-        said,
+        tag("div", tag("h1", "Runs"), compare if len(fitting) > 1 else "", class_="head"),
+        news,
         filters,
         tag("p", fact, class_="facts", role="status"),
         _form(shown, choice, session) if shown else absent("No job is like that."),
@@ -184,7 +183,7 @@ def _form(shown: Sequence[ListedRun], choice: Choice, session: BrowserSession) -
     rows: list[Row] = []
     for run in shown:
         row = [_name(run), _tags(run), run.protocol]
-        row += [_measured(run.metrics.get(name)) for name in metrics]
+        row += [units.measured(run.metrics.get(name)) for name in metrics]
         row += [_accepted(run)] if has_rehearsal else []
         took = units.NOTHING if run.took is None else units.in_seconds(float(round(run.took)))
         rows.append([*row, took, parts.moment(run.job.updated)])
@@ -196,14 +195,12 @@ def _form(shown: Sequence[ListedRun], choice: Choice, session: BrowserSession) -
     compare, *others = (
         tag("button", words, type="submit", name="act", value=act) for act, words in acts.items()
     )
-    return tag(
-        "form",
-        frame.hidden("csrf", session.csrf),
+    return frame.form(
+        PATH,
+        session.csrf,
         frame.hidden("back", choice.query),
         tag("div", compare, field, *others, class_="actions with-chosen"),
         table("Runs", heads, rows, folds=True),
-        method="post",
-        action=PATH,
         class_="runs",
     )
 
@@ -218,24 +215,20 @@ def _name(run: ListedRun) -> Html:
 
 
 def _tags(run: ListedRun) -> Html:
-    links = (tag("a", one, href=f"{PATH}?tag={one}", class_="pill tag") for one in run.tags)
+    links = (tag("a", label, href=f"{PATH}?tag={label}", class_="pill tag") for label in run.tags)
     return join(*(join(link, " ") for link in links))
-
-
-def _measured(value: float | None) -> str:
-    return units.NOTHING if value is None else units.measured(value)
 
 
 def datasets(runs: Iterable[ListedRun]) -> dict[str, dict[str, str]]:
     """Return the data sets that a user's own jobs have named, of each party by name with its
     label, the one used last first.
     """
-    found: dict[str, dict[str, str]] = {}
+    by_party: dict[str, dict[str, str]] = {}
     for run in runs:
         for party, use in (run.spec.get("data") or {}).items():
             if run.is_mine and use.get("dataset"):
-                found.setdefault(party, {}).setdefault(use["dataset"], use.get("label") or "")
-    return found
+                by_party.setdefault(party, {}).setdefault(use["dataset"], use.get("label") or "")
+    return by_party
 
 
 # Compared
@@ -274,8 +267,8 @@ def _overlaid(runs: Sequence[ListedRun], curves: Mapping[str, Curves]) -> Html:
     for name in names:
         lines = []
         for place, run in enumerate(runs):
-            own = curves[run.job.id]
-            points = own.get((name, "validation")) or own.get((name, "train"))
+            by_metric = curves[run.job.id]
+            points = by_metric.get((name, "validation")) or by_metric.get((name, "train"))
             if points:
                 dashed = place // COLOURS % 2 == 1
                 lines.append(Line(_label(run), points, place % COLOURS + 1, dashed=dashed))
@@ -289,45 +282,48 @@ def _overlaid(runs: Sequence[ListedRun], curves: Mapping[str, Curves]) -> Html:
 
 
 def _label(run: ListedRun) -> str:
-    return " ".join((run.job.id, *(f"#{one}" for one in run.tags)))
+    return " ".join((run.job.id, *(f"#{label}" for label in run.tags)))
 
 
 def _results(runs: Sequence[ListedRun]) -> Html:
     names = _metric_names(runs)
-    heads = [Column("job"), *(Column(name, "number") for name in names)]
-    heads += [Column("trees", "number"), Column("worked", "number"), Column("bytes", "number")]
+    numbers = [*names, "trees", "worked", "bytes"]
     rows: list[Row] = []
     for run in runs:
-        values = [_measured(run.metrics.get(name)) for name in names]
+        values = [units.measured(run.metrics.get(name)) for name in names]
+        name = tag("a", run.job.id, href=f"/jobs/{run.job.id}")
         worked = (run.result.get("seconds") or {}).get("total")
         sent = sum((run.result.get("bytes") or {}).values())
         rows.append(
             [
-                _linked(run),
+                join(name, " ", parts.badge(run.job.state), " ", _tags(run)),
                 *values,
                 str(run.result.get("trees") or units.NOTHING),
-                units.NOTHING if worked is None else units.in_seconds(worked),
+                units.in_seconds(worked),
                 units.in_bytes(sent) if sent else units.NOTHING,
             ]
         )
-    return section("results", "Results", table("What came of each run", heads, rows, folds=True))
-
-
-def _linked(run: ListedRun) -> Html:
-    name = tag("a", run.job.id, href=f"/jobs/{run.job.id}")
-    return join(name, " ", parts.badge(run.job.state), " ", _tags(run))
+    drawn = table("What came of each run", ["job"], rows, numbers=numbers, folds=True)
+    return section("results", "Results", drawn)
 
 
 def _rehearsals(runs: Sequence[ListedRun]) -> Html:
     """Show the four lines of each dress rehearsal beside each other."""
     rows: list[Row] = []
     for run in runs:
-        told = run.rehearsal
-        if told:
-            (_, own), joint = alone(told), _told(told.get("federated"))
-            change = "; ".join(_told(told[k]) for k in ("change", "cost") if told.get(k))
+        rehearsal = run.rehearsal
+        if rehearsal:
+            (_, single), joint = alone(rehearsal), _told(rehearsal.get("federated"))
+            change = "; ".join(_told(rehearsal[k]) for k in ("change", "cost") if rehearsal.get(k))
             rows.append(
-                [run.job.id, _told(told.get("metric")), _told(own), joint, _accepted(run), change]
+                [
+                    run.job.id,
+                    _told(rehearsal.get("metric")),
+                    _told(single),
+                    joint,
+                    _accepted(run),
+                    change,
+                ]
             )
     if not rows:
         return join()
@@ -340,13 +336,13 @@ def _rehearsals(runs: Sequence[ListedRun]) -> Html:
 
 
 def _accepted(run: ListedRun) -> str:
-    told = run.rehearsal
-    if not told:
+    rehearsal = run.rehearsal
+    if not rehearsal:
         return units.NOTHING
-    if told.get("accepted"):
-        left = told.get("jobs_left")
+    if rehearsal.get("accepted"):
+        left = rehearsal.get("jobs_left")
         return f"accepted, {'any number of' if left is None else left} such jobs left"
-    return f"refused by {told.get('refused_by') or 'the default policy'}"
+    return f"refused by {rehearsal.get('refused_by') or 'the default policy'}"
 
 
 def _told(value: object) -> str:
@@ -358,21 +354,17 @@ def _told(value: object) -> str:
 def _differing(runs: Sequence[ListedRun]) -> Html:
     """Show the settings that are not the same in all runs."""
     every = [run.settings for run in runs]
-    names = dict.fromkeys(name for own in every for name in own)
-    differ = [name for name in names if len({own.get(name) for own in every}) > 1]
+    names = dict.fromkeys(name for settings in every for name in settings)
+    differ = [name for name in names if len({settings.get(name) for settings in every}) > 1]
     same: list[Row] = [[tag("code", n), every[0][n]] for n in names if n not in differ]
-    heads = [Column("job"), *(Column(name.removeprefix("params.")) for name in differ)]
+    heads = ["job", *(name.removeprefix("params.") for name in differ)]
     rows: list[Row] = [
-        [run.job.id, *(own.get(name, units.NOTHING) for name in differ)]
-        for run, own in zip(runs, every, strict=True)
+        [run.job.id, *(settings.get(name, units.NOTHING) for name in differ)]
+        for run, settings in zip(runs, every, strict=True)
     ]
     drawn = table("Settings that differ", heads, rows, folds=True) if differ else absent(
         "Every setting is the same in all of them."
     )  # fmt: skip
-    listed = table("Settings that are the same", [Column("setting"), Column("value")], same)
+    listed = table("Settings that are the same", ["setting", "value"], same)
     folded = details(f"{units.plural(len(same), 'setting')} the same in all", listed)
     return section("settings", "What differs", drawn, folded if same else "")
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, str]:
-    return dict(in_words(dict(settings)))

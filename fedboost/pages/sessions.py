@@ -67,11 +67,12 @@ class Sessions:
         """A new session's cookie for whoever is known to be `user`; another token ends it."""
         now, good = self._clock(), _digest(self._token())
         cookie = secrets.token_urlsafe(SECRET_BYTES)
-        own = BrowserSession(secrets.token_urlsafe(SECRET_BYTES), user, good, now + self._lasts_s)
-        self._open = {key: one for key, one in self._open.items() if one.ends > now}
+        csrf = secrets.token_urlsafe(SECRET_BYTES)
+        session = BrowserSession(csrf, user, good, now + self._lasts_s)
+        self._open = {key: other for key, other in self._open.items() if other.ends > now}
         while len(self._open) >= SESSIONS_MAX:
             del self._open[next(iter(self._open))]
-        self._open[_digest(cookie)] = own
+        self._open[_digest(cookie)] = session
         return cookie
 
     def _refused(self, source: str, now: float) -> SignInRefusedError:
@@ -93,19 +94,19 @@ class Sessions:
 
     def find(self, cookie: str) -> BrowserSession | None:
         """The session of a cookie, while it lasts and its token is still the page's."""
-        own = self._open.get(_digest(cookie))
-        if own is None or own.ends <= self._clock():
+        session = self._open.get(_digest(cookie))
+        if session is None or session.ends <= self._clock():
             return None
-        return own if hmac.compare_digest(own.token, _digest(self._token())) else None
+        return session if hmac.compare_digest(session.token, _digest(self._token())) else None
 
     def sign_out(self, cookie: str) -> None:
         """Ends a session."""
         self._open.pop(_digest(cookie), None)
 
 
-def same(one: str, other: str) -> bool:
+def same(first: str, second: str) -> bool:
     """Compare two secrets in constant time."""
-    return hmac.compare_digest(_digest(one), _digest(other))
+    return hmac.compare_digest(_digest(first), _digest(second))
 
 
 def _digest(text: str) -> bytes:

@@ -13,7 +13,7 @@ from fedboost.errors import FedboostError
 @dataclass(frozen=True)
 class _Known:
     stamp: tuple[int, int] | None
-    found: Outline | FedboostError
+    shape: Outline | FedboostError
 
 
 class Shapes:
@@ -29,17 +29,17 @@ class Shapes:
         now = await asyncio.to_thread(stamp, source)
         known = self._known.get(name)
         if known is not None and known.stamp == now:
-            return known.found
+            return known.shape
         if name not in self._reading:
             self._reading[name] = asyncio.create_task(self._read(name, source, now))
         return None
 
     def forget(self) -> None:
-        """Has every data set read again."""
+        """Read every data set again when it is asked for."""
         self._known.clear()
 
     async def close(self) -> None:
-        """Waits for nothing more."""
+        """Cancel what is being read."""
         for task in self._reading.values():
             task.cancel()
         await asyncio.gather(*self._reading.values(), return_exceptions=True)
@@ -47,9 +47,9 @@ class Shapes:
     async def _read(self, name: str, source: SourceSpec, now: tuple[int, int] | None) -> None:
         try:
             async with self._one:
-                found: Outline | FedboostError = await asyncio.to_thread(outline, source)
+                shape: Outline | FedboostError = await asyncio.to_thread(outline, source)
         except FedboostError as error:
-            found = error
+            shape = error
         finally:
             self._reading.pop(name, None)
-        self._known[name] = _Known(now, found)
+        self._known[name] = _Known(now, shape)

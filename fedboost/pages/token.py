@@ -51,9 +51,9 @@ def address(config: DaemonConfig) -> str:
     return f"{'https' if page.allow_remote else 'http'}://{written}:{port}"
 
 
-def sign_in_url(config: DaemonConfig, own: str) -> str:
+def sign_in_url(config: DaemonConfig, secret: str) -> str:
     """A link that signs its owner in; the token is in the part that browsers never send."""
-    return f"{address(config)}{SIGN_IN}#token={own}"
+    return f"{address(config)}{SIGN_IN}#token={secret}"
 
 
 def page_of(config: DaemonConfig) -> Page:

@@ -34,7 +34,7 @@ class JobUnderWay:
 def running(under_way: Sequence[JobUnderWay]) -> list[object]:
     """Show a card for each job that goes on."""
     cards = tag("div", *map(_card, under_way), class_="cards one")
-    said = ", ".join(f"{one.view.owned.name} is {one.view.job.state.shown}" for one in under_way)
+    states = ", ".join(f"{job.view.owned.name} is {job.view.job.state.shown}" for job in under_way)
     intro = (
         "What this daemon knows by itself: its step, whom it waits for, what has left so far. How "
         "many rounds are done stands on the coordinator’s page."
@@ -44,47 +44,47 @@ def running(under_way: Sequence[JobUnderWay]) -> list[object]:
         tag("p", intro, class_="intro"),
         parts.live(
             "running",
-            parts.announced(said or "No job runs here"),
+            parts.announced(states or "No job runs here"),
             cards if under_way else absent("No job runs here."),
         ),
     ]
 
 
-def _card(one: JobUnderWay) -> Html:
-    view, owned = one.view, one.view.owned
+def _card(job: JobUnderWay) -> Html:
+    view, owned = job.view, job.view.owned
     link = tag("a", owned.name or owned.id, href=f"/jobs/{owned.id}")
-    asked = f"{owned.protocol} on {owned.dataset or 'no data set'} for {owned.submitter}, among "
-    left, came = ([a for a in one.amounts if a.direction == way] for way in ("out", "in"))
-    facts: list[tuple[object, object]] = [("Step", _step(one))]
+    terms = f"{owned.protocol} on {owned.dataset or 'no data set'} for {owned.submitter}, among "
+    left, came = ([a for a in job.amounts if a.direction == way] for way in ("out", "in"))
+    facts: list[tuple[object, object]] = [("Step", _step(job))]
     facts += [("Left so far", _amount(left)), ("Came so far", _amount(came))]
-    facts += [("Budget", drawn) for drawn in (*map(_budget, one.released), *one.noisy)]
+    facts += [("Budget", drawn) for drawn in (*map(_budget, job.released), *job.noisy)]
     return tag(
         "article",
         tag("h2", link, " ", parts.badge(view.job.state.shown)),
-        tag("p", asked, names(list(owned.parties)), class_="facts"),
+        tag("p", terms, names(list(owned.parties)), class_="facts"),
         tag("p", view.job.reason, class_="reason") if view.job.reason else "",
         tag("p", f"{view.job.state.shown} for ", parts.since(view.job.since), class_="facts"),
         parts.facts(facts),
-        class_=f"card {'edge-go' if one.stage else 'edge-wait'}",
+        class_=f"card {'edge-go' if job.stage else 'edge-wait'}",
     )
 
 
-def _step(one: JobUnderWay) -> Html:
-    if not one.stage:
+def _step(job: JobUnderWay) -> Html:
+    if not job.stage:
         return join("none: the job waits, or a stage begins")
-    waits = f", waits for {names(list(one.now.waits_for))}" if one.now.waits_for else ""
-    step = tag("code", one.now.step) if one.now.step else "between two steps"
-    return join(step, f" of {one.stage}{waits}")
+    waits = f", waits for {names(list(job.now.waits_for))}" if job.now.waits_for else ""
+    step = tag("code", job.now.step) if job.now.step else "between two steps"
+    return join(step, f" of {job.stage}{waits}")
 
 
 def _amount(amounts: Sequence[Amount]) -> str:
     """Say how much of all kinds and peers."""
     if not amounts:
         return "nothing"
-    messages = units.plural(sum(one.messages for one in amounts), "message")
-    values = units.in_count(sum(one.values for one in amounts))
-    size = units.in_bytes(sum(one.bytes for one in amounts))
-    peers = names(sorted({one.peer for one in amounts}))
+    messages = units.plural(sum(amount.messages for amount in amounts), "message")
+    values = units.in_count(sum(amount.values for amount in amounts))
+    size = units.in_bytes(sum(amount.bytes for amount in amounts))
+    peers = names(sorted({amount.peer for amount in amounts}))
     way = "to" if amounts[0].direction == "out" else "from"
     return f"{messages} with {values} values, {size}, {way} {peers}"
 

@@ -28,18 +28,20 @@ def audit(findings: Sequence[Finding], party: str = "") -> Html:
     """A section with a row for each attack; nothing where none has run."""
     if not findings:
         return join()
-    rows: list[Row] = [_row(one) for one in findings]
+    rows: list[Row] = [_row(finding) for finding in findings]
     heads = [Column("attack on"), Column("found, and by chance", "wide")]
-    heads += [Column("at worst", "number"), Column("tried", "number")]
     of = f" of {party}" if party else ""
-    drawn = table(f"Attacks on the record{of}", heads, rows, folds=True)
-    said = tag("ul", *(tag("li", one.sentence()) for one in findings))
-    return section(NAME, TITLE, drawn, said, intro=INTRO)
+    drawn = table(
+        f"Attacks on the record{of}", heads, rows, numbers=["at worst", "tried"], folds=True
+    )
+    sentences = tag("ul", *(tag("li", finding.sentence()) for finding in findings))
+    return section(NAME, TITLE, drawn, sentences, intro=INTRO)
 
 
-def _row(one: Finding) -> list[object]:
-    about = LINKED.get(one.linking, one.about) if one.attack == SUMS else one.about
-    name = join(one.attack, tag("span", about, class_="way note") if about else "")
-    found = Bar(one.value, FOUND, f"{one.measure} {one.value:.3f}")
-    chance = Bar(one.chance, CHANCE, f"{one.chance:.3f} by chance")
-    return [name, bars([found, chance], 1.0), f"{one.worst:.3f}", units.in_count(one.tried)]
+def _row(finding: Finding) -> list[object]:
+    about = LINKED.get(finding.linking, finding.about) if finding.attack == SUMS else finding.about
+    name = join(finding.attack, tag("span", about, class_="way note") if about else "")
+    reached = Bar(finding.value, FOUND, f"{finding.measure} {finding.value:.3f}")
+    chance = Bar(finding.chance, CHANCE, f"{finding.chance:.3f} by chance")
+    drawn, tried = bars([reached, chance], 1.0), units.in_count(finding.tried)
+    return [name, drawn, f"{finding.worst:.3f}", tried]

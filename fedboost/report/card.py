@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 
 from fedboost.messages.job_pb2 import Waiting
 from fedboost.report import units
 from fedboost.report.charts import Axis, Line, LineChart, line_chart
-from fedboost.report.html import Html, join, tag, verbatim
+from fedboost.report.html import Html, join, style_sheet, tag
 from fedboost.report.seen import JobProgress, waiting_words
 from fedboost.report.story import in_order
 from fedboost.report.training import COLOUR_OF, OTHER_COLOUR
@@ -43,29 +42,21 @@ class JobCard:
 
 def card(shown: JobCard) -> Html:
     """The card, with its own style sheet."""
-    style = resources.files(__package__).joinpath("card.css").read_text(encoding="utf-8")
     seen = shown.seen
     facts = [seen.pace_words(shown.now), waiting_words(shown.waiting, shown.now)]
     lines = [tag("p", words, class_="quiet") for words in facts if words]
     warnings = list(dict.fromkeys(seen.warnings))[-WARNINGS_MAX:]
-    return tag(
-        "div",
-        tag("style", verbatim(style)),
-        _head(shown),
-        _bar(seen),
-        _trouble(seen),
-        _told(seen),
-        *lines,
-        *(tag("p", f"Warning: {words}", class_="warned") for words in warnings),
-        class_="fedboost-card",
-    )
+    lines += [tag("p", f"Warning: {words}", class_="warned") for words in warnings]
+    return _framed(_head(shown), _bar(seen), _trouble(seen.reason), _told(seen), *lines)
 
 
 def trouble(lines: Sequence[str]) -> Html:
     """An error's lines in the place of a card."""
-    style = resources.files(__package__).joinpath("card.css").read_text(encoding="utf-8")
-    said = tag("div", *(tag("p", line) for line in lines), role="alert", class_="trouble")
-    return tag("div", tag("style", verbatim(style)), said, class_="fedboost-card")
+    return _framed(_trouble(lines))
+
+
+def _framed(*content: Html) -> Html:
+    return tag("div", style_sheet("card.css"), *content, class_="fedboost-card")
 
 
 def _tone(seen: JobProgress) -> str:
@@ -80,7 +71,8 @@ def _head(shown: JobCard) -> Html:
     facts += [tag("code", shown.id)] if shown.id else []
     if not facts:
         return head
-    return join(head, tag("p", facts[0], *(join(" · ", one) for one in facts[1:]), class_="quiet"))
+    more = (join(" · ", fact) for fact in facts[1:])
+    return join(head, tag("p", facts[0], *more, class_="quiet"))
 
 
 def _bar(seen: JobProgress) -> Html:
@@ -100,10 +92,10 @@ def _bar(seen: JobProgress) -> Html:
     return tag("div", track, tag("span", seen.count_words), class_=f"bar {_tone(seen)}".strip())
 
 
-def _trouble(seen: JobProgress) -> Html:
-    if not seen.reason:
+def _trouble(lines: Sequence[str]) -> Html:
+    if not lines:
         return join()
-    return tag("div", *(tag("p", line) for line in seen.reason), role="alert", class_="trouble")
+    return tag("div", *(tag("p", line) for line in lines), role="alert", class_="trouble")
 
 
 def _told(seen: JobProgress) -> Html:
@@ -125,8 +117,9 @@ def _told(seen: JobProgress) -> Html:
 def _curve(seen: JobProgress, name: str, splits: Sequence[str]) -> Html:
     lines = []
     for split in splits:
-        found = ((n, told.get(split, {}).get(name)) for n, told in sorted(seen.rounds.items()))
-        points = [(float(n), v) for n, v in found if v is not None and math.isfinite(v)]
+        rounds = sorted(seen.rounds.items())
+        values = ((number, metrics.get(split, {}).get(name)) for number, metrics in rounds)
+        points = [(float(n), v) for n, v in values if v is not None and math.isfinite(v)]
         if len(points) >= ROUNDS_DRAWN_MIN:
             colour = COLOUR_OF.get(split, OTHER_COLOUR)
             lines.append(Line(split, points, colour, dashed=split == "train"))

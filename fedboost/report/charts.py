@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedboost.report.html import Html, join, tag
 from fedboost.report.ticks import labels, ticks, widened
@@ -101,7 +101,7 @@ def line_chart(chart: LineChart) -> Html:
 
 def plot(chart: LineChart) -> Html:
     """The SVG alone, without caption and legend."""
-    lines = [_thinned(line) for line in chart.lines]
+    lines = [replace(line, points=_some(line.points, POINTS_MAX)) for line in chart.lines]
     assert all(line.points for line in lines)
     frame, marks = _framed(chart, lines)
     return tag(
@@ -164,12 +164,8 @@ def bars(group: Sequence[Bar], most: float) -> Html:
     )
 
 
-def _thinned(line: Line) -> Line:
-    """The line with at most POINTS_MAX points, evenly spaced, the last one kept."""
-    return Line(line.label, _some(line.points, POINTS_MAX), line.colour, line.dashed, line.faint)
-
-
 def _some(points: Sequence[Point], most: int) -> Sequence[Point]:
+    """Return at most so many of the points, evenly spaced, the last one kept."""
     if len(points) <= most:
         return points
     last = len(points) - 1
@@ -272,13 +268,13 @@ def _line_class(line: Line) -> str:
 
 def _in_words(chart: LineChart) -> str:
     """Describe the chart for somebody who cannot see it."""
-    told = [
+    described = [
         f"{line.label} from {_short(line.points[0][1])} to {_short(line.points[-1][1])}"
         for line in chart.lines
         if not line.faint
     ]
     marked = f"; {chart.mark[1]}" if chart.mark else ""
-    return f"{chart.title} by {chart.x.name}: {', '.join(told)}{marked}"
+    return f"{chart.title} by {chart.x.name}: {', '.join(described)}{marked}"
 
 
 def _stroke(kind: str, start: Point, end: Point) -> Html:
@@ -287,8 +283,8 @@ def _stroke(kind: str, start: Point, end: Point) -> Html:
 
 
 def _dot(place: Point, kind: str, radius: float, words: str = "") -> Html:
-    said = (tag("title", words),) if words else ()
-    return tag("circle", *said, cx=f"{place[0]:.1f}", cy=f"{place[1]:.1f}", r=radius, class_=kind)
+    title = (tag("title", words),) if words else ()
+    return tag("circle", *title, cx=f"{place[0]:.1f}", cy=f"{place[1]:.1f}", r=radius, class_=kind)
 
 
 def _words(words: str, place: Point, anchor: str, kind: str = "") -> Html:

@@ -52,10 +52,10 @@ def svg(effects: Sequence[Effect], rows: int, model: str, top: int = TOP) -> str
     outputs = len(shown[0].means) if shown else 1
     owners = {party: colour(k) for k, party in enumerate(dict.fromkeys(e.party for e in effects))}
     pieces = _pieces(outputs, owners)
-    longest = max((len(cut(one.name, NAME_CHARS)) for one in shown), default=0)
+    longest = max((len(cut(effect.name, NAME_CHARS)) for effect in shown), default=0)
     left = MARGIN + CHAR * longest + 10
     head = HEAD + (LINE if pieces else 0.0)
-    most = max((one.total for one in shown), default=0.0)
+    most = max((effect.total for effect in shown), default=0.0)
     drawn: list[Html] = [
         words("What moves the predictions", (MARGIN, MARGIN + 10), "title"),
         words(f"{model}, {in_count(rows)} rows", (MARGIN, MARGIN + 10 + LINE), "quiet"),
@@ -64,16 +64,17 @@ def svg(effects: Sequence[Effect], rows: int, model: str, top: int = TOP) -> str
     if pieces:
         drawn.append(legend(pieces, (MARGIN, MARGIN + 12 + 2 * LINE)))
     unit = LONGEST / most if most else 0.0
-    for place, one in enumerate(shown):
-        drawn.append(_bar(one, (left, head + place * PITCH), unit, owners.get(one.party, COLOURS)))
+    for place, effect in enumerate(shown):
+        at = left, head + place * PITCH
+        drawn.append(_bar(effect, at, unit, owners.get(effect.party, COLOURS)))
     size = (left + LONGEST + ROOM + MARGIN, head + len(shown) * PITCH + MARGIN)
-    told = ", ".join(f"{one.name} {one.total:.3g}" for one in shown[:5])
-    return standalone(drawn, size, f"Mean absolute contributions of {model}: {told}")
+    summary = ", ".join(f"{effect.name} {effect.total:.3g}" for effect in shown[:5])
+    return standalone(drawn, size, f"Mean absolute contributions of {model}: {summary}")
 
 
 def ranked(effects: Sequence[Effect]) -> list[Effect]:
     """The greatest first."""
-    return sorted(effects, key=lambda one: -one.total)
+    return sorted(effects, key=lambda effect: -effect.total)
 
 
 def _shown(effects: Sequence[Effect], top: int) -> list[Effect]:
@@ -81,7 +82,7 @@ def _shown(effects: Sequence[Effect], top: int) -> list[Effect]:
     if len(order) <= top:
         return order
     rest = order[top - 1 :]
-    summed = tuple(map(sum, zip(*(one.means for one in rest), strict=True)))
+    summed = tuple(map(sum, zip(*(effect.means for effect in rest), strict=True)))
     return [*order[: top - 1], Effect(f"{len(rest)} other columns", summed, OTHERS)]
 
 
@@ -93,23 +94,23 @@ def _pieces(outputs: int, owners: dict[str, int]) -> list[tuple[str, int]]:
     return names + ([("other classes", COLOURS)] if outputs >= COLOURS else [])
 
 
-def _bar(one: Effect, at: tuple[float, float], unit: float, own: int) -> Html:
-    """`own` is the colour of a bar that is one piece."""
+def _bar(effect: Effect, at: tuple[float, float], unit: float, single: int) -> Html:
+    """Draw a column's bar; `single` is its colour where it is one piece."""
     left, top = at
     middle = top + PITCH / 2 + 4
     drawn = [
-        tag("title", f"{one.name}: {', '.join(f'{mean:.4g}' for mean in one.means)}"),
-        words(cut(one.name, NAME_CHARS), (left - 10, middle), "", "end"),
+        tag("title", f"{effect.name}: {', '.join(f'{mean:.4g}' for mean in effect.means)}"),
+        words(cut(effect.name, NAME_CHARS), (left - 10, middle), "", "end"),
     ]
     x, y = left, top + (PITCH - BAR) / 2
-    for output, mean in enumerate(one.means):
+    for output, mean in enumerate(effect.means):
         width = mean * unit
-        if len(one.means) == 1 and mean > 0.0:
+        if len(effect.means) == 1 and mean > 0.0:
             width = max(HAIR, width)
         if width > 0.0:
             place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{width:.1f}"}
-            look = own if len(one.means) == 1 else colour(output)
+            look = single if len(effect.means) == 1 else colour(output)
             drawn.append(tag("rect", **place, height=BAR, rx=2, class_=f"f{look}"))
         x += width
-    drawn.append(words(f"{one.total:.3g}", (x + 7, middle), "quiet"))
+    drawn.append(words(f"{effect.total:.3g}", (x + 7, middle), "quiet"))
     return tag("g", *drawn)

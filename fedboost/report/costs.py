@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from fedboost.report import units
 from fedboost.report.charts import Axis, Bar, Line, LineChart, bars, line_chart
@@ -10,6 +11,7 @@ from fedboost.report.html import Html, tag
 from fedboost.report.story import COLOURS, PartyLink, StepTotal, Story, Traffic
 from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
 
+T = TypeVar("T")
 LINKS_MAX = 12  # listed with their sums; the rest is one line
 BARS_MAX = COLOURS  # in one group; the rest becomes one bar
 SECONDS_SHOWN = 1e-3  # steps that took less in all are listed, without bars
@@ -20,7 +22,7 @@ def times(story: Story) -> Html:
     title = "Where the time went"
     if not story.steps:
         return section("time", title, absent("No step was done."))
-    whole = sum(step.seconds for step in story.steps)
+    total = sum(step.seconds for step in story.steps)
     most = max((max(step.parties.values(), default=0.0) for step in story.steps), default=0.0)
     rows: list[Row] = []
     for stage, steps in _by_stage(story).items():
@@ -29,10 +31,10 @@ def times(story: Story) -> Html:
             took = units.in_seconds(step.seconds)
             drawn = bars(_party_bars(story, step.parties), most)
             calls = units.in_count(step.calls)
-            rows.append([_step(step.step), calls, drawn, took, units.share(step.seconds, whole)])
+            rows.append([_step(step.step), calls, drawn, took, units.share(step.seconds, total)])
     heads = [Column("step"), Column("calls", "number"), Column("seconds of each party", "wide")]
-    heads += [Column("until all were done", "number"), Column("share", "number")]
-    drawn = table("Seconds per step and party", heads, rows, folds=True)
+    numbers = ["until all were done", "share"]
+    drawn = table("Seconds per step and party", heads, rows, numbers=numbers, folds=True)
     intro = (
         "Parties that do the same step work at the same time, so a step lasts as long as its "
         "slowest party and the way there and back."
@@ -53,17 +55,16 @@ def traffic(story: Story) -> Html:
         sending = [step for step in steps if step.sent]
         if not sending:
             continue
-        total = sum(_bytes(step) for step in sending)
-        rows.append(Band(f"{stage}: {units.in_bytes(total)}"))
+        stage_total = sum(_bytes(step) for step in sending)
+        rows.append(Band(f"{stage}: {units.in_bytes(stage_total)}"))
         for step in sending:
             rows.append(_sent_row(step, pairs, most))
-    heads = [Column("step"), Column("bytes on each link", "wide")]
-    heads += [Column("messages", "number"), Column("bytes", "number")]
-    whole = sum(sent.bytes for sent in links.values())
+    total = sum(sent.bytes for sent in links.values())
     messages = units.plural(sum(sent.messages for sent in links.values()), "message")
-    size = units.in_bytes(whole)
+    size = units.in_bytes(total)
     intro = f"{size} in {messages} between parties, none of it through the coordinator."
-    by_step = table("Bytes per step and link", heads, rows, folds=True)
+    heads, numbers = [Column("step"), Column("bytes on each link", "wide")], ["messages", "bytes"]
+    by_step = table("Bytes per step and link", heads, rows, numbers=numbers, folds=True)
     exact = details("Every link and step", _every_link(story))
     return section(
         "bytes", title, tag("div", _by_link(links), class_="narrow"), by_step, exact, intro=intro
@@ -71,7 +72,7 @@ def traffic(story: Story) -> Html:
 
 
 def _rounds(story: Story) -> Html:
-    points = [(float(one.done), one.seconds) for one in story.rounds]
+    points = [(float(summary.done), summary.seconds) for summary in story.rounds]
     if len(points) < 2:
         return Html("")
     chart = LineChart(
@@ -95,11 +96,7 @@ def _party_bars(story: Story, seconds: Mapping[str, float]) -> list[Bar]:
     slowest_took = max(seconds.values(), default=0.0)
     if slowest_took < SECONDS_SHOWN:
         return [Bar(0.0, COLOURS, f"{names(list(seconds))} {units.in_seconds(slowest_took)}")]
-    shown = list(seconds)
-    rest: list[str] = []
-    if len(shown) > BARS_MAX:
-        slowest = sorted(shown, key=lambda party: -seconds[party])
-        shown, rest = slowest[: BARS_MAX - 1], slowest[BARS_MAX - 1 :]
+    shown, rest = _grouped(seconds)
     group = [
         Bar(seconds[party], story.colour(party), f"{party} {units.in_seconds(seconds[party])}")
         for party in shown
@@ -111,13 +108,19 @@ def _party_bars(story: Story, seconds: Mapping[str, float]) -> list[Bar]:
     return group
 
 
+def _grouped(sizes: Mapping[T, float]) -> tuple[list[T], list[T]]:
+    """Return keys that get a bar each and, of many, the smallest, which share one."""
+    if len(sizes) <= BARS_MAX:
+        return list(sizes), []
+    largest = sorted(sizes, key=lambda key: -sizes[key])
+    return largest[: BARS_MAX - 1], largest[BARS_MAX - 1 :]
+
+
 def _links(story: Story) -> dict[PartyLink, Traffic]:
     links: dict[PartyLink, Traffic] = {}
     for step in story.steps:
         for link, sent in step.sent.items():
-            total = links.setdefault(link, Traffic())
-            total.bytes += sent.bytes
-            total.messages += sent.messages
+            links.setdefault(link, Traffic()).add(sent.bytes, sent.messages)
     return links
 
 
@@ -133,16 +136,12 @@ def _pairs(links: Mapping[PartyLink, Traffic]) -> dict[frozenset[str], int]:
 
 def _sent_row(step: StepTotal, pairs: Mapping[frozenset[str], int], most: float) -> Row:
     """A bar for each link; of many, the largest and one for the largest of all others."""
-    shown = list(step.sent)
-    rest: list[PartyLink] = []
-    if len(shown) > BARS_MAX:
-        largest = sorted(shown, key=lambda link: -step.sent[link].bytes)
-        shown, rest = largest[: BARS_MAX - 1], largest[BARS_MAX - 1 :]
+    shown, rest = _grouped({link: sent.bytes for link, sent in step.sent.items()})
     group = [
         Bar(
             step.sent[link].bytes,
             pairs[frozenset((link.sender, link.receiver))],
-            f"{link.sender} → {link.receiver} {units.in_bytes(step.sent[link].bytes)}",
+            f"{link} {units.in_bytes(step.sent[link].bytes)}",
         )
         for link in shown
     ]
@@ -160,9 +159,9 @@ def _sent_row(step: StepTotal, pairs: Mapping[frozenset[str], int], most: float)
 
 
 def _by_link(links: Mapping[PartyLink, Traffic]) -> Html:
-    whole = sum(sent.bytes for sent in links.values())
+    total = sum(sent.bytes for sent in links.values())
     totals = [
-        (f"{link.sender} → {link.receiver}", sent.messages, sent.bytes)
+        (str(link), sent.messages, sent.bytes)
         for link, sent in sorted(links.items(), key=lambda item: -item[1].bytes)
     ]
     if len(totals) > LINKS_MAX:
@@ -170,17 +169,16 @@ def _by_link(links: Mapping[PartyLink, Traffic]) -> Html:
         messages, size = (sum(column) for column in ([r[1] for r in rest], [r[2] for r in rest]))
         totals = [*totals[: LINKS_MAX - 1], (f"{len(rest)} other links", messages, size)]
     rows: list[Row] = [
-        [name, units.in_count(messages), units.in_bytes(size), units.share(size, whole)]
+        [name, units.in_count(messages), units.in_bytes(size), units.share(size, total)]
         for name, messages, size in totals
     ]
-    heads = [Column("link"), *(Column(h, "number") for h in ("messages", "bytes", "share"))]
-    return table("Bytes per link", heads, rows)
+    return table("Bytes per link", ["link"], rows, numbers=["messages", "bytes", "share"])
 
 
 def _every_link(story: Story) -> Html:
     rows: list[Row] = [
         [
-            f"{link.sender} → {link.receiver}",
+            link,
             step.stage,
             _step(step.step),
             units.in_count(sent.messages),
@@ -189,9 +187,8 @@ def _every_link(story: Story) -> Html:
         for step in story.steps
         for link, sent in step.sent.items()
     ]
-    heads = [Column("link"), Column("stage"), Column("step")]
-    heads += [Column("messages", "number"), Column("bytes", "number")]
-    return table("Messages and bytes per link and step", heads, rows)
+    heads, numbers = ["link", "stage", "step"], ["messages", "bytes"]
+    return table("Messages and bytes per link and step", heads, rows, numbers=numbers)
 
 
 def _bytes(step: StepTotal) -> int:

@@ -55,19 +55,17 @@ class Disclosed:
 
 def disclosed(story: Story) -> list[Disclosed]:
     """Every kind of message that was sent, in the order of their first appearance."""
-    found: dict[str, Disclosed] = {}
+    by_kind: dict[str, Disclosed] = {}
     for step in story.steps:
         if not step.sent:
             continue
         kind = _kind(step)
-        one = found.setdefault(
+        message = by_kind.setdefault(
             kind or f"{step.stage} {step.step}", Disclosed(kind, step.stage, step.step)
         )
         for link, sent in step.sent.items():
-            total = one.links.setdefault(link, Traffic())
-            total.bytes += sent.bytes
-            total.messages += sent.messages
-    return list(found.values())
+            message.links.setdefault(link, Traffic()).add(sent.bytes, sent.messages)
+    return list(by_kind.values())
 
 
 def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
@@ -75,25 +73,24 @@ def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
     title = "Who learned what"
     rows: list[Row] = []
     stage = ""
-    for one in disclosed(story):
-        if one.stage != stage:
-            stage = one.stage
+    for message in disclosed(story):
+        if message.stage != stage:
+            stage = message.stage
             rows.append(Band(stage))
-        reveals, protected = REVEALS.get(one.kind, UNKNOWN)
+        reveals, protected = REVEALS.get(message.kind, UNKNOWN)
         rows.append(
             [
-                _name(one),
+                _name(message),
                 _sentence(reveals),
                 protection(protected),
-                _ways(one.links),
-                units.in_count(sum(sent.messages for sent in one.links.values())),
-                units.in_bytes(sum(sent.bytes for sent in one.links.values())),
+                _ways(message.links),
+                units.in_count(sum(sent.messages for sent in message.links.values())),
+                units.in_bytes(sum(sent.bytes for sent in message.links.values())),
             ]
         )
-    heads = [Column("message"), Column("reveals"), Column("protected"), Column("from → to")]
-    heads += [Column("messages", "number"), Column("bytes", "number")]
+    heads, numbers = ["message", "reveals", "protected", "from → to"], ["messages", "bytes"]
     if rows:
-        drawn = table("Messages between parties", heads, rows, folds=True)
+        drawn = table("Messages between parties", heads, rows, numbers=numbers, folds=True)
     else:
         drawn = absent("No message was sent from party to party.")
     intro = (
@@ -111,22 +108,23 @@ def _sums(story: Story) -> Html:
         return join()
     ended = story.result is not None
     rows: list[Row] = []
-    for one in story.told.released:
-        total = one.before + (one.counted if ended else one.planned)
-        limits = (("warned above", one.warn), ("refused above", one.max))
-        group = [Bar(total, story.colour(one.party), f"{total:.3f}")]
+    for sums in story.told.released:
+        total = sums.before + (sums.counted if ended else sums.planned)
+        limits = (("warned above", sums.warn), ("refused above", sums.max))
+        group = [Bar(total, story.colour(sums.party), f"{total:.3f}")]
         group += [Bar(limit, COLOURS, f"{what} {limit:g}") for what, limit in limits if limit < inf]
         rows.append(
             [
-                one.party,
-                f"{one.planned:.3f}",
-                f"{one.counted:.3f}" if ended else units.NOTHING,
-                f"{one.before:.3f}" if one.before else units.NOTHING,
+                sums.party,
+                f"{sums.planned:.3f}",
+                f"{sums.counted:.3f}" if ended else units.NOTHING,
+                f"{sums.before:.3f}" if sums.before else units.NOTHING,
                 bars(group, max(bar.value for bar in group)),
             ]
         )
-    heads = [Column("sums of"), Column("planned, at most", "number"), Column("counted", "number")]
-    heads += [Column("by earlier jobs", "number"), Column("in all, and the limits", "wide")]
+    counts = ("planned, at most", "counted", "by earlier jobs")
+    heads = [Column("sums of"), *(Column(head, "number") for head in counts)]
+    heads.append(Column("in all, and the limits", "wide"))
     note = (
         "The guest knows every gradient, so each sum that a host releases is an equation about who "
         "is in a bin. Counted are those about one bin of the host's most told column, divided by "
@@ -142,16 +140,17 @@ def _noise(story: Story) -> Html:
         return join()
     rows: list[Row] = [
         [
-            one.party,
-            f"{one.epsilon_element:g}" if one.noise else "no bound",
-            f"{one.epsilon_row:g}" if one.noise else "no bound",
-            f"{one.moved:.1%}",
+            bound.party,
+            f"{bound.epsilon_element:g}" if bound.noise else "no bound",
+            f"{bound.epsilon_row:g}" if bound.noise else "no bound",
+            f"{bound.moved:.1%}",
         ]
-        for one in story.told.privacy
+        for bound in story.told.privacy
     ]
-    heads = [Column("values of"), Column("ε per value", "number"), Column("ε per row", "number")]
-    heads += [Column("not told truly", "number")]
-    return table("Local differential privacy, given the cut points", heads, rows)
+    numbers = ["ε per value", "ε per row", "not told truly"]
+    return table(
+        "Local differential privacy, given the cut points", ["values of"], rows, numbers=numbers
+    )
 
 
 def _kind(step: StepTotal) -> str:
@@ -160,10 +159,10 @@ def _kind(step: StepTotal) -> str:
     return known.gives.DESCRIPTOR.full_name if known is not None and known.gives is not None else ""
 
 
-def _name(one: Disclosed) -> Html:
-    if not one.kind:
-        return join("of ", tag("code", one.step))
-    return tag("span", one.kind.rpartition(".")[2], class_="kind", title=one.kind)
+def _name(message: Disclosed) -> Html:
+    if not message.kind:
+        return join("of ", tag("code", message.step))
+    return tag("span", message.kind.rpartition(".")[2], class_="kind", title=message.kind)
 
 
 def _sentence(words: str) -> str:
@@ -191,19 +190,18 @@ def _ways(links: Mapping[PartyLink, Traffic]) -> Html:
 
 
 def _told(story: Story) -> Html:
-    values = sum(len(one.metrics) for one in story.rounds)
+    values = sum(len(summary.metrics) for summary in story.rounds)
     used = len(story.told.importance)
-    told = [
+    parts = [
         units.plural(values, "metric value") if values else "",
         units.plural(len(story.told.curves), "curve") if story.told.curves else "",
         units.plural(len(story.told.counts), "row or tree count") if story.told.counts else "",
         units.plural(used, "importance value") if used else "",
     ]
-    said = [words for words in told if words]
-    if not said:
-        listed = "nothing but that steps were done, their seconds and bytes"
-    else:
-        listed = ", ".join(said) + ", and every step's seconds and bytes"
+    words = [part for part in parts if part]
+    listed = "nothing but that steps were done, their seconds and bytes"
+    if words:
+        listed = ", ".join(words) + ", and every step's seconds and bytes"
     return tag(
         "p",
         tag("b", "The coordinator "),
@@ -230,6 +228,5 @@ def _ledger(ledger: Sequence[LedgerLine]) -> Html:
         ]
         for (direction, kind, peer), (messages, values, size) in totals.items()
     ]
-    heads = [Column("message"), Column("direction")]
-    heads += [Column(head, "number") for head in ("messages", "values", "bytes")]
-    return table("From this party's own disclosure ledger", heads, rows)
+    heads, numbers = ["message", "direction"], ["messages", "values", "bytes"]
+    return table("From this party's own disclosure ledger", heads, rows, numbers=numbers)

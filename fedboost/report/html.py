@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import TypeAlias
 
 from markupsafe import Markup, escape
@@ -45,6 +46,12 @@ def tag(name: str, /, *content: object, **attributes: Attribute) -> Html:
     return Html(f"<{name}{written}>{join(*content)}</{name}>")
 
 
-def verbatim(own: str) -> Html:
+def verbatim(trusted: str) -> Html:
     """Text that we wrote ourselves, such as our style sheet; never anything from outside."""
-    return Html(own)
+    return Html(trusted)
+
+
+def style_sheet(file: str) -> Html:
+    """The element with a style sheet of this package."""
+    text = resources.files(__package__).joinpath(file).read_text(encoding="utf-8")
+    return tag("style", verbatim(text))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Story, fault_lines, in_order
-from fedboost.report.tables import Band, Column, Row, absent, section, table
+from fedboost.report.tables import Band, Row, absent, figure_list, section, table
 
 GOING = ("waiting for approval", "queued", "running", "paused")
+STOPPED = {"paused": "is paused", "failed": "failed", "cancelled": "was cancelled"}
 TIMES = {  # keys of the result's seconds, in words
     "total": "The whole job, at work",
     "waited": "Waiting for approval",
@@ -21,10 +22,10 @@ TIMES = {  # keys of the result's seconds, in words
 
 def trouble(story: Story) -> Html:
     """Why a job has stopped and what to do; empty where it has not."""
-    if story.state not in ("paused", "failed", "cancelled"):
+    if story.state not in STOPPED:
         return join()
     lines = fault_lines(story.status.reason) or ("No reason was recorded.",)
-    title = tag("h2", f"The job {_verb(story.state)}: {lines[0]}")
+    title = tag("h2", f"The job {STOPPED[story.state]}: {lines[0]}")
     return tag(
         "div", title, *(tag("p", line) for line in lines[1:]), role="alert", class_="trouble"
     )
@@ -39,25 +40,23 @@ def warnings(story: Story) -> Html:
 
 def figures(story: Story) -> Html:
     """The handful of numbers one looks for first."""
-    found: list[tuple[str, str]] = []
+    facts: list[tuple[str, str]] = []
     final = story.final_metrics()
     split = "validation" if "validation" in final else next(iter(in_order(final)), "")
     for name, value in list(final.get(split, {}).items())[:2]:
-        found.append((f"{split} {name}", units.measured(value)))
-    found.append(_trees(story))
+        facts.append((f"{split} {name}", units.measured(value)))
+    facts.append(_trees(story))
     result = story.result
     if result is not None and "total" in result.seconds:
-        found.append(("at work", units.in_seconds(result.seconds["total"])))
-    found += _pace(story)
-    sent = sum(one.bytes for step in story.steps for one in step.sent.values())
-    found.append(("between parties", units.in_bytes(sent)))
+        facts.append(("at work", units.in_seconds(result.seconds["total"])))
+    facts += _pace(story)
+    sent = sum(traffic.bytes for step in story.steps for traffic in step.sent.values())
+    facts.append(("between parties", units.in_bytes(sent)))
     if result is not None and result.rows:
         name = "train" if "train" in result.rows else next(iter(result.rows))
         rows = "training rows" if name == "train" else f"{name} rows"
-        found.append((rows, units.in_count(result.rows[name])))
-    # On the page the value stands above its name; a list of terms has the name first.
-    items = [tag("div", tag("dt", name), tag("dd", value)) for name, value in found]
-    return tag("dl", *items, class_="figures")
+        facts.append((rows, units.in_count(result.rows[name])))
+    return figure_list(facts)
 
 
 def outcome(story: Story) -> Html:
@@ -80,7 +79,7 @@ def _pace(story: Story) -> list[tuple[str, str]]:
     for name in ("round", "tree"):  # where nothing is a tree, both are told
         if f"per_{name}" in timed:
             return [(f"a {name} (median)", units.in_seconds(timed[f"per_{name}"]))]
-    took = sorted(one.seconds for one in story.rounds)
+    took = sorted(summary.seconds for summary in story.rounds)
     if not took:
         return []
     return [(f"a {story.round_name} (median)", units.in_seconds(took[len(took) // 2]))]
@@ -96,10 +95,9 @@ def _metrics(story: Story) -> Html:
     splits = in_order(final)
     names = dict.fromkeys(name for split in splits for name in final[split])
     rows: list[Row] = [
-        [name, *(units.measured(final[split].get(name, float("nan"))) for split in splits)]
-        for name in names
+        [name, *(units.measured(final[split].get(name)) for split in splits)] for name in names
     ]
-    return table("Metrics", [Column("metric"), *(Column(s, "number") for s in splits)], rows)
+    return table("Metrics", ["metric"], rows, numbers=splits)
 
 
 def _rows_and_times(story: Story) -> Html:
@@ -117,7 +115,7 @@ def _rows_and_times(story: Story) -> Html:
         rows += [[name, units.in_count(count)] for name, count in result.rows.items()]
     if result.ids:
         rows.append(Band("Ids that matched"))
-        rows += [[party, units.matched(own)] for party, own in result.ids.items()]
+        rows += [[party, units.matched(ids)] for party, ids in result.ids.items()]
     if result.alignment:
         rows.append(["method of the alignment", result.alignment])
     rows.append(Band("Work"))
@@ -139,20 +137,19 @@ def _parties(story: Story) -> Html:
     parties = dict.fromkeys([*story.roles, *result.cpu_seconds, *result.memory_peak_bytes])
     rows: list[Row] = []
     for party in parties:
-        cpu, memory = result.cpu_seconds.get(party), result.memory_peak_bytes.get(party)
+        memory = result.memory_peak_bytes.get(party)
         sent = sum(n for link, n in result.bytes.items() if link.startswith(f"{party}->"))
         rows.append(
             [
                 party,
                 story.roles.get(party, "") + (", lost" if party in result.lost else ""),
-                units.NOTHING if cpu is None else units.in_seconds(cpu),
+                units.in_seconds(result.cpu_seconds.get(party)),
                 units.NOTHING if memory is None else units.in_bytes(memory),
                 units.in_bytes(sent),
             ]
         )
-    heads = [Column("party"), Column("role")]
-    heads += [Column(head, "number") for head in ("processor time", "peak memory", "sent")]
-    return table("What it cost each party", heads, rows)
+    numbers = ["processor time", "peak memory", "sent"]
+    return table("What it cost each party", ["party", "role"], rows, numbers=numbers)
 
 
 def _trees(story: Story) -> tuple[str, str]:
@@ -167,7 +164,3 @@ def _trees(story: Story) -> tuple[str, str]:
             name, done = "trees", story.result.trees
         return name.removesuffix("s") if done == 1 else name, units.in_count(done)
     return (f"{name} of {of}", units.in_count(done)) if of else (name, units.in_count(done))
-
-
-def _verb(state: str) -> str:
-    return {"paused": "is paused", "failed": "failed", "cancelled": "was cancelled"}[state]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
 
 from fedboost import __version__
 from fedboost.audit.findings import Finding
@@ -20,7 +19,7 @@ from fedboost.report import (
     units,
 )
 from fedboost.report.disclosure import LedgerLine
-from fedboost.report.html import Html, join, tag, verbatim
+from fedboost.report.html import Html, join, style_sheet, tag
 from fedboost.report.story import Story, read
 from fedboost.report.tables import names
 from fedboost.sweep.record import SweepRecord
@@ -107,7 +106,6 @@ def _page(title: str, body: Html) -> str:
 
 
 def _head(title: str) -> Html:
-    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     return tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -115,7 +113,7 @@ def _head(title: str) -> Html:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{title} – fedboost"),
-        tag("style", verbatim(style)),
+        style_sheet("page.css"),
     )
 
 

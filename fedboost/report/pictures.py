@@ -6,9 +6,8 @@ Colours are written out in the style sheet, without variables: not every viewer 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
 
-from fedboost.report.html import Html, join, tag, verbatim
+from fedboost.report.html import Html, join, style_sheet, tag
 
 CHAR = 7.2  # user units, about one pixel each, that a character takes at most
 COLOURS = 6  # of the style sheet
@@ -22,12 +21,11 @@ Point = tuple[float, float]
 
 def standalone(drawn: Sequence[Html], size: Point, label: str) -> str:
     """The text of an SVG file, to be written in UTF-8; `label` tells whoever cannot see it."""
-    style = resources.files(__package__).joinpath("pictures.css").read_text(encoding="utf-8")
     width, height = (f"{length:.0f}" for length in size)
     page = tag(
         "svg",
         tag("title", label),
-        tag("style", verbatim(style)),
+        style_sheet("pictures.css"),
         tag("rect", width=width, height=height, class_="page"),
         *drawn,
         xmlns="http://www.w3.org/2000/svg",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
@@ -18,8 +17,6 @@ from fedboost.printable import printable
 from fedboost.report import units
 from fedboost.report.seen import JobProgress, metric_words, waiting_words
 from fedboost.report.story import in_order
-
-__all__ = ["Progress", "metric_words", "printable", "summary"]
 
 LINE_EVERY_S = 10.0  # without a terminal, at least so often while something happens
 LINES_OF_A_JOB = 10  # and at least so many rounds apart
@@ -53,12 +50,7 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._console.is_terminal:
             self._live.stop()
 
@@ -81,13 +73,15 @@ class Progress:
         elif what == "warned":
             self._say(f"warning: {seen.warnings[-1]}")
 
+    __call__ = event
+
     def waiting(self, waiting: Iterable[Waiting]) -> None:
         """Set who works or has to answer now."""
         self._waiting = tuple(waiting)
         if self._console.is_terminal or not self._waiting:
             return
         now = self._clock()
-        longest = min(self._waiting, key=lambda one: one.since)
+        longest = min(self._waiting, key=lambda entry: entry.since)
         if now - max(longest.since, self._waited_at, self._line_at) >= LINE_EVERY_S:
             self._waited_at = now
             self._print(waiting_words(self._waiting, now))
@@ -99,10 +93,8 @@ class Progress:
         bar = ProgressBar(total=seen.of or 1, completed=seen.done, width=30)
         head.add_row(Text(self._name, style="bold"), bar, Text(seen.count_words))
         waits = waiting_words(self._waiting, now)
-        lines = [Text(words) for words in (metric_words(seen.metrics),) if words]
-        lines += [Text(words, style="dim") for words in (seen.pace_words(now),) if words]
-        lines += [Text(words, style="yellow") for words in (waits,) if words]
-        return Group(head, *lines)
+        lines = ((metric_words(seen.metrics), ""), (seen.pace_words(now), "dim"), (waits, "yellow"))
+        return Group(head, *(Text(words, style=style) for words, style in lines if words))
 
     def _state(self, state: str) -> None:
         """A pause has its reason; why a job failed says whoever followed it to its end."""
@@ -158,37 +150,33 @@ def summary(result: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def rehearsed(told: Mapping[str, Any]) -> list[str]:
+def rehearsed(rehearsal: Mapping[str, Any]) -> list[str]:
     """Return four lines: what a federation adds, and whether owners' default policies allow it."""
-    metric = printable(told.get("metric") or "metric")
-    which, own = alone(told)
-    left = told.get("jobs_left")
-    if told["accepted"]:
+    metric = printable(rehearsal.get("metric") or "metric")
+    which, single = alone(rehearsal)
+    left = rehearsal.get("jobs_left")
+    if rehearsal["accepted"]:
         verdict = f"accepted, {'any number of' if left is None else left} more such jobs"
         change = "nothing to change"
     else:
-        verdict = f"refused (by {printable(told['refused_by'])}), 0 such jobs left"
+        verdict = f"refused (by {printable(rehearsal['refused_by'])}), 0 such jobs left"
         change = "no smaller job is accepted: ask the owner, or bring more rows"
-        if told.get("change"):
-            change = f"{printable(told['change'])} ({printable(told['cost'])})"
+        if rehearsal.get("change"):
+            change = f"{printable(rehearsal['change'])} ({printable(rehearsal['cost'])})"
     return [
-        f"{which}: {metric} {_value(own)}",
-        f"federated: {metric} {_value(told.get('federated'))}",
+        f"{which}: {metric} {units.measured(single)}",
+        f"federated: {metric} {units.measured(rehearsal.get('federated'))}",
         f"between organisations: {verdict}",
         f"smallest change that is accepted: {change}",
     ]
 
 
-def alone(told: Mapping[str, Any]) -> tuple[str, float | None]:
+def alone(rehearsal: Mapping[str, Any]) -> tuple[str, float | None]:
     """Return whose metric without a federation a rehearsal has, in words, and its value."""
-    several = [value for value in (told.get("alone") or {}).values() if value is not None]
+    several = [value for value in (rehearsal.get("alone") or {}).values() if value is not None]
     if several:
         return "each party alone, on average", sum(several) / len(several)
-    return "guest alone", told.get("guest_alone")
-
-
-def _value(value: float | None) -> str:
-    return units.NOTHING if value is None else units.measured(value)
+    return "guest alone", rehearsal.get("guest_alone")
 
 
 def _headline(result: Mapping[str, Any]) -> str:
@@ -209,8 +197,8 @@ def _metrics(metrics: Mapping[str, Mapping[str, float]]) -> Table:
     table = _table(["metric"], splits)
     for name in dict.fromkeys(name for split in splits for name in metrics[split]):
         values = (metrics[split].get(name) for split in splits)
-        shown = [units.NOTHING if value is None else units.measured(value) for value in values]
-        table.add_row(Text(printable(name)), *(Text(value) for value in shown))
+        shown = (Text(units.measured(value)) for value in values)
+        table.add_row(Text(printable(name)), *shown)
     return table
 
 
@@ -228,7 +216,7 @@ def _parties(result: Mapping[str, Any]) -> Table:
     for party in dict.fromkeys([*cpu, *memory, *sent, *received]):
         table.add_row(
             Text(printable(party)),
-            units.in_seconds(cpu[party]) if party in cpu else units.NOTHING,
+            units.in_seconds(cpu.get(party)),
             units.in_bytes(memory[party]) if party in memory else units.NOTHING,
             units.in_bytes(sent.get(party, 0)),
             units.in_bytes(received.get(party, 0)),
@@ -239,12 +227,12 @@ def _parties(result: Mapping[str, Any]) -> Table:
 def _facts(result: Mapping[str, Any]) -> Table:
     seconds = units.told_seconds(result.get("seconds") or {})
     rows, ids = result.get("rows") or {}, result.get("ids") or {}
-    said = result.get("encryption") or {}
+    encryption = result.get("encryption") or {}
     lines = [
         ("rows", ", ".join(f"{units.in_count(rows[name])} {name}" for name in rows)),
-        ("ids", ", ".join(f"{p} {units.matched(own)}" for p, own in ids.items())),
+        ("ids", ", ".join(f"{p} {units.matched(counts)}" for p, counts in ids.items())),
         ("lost", ", ".join(result.get("lost") or ())),
-        ("encryption", "{scheme}: {because}".format_map(said) if said else ""),
+        ("encryption", "{scheme}: {because}".format_map(encryption) if encryption else ""),
         *(("warning", words) for words in result.get("warnings") or ()),
         ("time", ", ".join(f"{name} {units.in_seconds(seconds[name])}" for name in seconds)),
         ("model", result.get("model") or ""),

@@ -10,7 +10,7 @@ from fedboost.report import units
 from fedboost.report.charts import Axis, Line, LineChart, line_chart
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Story
-from fedboost.report.tables import Column, Row, details, section, table
+from fedboost.report.tables import Row, details, section, table
 from fedboost.report.training import kept_rule, whole_range
 
 NAME, TITLE = "forest", "Forest of each round"
@@ -37,8 +37,8 @@ def schedule(story: Story) -> Html:
         [number, units.in_count(size), units.share(rate, 1.0)]
         for number, (size, rate) in enumerate(zip(sizes, rates, strict=True), start=1)
     ]
-    heads = [Column(name, "number") for name in ("round", "trees", "share of rows")]
-    values = details("The values as a table", table("Forest by round", heads, rows))
+    heads = ["round", "trees", "share of rows"]
+    values = details("The values as a table", table("Forest by round", [], rows, numbers=heads))
     return section(NAME, TITLE, tag("div", *charts, class_="charts two"), values, intro=intro)
 
 

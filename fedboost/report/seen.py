@@ -76,8 +76,8 @@ class JobProgress:
         if done.metrics:
             self.metrics = {}
             for metric in done.metrics:
-                own = self.metrics.setdefault(printable(metric.split), {})
-                own[printable(metric.name)] = metric.value
+                by_name = self.metrics.setdefault(printable(metric.split), {})
+                by_name[printable(metric.name)] = metric.value
             self.rounds[self.done] = self.metrics
 
     @property
@@ -88,8 +88,8 @@ class JobProgress:
     @property
     def state_words(self) -> str:
         """The state, and by whom a job that waits has to be approved."""
-        asked = self.state == "waiting for approval" and self.parties
-        return f"{self.state} by {', '.join(self.parties)}" if asked else self.state
+        waits = self.state == "waiting for approval" and self.parties
+        return f"{self.state} by {', '.join(self.parties)}" if waits else self.state
 
     @property
     def count_words(self) -> str:
@@ -131,11 +131,11 @@ def waiting_words(waiting: Sequence[Waiting], now: float) -> str:
     """The step and the parties that have been at it longest; empty if that is not long yet."""
     if not waiting:
         return ""
-    first = min(waiting, key=lambda one: one.since)
+    first = min(waiting, key=lambda entry: entry.since)
     since = max(0.0, now - first.since)
     if since < WAIT_SHOWN_S:
         return ""
-    parties = ", ".join(printable(one.party) for one in waiting if one.step == first.step)
+    parties = ", ".join(printable(entry.party) for entry in waiting if entry.step == first.step)
     step = printable(first.step).replace("_", " ")
     return f"waiting for {parties}, {step}, {units.in_seconds(float(round(since)))}"
 

@@ -71,6 +71,9 @@ class PartyLink:
     sender: str
     receiver: str
 
+    def __str__(self) -> str:
+        return f"{self.sender} → {self.receiver}"
+
 
 @dataclass
 class Traffic:
@@ -78,6 +81,11 @@ class Traffic:
 
     bytes: int = 0
     messages: int = 0
+
+    def add(self, n_bytes: int, messages: int) -> None:
+        """Count further payloads."""
+        self.bytes += n_bytes
+        self.messages += messages
 
 
 @dataclass
@@ -135,7 +143,7 @@ class Story:
     @property
     def metric_names(self) -> tuple[str, ...]:
         """The metrics of the rounds and of the result, in the order in which they were told."""
-        names = [name for one in self.rounds for name, _ in one.metrics]
+        names = [name for summary in self.rounds for name, _ in summary.metrics]
         final = self.result.metrics if self.result is not None else {}
         return tuple(dict.fromkeys([*names, *(name for part in final.values() for name in part)]))
 
@@ -152,8 +160,8 @@ class Story:
     @property
     def said_params(self) -> dict[str, Any]:
         """The parameters as the job's file has them."""
-        own = self.spec.get("params")
-        return own if isinstance(own, dict) else {}
+        params = self.spec.get("params")
+        return params if isinstance(params, dict) else {}
 
     @property
     def params(self) -> Settings | None:
@@ -180,7 +188,7 @@ class Story:
 
     def curve(self, metric: str, split: str) -> tuple[Point, ...]:
         """A metric by round, the rounds that were not told left out."""
-        values = ((one.done, one.metrics.get((metric, split))) for one in self.rounds)
+        values = ((summary.done, summary.metrics.get((metric, split))) for summary in self.rounds)
         return tuple((float(d), v) for d, v in values if v is not None and math.isfinite(v))
 
     def final_metrics(self) -> dict[str, dict[str, float]]:
@@ -199,7 +207,7 @@ def read(journal: JobJournal) -> Story:
     events = list(journal.events)
     finished = next((e.finished for e in reversed(events) if e.HasField("finished")), None)
     states = [e.state.state for e in events if e.HasField("state")]
-    told = finished.told if finished is not None else _told_by_stages(events)
+    reports = finished.told if finished is not None else _told_by_stages(events)
     spec = wire.json_object(journal.spec, "the job's settings in the journal")
     steps = _steps(events)
     return Story(
@@ -212,8 +220,8 @@ def read(journal: JobJournal) -> Story:
         steps=steps,
         moments=tuple(_moments(status, events)),
         result=None if finished is None else _result(finished.result),
-        told=told,
-        curves=tuple(_drawn(curve) for curve in told.curves),
+        told=reports,
+        curves=tuple(_drawn(curve) for curve in reports.curves),
     )
 
 
@@ -241,12 +249,10 @@ def in_order(splits: Mapping[str, object]) -> list[str]:
 def _told_by_stages(events: list[Event]) -> StatusReport:
     """Collect what was reported in finished stages of a job that has not finished."""
     last = {e.stage.stage: e.stage.told for e in events if e.HasField("stage")}
-    told = StatusReport()
-    for (
-        own
-    ) in last.values():  # one that was left while parties closed it was walked to its end again
-        told.MergeFrom(own)
-    return told
+    merged = StatusReport()
+    for report in last.values():  # a stage that was walked to its end twice counts once
+        merged.MergeFrom(report)
+    return merged
 
 
 def _result(raw: bytes) -> Result:
@@ -279,16 +285,16 @@ def _roles(spec: Mapping[str, Any], steps: tuple[StepTotal, ...]) -> dict[str, s
 
 def _rounds(events: list[Event], stage: str) -> tuple[RoundSummary, ...]:
     """The rounds of the job's own stage; one that was done again after a resume counts once."""
-    found = {}
+    by_number = {}
     for event in events:
         if not event.HasField("round") or event.round.stage != stage:
             continue
         done = event.round
         metrics = {(metric.name, metric.split): metric.value for metric in done.metrics}
-        found[done.progress.done] = RoundSummary(
+        by_number[done.progress.done] = RoundSummary(
             done.progress.done, done.progress.of, done.seconds, metrics, event.at
         )
-    return tuple(found[done] for done in sorted(found))
+    return tuple(by_number[done] for done in sorted(by_number))
 
 
 def _steps(events: list[Event]) -> tuple[StepTotal, ...]:
@@ -308,8 +314,7 @@ def _add_step(total: StepTotal, done: StepDone) -> None:
         total.parties[cost.party] = total.parties.get(cost.party, 0.0) + cost.seconds
         for link in cost.sent:
             sent = total.sent.setdefault(PartyLink(cost.party, link.peer), Traffic())
-            sent.bytes += link.bytes
-            sent.messages += link.messages
+            sent.add(link.bytes, link.messages)
 
 
 _STATES = {

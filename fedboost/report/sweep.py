@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedboost.report import units
 from fedboost.report.charts import Axis, Line, LineChart, line_chart
 from fedboost.report.html import Html, join, tag
-from fedboost.report.tables import Column, Row, absent, section, table
+from fedboost.report.tables import Column, Row, absent, figure_list, section, table
 from fedboost.sweep.plan import in_words
 from fedboost.sweep.record import FINISHED, TRAIN, VALIDATION, SweepRecord, TrialResult
 
@@ -16,14 +16,13 @@ def figures(record: SweepRecord) -> Html:
     """The numbers at the top."""
     standings = record.standings()
     best = standings[0]
-    found = [("trials", units.in_count(len(standings)))]
+    facts = [("trials", units.in_count(len(standings)))]
     if record.sweep.settings.folds:
-        found.append(("folds", units.in_count(record.sweep.settings.folds)))
+        facts.append(("folds", units.in_count(record.sweep.settings.folds)))
     if best.rank is not None:
-        found.append((f"best {record.sweep.metric}", units.measured(best.mean)))
-    found.append(("in all", units.in_seconds(sum(one.seconds for one in standings))))
-    drawn = [tag("div", tag("dt", name), tag("dd", value)) for name, value in found]
-    return tag("dl", *drawn, class_="figures")
+        facts.append((f"best {record.sweep.metric}", units.measured(best.mean)))
+    facts.append(("in all", units.in_seconds(sum(standing.seconds for standing in standings))))
+    return figure_list(facts)
 
 
 def trials(record: SweepRecord) -> Html:
@@ -38,28 +37,35 @@ def trials(record: SweepRecord) -> Html:
     if standings[0].rank is None:
         return section("trials", "Trials", absent("No trial has finished yet."), intro=intro)
     best = tag("p", "Best: ", tag("b", in_words(standings[0].trial.values)), ".")
-    shown = [value for one in standings if one.is_whole for value in one.values(VALIDATION)]
-    heads = [Column("rank", "number"), Column("settings")]
-    heads += [Column(f"{min(shown):.4g} to {max(shown):.4g}", "wide"), Column(metric, "number")]
-    heads += [Column("train", "number"), Column("time", "number")]
-    rows: list[Row] = [_row(one, (min(shown), max(shown))) for one in standings]
-    drawn = table("Trials, the best one first", heads, rows, folds=True)
+    finished = [standing for standing in standings if standing.is_whole]
+    shown = [value for standing in finished for value in standing.values(VALIDATION)]
+    span = Column(f"{min(shown):.4g} to {max(shown):.4g}", "wide")
+    heads, numbers = [Column("rank", "number"), Column("settings"), span], [metric, "train", "time"]
+    rows: list[Row] = [_row(standing, (min(shown), max(shown))) for standing in standings]
+    drawn = table("Trials, the best one first", heads, rows, numbers=numbers, folds=True)
     return section("trials", "Trials", best, drawn, _curve(record), intro=intro)
 
 
-def _row(one: TrialResult, shown: tuple[float, float]) -> list[object]:
-    rank = units.NOTHING if one.rank is None else str(one.rank)
-    values, took = in_words(one.trial.values), units.in_seconds(one.seconds)
-    if not one.is_whole:
-        missing = sorted({entry.state for entry in one.entries} - {FINISHED})
+def _row(standing: TrialResult, shown: tuple[float, float]) -> list[object]:
+    rank = units.NOTHING if standing.rank is None else str(standing.rank)
+    values, took = in_words(standing.trial.values), units.in_seconds(standing.seconds)
+    if not standing.is_whole:
+        missing = sorted({entry.state for entry in standing.entries} - {FINISHED})
         return [rank, values, "", tag("span", ", ".join(missing), class_="pill"), "", took]
-    mean = units.measured(one.mean)
-    if len(one.entries) > 1:
-        mean = f"{mean} ± {units.measured(one.std)}"
-    return [rank, values, _strip(one, shown), mean, units.measured(one.mean_of(TRAIN)), took]
+    mean = units.measured(standing.mean)
+    if len(standing.entries) > 1:
+        mean = f"{mean} ± {units.measured(standing.std)}"
+    return [
+        rank,
+        values,
+        _strip(standing, shown),
+        mean,
+        units.measured(standing.mean_of(TRAIN)),
+        took,
+    ]
 
 
-def _strip(one: TrialResult, shown: tuple[float, float]) -> Html:
+def _strip(standing: TrialResult, shown: tuple[float, float]) -> Html:
     """Draw a trial's folds between the least and the greatest of all, and their mean."""
     low, high = shown
     wide = high - low
@@ -69,9 +75,9 @@ def _strip(one: TrialResult, shown: tuple[float, float]) -> Html:
 
     marks = [
         tag("rect", x=place(value), y=2, width=2, height=13, rx=1, class_=f"f{TRAINED}")
-        for value in one.values(VALIDATION)
+        for value in standing.values(VALIDATION)
     ]
-    mean = tag("circle", cx=place(one.mean), cy=8.5, r=5, class_=f"f{HELD_OUT}")
+    mean = tag("circle", cx=place(standing.mean), cy=8.5, r=5, class_=f"f{HELD_OUT}")
     line = tag("line", x1="2%", x2="98%", y1=8.5, y2=8.5, class_="grid")
     return tag("svg", line, *marks, mean, class_="bars", height=17, aria_hidden="true")
 
@@ -79,15 +85,15 @@ def _strip(one: TrialResult, shown: tuple[float, float]) -> Html:
 def _curve(record: SweepRecord) -> Html:
     """Over the one setting that varies, where it is a number: the shape of its effect."""
     names = list(record.sweep.settings.params)
-    whole = [one for one in record.standings() if one.is_whole]
-    if len(names) != 1 or len(whole) < 3:
+    finished = [standing for standing in record.standings() if standing.is_whole]
+    if len(names) != 1 or len(finished) < 3:
         return join()
-    values = [one.trial.values[names[0]] for one in whole]
+    values = [standing.trial.values[names[0]] for standing in finished]
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return join()
-    by_value = sorted(zip(values, whole, strict=True), key=lambda pair: pair[0])
-    held = [(float(value), one.mean) for value, one in by_value]
-    trained = [(float(value), one.mean_of(TRAIN)) for value, one in by_value]
+    by_value = sorted(zip(values, finished, strict=True), key=lambda pair: pair[0])
+    held = [(float(value), standing.mean) for value, standing in by_value]
+    trained = [(float(value), standing.mean_of(TRAIN)) for value, standing in by_value]
     lines = [Line("held out", held, HELD_OUT), Line("train", trained, TRAINED, dashed=True)]
     metric = record.sweep.metric
     chart = LineChart(f"{metric} by {names[0]}", lines, Axis(names[0]), Axis(metric))
@@ -96,40 +102,41 @@ def _curve(record: SweepRecord) -> Html:
 
 def jobs(record: SweepRecord) -> Html:
     """Every job: how it ended, and what ended it."""
+    metric = record.sweep.metric
     heads = [Column("job"), Column("settings"), Column("fold", "number"), Column("state")]
-    heads += [Column(record.sweep.metric, "number"), Column("time", "number")]
     rows: list[Row] = []
     for member in record.sweep.members:
-        own = record.of(member)
+        entry = record.of(member)
         fold = units.NOTHING if member.fold is None else str(member.fold + 1)
         value, took = units.NOTHING, units.NOTHING
-        if own.state == FINISHED:
-            value = units.measured(own.value(record.sweep.metric))
-            took = units.in_seconds(own.seconds)
-        why = (own.error or {}).get("what", "")
-        state = join(own.state, tag("span", why, class_="way note") if why else "")
-        name = tag("code", own.job or member.key)
+        if entry.state == FINISHED:
+            value = units.measured(entry.value(metric))
+            took = units.in_seconds(entry.seconds)
+        why = (entry.error or {}).get("what", "")
+        state = join(entry.state, tag("span", why, class_="way note") if why else "")
+        name = tag("code", entry.job or member.key)
         rows.append([name, in_words(member.trial.values), fold, state, value, took])
     intro = "Each is a job of its own, with a report of its own: fedboost job report JOB."
-    return section("jobs", "Jobs", table("Jobs", heads, rows, folds=True), intro=intro)
+    drawn = table("Jobs", heads, rows, numbers=[metric, "time"], folds=True)
+    return section("jobs", "Jobs", drawn, intro=intro)
 
 
 def told(record: SweepRecord) -> Html:
     """Show what was used again, and what hosts' sums have told in all."""
-    said = []
+    items = []
     if record.earlier.alignment is not None:
-        found = tag("code", record.earlier.alignment)
-        said.append(tag("li", "The rows in common were found once, by ", found, "."))
+        job = tag("code", record.earlier.alignment)
+        items.append(tag("li", "The rows in common were found once, by ", job, "."))
     if record.earlier.reuse is not None:
         first = tag("code", record.earlier.reuse)
-        said.append(tag("li", "What hosts disclosed to ", first, " served every later job."))
+        items.append(tag("li", "What hosts disclosed to ", first, " served every later job."))
     sums: dict[str, float] = {}
     for entry in record.entries.values():
         for host, count in entry.released.items():
             sums[host] = sums.get(host, 0.0) + count
     for host, count in sums.items():
         words = f"{host} has released {units.measured(count)} sums per bin and row in all jobs."
-        said.append(tag("li", words))
-    if not said:
+        items.append(tag("li", words))
+    if not items:
         return join()
-    return section("told", "What the jobs told together", tag("ul", *said))
+    return section("told", "What the jobs told together", tag("ul", *items))

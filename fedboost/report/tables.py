@@ -32,15 +32,24 @@ Row = Sequence[object] | Band
 
 
 def table(
-    caption: str, columns: Sequence[Column], rows: Sequence[Row], *, folds: bool = False
+    caption: str,
+    heads: Sequence[Column | str],
+    rows: Sequence[Row],
+    *,
+    numbers: Sequence[str] = (),
+    folds: bool = False,
 ) -> Html:
-    """A table; a row's first cell is its head. `folds`: on narrow screens a row becomes a block."""
-    heads = [_head(column) for column in columns]
+    """A table; a row's first cell is its head. `folds`: on narrow screens a row becomes a block.
+
+    A plain word in `heads` stands above texts; columns of `numbers` follow them.
+    """
+    columns = [head if isinstance(head, Column) else Column(head) for head in heads]
+    columns += [Column(head, "number") for head in numbers]
     body = [_row(columns, row) for row in rows]
     drawn = tag(
         "table",
         tag("caption", caption),
-        tag("thead", tag("tr", *heads, role="row"), role="rowgroup"),
+        tag("thead", tag("tr", *map(_head, columns), role="row"), role="rowgroup"),
         tag("tbody", *body, role="rowgroup"),
         role="table",
         class_="folds" if folds else None,
@@ -58,6 +67,12 @@ def section(name: str, title: str, *content: object, intro: object = "") -> Html
 def details(summary: str, *content: object) -> Html:
     """Something for whoever wants it exactly."""
     return tag("details", tag("summary", summary), *content)
+
+
+def figure_list(facts: Sequence[tuple[str, str]]) -> Html:
+    """Figures by name; on the page the value stands above its name."""
+    items = (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts)
+    return tag("dl", *items, class_="figures")
 
 
 def absent(why: str) -> Html:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Moment, Story
-from fedboost.report.tables import Column, Row, details, section, table
+from fedboost.report.tables import Row, details, section, table
 from fedboost.report.training import effective_params
 
 DEPTH_MAX = 8  # of nested settings; deeper ones are shown as one text
@@ -19,18 +18,18 @@ def terms(story: Story) -> Html:
     """Parties, their data, the encryption and why it is this one, the settings; defaults on
     demand.
     """
-    said = dict(_flat(story.said_params))
-    whole = dict(_flat(effective_params(story)))
+    given = dict(flat(story.said_params))
+    effective = dict(flat(effective_params(story)))
     validation = story.spec.get("validation")
-    held = dict(_flat(validation, "validation.")) if isinstance(validation, dict) else {}
+    held = dict(flat(validation, "validation.")) if isinstance(validation, dict) else {}
     if (alignment := story.spec.get("alignment")) is not None:
-        held |= dict(_flat({"alignment": alignment}))
-    settings: list[Row] = [[tag("code", key), shown(value)] for key, value in said.items()]
+        held |= dict(flat({"alignment": alignment}))
+    settings: list[Row] = [[tag("code", key), shown(value)] for key, value in given.items()]
     settings += [[tag("code", key), shown(value)] for key, value in held.items()]
     defaults: list[Row] = [
-        [tag("code", key), shown(value)] for key, value in whole.items() if key not in said
+        [tag("code", key), shown(value)] for key, value in effective.items() if key not in given
     ]
-    heads = [Column("setting"), Column("value")]
+    heads = ["setting", "value"]
     parts = [_parties(story)]
     if story.status.encryption:
         parts.append(tag("p", tag("b", "Encryption: "), f"{story.status.encryption}."))
@@ -64,17 +63,17 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return ", ".join(shown(one) for one in value) or "none"
+        return ", ".join(shown(entry) for entry in value) or "none"
     return str(value)
 
 
-def _flat(
-    settings: Mapping[str, Any], prefix: str = "", depth: int = 0
+def flat(
+    settings: Mapping[str, Any], prefix: str = "", *, deepest: int = DEPTH_MAX
 ) -> Iterator[tuple[str, Any]]:
-    """Nested settings under names with dots."""
+    """Yield settings, nested ones under names with dots, `deepest` layers of them at most."""
     for key, value in settings.items():
-        if isinstance(value, dict) and value and depth < DEPTH_MAX:
-            yield from _flat(value, f"{prefix}{key}.", depth + 1)
+        if isinstance(value, dict) and value and deepest:
+            yield from flat(value, f"{prefix}{key}.", deepest=deepest - 1)
         else:
             yield f"{prefix}{key}", value
 
@@ -86,17 +85,15 @@ def _parties(story: Story) -> Html:
     for party, role in story.roles.items():
         uses = data.get(party)
         uses = uses if isinstance(uses, dict) else {}
-        label = uses.get("label")
-        cells = [uses.get("dataset"), uses.get("id"), label]
+        cells = [uses.get("dataset"), uses.get("id"), uses.get("label")]
         rows.append([party, role, *("" if cell is None else shown(cell) for cell in cells)])
-    return table("Parties", [Column(h) for h in ("party", "role", "data set", "id", "label")], rows)
+    return table("Parties", ["party", "role", "data set", "id", "label"], rows)
 
 
 def _item(moment: Moment) -> Html:
     clock = units.clock_time(moment.at)
     at = clock
     if clock != units.NOTHING:
-        stamp = datetime.fromtimestamp(moment.at, UTC).isoformat(timespec="seconds")
-        at = tag("time", clock, datetime=stamp)
+        at = tag("time", clock, datetime=units.stamp(moment.at))
     lines = join(*(tag("span", line, class_="detail") for line in moment.details))
     return tag("li", at, tag("div", tag("b", moment.what), lines), class_=moment.tone or None)

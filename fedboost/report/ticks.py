@@ -46,5 +46,5 @@ def labels(values: list[float]) -> list[str]:
 
 
 def _clean(value: float, step: float) -> float:
-    """The multiple without the dirt of binary fractions, and never minus nought."""
+    """Round errors of binary fractions away, and make −0.0 an ordinary 0.0."""
     return round(value, max(0, 2 - math.floor(math.log10(step)))) + 0.0

@@ -29,11 +29,10 @@ def learning(story: Story) -> Html:
     """Draw one chart for each metric, training and validation in it, and the values as a table."""
     title = "Learning curve"
     charts = [chart for name in story.metric_names if (chart := _metric(story, name))]
-    if not story.rounds:
-        why = f"The job has not finished a {story.round_name}."
-        return section("learning", title, absent(why))
     if not charts:
         why = f"The policy of {story.guest} keeps the metrics of single rounds back."
+        if not story.rounds:
+            why = f"The job has not finished a {story.round_name}."
         return section("learning", title, absent(why))
     values = details("The values as a table", _values(story))
     return section("learning", title, tag("div", *charts, class_="charts two"), values)
@@ -78,23 +77,22 @@ def importance(story: Story) -> Html:
     title = "What the model uses"
     if not has_splits(story):
         return join()
-    told = sorted(story.told.importance, key=lambda one: (-one.gain, one.party, one.feature))
-    total = sum(one.gain for one in told)
-    if not told or total <= 0.0:
+    shares = sorted(story.told.importance, key=lambda s: (-s.gain, s.party, s.feature))
+    total = sum(share.gain for share in shares)
+    if not shares or total <= 0.0:
         why = "Told when the model is done." if story.result is None else "No split was told."
         return section("importance", title, absent(why))
-    named = [one for one in told if one.feature]
-    listed = [one for one in told if not one.feature or one in named[:COLUMNS_MAX]]
-    most = max(one.gain for one in listed)
-    rows = [_used(story, one, total, most) for one in listed]
+    named = [share for share in shares if share.feature]
+    listed = [share for share in shares if not share.feature or share in named[:COLUMNS_MAX]]
+    most = max(share.gain for share in listed)
+    rows = [_used(story, share, total, most) for share in listed]
     if rest := named[COLUMNS_MAX:]:
-        gain = sum(one.gain for one in rest)
-        splits = sum(one.splits for one in rest)
+        gain = sum(share.gain for share in rest)
+        splits = sum(share.splits for share in rest)
         bar = bars([Bar(gain, story.colour(rest[0].party))], max(most, gain))
         what = units.plural(len(rest), "further column")
         rows.append([what, rest[0].party, bar, units.share(gain, total), units.in_count(splits)])
     heads = [Column("column"), Column("party"), Column("", "wide")]
-    heads += [Column("share of gain", "number"), Column("splits", "number")]
     whose = (
         f"{story.guest} sees its own columns by name; "
         "the columns of others stay theirs, so each other party is one bar."
@@ -103,7 +101,8 @@ def importance(story: Story) -> Html:
         heads, rows = heads[:1] + heads[2:], [row[:1] + row[2:] for row in rows]
         whose = "All parties have these columns, and each holds the whole model."
     intro = f"Gain of every split, summed. {whose}"
-    drawn = table("Importance by gain", heads, list(rows), folds=True)
+    numbers = ["share of gain", "splits"]
+    drawn = table("Importance by gain", heads, list(rows), numbers=numbers, folds=True)
     return section("importance", title, drawn, intro=intro)
 
 
@@ -133,13 +132,13 @@ def whole_range(rounds: Sequence[int]) -> tuple[float, float]:
 
 def _metric(story: Story, name: str) -> Html | None:
     lines = []
-    for split in in_order({split: 0 for one in story.rounds for _, split in one.metrics}):
+    for split in in_order({split: 0 for summary in story.rounds for _, split in summary.metrics}):
         points = story.curve(name, split)
         if points:
             lines.append(Line(split, points, _colour(split), dashed=split == "train"))
     if not lines:
         return None
-    rounds = [one.done for one in story.rounds]
+    rounds = [summary.done for summary in story.rounds]
     return line_chart(
         LineChart(
             title=name,
@@ -154,15 +153,13 @@ def _metric(story: Story, name: str) -> Html | None:
 
 
 def _values(story: Story) -> Html:
-    keys = list(dict.fromkeys(key for one in story.rounds for key in one.metrics))
-    heads = [Column(story.round_name, "number")]
-    heads += [Column(f"{split} {name}", "number") for name, split in keys]
+    keys = list(dict.fromkeys(key for summary in story.rounds for key in summary.metrics))
+    metrics = [f"{split} {name}" for name, split in keys]
     rows: list[Row] = []
-    for one in story.rounds:
-        values = (one.metrics.get(key) for key in keys)
-        shown = [units.NOTHING if value is None else units.measured(value) for value in values]
-        rows.append([one.done, *shown, units.in_seconds(one.seconds)])
-    return table("Metrics by round", [*heads, Column("took", "number")], rows)
+    for summary in story.rounds:
+        values = (units.measured(summary.metrics.get(key)) for key in keys)
+        rows.append([summary.done, *values, units.in_seconds(summary.seconds)])
+    return table("Metrics by round", [], rows, numbers=[story.round_name, *metrics, "took"])
 
 
 def _curves(story: Story, name: str, drawn: Sequence[Drawn]) -> Html:
@@ -204,14 +201,14 @@ def _from_origin(name: str, points: Sequence[Point]) -> Sequence[Point]:
 
 def _greatest(drawn: Sequence[Drawn]) -> tuple[Point, str]:
     """Find the point where the last curve, validation if there is one, is farthest from chance."""
-    point = max(drawn[-1].points, key=lambda one: abs(one[1]))
+    point = max(drawn[-1].points, key=lambda xy: abs(xy[1]))
     return point, f"KS {abs(point[1]):.3f} at {100 * point[0]:.0f} %"
 
 
-def _used(story: Story, one: Importance, total: float, most: float) -> list[object]:
-    name: object = one.feature or tag("i", "all its columns")
-    bar = bars([Bar(one.gain, story.colour(one.party))], most)
-    return [name, one.party, bar, units.share(one.gain, total), units.in_count(one.splits)]
+def _used(story: Story, share: Importance, total: float, most: float) -> list[object]:
+    name: object = share.feature or tag("i", "all its columns")
+    bar = bars([Bar(share.gain, story.colour(share.party))], most)
+    return [name, share.party, bar, units.share(share.gain, total), units.in_count(share.splits)]
 
 
 def _colour(split: str) -> int:

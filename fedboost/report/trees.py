@@ -237,8 +237,8 @@ def _said(branch: Branch, is_cut: bool) -> tuple[str, str]:
 
 def _longest(nodes: Sequence[tuple[Branch, bool]]) -> int:
     """Return the greatest number of characters shown in these nodes' lines."""
-    found = max((len(line) for node in nodes for line in _said(*node)), default=0)
-    return min(BROAD, max(NARROW, found))
+    longest = max((len(line) for node in nodes for line in _said(*node)), default=0)
+    return min(BROAD, max(NARROW, longest))
 
 
 def _width(chars: int) -> float:

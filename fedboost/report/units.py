@@ -19,9 +19,9 @@ def in_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def in_seconds(seconds: float) -> str:
-    """A duration: ``0 s``, ``3.2 ms``, ``4.21 s``, ``3 min 20 s``, ``2 h 05 min``."""
-    if not math.isfinite(seconds) or seconds < 0.0:
+def in_seconds(seconds: float | None) -> str:
+    """A duration: ``0 s``, ``3.2 ms``, ``4.21 s``, ``3 min 20 s``; a dash for None."""
+    if seconds is None or not math.isfinite(seconds) or seconds < 0.0:
         return NOTHING
     if seconds == 0.0:
         return "0 s"
@@ -29,9 +29,9 @@ def in_seconds(seconds: float) -> str:
         return "< 0.1 ms" if seconds < 1e-4 else f"{_three_digits(seconds * 1e3)} ms"
     if seconds < 59.95:
         return f"{_three_digits(seconds)} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
+    rounded = round(seconds)
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
@@ -46,9 +46,9 @@ def matched(ids: Mapping[str, int]) -> str:
     return f"{in_count(ids.get('matched', 0))} of {in_count(ids.get('brought', 0))} ids matched"
 
 
-def measured(value: float) -> str:
-    """A metric's value: four decimals, or four digits where it is large or tiny."""
-    if not math.isfinite(value):
+def measured(value: float | None) -> str:
+    """A metric's value: four decimals, or four digits if it is large or tiny; a dash for None."""
+    if value is None or not math.isfinite(value):
         return NOTHING
     if value == 0.0 or 0.001 <= abs(value) < 10.0:
         return f"{value:.4f}"
@@ -81,6 +81,11 @@ def clock_time(at: float) -> str:
 def day(at: float) -> str:
     """Seconds since 1970 as ``2025-03-01``, UTC."""
     return _when(at, "%Y-%m-%d")
+
+
+def stamp(at: float) -> str:
+    """Seconds since 1970 as ``2025-03-01T09:30:05+00:00``, for programs."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def _when(at: float, shape: str) -> str:

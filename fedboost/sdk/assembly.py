@@ -58,21 +58,22 @@ def of_columns(train: Taught, held: Taught, *, exact: bool) -> Assembled:
     guest, hosts = train.guest, [party for party in train.seats if party != train.guest]
     named = {party: _stacked_ids(train.seats[party], held.seats[party]) for party in train.seats}
     first = train.seats[guest].rows.n_rows
-    own_train, own_held = named[guest][:first], named[guest][first:]
+    train_ids, held_ids = named[guest][:first], named[guest][first:]
     if len(set(named[guest])) < len(named[guest]):
         raise InvalidTableError(
             "rows to validate on have ids of rows to train on", todo="give each row to one of them"
         )
-    others = dict.fromkeys(one for host in hosts for one in named[host])
-    extra = [one for one in others if one not in set(named[guest])]
+    others = dict.fromkeys(token for host in hosts for token in named[host])
+    extra = [token for token in others if token not in set(named[guest])]
     common = [set(named[host]) for host in hosts]
     both = [
-        sum(all(one in there for there in common) for one in part) for part in (own_train, own_held)
+        sum(all(token in there for there in common) for token in part)
+        for part in (train_ids, held_ids)
     ]
-    fraction = holdout.fraction_of([(both[0], both[1])]) if exact else _share(own_train, own_held)
-    free, out = holdout.numbers(len(own_train) + len(extra), len(own_held), fraction)
-    number = dict(zip([*own_train, *extra], free.tolist(), strict=True))
-    number |= dict(zip(own_held, out.tolist(), strict=True))
+    fraction = holdout.fraction_of([(both[0], both[1])]) if exact else _share(train_ids, held_ids)
+    free, out = holdout.numbers(len(train_ids) + len(extra), len(held_ids), fraction)
+    number = dict(zip([*train_ids, *extra], free.tolist(), strict=True))
+    number |= dict(zip(held_ids, out.tolist(), strict=True))
     sheets, data = {}, {}
     for party in train.seats:
         kept = _first_of_each(named[party])
@@ -92,10 +93,10 @@ def of_rows(train: Taught, held: Taught) -> Assembled:
     ]
     fraction = holdout.fraction_of(counts)
     sheets, data = {}, {}
-    for party, (own, out) in zip(parties, counts, strict=True):
-        ids = np.concatenate(holdout.numbers(own, out, fraction))
+    for party, (n_train, n_held) in zip(parties, counts, strict=True):
+        ids = np.concatenate(holdout.numbers(n_train, n_held, fraction))
         seat = train.seats[party]
-        if out:
+        if n_held:
             seat = seats.below(seat, held.seats[party])
         label = _stacked(train.y, held.y, party)
         sheets[party], data[party] = _source(seat, label, _weights(train, held, party), ids)
@@ -118,16 +119,16 @@ def _source(
     beside |= {} if label is None else {"y": label}
     beside |= {} if weight is None else {"weight": weight}
     sheet, called = seat.rows.sheet(**beside)
-    said: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "dataset": DATASET,
         "id": [called[name] for name in ids],
         "columns": list(seat.rows.names),
         "categorical": list(seat.rows.categorical),
     }
-    said |= {} if seat.rows.missing is None else {"missing": seat.rows.missing}
-    said |= {} if label is None else {"label": called["y"]}
-    said |= {} if weight is None else {"weight": called["weight"]}
-    return sheet, said
+    facts |= {} if seat.rows.missing is None else {"missing": seat.rows.missing}
+    facts |= {} if label is None else {"label": called["y"]}
+    facts |= {} if weight is None else {"weight": called["weight"]}
+    return sheet, facts
 
 
 def _stacked_ids(upper: PartyRows, lower: PartyRows) -> list[Hashable]:
@@ -141,8 +142,8 @@ def _stacked_ids(upper: PartyRows, lower: PartyRows) -> list[Hashable]:
 def _first_of_each(named: Sequence[Hashable]) -> Indices:
     """The rows that bring something new: a host may have given the same table twice."""
     place: dict[Hashable, int] = {}
-    for row, one in enumerate(named):
-        place.setdefault(one, row)
+    for row, token in enumerate(named):
+        place.setdefault(token, row)
     return np.array(list(place.values()), np.int64)
 
 

@@ -11,7 +11,6 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from fedboost.errors import ProtocolError
@@ -127,12 +126,7 @@ class Connected:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

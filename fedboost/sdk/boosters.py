@@ -39,8 +39,8 @@ class Boosted(Fitted):
         """Return the leaf of each row in each tree, int32 (n, trees), as XGBoost numbers nodes; by
         party as `predict` has it. Errors as of `get_booster`.
         """
-        asked = _checked(iteration_range)
-        return self._predicted(X, _xgboosts(pred_leaf=True, **asked))
+        options = _checked(iteration_range)
+        return self._predicted(X, _xgboosts(pred_leaf=True, **options))
 
     def _scores(
         self,
@@ -68,12 +68,12 @@ class Boosted(Fitted):
         """Return what all columns add, those of a party without any split nothing."""
         del held
         model = _whole(shards, guest)
-        found = contributions.contributions(model, _values(model, frames))
+        parts = contributions.contributions(model, _values(model, frames))
         known = self._columns()
         places = [known.index(column) for column in model.columns]
-        whole = np.zeros((*found.shape[:2], len(known) + 1), np.float32)
-        whole[:, :, [*places, -1]] = found
-        return whole[:, 0] if whole.shape[1] == 1 else whole
+        contributed = np.zeros((*parts.shape[:2], len(known) + 1), np.float32)
+        contributed[:, :, [*places, -1]] = parts
+        return contributed[:, 0] if contributed.shape[1] == 1 else contributed
 
     def _predicted(self, X: Rows, score: Score | None = None) -> Any:
         raise NotImplementedError
@@ -83,14 +83,15 @@ def _margins(shards: Shards, guest: str, frames: Frames, held: Any) -> NDArray[n
     return kinds.of(shards[guest].facts).margins(shards, guest, frames, held)
 
 
-def _xgboosts(**asked: Any) -> Score:
+def _xgboosts(**options: Any) -> Score:
     """Return what XGBoost gives when `asked` like this, (n, outputs or trees)."""
 
     def score(shards: Shards, guest: str, frames: Frames, held: Any) -> NDArray[Any]:
         del held
         model = _whole(shards, guest)
-        found = contributions.by_xgboost(model, _values(model, frames), **asked)
-        return found.astype(np.int32) if "pred_leaf" in asked else found.reshape(len(found), -1)
+        values = contributions.by_xgboost(model, _values(model, frames), **options)
+        is_leaf = "pred_leaf" in options
+        return values.astype(np.int32) if is_leaf else values.reshape(len(values), -1)
 
     return score
 
@@ -118,7 +119,7 @@ def _checked(iteration_range: IterationRange | None) -> dict[str, Any]:
         return {}
     is_pair = isinstance(iteration_range, tuple | list) and len(iteration_range) == 2
     if not is_pair or not all(
-        isinstance(one, int | np.integer) and one >= 0 for one in iteration_range
+        isinstance(bound, int | np.integer) and bound >= 0 for bound in iteration_range
     ):
         raise InvalidParameterError(
             f"iteration_range is {iteration_range!r}",

@@ -141,18 +141,18 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 def asked(options: FitOptions) -> list[Any]:
     """Return the callbacks of a `fit`, with one that prints every `verbose`-th round."""
-    found, verbose = list(options.get("callbacks") or ()), options.get("verbose", False)
-    for one in found:
-        if not hasattr(one, "after_iteration"):
+    callbacks, verbose = list(options.get("callbacks") or ()), options.get("verbose", False)
+    for callback in callbacks:
+        if not hasattr(callback, "after_iteration"):
             raise InvalidParameterError(
-                f"a callback is of the type {type(one).__name__}",
+                f"a callback is of the type {type(callback).__name__}",
                 todo="give objects with after_iteration(model, epoch, evals_log)",
             )
     if not isinstance(verbose, int) or verbose < 0:
         raise InvalidParameterError(
             f"verbose of fit is {verbose!r}", todo="True, False, or print every so many rounds"
         )
-    return [*found, EvaluationMonitor(int(verbose))] if verbose else found
+    return [*callbacks, EvaluationMonitor(int(verbose))] if verbose else callbacks
 
 
 def _last(evals_log: EvalsLog) -> dict[str, float]:

@@ -13,7 +13,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from fedboost.errors import ConfigError, FedboostError
@@ -118,12 +117,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -136,7 +130,7 @@ class AsyncClient:
 
     async def jobs(self) -> list[Status]:
         """Return the status of every job of the coordinator, oldest first."""
-        return [Status.of_message(one) for one in await self._link.jobs()]
+        return [Status.of_message(status) for status in await self._link.jobs()]
 
     async def job(self, id_: str) -> AsyncJob:
         """The job of that id; a JobError where there is none."""
@@ -248,7 +242,7 @@ class Client(Connected):
 
     def jobs(self) -> list[Status]:
         """Return the status of every job of the coordinator, oldest first."""
-        return [Status.of_message(one) for one in self.run(self._link.jobs())]
+        return [Status.of_message(status) for status in self.run(self._link.jobs())]
 
     def job(self, id_: str) -> Job:
         """The job of that id; a JobError where there is none."""
@@ -256,10 +250,14 @@ class Client(Connected):
         return Job(self, AsyncJob(self._link, id_))
 
 
-def path_of(job: object) -> Path:
-    """The path of a job's file; a ConfigError where it is none."""
+def read_job(job: JobLike) -> tuple[Any, dict[str, str]]:
+    """Return a job's keys, and its file for errors; a ConfigError where there is no job."""
+    if isinstance(job, JobSpec):
+        return job.model_dump(), {}
+    if isinstance(job, Mapping):
+        return job, {}
     if isinstance(job, str | Path):
-        return Path(job)
+        return read_yaml(Path(job)), {"file": str(job)}
     raise ConfigError(
         f"the job is of the type {type(job).__name__}",
         todo="give a file's path, the keys of a job as a dict, or a JobSpec",
@@ -267,18 +265,14 @@ def path_of(job: object) -> Path:
 
 
 def written(job: JobLike) -> bytes:
-    """A job as it is handed in; a ConfigError says what is wrong with it, and in which file."""
-    if isinstance(job, JobSpec):
-        spec = job
-    elif isinstance(job, Mapping):
-        spec = parse(JobSpec, job)
-    else:
-        spec = parse(JobSpec, read_yaml(path_of(job)), file=str(job))
+    """Return a job as it is handed in; a ConfigError says what is wrong, and in which file."""
+    raw, where = read_job(job)
+    spec = job if isinstance(job, JobSpec) else parse(JobSpec, raw, **where)
     text = spec.model_dump_json().encode()
     try:
         read_spec(text)
     except FedboostError as error:
-        raise error.at(**({"file": str(job)} if isinstance(job, str | Path) else {})) from None
+        raise error.at(**where) from None
     return text
 
 

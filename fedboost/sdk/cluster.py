@@ -10,8 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pyarrow.parquet as pq
 
@@ -20,10 +19,9 @@ from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster import cluster as daemons
 from fedboost.runtime.cluster.local import COORDINATOR, USER, complete
-from fedboost.sdk.client import Client, JobLike, path_of
+from fedboost.sdk.client import Client, JobLike, read_job
 from fedboost.sdk.party import PartyClient
 from fedboost.sdk.tables import TableLike, rows_of
-from fedboost.settings import read_yaml
 
 
 class Cluster:
@@ -50,9 +48,9 @@ class Cluster:
         with ExitStack() as undone:
             place = folder or undone.enter_context(tempfile.TemporaryDirectory(prefix="fedboost-"))
             self.folder = Path(place).absolute()
-            where = {"file": str(job)} if isinstance(job, str | Path) else {}
             sources = {party: self._source(party, table) for party, table in data.items()}
-            self.job: JobSpec = complete(_raw(job), sources, **where)
+            raw, where = read_job(job)
+            self.job: JobSpec = complete(raw, sources, **where)
             self._daemons = daemons.TrialProcesses(self.folder, self.job, sources)
             self._stack = undone.pop_all()
 
@@ -68,12 +66,7 @@ class Cluster:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -122,9 +115,3 @@ class Cluster:
         rows = rows_of(table, f"the table of {party}")
         pq.write_table(rows.sheet()[0].dense(), path)
         return SourceSpec(path=str(path), id_format=rows.id_format, missing=rows.missing)
-
-
-def _raw(job: JobLike) -> Any:
-    if isinstance(job, JobSpec):
-        return job.model_dump()
-    return job if isinstance(job, Mapping) else read_yaml(path_of(job))

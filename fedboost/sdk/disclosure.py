@@ -58,17 +58,15 @@ class Disclosure:
     @property
     def bytes(self) -> dict[str, int]:
         """Payload by link, ``{"bank->telco": 1200}``."""
-        found: dict[str, int] = {}
-        for one in self.crossings:
-            link = f"{one.sender}->{one.receiver}"
-            found[link] = found.get(link, 0) + one.bytes
-        return found
+        sizes: dict[str, int] = {}
+        for crossing in self.crossings:
+            link = f"{crossing.sender}->{crossing.receiver}"
+            sizes[link] = sizes.get(link, 0) + crossing.bytes
+        return sizes
 
     def to_arrow(self) -> pa.Table:
         """A row for each kind of message and link."""
-        names = [one.name for one in fields(Crossing)]
-        rows = [{name: getattr(one, name) for name in names} for one in self.crossings]
-        return pa.Table.from_pylist(rows, schema=_SCHEMA)
+        return pa.Table.from_pylist([vars(c) for c in self.crossings], schema=_SCHEMA)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
@@ -89,73 +87,58 @@ class Disclosure:
         drawn.add_column("bytes", justify="right", no_wrap=True)
         for head in ("reveals", "protected"):
             drawn.add_column(head)
-        for one in self.crossings:
-            way = f"{one.sender} → {one.receiver}"
-            cells = (way, one.message, units.in_bytes(one.bytes), one.reveals, one.protected)
-            drawn.add_row(*(Text(cell) for cell in cells))
+        for cells in self._rows():
+            drawn.add_row(*map(Text, cells))
         if not self.crossings:
             return Text(self._headline())
         return Group(Text(self._headline()), Text(), drawn, *map(Text, self._sentences()))
 
     def _repr_html_(self) -> str:
-        rows = [
-            [
-                f"{one.sender} → {one.receiver}",
-                one.message,
-                units.in_bytes(one.bytes),
-                one.reveals,
-                one.protected,
-            ]
-            for one in self.crossings
-        ]
+        rows = self._rows()
         heads = [Column("from → to"), Column("message"), Column("bytes", "number")]
         heads += [Column("reveals"), Column("protected")]
         notes: list[Html] = [tag("p", words) for words in self._sentences()]
         drawn = table(self._headline(), heads, rows, folds=True) if rows else join()
         return str(join(drawn, *notes) if rows else tag("p", self._headline()))
 
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Return the cells of the table that people read."""
+        rows: list[tuple[str, ...]] = []
+        for c in self.crossings:
+            link, size = f"{c.sender} → {c.receiver}", units.in_bytes(c.bytes)
+            rows.append((link, c.message, size, c.reveals, c.protected))
+        return rows
+
     def _headline(self) -> str:
         if not self.crossings:
             return "Nothing crossed between parties: all rows lay on one table."
-        sent = units.in_bytes(sum(one.bytes for one in self.crossings))
-        count = units.plural(sum(one.messages for one in self.crossings), "message")
+        sent = units.in_bytes(sum(crossing.bytes for crossing in self.crossings))
+        count = units.plural(sum(crossing.messages for crossing in self.crossings), "message")
         return f"{sent} crossed between parties, in {count}"
 
     def _sentences(self) -> list[str]:
-        said = [
+        sentences = [
             f"{host} told values of ε {value:g} a row" if value < inf
             else f"{host} told values without noise"
             for host, value in (self.epsilon or {}).items()
         ]  # fmt: skip
-        said += [
+        sentences += [
             f"{host} released {value:.3g} sums a bin and row"
             for host, value in (self.released or {}).items()
         ]
-        return [*said, *(f"warning: {words}" for words in self.warnings)]
+        return [*sentences, *(f"warning: {words}" for words in self.warnings)]
 
 
+_TYPES = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
 _SCHEMA = pa.schema(
-    [
-        ("stage", pa.string()),
-        ("message", pa.string()),
-        ("sender", pa.string()),
-        ("receiver", pa.string()),
-        ("messages", pa.int64()),
-        ("bytes", pa.int64()),
-        ("values", pa.int64()),
-        ("rows", pa.int64()),
-        ("smallest_group", pa.int64()),
-        ("epsilon", pa.float64()),
-        ("reveals", pa.string()),
-        ("protected", pa.string()),
-    ]
+    [(field.name, _TYPES[str(field.type).removesuffix(" | None")]) for field in fields(Crossing)]
 )
 
 
 def of_job(journal: JobJournal, sent: Mapping[str, Sequence[Row]]) -> Disclosure:
     """Read a job's journal and its parties' ledgers; `sent` are the rows of what they sent."""
     story = read(journal)
-    told = story.told
+    reports = story.told
     warnings = [BARE] if story.lies_open else []
     warnings += [
         f"{event.warned.party}: {event.warned.warning}"
@@ -164,8 +147,8 @@ def of_job(journal: JobJournal, sent: Mapping[str, Sequence[Row]]) -> Disclosure
     ]
     return Disclosure(
         crossings=tuple(_crossings(sent)),
-        epsilon={one.party: one.epsilon_row if one.noise else inf for one in told.privacy},
-        released={one.party: one.counted for one in told.released},
+        epsilon={p.party: p.epsilon_row if p.noise else inf for p in reports.privacy},
+        released={sums.party: sums.counted for sums in reports.released},
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
@@ -195,20 +178,20 @@ def _crossings(sent: Mapping[str, Sequence[Row]]) -> Iterable[Crossing]:
         )
 
 
-def facts_of(found: Disclosure) -> dict[str, Any]:
+def facts_of(disclosure: Disclosure) -> dict[str, Any]:
     """A disclosure as JSON."""
     return {
-        "crossings": found.to_arrow().to_pylist(),
-        "epsilon": dict(found.epsilon or {}),
-        "released": dict(found.released or {}),
-        "warnings": list(found.warnings),
+        "crossings": disclosure.to_arrow().to_pylist(),
+        "epsilon": dict(disclosure.epsilon or {}),
+        "released": dict(disclosure.released or {}),
+        "warnings": list(disclosure.warnings),
     }
 
 
 def from_facts(facts: Mapping[str, Any]) -> Disclosure:
     """Read what `facts_of` returned."""
     return Disclosure(
-        crossings=tuple(Crossing(**one) for one in facts["crossings"]),
+        crossings=tuple(Crossing(**crossing) for crossing in facts["crossings"]),
         epsilon=facts["epsilon"],
         released=facts["released"],
         warnings=tuple(facts["warnings"]),

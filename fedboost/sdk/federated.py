@@ -77,21 +77,25 @@ class Federated(Fitted):
         earlier = None if xgb_model is None else self._continued(xgb_model)
         self._forget()
         with refusing():
-            told = callbacks.asked(options)
-            for one in told:
-                one.before_training(self)
+            hooks = callbacks.asked(options)
+            for hook in hooks:
+                hook.before_training(self)
             train = self._taught(X, y, sample_weight, learns=True)
             seats.check_categories(train.seats, self.get_params().get("categorical") or ())
             seats.check_missing(train.seats, self.get_params().get("missing"))
             self._keep_columns(train.seats)
             held = None
             if eval_set is not None:
-                self._check_one_validation()
+                if self.get_params()["validation"] is not None:
+                    raise InvalidParameterError(
+                        "eval_set and validation both say which rows to validate on",
+                        todo="use one of them",
+                    )
                 with refusing(argument="eval_set"):
                     held = self._taught(*eval_parts(eval_set), learns=False)
-            self._run(self._assembled(train, held), train, RoundCallbacks(self, told), earlier)
-        for one in told:
-            one.after_training(self)
+            self._run(self._assembled(train, held), train, RoundCallbacks(self, hooks), earlier)
+        for hook in hooks:
+            hook.after_training(self)
         return self
 
     def _continued(self, earlier: Any) -> Mapping[str, Artefact]:
@@ -131,7 +135,7 @@ class Federated(Fitted):
 
     def _run(
         self,
-        found: Assembled,
+        assembled: Assembled,
         train: Taught,
         rounds: RoundCallbacks,
         earlier: Mapping[str, Artefact] | None,
@@ -149,11 +153,11 @@ class Federated(Fitted):
             "name": type(self).__name__,
             "protocol": protocol.name,
             "parties": parties,
-            "data": found.data,
-            "validation": found.validation or self.get_params()["validation"],
+            "data": assembled.data,
+            "validation": assembled.validation or self.get_params()["validation"],
             "params": params,
         }
-        ended = self._job(parse(JobSpec, spec), found.sheets, rounds, model=earlier)
+        ended = self._job(parse(JobSpec, spec), assembled.sheets, rounds, model=earlier)
         self.journal_, self.result_, self.shards_ = ended.journal, ended.result, ended.shards
         self.disclosure_ = disclosure.of_job(self._job_journal(), ended.sent)
         self.n_features_in_ = sum(map(len, self.columns_.values()))
@@ -169,8 +173,8 @@ class Federated(Fitted):
         """Remembers who had a part in the training, and with which columns."""
         self.parties_ = tuple(train)
         self.guest_ = self.parties_[0]
-        own = {party: tuple(seat.rows.names) for party, seat in train.items()}
-        self.columns_ = {self.guest_: own[self.guest_]} if self._is_horizontal else own
+        columns = {party: tuple(seat.rows.names) for party, seat in train.items()}
+        self.columns_ = {self.guest_: columns[self.guest_]} if self._is_horizontal else columns
 
     def _job(
         self,
@@ -227,103 +231,104 @@ class Federated(Fitted):
                     f"X holds the tables of {len(X)} parties, and a federation needs two",
                     todo="give a table for each of at least two parties",
                 )
-            found = self._guest_first(seats.given(X, params.get("ids")))
-            self._check_parties(found, learns=learns)
+            tables = self._guest_first(seats.given(X, params.get("ids")))
+            self._check_parties(tables, learns=learns)
         else:
-            found = self._dealt(X, learns=learns)
-        return {party: self._as_said(seat, party) for party, seat in found.items()}
+            tables = self._dealt(X, learns=learns)
+        return {party: self._as_said(seat, party) for party, seat in tables.items()}
 
     def _as_said(self, seat: PartyRows, party: str) -> PartyRows:
         params = self.get_params()
-        found = seats.with_categories(seat, params.get("categorical") or ())
-        return seats.with_missing(found, params.get("missing"), party)
+        declared = seats.with_categories(seat, params.get("categorical") or ())
+        return seats.with_missing(declared, params.get("missing"), party)
 
     def _dealt(self, X: Rows, *, learns: bool) -> Seats:
         """A single table's columns, dealt to simulated parties."""
-        whole = seats.single(X, self.get_params()["ids"])
+        table = seats.single(X, self.get_params()["ids"])
         if learns:
-            dealt = seats.dealt_columns(whole.rows.names, self.get_params()["parties"])
-            self._set_names(whole)
+            dealt = seats.dealt_columns(table.rows.names, self.get_params()["parties"])
+            self._set_names(table)
             return self._guest_first(
-                {party: PartyRows(whole.rows.select(names)) for party, names in dealt.items()}
+                {party: PartyRows(table.rows.select(names)) for party, names in dealt.items()}
             )
-        whole = self._same_columns(whole)
-        return {p: PartyRows(whole.rows.select(names)) for p, names in self.columns_.items()}
+        table = self._same_columns(table)
+        return {p: PartyRows(table.rows.select(names)) for p, names in self.columns_.items()}
 
-    def _set_names(self, whole: PartyRows) -> None:
+    def _set_names(self, table: PartyRows) -> None:
         """Keeps how the caller calls the columns of a single table."""
         vars(self).pop("feature_names_in_", None)
-        if whole.rows.is_named:
-            self.feature_names_in_ = np.array(whole.rows.names, object)
+        if table.rows.is_named:
+            self.feature_names_in_ = np.array(table.rows.names, object)
 
-    def _same_columns(self, whole: PartyRows) -> PartyRows:
+    def _same_columns(self, table: PartyRows) -> PartyRows:
         """A table to predict with the columns of the training, found by name or by place."""
         names = [name for part in self.columns_.values() for name in part]
         known = getattr(self, "feature_names_in_", None)
         trained = names if known is None else known.tolist()
-        if whole.rows.is_named and known is not None:
-            return PartyRows(whole.rows.select(trained))
-        if len(whole.rows.names) != len(names):
+        if table.rows.is_named and known is not None:
+            return PartyRows(table.rows.select(trained))
+        if len(table.rows.names) != len(names):
             raise InvalidTableError(
-                f"X has {len(whole.rows.names)} features, but {type(self).__name__} is expecting "
+                f"X has {len(table.rows.names)} features, but {type(self).__name__} is expecting "
                 f"{len(names)} features as input",
                 todo="give the columns that fit had",
             )
-        if whole.rows.sparse is None:
+        if table.rows.sparse is None:
             trained = trained if known is not None else [f"f{k}" for k in range(len(trained))]
-            return PartyRows(whole.rows.renamed(trained))
-        return whole
+            return PartyRows(table.rows.renamed(trained))
+        return table
 
-    def _guest_first(self, found: Seats) -> Seats:
+    def _guest_first(self, tables: Seats) -> Seats:
         guest = self.get_params().get("guest")
         if guest is None:
-            return found
-        if guest not in found:
+            return tables
+        if guest not in tables:
             raise InvalidParameterError(
-                f"guest is {guest!r}, and the parties are {', '.join(found)}",
+                f"guest is {guest!r}, and the parties are {', '.join(tables)}",
                 todo="name one of them",
             )
-        return {guest: found[guest]} | found
+        return {guest: tables[guest]} | tables
 
-    def _check_parties(self, found: Seats, *, learns: bool) -> None:
+    def _check_parties(self, tables: Seats, *, learns: bool) -> None:
         if learns:
             if self._is_horizontal:
-                self._set_names(next(iter(found.values())))
+                self._set_names(next(iter(tables.values())))
             else:
-                names = [f"{party}.{n}" for party, seat in found.items() for n in seat.rows.names]
+                names = [f"{party}.{n}" for party, seat in tables.items() for n in seat.rows.names]
                 self.feature_names_in_ = np.array(names, object)
             return
-        if not self._is_horizontal and set(found) != set(self.parties_):
+        if not self._is_horizontal and set(tables) != set(self.parties_):
             raise InvalidTableError(
-                f"X holds tables of {', '.join(found)}; the model's parties are "
+                f"X holds tables of {', '.join(tables)}; the model's parties are "
                 f"{', '.join(self.parties_)}",
                 todo="give a table for each of the model's parties",
             )
 
     def _taught(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> Taught:
         """Tables with labels; `learns`: those to train on, which say what classes there are."""
-        found = self._seats(X, learns=learns)
-        guest = next(iter(found))
+        tables = self._seats(X, learns=learns)
+        guest = next(iter(tables))
         if isinstance(y, Mapping):
             raise InvalidTableError(
                 "y holds labels by party, and only the guest has labels here",
                 todo=f"give those of {guest}, or set layout='horizontal' where there is one",
             )
-        if isinstance(y, str):
-            y = found[guest].rows.column(y).to_numpy()
-        own = labels.column(y, found[guest].rows.n_rows, type(self).__name__)
-        weights = labels.weights(weight, len(own))
-        if learns:
-            self._learn_labels(own, weights)
+        values, weights = self._read_labels(tables[guest], y, weight, learns=learns)
         return Taught(
-            found, {guest: self._job_labels(own)}, {} if weights is None else {guest: weights}
+            tables, {guest: self._job_labels(values)}, {} if weights is None else {guest: weights}
         )
 
-    def _check_one_validation(self) -> None:
-        if self.get_params()["validation"] is not None:
-            raise InvalidParameterError(
-                "eval_set and validation both say which rows to validate on", todo="use one of them"
-            )
+    def _read_labels(
+        self, table: PartyRows, y: Labels, weight: Any, *, learns: bool
+    ) -> tuple[NDArray[Any], Floats | None]:
+        """Return a label, and perhaps a weight, of each row; `y` may name a column of the table."""
+        if isinstance(y, str):
+            y = table.rows.column(y).to_numpy()
+        values = labels.column(y, table.rows.n_rows, type(self).__name__)
+        weights = labels.weights(weight, len(values))
+        if learns:
+            self._learn_labels(values, weights)
+        return values, weights
 
     # Predictions
 
@@ -332,9 +337,9 @@ class Federated(Fitted):
         gives; by party where all of them have labels and X are their tables."""
         self._check_fitted()
         with refusing():
-            found = self._seats(X, learns=False)
+            tables = self._seats(X, learns=False)
             guest = self.guest_
-            partners = seats.partner_rows(found, guest)
+            partners = seats.partner_rows(tables, guest)
             facts = self.shards_[guest].facts
             kind = kinds.of(facts)
             if kind.asks_hosts(facts):
@@ -343,19 +348,19 @@ class Federated(Fitted):
                         "only the hosts together know this model's leaf values",
                         todo="call predict without options, or train with split='scored'",
                     )
-                return self._asked(found)
+                return self._asked(tables)
             if kind.scores_common:
                 self._check_partners(partners)
             held = {host: np.flatnonzero(rows >= 0) for host, rows in partners.items()}
-            own = {guest: found[guest]}
-            own |= {h: found[h].take(rows[rows >= 0]) for h, rows in partners.items()}
-            frames = {party: self._frame(seat, party) for party, seat in own.items()}
+            scored = {guest: tables[guest]}
+            scored |= {h: tables[h].take(rows[rows >= 0]) for h, rows in partners.items()}
+            frames = {party: self._frame(seat, party) for party, seat in scored.items()}
             return (score or kind.predict)(self.shards_, guest, frames, held)
 
-    def _asked(self, found: Seats) -> Floats:
+    def _asked(self, tables: Seats) -> Floats:
         """The predictions of a job: leaf values lie encrypted at hosts, and only they all know."""
         facts = self.shards_[self.guest_].facts
-        given = assembly.as_given(Taught(found, {}, {}))
+        given = assembly.as_given(Taught(tables, {}, {}))
         kind = kinds.of(facts)
         spec = {
             "name": "prediction",

@@ -68,12 +68,12 @@ class Fitted(EstimatorParameters):
     @property
     def evals_result_(self) -> dict[str, dict[str, list[float]]]:
         """Metrics by part and name: {"train": {"auc": [0.7, 0.8, …]}, …}."""
-        found: dict[str, dict[str, list[float]]] = {}
-        for one in self.history_:
-            for split, metrics in one.items():
+        by_metric: dict[str, dict[str, list[float]]] = {}
+        for measured in self.history_:
+            for split, metrics in measured.items():
                 for name, value in metrics.items():
-                    found.setdefault(split, {}).setdefault(name, []).append(value)
-        return found
+                    by_metric.setdefault(split, {}).setdefault(name, []).append(value)
+        return by_metric
 
     def evals_result(self) -> dict[str, dict[str, list[float]]]:
         """Return `evals_result_`, by XGBoost's name."""
@@ -111,9 +111,9 @@ class Fitted(EstimatorParameters):
         gains = kinds.of(self.shards_[self.guest_].facts).gains(self.shards_, self.guest_)
         if gains is None:
             raise AttributeError("feature_importances_: no gain of a split is known to this model")
-        found = np.array([gains.get(key, 0.0) for key in self._columns()])
-        total = float(found.sum())
-        return found / total if total else found
+        gain = np.array([gains.get(key, 0.0) for key in self._columns()])
+        total = float(gain.sum())
+        return gain / total if total else gain
 
     def _columns(self) -> list[tuple[str, str]]:
         """Every column, as party and name; no party where all have it."""

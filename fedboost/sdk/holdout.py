@@ -69,7 +69,7 @@ def dealt(train: Sequence[int], held: int) -> list[int]:
     One after the other to the party whose share would be the first to need one more.
     """
     counts = [0] * len(train)
-    next_at = [(0.5 / own, place) for place, own in enumerate(train)]
+    next_at = [(0.5 / rows, place) for place, rows in enumerate(train)]
     heapq.heapify(next_at)
     for _ in range(held):
         place = next_at[0][1]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.json_format import MessageToDict
 
@@ -20,6 +20,10 @@ from fedboost.report.story import Story, in_order
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 UNDER_WAY = (JobState.WAITING, JobState.QUEUED, JobState.RUNNING)
 
 Metrics = dict[str, dict[str, float]]  # {"train": {"auc": 0.8}, "validation": …}
@@ -62,27 +66,25 @@ class Status:
         """Return one line for people."""
         words = [f"{self.id} ({self.protocol}) is {self.state}"]
         words += [f"{self.round} {self.done} of {self.of}"] if self.of else []
-        words += [f"waiting for {one.party}, {one.step}" for one in self.waiting]
+        words += [f"waiting for {entry.party}, {entry.step}" for entry in self.waiting]
         return ", ".join(words) + ("" if self.reason is None else f": {self.reason.what}")
 
     @classmethod
-    def of_message(cls, said: job_pb2.JobStatus) -> Status:
+    def of_message(cls, message: job_pb2.JobStatus) -> Status:
         """Read a coordinator's message."""
-        return cls(
-            id=said.id,
-            name=said.name,
-            protocol=said.protocol,
-            state=said.state,
-            done=said.progress.done,
-            of=said.progress.of,
-            round=said.progress.round,
-            attempt=said.attempt,
-            submitter=said.submitter,
-            created=moment(said.created),
-            updated=moment(said.updated),
-            waiting=tuple(Waiting(one.party, one.step, moment(one.since)) for one in said.waiting),
-            warnings=tuple(said.warnings),
-            reason=faults.from_message(said.reason) if said.HasField("reason") else None,
+        return copied(
+            cls,
+            message,
+            done=message.progress.done,
+            of=message.progress.of,
+            round=message.progress.round,
+            created=moment(message.created),
+            updated=moment(message.updated),
+            waiting=tuple(
+                Waiting(entry.party, entry.step, moment(entry.since)) for entry in message.waiting
+            ),
+            warnings=tuple(message.warnings),
+            reason=faults.from_message(message.reason) if message.HasField("reason") else None,
         )
 
 
@@ -96,11 +98,11 @@ class Event:
     facts: dict[str, Any] = field(repr=False)  # what it says, by name
 
     @classmethod
-    def of_message(cls, said: job_pb2.Event) -> Event:
+    def of_message(cls, message: job_pb2.Event) -> Event:
         """Read a coordinator's message."""
-        what = said.WhichOneof("what") or ""
-        facts = _FACTS[what](getattr(said, what)) if what in _FACTS else {}
-        return cls(said.number, moment(said.at), what, facts)
+        what = message.WhichOneof("what") or ""
+        facts = _FACTS[what](getattr(message, what)) if what in _FACTS else {}
+        return cls(message.number, moment(message.at), what, facts)
 
     def __str__(self) -> str:
         """Return one line for people."""
@@ -116,22 +118,23 @@ class RoundMetrics(Sequence[dict[str, Any]]):
 
     def __init__(self, story: Story) -> None:
         name = story.round_name
-        told = {key: None for one in story.rounds for key in one.metrics}
-        splits = in_order({split: None for _, split in told})
-        keys = sorted(told, key=lambda key: splits.index(key[1]))
+        metrics = {key: None for summary in story.rounds for key in summary.metrics}
+        splits = in_order({split: None for _, split in metrics})
+        keys = sorted(metrics, key=lambda key: splits.index(key[1]))
         self.columns = (name, "seconds", *(f"{split} {metric}" for metric, split in keys))
         self._rows = [
-            (one.done, one.seconds, *(one.metrics.get(key) for key in keys)) for one in story.rounds
+            (summary.done, summary.seconds, *(summary.metrics.get(key) for key in keys))
+            for summary in story.rounds
         ]
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, place: Any) -> Any:
-        found = self._rows[place]
+        rows = self._rows[place]
         if isinstance(place, slice):
-            return [dict(zip(self.columns, row, strict=True)) for row in found]
-        return dict(zip(self.columns, found, strict=True))
+            return [dict(zip(self.columns, row, strict=True)) for row in rows]
+        return dict(zip(self.columns, rows, strict=True))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[place] for place in range(len(self)))
@@ -161,14 +164,14 @@ class RoundMetrics(Sequence[dict[str, Any]]):
         return (str(row[0]), units.in_seconds(row[1]), *metrics)
 
 
-def ended(said: job_pb2.JobStatus) -> FedboostError:
+def ended(status: job_pb2.JobStatus) -> FedboostError:
     """Why a job has no result, as the error that ended it."""
-    if said.state in UNDER_WAY:
-        return JobError(f"the job is {said.state}", todo="wait for it: job.wait()", job=said.id)
-    error = faults.from_message(said.reason)
-    if said.state == JobState.PAUSED and not error.todo:
+    if status.state in UNDER_WAY:
+        return JobError(f"the job is {status.state}", todo="wait for it: job.wait()", job=status.id)
+    error = faults.from_message(status.reason)
+    if status.state == JobState.PAUSED and not error.todo:
         error.todo = "job.resume(), once everybody is there"
-    return error.at(job=said.id)
+    return error.at(job=status.id)
 
 
 def moment(at: float) -> datetime:
@@ -176,54 +179,52 @@ def moment(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
 
+def copied(kind: type[T], message: Any, **others: Any) -> T:
+    """Return the dataclass `kind` with the fields of a message, except for the `others` given."""
+    names = [field.name for field in fields(kind) if field.name not in others]
+    return kind(**{name: getattr(message, name) for name in names}, **others)
+
+
 def metrics_of(metrics: Sequence[job_pb2.Metric]) -> Metrics:
     """Return metrics by part of the rows and name."""
-    found: Metrics = {}
+    by_split: Metrics = {}
     for metric in metrics:
-        found.setdefault(metric.split, {})[metric.name] = metric.value
-    return found
+        by_split.setdefault(metric.split, {})[metric.name] = metric.value
+    return by_split
 
 
 # What the events say, by kind: as names and values, and in words.
 
 
-def _state(said: job_pb2.StateChanged) -> dict[str, Any]:
-    return {"state": said.state, "parties": list(said.parties), **_reason(said.reason)}
+def _state(change: job_pb2.StateChanged) -> dict[str, Any]:
+    return {"state": change.state, "parties": list(change.parties), **_reason(change.reason)}
 
 
 def _reason(fault: Fault) -> dict[str, Any]:
     return {"reason": faults.from_message(fault)} if fault.what else {}
 
 
-def _step(said: job_pb2.StepDone) -> dict[str, Any]:
-    sent = {f"{cost.party}->{link.peer}": link.bytes for cost in said.costs for link in cost.sent}
-    cpu = {cost.party: cost.cpu_seconds for cost in said.costs}
-    told = {"stage": said.stage, "step": said.step, "seconds": said.seconds}
-    return {**told, "calls": said.calls or 1, "cpu_seconds": cpu, "bytes": sent}
+def _step(done: job_pb2.StepDone) -> dict[str, Any]:
+    sent = {f"{cost.party}->{link.peer}": link.bytes for cost in done.costs for link in cost.sent}
+    cpu = {cost.party: cost.cpu_seconds for cost in done.costs}
+    facts = {"stage": done.stage, "step": done.step, "seconds": done.seconds}
+    return {**facts, "calls": done.calls or 1, "cpu_seconds": cpu, "bytes": sent}
 
 
-def _round(said: job_pb2.RoundDone) -> dict[str, Any]:
-    progress = {"round": said.progress.round, "done": said.progress.done, "of": said.progress.of}
-    own = {"seconds": said.seconds, "metrics": metrics_of(said.metrics)}
-    return {"stage": said.stage, **progress, **own}
+def _round(done: job_pb2.RoundDone) -> dict[str, Any]:
+    progress = {"round": done.progress.round, "done": done.progress.done, "of": done.progress.of}
+    figures = {"seconds": done.seconds, "metrics": metrics_of(done.metrics)}
+    return {"stage": done.stage, **progress, **figures}
 
 
-def _stage(said: job_pb2.StageDone) -> dict[str, Any]:
-    return {"stage": said.stage, "seconds": said.seconds}
-
-
-def _finished(said: job_pb2.Finished) -> dict[str, Any]:
-    return {"result": wire.json_object(said.result, "the job's result")}
-
-
-def _fields(said: Any) -> dict[str, Any]:
-    found: dict[str, Any] = MessageToDict(said, preserving_proto_field_name=True)
-    return found
+def _fields(message: Any) -> dict[str, Any]:
+    facts: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    return facts
 
 
 def _state_words(facts: Mapping[str, Any]) -> str:
-    asked = facts["state"] == JobState.WAITING and facts["parties"]
-    by = f" by {', '.join(facts['parties'])}" if asked else ""
+    waits = facts["state"] == JobState.WAITING and facts["parties"]
+    by = f" by {', '.join(facts['parties'])}" if waits else ""
     why = f": {facts['reason'].what}" if "reason" in facts else ""
     return f"{facts['state']}{by}{why}"
 
@@ -242,8 +243,8 @@ _FACTS: dict[str, Any] = {
     "state": _state,
     "step": _step,
     "round": _round,
-    "stage": _stage,
-    "finished": _finished,
+    "stage": lambda done: {"stage": done.stage, "seconds": done.seconds},
+    "finished": lambda done: {"result": wire.json_object(done.result, "the job's result")},
     "lost": _fields,
     "warned": _fields,
 }

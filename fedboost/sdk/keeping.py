@@ -73,8 +73,8 @@ def load(kind: type[Kept], folder: Path) -> Kept:
     model.result_ = facts["result"]
     model.disclosure_ = disclosure.from_facts(facts["disclosure"])
     for name in (name for name in ARRAYS if name in kept.arrays):
-        found = kept.arrays[name]
-        setattr(model, name, found.astype(object) if name in facts["objects"] else found)
+        values = kept.arrays[name]
+        setattr(model, name, values.astype(object) if name in facts["objects"] else values)
     model.journal_ = kept.arrays["journal"].tobytes()
     owners = shards.names(folder / PARTIES)
     model.shards_ = {party: shards.load(folder / PARTIES / party) for party in owners}

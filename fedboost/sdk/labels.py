@@ -26,67 +26,67 @@ def column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
             f"{whose} requires y to be passed, but the target y is None",
             todo="give a label for each row",
         )
-    found = np.asarray(y)
-    if found.ndim == 2 and found.shape[1] == 1:
+    values = np.asarray(y)
+    if values.ndim == 2 and values.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected: y.ravel() is one",
             _conversion_warning(),
             stacklevel=3,
         )
-        found = found.ravel()
-    if found.ndim != 1:
+        values = values.ravel()
+    if values.ndim != 1:
         raise InvalidTableError(
-            f"y has {found.ndim} dimensions, expected one label a row",
+            f"y has {values.ndim} dimensions, expected one label a row",
             todo="give one column of labels",
         )
-    if found.dtype.kind == "c":
+    if values.dtype.kind == "c":
         raise InvalidTableError(
             "y: Complex data not supported", todo="give real numbers or classes"
         )
-    if len(found) != n_rows:
+    if len(values) != n_rows:
         raise InvalidTableError(
-            f"X has {n_rows} rows and y {len(found)} labels", todo="give one label for each row"
+            f"X has {n_rows} rows and y {len(values)} labels", todo="give one label for each row"
         )
-    if found.dtype.kind == "f" and not np.isfinite(found).all():
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise InvalidTableError(
             "Input y contains NaN or infinity: every row needs a label", todo="leave these rows out"
         )
-    return found
+    return values
 
 
 def numbers(y: NDArray[Any], what: str = "labels") -> Floats:
     """float64 (n,), all finite."""
     try:
-        found: Floats = y.astype(np.float64)
+        values: Floats = y.astype(np.float64)
     except (TypeError, ValueError):
         raise InvalidTableError(
             f"{what} are numbers, and something else came", todo="give numbers"
         ) from None
-    if not np.isfinite(found).all():
+    if not np.isfinite(values).all():
         raise InvalidTableError(f"{what} contain NaN or infinity", todo="leave these rows out")
-    return found
+    return values
 
 
 def weights(given: ArrayLike | None, n_rows: int) -> Floats | None:
     """float64 (n,), one for each row and not below 0; None for all the same."""
     if given is None:
         return None
-    found = np.asarray(given)
-    if found.ndim == 2 and found.shape[1] == 1:
-        found = found.ravel()
-    if found.ndim != 1 or len(found) != n_rows:
+    values = np.asarray(given)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values.ravel()
+    if values.ndim != 1 or len(values) != n_rows:
         raise InvalidTableError(
-            f"sample_weight has shape {found.shape}, expected ({n_rows},)",
+            f"sample_weight has shape {values.shape}, expected ({n_rows},)",
             todo="give one weight for each row",
         )
-    own = numbers(found, "weights")
-    check_weight(own, own)
-    if not own.any():
+    checked = numbers(values, "weights")
+    check_weight(checked, checked)
+    if not checked.any():
         raise InvalidTableError(
             "sample_weight is zero for all rows, so that none counts",
             todo="give some rows a weight above 0",
         )
-    return own
+    return checked
 
 
 @dataclass(frozen=True)
@@ -107,17 +107,17 @@ class Classes:
                 todo="use a regressor for them",
             )
         try:
-            found = np.unique(y)
+            classes = np.unique(y)
         except TypeError:
             raise InvalidTableError(
                 "labels are texts and numbers, which have no order", todo="give one or the other"
             ) from None
-        if len(found) < 2:
+        if len(classes) < 2:
             raise InvalidTableError(
                 f"all {len(y)} labels are the same class: one class is nothing to learn",
                 todo="give rows of two classes or more",
             )
-        return cls(found)
+        return cls(classes)
 
     def check_weight(self, y: NDArray[Any], weight: Floats | None) -> None:
         """Refuses weights that leave one class only."""
@@ -150,6 +150,6 @@ def _conversion_warning() -> type[Warning]:
     if "sklearn" in sys.modules:
         from sklearn.exceptions import DataConversionWarning
 
-        own: type[Warning] = DataConversionWarning
-        return own
+        kind: type[Warning] = DataConversionWarning
+        return kind
     return UserWarning

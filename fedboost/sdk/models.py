@@ -7,7 +7,6 @@ model.predict(new_rows)
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +54,8 @@ class Model:
                 todo=f"fedboost model predict {self.id} --data …",
                 model=self.id,
             )
-        found = self._kind.predict_alone(self._shard, self._frame(rows))
-        return found[:, 0] if found.shape[1] == 1 else found
+        predictions = self._kind.predict_alone(self._shard, self._frame(rows))
+        return predictions[:, 0] if predictions.shape[1] == 1 else predictions
 
     def _frame(self, given: TableLike) -> Frame:
         rows = rows_of(given)
@@ -68,18 +67,12 @@ class Model:
                 )
             rows = rows.renamed(self.columns)
         names = rows.names if self._is_hashed else self.columns
-        return rows.frame(names, [name for name in names if name in self._categories])
-
-    @property
-    def _categories(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._shard.facts["categories"]
-        return found
+        categories = self._shard.facts["categories"]
+        return rows.frame(names, [name for name in names if name in categories])
 
     @property
     def _is_hashed(self) -> bool:
-        """Return True if the columns are those of sparse tables; networks take any
-        number of these.
-        """
+        """True if the columns are those of sparse tables; networks take any number of them."""
         return self._kind.is_hashed(self._shard.facts)
 
 

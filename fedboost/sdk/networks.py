@@ -15,7 +15,7 @@ from fedboost.core.gbun import GbunParams, TrainedNetworks
 from fedboost.core.local import TrainingTable
 from fedboost.model import networks
 from fedboost.protocols.gbun.params import GbunJobParams
-from fedboost.sdk import labels, seats
+from fedboost.sdk import seats
 from fedboost.sdk.callbacks import FitOptions, check_options
 from fedboost.sdk.disclosure import Disclosure
 from fedboost.sdk.federated import EvalSet, Labels, Rows, eval_parts
@@ -80,36 +80,27 @@ class _Gbun(Horizontal):
         raise AttributeError("feature_importances_: networks owe nothing to single columns")
 
     def _table(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> TrainingTable:
-        whole = seats.single(X, None)
+        table = seats.single(X, None)
+        values, weights = self._read_labels(table, y, weight, learns=learns)
         if isinstance(y, str):
-            y, name = whole.rows.column(y).to_numpy(), y
-            whole = PartyRows(whole.rows.without([name]))
-        own = labels.column(y, whole.rows.n_rows, type(self).__name__)
-        weights = labels.weights(weight, whole.rows.n_rows)
+            table = PartyRows(table.rows.without([y]))
         if learns:
-            self._learn_labels(own, weights)
-            self._set_names(whole)
-            self._keep_columns({WHOLE: whole})
+            self._set_names(table)
+            self._keep_columns({WHOLE: table})
         else:
-            whole = self._same_columns(whole)
-        frame = self._numbers(whole).rows.frame(whole.rows.names, ())
-        return TrainingTable(
-            frame.values, self._job_labels(own), labels.weights(weight, whole.rows.n_rows)
-        )
-
-    def _numbers(self, whole: PartyRows) -> PartyRows:
-        """The table, of which no column may hold categories."""
-        if whole.rows.categorical:
+            table = self._same_columns(table)
+        if table.rows.categorical:
             raise InvalidTableError(
                 "networks read numbers, not categories",
                 todo="write them as columns of 0 and 1",
-                column=whole.rows.categorical[0],
+                column=table.rows.categorical[0],
             )
-        return whole
+        frame = table.rows.frame(table.rows.names, ())
+        return TrainingTable(frame.values, self._job_labels(values), weights)
 
     def _train(self, table: TrainingTable, held: TrainingTable | None) -> None:
-        own = parse(GbunParams, self._job_params(GbunParams, **self._learned_settings()))
-        self.trained_ = gbun.train(table, own, held)
+        params = parse(GbunParams, self._job_params(GbunParams, **self._learned_settings()))
+        self.trained_ = gbun.train(table, params, held)
         is_sparse = not isinstance(table.values, np.ndarray)
         hashed = is_sparse and self.trained_.reading.cuts is None
         names = () if hashed else self.columns_[WHOLE]

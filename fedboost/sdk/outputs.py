@@ -45,9 +45,9 @@ class Estimator(Federated, Boosted):
 
     def load_model(self, fname: str | Path) -> None:
         """Become the estimator that `save` or `save_model` wrote into the folder `fname`."""
-        found = type(self).load(fname)
+        loaded = type(self).load(fname)
         self._forget()
-        vars(self).update(vars(found))
+        vars(self).update(vars(loaded))
 
 
 class Classifier(Estimator):
@@ -62,8 +62,7 @@ class Classifier(Estimator):
         """
         if iteration_range is None:
             return _each(self._predicted(X), _probabilities)
-        found = self._scores(X, False, False, iteration_range)
-        return _each(found, _probabilities)
+        return _each(self._scores(X, False, False, iteration_range), _probabilities)
 
     def predict(
         self,
@@ -83,18 +82,18 @@ class Classifier(Estimator):
         """
         if output_margin or pred_contribs:
             return _each(self._scores(X, output_margin, pred_contribs, iteration_range), _narrow)
-        found = self.predict_proba(X, iteration_range=iteration_range)
-        return _each(found, lambda chances: self.classes_[chances.argmax(axis=1)])
+        chances = self.predict_proba(X, iteration_range=iteration_range)
+        return _each(chances, lambda chances: self.classes_[chances.argmax(axis=1)])
 
     def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
         """The share of rows whose label is predicted, by weight."""
-        found, known, weight = _flat(self.predict(X), y, sample_weight)
-        return float(np.average((found == known).astype(np.float64), weights=weight))
+        predicted, known, weight = _flat(self.predict(X), y, sample_weight)
+        return float(np.average((predicted == known).astype(np.float64), weights=weight))
 
     def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
-        found = Classes.of(y)
-        found.check_weight(y, weight)
-        self.classes_ = found.values
+        classes = Classes.of(y)
+        classes.check_weight(y, weight)
+        self.classes_ = classes.values
 
     def _job_labels(self, y: NDArray[Any]) -> Floats:
         return Classes(self.classes_).indices(y)
@@ -127,13 +126,13 @@ class Regressor(Estimator):
 
     def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
         """R²: 1 − squared errors by those of the mean; nan where all labels are the same."""
-        found, known, weight = _flat(self.predict(X), y, sample_weight)
+        predicted, known, weight = _flat(self.predict(X), y, sample_weight)
         with refusing():
             truth = labels.numbers(known)
         weight = np.ones(len(truth)) if weight is None else weight
         mean = objectives.weighted_mean(truth, weight)
         spread = float((weight * (truth - mean) ** 2).sum())
-        error = metrics.evaluate("rmse", truth, found, weight) ** 2 * float(weight.sum())
+        error = metrics.evaluate("rmse", truth, predicted, weight) ** 2 * float(weight.sum())
         return 1.0 - error / spread if spread else float("nan")
 
     def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
@@ -148,32 +147,34 @@ class Regressor(Estimator):
         return labels.numbers(y)
 
 
-def _each(found: Floats | dict[str, Floats], change: Callable[[Floats], One]) -> Any:
-    if isinstance(found, dict):
-        return {party: change(part) for party, part in found.items()}
-    return change(found)
+def _each(values: Floats | dict[str, Floats], change: Callable[[Floats], One]) -> Any:
+    if isinstance(values, dict):
+        return {party: change(part) for party, part in values.items()}
+    return change(values)
 
 
-def _probabilities(found: Floats) -> Floats:
-    return np.hstack([1.0 - found, found]) if found.shape[1] == 1 else found
+def _probabilities(chances: Floats) -> Floats:
+    return np.hstack([1.0 - chances, chances]) if chances.shape[1] == 1 else chances
 
 
-def _narrow(found: NDArray[Any]) -> NDArray[Any]:
+def _narrow(values: NDArray[Any]) -> NDArray[Any]:
     """Return a single output without its axis."""
-    return found[:, 0] if found.shape[1:] == (1,) else found
+    return values[:, 0] if values.shape[1:] == (1,) else values
 
 
-def _flat(found: Any, y: Labels, weight: Any) -> tuple[NDArray[Any], NDArray[Any], Floats | None]:
+def _flat(
+    predicted: Any, y: Labels, weight: Any
+) -> tuple[NDArray[Any], NDArray[Any], Floats | None]:
     """Predictions, labels and weights one after the other, where they come by party."""
-    if not isinstance(found, Mapping):
-        return found, _ravelled(y), None if weight is None else _ravelled(weight).astype(float)
-    parties = list(found)
-    joined = np.concatenate([found[party] for party in parties])
+    if not isinstance(predicted, Mapping):
+        return predicted, _ravelled(y), None if weight is None else _ravelled(weight).astype(float)
+    parties = list(predicted)
+    joined = np.concatenate([predicted[party] for party in parties])
     known = np.concatenate([_ravelled(y[party]) for party in parties])
     if weight is None:
         return joined, known, None
-    own = np.concatenate([_ravelled(weight[party]) for party in parties])
-    return joined, known, own.astype(np.float64)
+    weights = np.concatenate([_ravelled(weight[party]) for party in parties])
+    return joined, known, weights.astype(np.float64)
 
 
 def _ravelled(values: ArrayLike) -> NDArray[Any]:

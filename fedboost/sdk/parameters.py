@@ -57,13 +57,13 @@ class EstimatorParameters:
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Every parameter and its default; None where a job's own default has several parts."""
-        found = {
+        fields = {
             name: _shown(field.get_default(call_default_factory=True))
             for model in cls._models
             for name, field in model.model_fields.items()
             if name not in cls._absent
         }
-        return {**found, **OWN, **cls._own}
+        return {**fields, **OWN, **cls._own}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all parameters by name; `deep` makes no difference, as none of them is an
@@ -85,24 +85,26 @@ class EstimatorParameters:
         return self
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{name}={value!r}" for name, value in self.said().items())
-        return f"{type(self).__name__}({said})"
+        params = ", ".join(f"{name}={value!r}" for name, value in self.said().items())
+        return f"{type(self).__name__}({params})"
 
     def said(self) -> dict[str, Any]:
         """The parameters that differ from their defaults."""
         defaults = self.defaults()
-        found = self.get_params()
-        return {name: found[name] for name in found if not _same(found[name], defaults[name])}
+        params = self.get_params()
+        return {name: params[name] for name in params if not _same(params[name], defaults[name])}
 
-    def _job_params(self, model: type[BaseModel], **own: Any) -> dict[str, Any]:
+    def _job_params(self, model: type[BaseModel], **derived: Any) -> dict[str, Any]:
         """The `params` of a job: what was said of them, and what follows from the data."""
         fields = set(model.model_fields)
         shared = {name: value for name, value in self._own.items() if name in fields}
-        said = {**shared, **self.said()}
+        given = {**shared, **self.said()}
         seed = self.seed_said()
         if seed is not None:
-            said["seed"] = seed
-        return {name: plain(value) for name, value in {**said, **own}.items() if name in fields}
+            given["seed"] = seed
+        return {
+            name: plain(value) for name, value in {**given, **derived}.items() if name in fields
+        }
 
     def seed_said(self) -> int | None:
         """The job's seed as `random_state` has it; None where it says nothing.
@@ -140,10 +142,11 @@ def _shown(value: Any) -> Any:
     return None if isinstance(value, BaseModel | Mapping | list) else value
 
 
-def _same(one: Any, other: Any) -> bool:
-    if one is other:
+def _same(first: Any, second: Any) -> bool:
+    if first is second:
         return True
-    return type(one) is type(other) and isinstance(one, str | int | float | tuple) and one == other
+    is_plain = type(first) is type(second) and isinstance(first, str | int | float | tuple)
+    return is_plain and bool(first == second)
 
 
 def plain(value: Any) -> Any:
@@ -155,7 +158,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(entry) for entry in value]
     return value

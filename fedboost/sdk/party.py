@@ -15,7 +15,7 @@ from fedboost.messages import party_pb2
 from fedboost.runtime.client.client import Owner
 from fedboost.runtime.party import model_store
 from fedboost.sdk.background import Connected
-from fedboost.sdk.jobs import Metrics, metrics_of, moment
+from fedboost.sdk.jobs import Metrics, copied, metrics_of, moment
 from fedboost.sdk.places import Tls, party_at
 
 
@@ -71,7 +71,7 @@ class PartyClient(Connected):
 
     def jobs(self) -> list[OwnedJob]:
         """Every job that the party has seen, and which of them wait for approval."""
-        return [_job(one) for one in self.run(self._owner.jobs()).jobs]
+        return [_job(job) for job in self.run(self._owner.jobs()).jobs]
 
     def approve(self, job: str) -> OwnedJob:
         """Lets a job run that waits for a person's approval."""
@@ -83,7 +83,7 @@ class PartyClient(Connected):
 
     def models(self) -> list[OwnedModel]:
         """Every model of which the party holds a shard."""
-        return [_model(one) for one in self.run(self._owner.models()).models]
+        return [_model(model) for model in self.run(self._owner.models()).models]
 
     def fetch_model(self, model: str, folder: str | Path) -> Path:
         """Writes the party's shard of a model to the folder `folder`/`model`, and gives its path.
@@ -93,35 +93,18 @@ class PartyClient(Connected):
         return model_store.keep(Path(folder), model, self.run(self._owner.fetch_model(model)))
 
 
-def _job(said: party_pb2.OwnedJob) -> OwnedJob:
-    return OwnedJob(
-        id=said.id,
-        name=said.name,
-        protocol=said.protocol,
-        state=said.state,
-        reason=said.reason.what,
-        coordinator=said.coordinator,
-        submitter=said.submitter,
-        parties=tuple(said.parties),
-        dataset=said.dataset,
-        updated=moment(said.updated),
-        tells=said.tells,
-        uses={use.about: use.says for use in said.uses},
+def _job(message: party_pb2.OwnedJob) -> OwnedJob:
+    return copied(
+        OwnedJob,
+        message,
+        reason=message.reason.what,
+        parties=tuple(message.parties),
+        updated=moment(message.updated),
+        uses={use.about: use.says for use in message.uses},
     )
 
 
-def _model(said: party_pb2.OwnedModel) -> OwnedModel:
-    return OwnedModel(
-        id=said.id,
-        name=said.name,
-        protocol=said.protocol,
-        role=said.role,
-        guest=said.guest,
-        hosts=tuple(said.hosts),
-        objective=said.objective,
-        rounds=said.rounds,
-        trees=said.trees,
-        whole=said.whole,
-        created=said.created,
-        metrics=metrics_of(said.metrics),
+def _model(message: party_pb2.OwnedModel) -> OwnedModel:
+    return copied(
+        OwnedModel, message, hosts=tuple(message.hosts), metrics=metrics_of(message.metrics)
     )

@@ -19,7 +19,7 @@ Tls: TypeAlias = str | Path | Mapping[str, str | Path] | TlsFiles
 
 
 def coordinator_at(address: str | None, tls: Tls | None, user: str | None) -> ClientConfig:
-    """A client's settings: what is said here before FEDBOOST_* variables before client.yaml.
+    """Return a client's settings: arguments before FEDBOOST_* variables before client.yaml.
 
     A ConfigError says what is missing or wrong, and where it was written.
     """
@@ -33,31 +33,26 @@ def coordinator_at(address: str | None, tls: Tls | None, user: str | None) -> Cl
 
 
 def party_at(address: str, tls: Tls | None, user: str | None) -> ClientConfig:
-    """Return how an owner reaches the own party: ``NAME@HOST:PORT``, or the party's settings file.
-    ``NAME@HOST:PORT``, or the party's settings file.
+    """Return how an owner reaches the own party, by ``NAME@HOST:PORT`` or its settings file.
 
     Without a name it is that of the only party whose certificate lies in the folder `tls`.
     """
     if address.endswith((".yaml", ".yml")):
         party = load(PartyConfig, Path(address))
         if party.insecure_loopback:
-            return _open_party(party)
+            remote = {"name": party.name, "address": party.listen}
+            return parse(ClientConfig, {"coordinator": remote, "insecure_loopback": True})
         return coordinator_at(f"{party.name}@{party.listen}", tls, user)
     if "@" not in address:
         folder = expanded(Path(tls)) if isinstance(tls, str | Path) else None
-        found = [] if folder is None else owners(folder, "party")
-        if len(found) != 1:
+        parties = [] if folder is None else owners(folder, "party")
+        if len(parties) != 1:
             raise ConfigError(
                 f"which party listens at {address}?",
                 todo=f"write NAME@{address}, or the party's settings file",
             )
-        address = f"{found[0]}@{address}"
+        address = f"{parties[0]}@{address}"
     return coordinator_at(address, tls, user)
-
-
-def _open_party(party: PartyConfig) -> ClientConfig:
-    remote = {"name": party.name, "address": party.listen}
-    return parse(ClientConfig, {"coordinator": remote, "insecure_loopback": True})
 
 
 def _files(tls: Tls | None) -> Path | TlsFiles | None:

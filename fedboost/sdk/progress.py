@@ -32,7 +32,7 @@ class Hears(Protocol):
 
 @contextmanager
 def watching(verbose: Verbose = "auto", name: str = "job") -> Iterator[Hears]:
-    """Shows the job's progress while the `with` lasts; gives what its events are told to.
+    """Shows the job's progress while the `with` lasts; gives the object that takes its events.
 
     True always shows it; "auto" in notebooks and on terminals, where it does not fill logs; False
     never. Terminals and logs get it on standard error, as from the command line.
@@ -47,13 +47,13 @@ def watching(verbose: Verbose = "auto", name: str = "job") -> Iterator[Hears]:
             shown.draw()
     else:
         with Progress(Console(stderr=True), name) as progress:
-            yield _InTerminal(progress)
+            yield progress
 
 
 def in_notebook() -> bool:
     """Return True if a Jupyter kernel runs this process, so that HTML can be shown."""
-    found = sys.modules.get("IPython")
-    shell = None if found is None else found.get_ipython()
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
 
 
@@ -65,19 +65,6 @@ class _Silent:
 
     def waiting(self, waiting: Iterable[Waiting]) -> None:
         """Do nothing."""
-
-
-class _InTerminal:
-    """The command line's own display."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def __call__(self, event: Event) -> None:
-        self._progress.event(event)
-
-    def waiting(self, waiting: Iterable[Waiting]) -> None:
-        self._progress.waiting(waiting)
 
 
 class _InNotebook:

@@ -28,8 +28,8 @@ def refusing(**where: str) -> Iterator[None]:
     except (InvalidParameterError, InvalidTableError) as error:
         raise error.at(**where) from None
     except ConfigError as error:
-        own = InvalidParameterError(error.what, todo=error.todo)
-        raise own.at(**error.where, **where) from None
+        refused = InvalidParameterError(error.what, todo=error.todo)
+        raise refused.at(**error.where, **where) from None
     except DataError as error:
         raise InvalidTableError(error.what, todo=error.todo).at(**error.where, **where) from None
 

@@ -45,14 +45,14 @@ class PartyRows:
         if not self.ids:
             indices = pa.chunked_array([np.arange(1, self.rows.n_rows + 1)])
             return encode_ids([indices], ["id"])
-        found = encode_ids(self.ids, ["id"] * len(self.ids))
-        rows, shared = shared_ids(found)
+        encoded = encode_ids(self.ids, ["id"] * len(self.ids))
+        rows, shared = shared_ids(encoded)
         if rows:
             raise InvalidTableError(
-                f"{rows} of {len(found)} rows share their id with another row ({shared} ids)",
+                f"{rows} of {len(encoded)} rows share their id with another row ({shared} ids)",
                 todo="leave one row per id, or name more columns in ids",
             )
-        return found
+        return encoded
 
     def take(self, rows: Indices) -> PartyRows:
         """The rows numbered `rows`, int64 (k,), in that order."""
@@ -149,15 +149,11 @@ def check_indices(seats: Seats) -> None:
             )
     for party, seat in indexed[1:]:
         before, same = indexed[0][1].rows.index, seat.rows.index
-        if not _same_index(list(before.values()), list(same.values())):
+        if list(before.values()) != list(same.values()):
             raise InvalidTableError(
                 f"the data frames of {indexed[0][0]} and {party} have different indexes",
                 todo="join rows by them with ids='index', or reset them where places decide",
             )
-
-
-def _same_index(one: list[pa.ChunkedArray], other: list[pa.ChunkedArray]) -> bool:
-    return len(one) == len(other) and all(a.equals(b) for a, b in zip(one, other, strict=True))
 
 
 def partner_rows(seats: Seats, guest: str) -> dict[str, Indices]:
@@ -210,9 +206,9 @@ def dealt_columns(names: Sequence[str], parties: Parties) -> dict[str, list[str]
             f"X has {len(names)} columns for {n_hosts} hosts, of which each needs one",
             todo="lower `parties`",
         )
-    own = len(names) // len(called)
-    shares = [part.tolist() for part in np.array_split(np.arange(own, len(names)), n_hosts)]
-    parts = [list(range(own)), *shares]
+    n_guest = len(names) // len(called)
+    shares = [part.tolist() for part in np.array_split(np.arange(n_guest, len(names)), n_hosts)]
+    parts = [list(range(n_guest)), *shares]
     return {party: [names[k] for k in part] for party, part in zip(called, parts, strict=True)}
 
 
@@ -255,9 +251,9 @@ def below(upper: PartyRows, lower: PartyRows) -> PartyRows:
     return PartyRows(upper.rows.before(lower.rows))
 
 
-def check_categories(found: Seats, names: Sequence[str]) -> None:
+def check_categories(seats: Seats, names: Sequence[str]) -> None:
     """Refuses names of columns that no table has."""
-    known = {name: name for seat in found.values() for name in seat.rows.names}
+    known = {name: name for seat in seats.values() for name in seat.rows.names}
     for name in names:
         if name not in known:
             raise InvalidParameterError(
@@ -272,19 +268,20 @@ def with_categories(seat: PartyRows, names: Sequence[str]) -> PartyRows:
     return replace(seat, rows=replace(seat.rows, categorical=tuple(kinds)))
 
 
-def check_missing(found: Seats, said: object) -> None:
+def check_missing(seats: Seats, missing: object) -> None:
     """Refuses missing values by party of which one is no party's."""
-    strangers = [party for party in said if party not in found] if isinstance(said, Mapping) else []
+    named = missing if isinstance(missing, Mapping) else ()
+    strangers = [party for party in named if party not in seats]
     if strangers:
         raise InvalidParameterError(
-            f"missing names {strangers[0]!r}; the tables are of {', '.join(found)}",
+            f"missing names {strangers[0]!r}; the tables are of {', '.join(seats)}",
             todo="name these parties, or give one number for all",
         )
 
 
-def with_missing(seat: PartyRows, said: Any, party: str) -> PartyRows:
+def with_missing(seat: PartyRows, missing: Any, party: str) -> PartyRows:
     """The same, with the number that an estimator's `missing` says; a table keeps its own."""
-    value = said.get(party) if isinstance(said, Mapping) else said
+    value = missing.get(party) if isinstance(missing, Mapping) else missing
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if value is None or (is_number and np.isnan(value)) or seat.rows.missing is not None:
         return seat

@@ -7,7 +7,6 @@ write lies in a temporary folder that is gone when the job ends.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import queue
 import shutil
@@ -37,9 +36,6 @@ from fedboost.runtime.process.bridge import to_its_end
 from fedboost.runtime.process.workers import ProcessWorkers
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
-
-# Errors are raised and warnings are in the disclosure: whoever wants the log asks for it.
-logging.getLogger("fedboost").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 Hear = Callable[[Event], None]
@@ -120,11 +116,11 @@ def _collected(journal: JobJournal, cluster: local.LocalCluster) -> Ended:
     if status.state != JobState.FINISHED:
         raise faults.from_message(status.reason)
     story = read(journal)
-    found, written = {}, None
+    trained, written = {}, None
     for name, node in cluster.parties.items():
         folder = shards.folder_of(node.store.folder / "models", status.id)
         if (folder / shards.FACTS).is_file():
-            found[name] = shards.load(folder)
+            trained[name] = shards.load(folder)
         file = node.store.folder / "predictions" / f"{status.id}.parquet"
         if name == story.guest and file.is_file():
             written = pq.ParquetFile(file).read()
@@ -133,7 +129,7 @@ def _collected(journal: JobJournal, cluster: local.LocalCluster) -> Ended:
         for name, node in cluster.parties.items()
     }
     result = {**(cluster.coordinator.store.job(status.id).result or {}), "report": ""}
-    return Ended(journal.SerializeToString(), result, found, sent, written)
+    return Ended(journal.SerializeToString(), result, trained, sent, written)
 
 
 def _alone(work: Coroutine[Any, Any, T], heard: queue.SimpleQueue[Event | None], hear: Hear) -> T:

@@ -50,19 +50,19 @@ class DeclaredTable:
         number that means missing in features.
         """
         self.rows = rows
-        own = {"decimal": decimal, "dates": list(dates), "id_format": dict(id_format or {})}
+        declared = {"decimal": decimal, "dates": list(dates), "id_format": dict(id_format or {})}
         with refusing():
-            self.source = parse(SourceSpec, {"path": "X", "missing": missing, **own})
+            self.source = parse(SourceSpec, {"path": "X", "missing": missing, **declared})
 
     def read(self, what: str) -> RowTable:
         """The table with the cells that are declared; refuses as `rows_of` does."""
         id_format, missing = self.source.id_format, self.source.missing
-        found = replace(rows_of(self.rows, what), id_format=id_format, missing=missing)
-        if found.sparse is not None:
-            return found
+        table = replace(rows_of(self.rows, what), id_format=id_format, missing=missing)
+        if table.sparse is not None:
+            return table
         with refusing(table=what):
-            columns = as_declared_cells(Sheet(found.columns), self.source).columns
-        return replace(found, names=tuple(columns.column_names), columns=columns)
+            columns = as_declared_cells(Sheet(table.columns), self.source).columns
+        return replace(table, names=tuple(columns.column_names), columns=columns)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,26 +189,26 @@ def rows_of(given: TableLike, what: str = "X") -> RowTable:
             todo="give each column a name of its own",
         )
     if issparse(given):
-        found = _of_sparse(given, what)
+        table = _of_sparse(given, what)
     elif _is_pandas(given):
-        found = _of_pandas(given)
+        table = _of_pandas(given)
     elif isinstance(given, pa.Table | pa.RecordBatch) or hasattr(given, "__arrow_c_stream__"):
-        found = _of_arrow(pa.table(given))
+        table = _of_arrow(pa.table(given))
     else:
-        found = _of_array(given, what)
-    if not found.names:
+        table = _of_array(given, what)
+    if not table.names:
         raise InvalidTableError(
-            f"{what} has 0 feature(s) (shape=({found.n_rows}, 0)) while a minimum of 1 is "
+            f"{what} has 0 feature(s) (shape=({table.n_rows}, 0)) while a minimum of 1 is "
             "required.",
             todo="give a column",
         )
-    if not found.n_rows:
-        shape = (0, len(found.names))
+    if not table.n_rows:
+        shape = (0, len(table.names))
         raise InvalidTableError(
             f"{what} has 0 sample(s) (shape={shape}) while a minimum of 1 is required.",
             todo="give a row",
         )
-    return found
+    return table
 
 
 def _is_pandas(given: TableLike) -> bool:
@@ -253,9 +253,7 @@ def index_of(given: Any) -> dict[str, pa.ChunkedArray]:
 
 def _of_arrow(table: pa.Table) -> RowTable:
     kinds = [f.name for f in table.schema if pa.types.is_dictionary(f.type)]
-    columns = {}
-    for name, cells in zip(table.column_names, table.columns, strict=True):
-        columns[name] = _plain(cells)
+    columns = dict(zip(table.column_names, map(_plain, table.columns), strict=True))
     plain = pa.table(columns)
     return RowTable(tuple(columns), plain, table.num_rows, categorical=tuple(kinds), is_named=True)
 
@@ -263,9 +261,8 @@ def _of_arrow(table: pa.Table) -> RowTable:
 def _plain(cells: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column without dictionary coding, its text in a type whose rows can be taken."""
     if pa.types.is_dictionary(cells.type):
-        values = [_plain(pa.chunked_array([chunk.dictionary])) for chunk in cells.chunks]
-        chunks = [own.take(chunk.indices) for own, chunk in zip(values, cells.chunks, strict=True)]
-        parts = [part for chunk in chunks for part in chunk.chunks]
+        taken = (_plain(pa.chunked_array([c.dictionary])).take(c.indices) for c in cells.chunks)
+        parts = [part for chunk in taken for part in chunk.chunks]
         return pa.chunked_array(parts, _plain_type(cells.type.value_type))
     kind = _plain_type(cells.type)
     return cells if kind == cells.type else pc.cast(cells, kind)

@@ -61,14 +61,14 @@ class _FederBoost(Horizontal):
             raise InvalidParameterError(
                 f"layout is {layout!r}", todo="layout='vertical' or layout='horizontal'"
             )
-        found = protocols.named(f"federboost-{layout}")
+        protocol = protocols.named(f"federboost-{layout}")
         for name in self.said():
             known = any(name in model.model_fields for model in self._models)
-            if known and name not in found.params.model_fields:
+            if known and name not in protocol.params.model_fields:
                 raise InvalidParameterError(
                     f"{name} is no parameter of the {layout} layout", todo="leave it out"
                 )
-        return found
+        return protocol
 
     def _is_deterministic(self) -> bool:
         params = self.get_params()

@@ -113,7 +113,7 @@ def test_what_was_found_is_drawn_alone_and_in_the_jobs_report(world):
     folder, trained, _, _ = world
     alone = (folder / f"{TELCO}.html").read_text()
     assert "What the others could have learnt" in alone
-    own = outcome.own_of(load(PartyConfig, folder / f"{GUEST}.yaml"), trained.status.id)
+    own = outcome.report_additions(load(PartyConfig, folder / f"{GUEST}.yaml"), trained.status.id)
     whole = page.render(trained, own.ledger, own.findings)
     assert 'id="audit"' in whole
     assert "own disclosure ledger" in whole
@@ -138,7 +138,7 @@ def test_findings_of_another_version_are_to_be_made_again(world):
     before = kept.findings(job)
     kept.keep_findings(job, [{"attack": "of old"}])
     with pytest.raises(ConfigError, match="another version"):
-        outcome.own_of(party, job)
+        outcome.report_additions(party, job)
     kept.keep_findings(job, before)
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fedboost.cli import bagging, predicting
+from fedboost.cli import connect, predicting
 from fedboost.cli.cluster import simulate
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import Scored
@@ -21,6 +21,7 @@ from fedboost.errors import ConfigError, DataError, FedboostError, UnreachableEr
 from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.model import shards
+from fedboost.runtime.client import client
 from fedboost.runtime.client.client import result_of
 from fedboost.runtime.cluster import local
 from fedboost.runtime.transport import faults
@@ -300,8 +301,8 @@ class Coordinator:
 @pytest.mark.parametrize("party", ["bank", "telco"])
 def test_a_daemon_says_whose_the_other_models_are_and_what_to_do(town, monkeypatch, party):
     folder, said = town
-    monkeypatch.setattr(bagging, "settings", lambda *_: "where the coordinator is")
-    monkeypatch.setattr(bagging, "CoordinatorClient", Coordinator)
+    monkeypatch.setattr(connect, "settings", lambda *_: "where the coordinator is")
+    monkeypatch.setattr(client, "CoordinatorClient", Coordinator)
     where = (*settings_file(folder, party), "--out", folder / "P.parquet", "--data", "bank=cards")
     models = said["models"] if party == "bank" else said["models"][::-1]
     error = refused("predict", *models, "--average", *where)
@@ -317,11 +318,11 @@ def test_where_nobody_knows_the_guest_the_way_is_said_all_the_same(town, monkeyp
         raise UnreachableError("there is no coordinator")
 
     where = (*settings_file(folder, "bank"), "--out", folder / "P.parquet", "--data", "bank=cards")
-    monkeypatch.setattr(bagging, "settings", unknown)
+    monkeypatch.setattr(connect, "settings", unknown)
     error = refused("predict", *said["models"], "--average", *where)
     assert error.what.startswith("the model lies at another guest")
-    monkeypatch.setattr(bagging, "settings", lambda *_: "where the coordinator is")
-    monkeypatch.setattr(bagging, "CoordinatorClient", Coordinator)
+    monkeypatch.setattr(connect, "settings", lambda *_: "where the coordinator is")
+    monkeypatch.setattr(client, "CoordinatorClient", Coordinator)
     error = refused("predict", said["models"][0], "else-1", "--average", *where)
     assert error.what.startswith("the model lies at another guest")
 
@@ -333,12 +334,13 @@ def test_models_of_one_guest_are_bagged_over_running_daemons(town, monkeypatch):
     shards.save(store / OTHER, Artefact({**shard.facts, "job": OTHER}, shard.arrays))
     seen = []
 
-    def over_daemons(wish, config, coordinator, tls):
-        seen.append((wish.model, wish.data, config.name, coordinator, tls))
+    def over_daemons(wish, config, coordinator):
+        where = coordinator.address, coordinator.tls
+        seen.append((wish.model, wish.data, config.name, *where))
         written(wish.out, ["x"], [0.25 * len(seen)])
         return Scored(wish, JobJournal(), {"job": "p-1", "rows": {"predicted": 1}}, 3)
 
-    monkeypatch.setattr(bagging, "over_daemons", over_daemons)
+    monkeypatch.setattr(predicting, "over_daemons", over_daemons)
     given = {"bank": "cards", "telco": "calls"}
     words = [word for party, name in given.items() for word in ("--data", f"{party}={name}")]
     where = (*settings_file(folder, "bank"), "--coordinator", "c:1", "--tls", folder)

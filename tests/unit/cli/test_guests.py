@@ -8,12 +8,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from fedboost.cli import connect
 from fedboost.cli import submit as job_commands
 from fedboost.cli.groups import job_group
 from fedboost.cli.outcome import Turns
 from fedboost.errors import ConfigError, FedboostError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, Finished, JobJournal, JobStatus
+from fedboost.runtime.client import client
 from fedboost.runtime.transport import faults
 from fedboost.settings import parse
 
@@ -187,11 +189,11 @@ def submit(monkeypatch, tmp_path):
         return None
 
     monkeypatch.setattr(job_commands, "watched", watched)
-    monkeypatch.setattr(job_commands, "settings", lambda *_: SimpleNamespace())
+    monkeypatch.setattr(connect, "settings", lambda *_: SimpleNamespace())
 
     def run(spec, *more, most=9):
         coordinator = Coordinator(most)
-        monkeypatch.setattr(job_commands, "CoordinatorClient", coordinator)
+        monkeypatch.setattr(client, "CoordinatorClient", coordinator)
         (tmp_path / "job.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")))
         args = ["submit", str(tmp_path / "job.yaml"), *more]
         said = CliRunner().invoke(job_group, args, catch_exceptions=False, standalone_mode=False)
