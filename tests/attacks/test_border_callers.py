@@ -34,6 +34,9 @@ class Context:
         """What TLS has found."""
         return {"x509_pem_cert": [self._pem]}
 
+    async def send_initial_metadata(self, _):
+        """Says that the call is let in."""
+
     async def write(self, _):
         """Gives an answer."""
 

@@ -108,6 +108,9 @@ class Context:
         """None beside the certificate."""
         return ()
 
+    async def send_initial_metadata(self, _: Any) -> None:
+        """Says that the call is let in."""
+
     async def write(self, reply: Any) -> None:
         """Gives one answer."""
         self.written.append(reply)
@@ -396,6 +399,9 @@ class PostCall:
         ended: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         ended.cancel()
         self._hear(ended)
+
+    async def initial_metadata(self) -> None:
+        """Each message hears for itself whether it is let in."""
 
     async def write(self, request: Any) -> None:
         """Sends one message."""

@@ -102,6 +102,8 @@ class OutgoingStream:
 
     async def _write(self) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # `_read` hears why
+            # Whether we are let in: to gRPC a write that meets a refusal is a broken link.
+            await self._call.initial_metadata()
             while True:
                 self._more.clear()
                 while self._unwritten:

@@ -286,6 +286,7 @@ def _posts(node: Any, gate: CallerGate, streams: IncomingStreams) -> Any:
         try:
             peer = gate.caller(context)
             node.check_peer(peer)
+            await context.send_initial_metadata(())  # the peer waits for it
             judge, refuse = partial(gate.caller, context), partial(_refusal, gate=gate)
             stream = IncomingStream(node, judge, refuse, context.write, streams.outgoing)
             with streams.opened(peer, stream):
