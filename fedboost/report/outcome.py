@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Story, fault_lines, in_order
-from fedboost.report.tables import Band, Row, absent, figure_list, section, table
+from fedboost.report.tables import Band, Column, Row, absent, figure_list, section, table
 
 GOING = ("waiting for approval", "queued", "running", "paused")
 STOPPED = {"paused": "is paused", "failed": "failed", "cancelled": "was cancelled"}
@@ -128,7 +128,7 @@ def _rows_and_times(story: Story) -> Html:
     if result.earlier_rounds:
         rows.append(["rounds of the model before", units.in_count(result.earlier_rounds)])
     rows.append(["exchanges between parties", units.in_count(result.exchanges)])
-    return table("Time, rows and work", [Column("what"), Column("how much", "wide")], rows)
+    return table("Time, rows and work", ["what", Column("how much", "wide")], rows)
 
 
 def _parties(story: Story) -> Html:

@@ -30,6 +30,7 @@ from fedboost.sdk.fitted import Fitted
 from fedboost.sdk.progress import watching
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
 from fedboost.sdk.seats import PartyRows, Seats
+from fedboost.sdk.tables import rows_of
 from fedboost.settings import parse
 
 Floats = NDArray[np.float64]
@@ -306,6 +307,8 @@ class Federated(Fitted):
 
     def _taught(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> Taught:
         """Tables with labels; `learns`: those to train on, which say what classes there are."""
+        if isinstance(y, str) and not seats.are_by_party(X):
+            X, y = seats.without_labels(rows_of(X), y)
         tables = self._seats(X, learns=learns)
         guest = next(iter(tables))
         if isinstance(y, Mapping):
@@ -313,22 +316,26 @@ class Federated(Fitted):
                 "y holds labels by party, and only the guest has labels here",
                 todo=f"give those of {guest}, or set layout='horizontal' where there is one",
             )
-        values, weights = self._read_labels(tables[guest], y, weight, learns=learns)
+        tables[guest], values, weights = self._read_labels(tables[guest], y, weight, learns=learns)
         return Taught(
             tables, {guest: self._job_labels(values)}, {} if weights is None else {guest: weights}
         )
 
     def _read_labels(
         self, table: PartyRows, y: Labels, weight: Any, *, learns: bool
-    ) -> tuple[NDArray[Any], Floats | None]:
-        """Return a label, and perhaps a weight, of each row; `y` may name a column of the table."""
+    ) -> tuple[PartyRows, NDArray[Any], Floats | None]:
+        """Return a party's features, and a label and perhaps a weight of each row.
+
+        `y` may name a column of the table, which is then no feature.
+        """
         if isinstance(y, str):
-            y = table.rows.column(y).to_numpy()
+            rows, y = seats.without_labels(table.rows, y)
+            table = PartyRows(rows, table.ids)
         values = labels.column(y, table.rows.n_rows, type(self).__name__)
         weights = labels.weights(weight, len(values))
         if learns:
             self._learn_labels(values, weights)
-        return values, weights
+        return table, values, weights
 
     # Predictions
 

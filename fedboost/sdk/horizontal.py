@@ -30,7 +30,7 @@ class Horizontal(Federated):
         if seats.are_by_party(X):
             return self._taught_by_party(X, y, weight, learns=learns)
         table = seats.single(X, self.get_params().get("ids"))
-        values, weights = self._read_labels(table, y, weight, learns=learns)
+        table, values, weights = self._read_labels(table, y, weight, learns=learns)
         dealt = self._dealt_rows(table, learns=learns)
         coded = self._job_labels(values)
         return Taught(
@@ -65,8 +65,8 @@ class Horizontal(Federated):
         for party, seat in tables.items():
             given = y.get(party)
             if isinstance(given, str):
-                given = seat.rows.column(given).to_numpy()
-                tables[party] = PartyRows(seat.rows.without([y[party]]), seat.ids)
+                rows, given = seats.without_labels(seat.rows, given)
+                tables[party] = PartyRows(rows, seat.ids)
             with refusing(party=party):
                 by_party[party] = labels.column(given, seat.rows.n_rows, type(self).__name__)
                 if weight is not None:

@@ -22,7 +22,6 @@ from fedboost.sdk.federated import EvalSet, Labels, Rows, eval_parts
 from fedboost.sdk.horizontal import Horizontal
 from fedboost.sdk.outputs import Classifier, Regressor
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
-from fedboost.sdk.seats import PartyRows
 from fedboost.sdk.trees import NUMBERS, OF_CLASSES
 from fedboost.settings import parse
 
@@ -81,9 +80,7 @@ class _Gbun(Horizontal):
 
     def _table(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> TrainingTable:
         table = seats.single(X, None)
-        values, weights = self._read_labels(table, y, weight, learns=learns)
-        if isinstance(y, str):
-            table = PartyRows(table.rows.without([y]))
+        table, values, weights = self._read_labels(table, y, weight, learns=learns)
         if learns:
             self._set_names(table)
             self._keep_columns({WHOLE: table})

@@ -60,6 +60,12 @@ class PartyRows:
         return PartyRows(self.rows.take(rows), tuple(cells.take(chosen) for cells in self.ids))
 
 
+def without_labels(table: RowTable, y: str) -> tuple[RowTable, NDArray[Any]]:
+    """Return the table's features, and its labels (rows,), which are the column `y`."""
+    values = table.column(y).to_numpy()
+    return table.without([y]), values
+
+
 Seats: TypeAlias = dict[str, PartyRows]  # by party; the guest first
 
 

@@ -175,11 +175,13 @@ class RowTable:
         return frame_of(sheet, wanted, needs_features=False)
 
 
-def rows_of(given: TableLike, what: str = "X") -> RowTable:
+def rows_of(given: TableLike | RowTable, what: str = "X") -> RowTable:
     """The table; an InvalidTableError where it is none, or has no rows or columns.
 
     `what` it is called in errors.
     """
+    if isinstance(given, RowTable):
+        return given
     if isinstance(given, DeclaredTable):
         return given.read(what)
     names = Counter(getattr(given, "column_names", None) or list(getattr(given, "columns", ())))

@@ -97,6 +97,25 @@ def test_the_guest_is_the_first_party_or_the_one_that_is_named(fitted):
     np.testing.assert_array_equal(model.predict_proba(turned), fitted.predict_proba(TABLES))
 
 
+@pytest.mark.parametrize("layout", ["by party", "one table"])
+def test_a_column_of_labels_is_no_feature(layout):
+    whole = pd.DataFrame(X, columns=[f"x{k}" for k in range(6)]).assign(y=Y)
+    parts = {"bank": whole[["x0", "y", "x1", "x2"]], "telco": whole[["x3", "x4", "x5"]]}
+    given = whole if layout == "one table" else parts
+    model = SecureBoostClassifier(**FEW, parties=2).fit(given, "y", eval_set=(given, "y"))
+    assert [name for names in model.columns_.values() for name in names] == list(whole)[:6]
+    with pytest.raises(DataError, match="no column 'z'"):
+        SecureBoostClassifier(**FEW).fit(given, "z")
+
+
+@pytest.mark.parametrize("layout", ["by party", "one table"])
+def test_a_column_of_labels_is_no_feature_of_rows(layout):
+    whole = pd.DataFrame(X, columns=[f"x{k}" for k in range(6)]).assign(y=Y)
+    given = whole if layout == "one table" else {"north": whole[:90], "south": whole[90:]}
+    model = FederBoostClassifier(**SMALL, layout="horizontal", parties=2).fit(given, "y")
+    assert set(model.columns_.values()) == {tuple(whole)[:6]}
+
+
 @pytest.mark.some(12, of="fits in Python")
 def test_ids_join_tables_whose_rows_are_others():
     order = np.random.default_rng(1).permutation(160)[:120]
