@@ -33,7 +33,7 @@ from fedboost.runtime.coordinator.rooms import make_room
 from fedboost.runtime.coordinator.walker import JobWalk
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
-from fedboost.runtime.process import logs
+from fedboost.runtime.process import logs, memory
 from fedboost.runtime.process.clock import pauses
 from fedboost.runtime.process.pulse import Pulse
 from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
@@ -273,12 +273,18 @@ class Attempts:
                 self._queue.leave(walk.terms.submitter)
             if self._driven.get(walk.id) is driven:
                 del self._driven[walk.id]
+            asyncio.get_running_loop().call_later(memory.QUIET_S, self._rest)
         if self._states.goes_on_alone(job) and not self._closed:
             self._returns.expect(walk.id, self._needed(job), gained=walk.gained)
         reason = ended.reason if isinstance(ended, _Stopped) else None
         await self._errands.tell(walk, job.state, reason)  # shown first: who is gone hears it late
         if driven.resumes:
             await self._carry_on(walk.id)
+
+    def _rest(self) -> None:
+        """Give back what jobs have used, where none is under way."""
+        if not self._driven:
+            asyncio.get_running_loop().run_in_executor(None, memory.give_all_back)
 
     async def _enter(self, walk: JobWalk) -> None:
         """Return when the job may run; until then it is queued, and its status says behind whom.
