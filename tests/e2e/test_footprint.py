@@ -5,7 +5,7 @@ import pytest
 
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
-from fedboost.runtime.party.halting import QUIET_S
+from fedboost.runtime.process.memory import QUIET_S
 from tests.e2e import world
 from tests.support import small_jobs
 

@@ -100,7 +100,9 @@ def test_a_job_that_waits_for_memory_leaves_its_place_to_others(tmp_path, monkey
         async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
             cluster.coordinator.attempts._queue.places = 1
             jobs, memory = local.LocalClient(cluster), cluster.parties["telco"].parts.memory
-            text, asked, ended, take = spec.model_dump_json().encode(), [], [], memory.take
+            text, take = spec.model_dump_json().encode(), memory.take
+            asked: list[str] = []
+            ended: list[str] = []
 
             async def taken(job):
                 asked.append(job.id)
