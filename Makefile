@@ -85,7 +85,7 @@ fmt: $(READY)
 	$(BIN)/ruff format .
 
 containers: $(READY)  ## the walk of deploy/README.md in podman or docker, with kills; minutes
-	$(BIN)/python -m pytest --long tests/e2e/test_containers.py
+	$(BIN)/python -m pytest --long -o faulthandler_timeout=3600 tests/e2e/test_containers.py
 
 bench: $(READY)  ## every benchmark, quick: each ends within four minutes on two cores
 	for name in $$(cd benchmarks && grep -l '^if __name__' *.py | sed 's/\.py$$//'); do \

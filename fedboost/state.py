@@ -347,7 +347,7 @@ def _codec_of(hint: Any) -> Codec:
 
 
 def _container_of(hint: Any) -> Codec:
-    """Return the codec of a list, tuple, set or dict."""
+    """Return the codec of a list, tuple, set or dict, or of what an alias stands for."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is tuple and args[-1] is not Ellipsis:
         return _indices_of(args)
@@ -355,6 +355,8 @@ def _container_of(hint: Any) -> Codec:
         return Many(cast(type, origin), _codec_of(args[0]))
     if origin in (dict, Mapping):
         return Dicts(Many(list, _indices_of(args)))
+    if hasattr(origin, "__value__"):  # an alias of the language, as NDArray is from NumPy 2.5 on
+        return _codec_of(origin.__value__[args])
     raise TypeError(f"a checkpoint cannot keep a {hint}")
 
 

@@ -78,7 +78,9 @@ def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
       fedboost coordinator serve --config configs/coordinator.yaml
     """
     from fedboost.runtime.daemons import daemon
+    from fedboost.runtime.process import memory
 
+    memory.be_frugal()
     ours = load(CoordinatorConfig, config)
     _log_as(ours, "coordinator")
     how: dict[str, Any] = {

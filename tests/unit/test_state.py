@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
+from typing_extensions import TypeAliasType
 
 from fedboost.errors import DataError
 from fedboost.state import (
@@ -260,3 +261,20 @@ def test_a_part_that_was_not_kept_is_missed():
     with pytest.raises(DataError, match="what was kept has no part") as refused:
         restore_into(Whole(part=Working()), Whole(part=None))
     assert "policy" in (refused.value.todo or "")
+
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+Array = TypeAliasType("Array", np.ndarray[Any, np.dtype[Scalar]], type_params=(Scalar,))
+
+
+@dataclass
+class Aliased:
+    """Arrays under an alias of the language, as NumPy 2.5 writes NDArray."""
+
+    by_leaf: dict[int, Array[np.int32]]
+
+
+def test_arrays_may_be_named_by_an_alias_of_the_language():
+    held = Aliased({1: np.array([3, 4], np.int32)})
+    kept = state_dict(Aliased, held)
+    assert plain(load_state(Aliased, *kept)) == plain(held)

@@ -8,7 +8,8 @@ app.kubernetes.io/component: {{ .role }}
 {{ .daemon.secret | default (printf "%s-%s" .root.Release.Name .daemon.name) }}
 {{- end }}
 
-{{- /* The settings file of a daemon: the operator's, under what only the chart knows. */ -}}
+{{- /* The settings file of a daemon: the operator's, under what only the chart knows. A node may
+       have many cores, and each worker takes memory: as many as the limit of memory is for. */ -}}
 {{- define "fedboost.settings" -}}
 {{- $certs := "/run/fedboost/certs" }}
 {{- $ours := dict "name" .daemon.name "listen" "0.0.0.0:7100" "store" "/var/lib/fedboost/store" "logs" "json" }}
@@ -16,7 +17,7 @@ app.kubernetes.io/component: {{ .role }}
 {{- if .root.Values.metrics.enabled }}
 {{- $_ := set $ours "metrics" (dict "listen" "0.0.0.0:9100" "allow_remote" true) }}
 {{- end }}
-{{- toYaml (merge $ours (deepCopy .daemon.settings)) }}
+{{- toYaml (merge $ours (deepCopy .daemon.settings) (dict "workers" 2)) }}
 {{- end }}
 
 {{- define "fedboost.daemon" -}}

@@ -33,7 +33,7 @@ from fedboost.runtime.coordinator.rooms import make_room
 from fedboost.runtime.coordinator.walker import JobWalk
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
-from fedboost.runtime.process import logs
+from fedboost.runtime.process import logs, memory
 from fedboost.runtime.process.clock import pauses
 from fedboost.runtime.process.pulse import Pulse
 from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
@@ -55,6 +55,7 @@ class _Driven:
     task: asyncio.Task[None]
     cancelled_by: str = ""
     has_place: bool = False  # among the jobs that run at once
+    is_aside: bool = False  # has left its place to others until there is memory for it
     unnoted: StoreError | None = None  # why the store cannot say yet that the attempt is over
     resumes: bool = False  # somebody has asked for another one meanwhile
 
@@ -272,6 +273,7 @@ class Attempts:
                 self._queue.leave(walk.terms.submitter)
             if self._driven.get(walk.id) is driven:
                 del self._driven[walk.id]
+            asyncio.get_running_loop().call_later(memory.QUIET_S, self._rest)
         if self._states.goes_on_alone(job) and not self._closed:
             self._returns.expect(walk.id, self._needed(job), gained=walk.gained)
         reason = ended.reason if isinstance(ended, _Stopped) else None
@@ -279,18 +281,34 @@ class Attempts:
         if driven.resumes:
             await self._carry_on(walk.id)
 
+    def _rest(self) -> None:
+        """Give back what jobs have used, where none is under way."""
+        if not self._driven:
+            asyncio.get_running_loop().run_in_executor(None, memory.give_all_back)
+
     async def _enter(self, walk: JobWalk) -> None:
-        """Return when the job may run; until then it is queued, and its status says behind whom."""
-        name, driven = self._config.name, self._driven[walk.id]
+        """Return when the job may run; until then it is queued, and its status says behind whom.
+
+        While it waits for memory, others have its place; as many do so as there are places.
+        """
+        name, user, driven = self._config.name, walk.terms.submitter, self._driven[walk.id]
 
         def note(why: str) -> None:
             self._states.queued(walk.id)
             walk.waiting[name] = Waiting(party=name, step=f"a place: {why}", since=time.time())
 
+        def short(why: str) -> None:
+            aside = sum(other.is_aside for other in self._driven.values())
+            if driven.has_place and aside < self._queue.places:
+                driven.has_place, driven.is_aside = False, True
+                self._queue.leave(user)
+            note(why)
+
         try:
-            await self._queue.enter(walk.terms.submitter, note)
-            driven.has_place = True
-            await make_room(walk, note)
+            while not driven.has_place:
+                await self._queue.enter(user, note, again=driven.is_aside)
+                driven.has_place, driven.is_aside = True, False
+                await make_room(walk, short)
         finally:
             walk.waiting.pop(name, None)
 

@@ -16,14 +16,18 @@ class JobQueue:
         self._running: Counter[str] = Counter()  # by user
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []  # oldest first
 
-    async def enter(self, user: str, note: Callable[[str], None]) -> None:
-        """Return when a job of `user` may run; `note` hears why, where it has to wait."""
-        if self._running.total() < self.places and not self._waiting:
+    async def enter(self, user: str, note: Callable[[str], None], *, again: bool = False) -> None:
+        """Return when a job of `user` may run; `note` hears why, where it has to wait.
+
+        A job that has had a place `again` comes before those that have not.
+        """
+        before = 0 if again else len(self._waiting)
+        if self._running.total() < self.places and not before:
             self._running[user] += 1
             return
-        note(f"{self._running.total()} jobs run and {len(self._waiting)} wait before it")
+        note(f"{self._running.total()} jobs run and {before} wait before it")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((user, turn))
+        self._waiting.insert(before, (user, turn))
         try:
             await turn
         except asyncio.CancelledError:

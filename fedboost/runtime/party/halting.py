@@ -21,8 +21,6 @@ from fedboost.runtime.transport.identity import Peer
 
 log = logging.getLogger(__name__)
 
-QUIET_S = 10.0  # without a job at work, before memory is given back
-
 _FOR_GOOD = (PartyJobEvent.CANCELLED, PartyJobEvent.DENIED)  # then no file of the job stays
 
 
@@ -95,7 +93,7 @@ class Halting:
         """Give back what jobs have used, some seconds after the last of them."""
         if any(job.halted is None for job in self._jobs.values()):
             self._worked = now()
-        elif self._worked is not None and now() - self._worked > QUIET_S:
+        elif self._worked is not None and now() - self._worked > memory.QUIET_S:
             self._worked = None
             if isinstance(self._parts.workers, workers.ProcessWorkers):
                 self._parts.workers.discard()  # here, where no job can begin meanwhile

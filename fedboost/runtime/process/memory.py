@@ -8,6 +8,7 @@ import os
 import sys
 
 DONTNEED = 4  # <bits/mman-linux.h>: MADV_DONTNEED
+QUIET_S = 10.0  # without a job at work, before a daemon gives all back
 ARENA_MAX, ARENAS = -8, 2  # <malloc.h>: M_ARENA_MAX; one for each thread would stay in fragments
 
 

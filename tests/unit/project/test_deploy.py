@@ -19,6 +19,9 @@ from fedboost.job import JobSpec
 from fedboost.runtime.client.config import client_config
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.config.policy import Ask
+from fedboost.runtime.estimate.estimate import table_bytes
+from fedboost.runtime.estimate.scenes import Said, from_words
+from fedboost.runtime.party.job_memory import DAEMON_BYTES, WORKER_BYTES
 from fedboost.runtime.transport.addresses import Timers, split_address
 from fedboost.runtime.transport.tls import load_identity
 from fedboost.settings import load, parse, read_yaml
@@ -36,7 +39,7 @@ OURS = [name for name in SERVICES if name not in MONITORING]
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 SERVICE_KEYS = {
     "build", "cap_drop", "command", "depends_on", "environment", "healthcheck", "image",
-    "init", "mem_limit", "networks", "ports", "profiles", "read_only", "restart",
+    "init", "mem_limit", "networks", "ports", "profiles", "pull_policy", "read_only", "restart",
     "security_opt", "stop_grace_period", "tmpfs", "user", "volumes",
 }  # fmt: skip
 
@@ -141,7 +144,7 @@ def test_every_command_exists(service):
 def test_every_settings_file_loads_and_is_its_services(service):
     found = config(service)
     assert found.name == service
-    assert str(found.store) == "/var/lib/fedboost"
+    assert str(found.store) == "/var/lib/fedboost/store"  # restore writes beside it first
     assert not found.insecure_loopback
     assert found.logs == "json"
     assert isinstance(found, CoordinatorConfig | PartyConfig)
@@ -295,8 +298,20 @@ print(json.dumps(sorted(sys.modules)))
     assert not loaded & set(absent[1].split())
 
 
-def test_daemons_have_limits_of_memory():
-    assert all("mem_limit" in SERVICES[name] for name in DAEMONS)
+def test_limits_of_memory_are_half_as_much_again_as_the_estimate():
+    """Of the job of these files on 30,000 rows; the chart's party and aggregator are alike."""
+    rows, columns = (dict.fromkeys(PARTIES, n) for n in (30_000, 8))
+    stages = from_words(job(), Said(rows, columns)).stages
+    chart = yaml.safe_load((DEPLOY / "helm" / "values.yaml").read_text())
+    stated = [SERVICES[name]["mem_limit"] for name in PARTIES]
+    stated += [chart[role]["memory"] for role in ("party", "aggregator")]
+    for party in PARTIES:
+        need = config(party).workers * WORKER_BYTES + DAEMON_BYTES + table_bytes(30_000, 8)
+        need += max(stage.memory.get(party, 0.0) for stage in stages)
+        for limit in stated:
+            mebibytes = int(re.sub(r".*:-|m\}$|Mi$", "", limit))
+            assert 1.3 < mebibytes * 2**20 / need < 1.7, (party, limit)
+    assert "mem_limit" in SERVICES["coordinator"]
     assert all("MemoryMax" in unit(path)["Service"] for path in UNITS)
 
 

@@ -74,7 +74,7 @@ def test_what_is_rendered_is_valid_for_kubernetes(helm, version):
 def test_a_daemon_starts_by_a_command_that_exists_with_settings_that_load(helm, name, kind):
     objects = rendered(helm, ALL)
     found = parse(kind, yaml.safe_load(objects["ConfigMap", f"ours-{name}"]["data"]["daemon.yaml"]))
-    assert found.name == name
+    assert (found.name, found.workers) == (name, 2)
     assert not found.insecure_loopback
     pod = objects["StatefulSet", f"ours-{name}"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]

@@ -7,6 +7,7 @@ import pytest
 from fedboost.crypto.workers import Serial
 from fedboost.messages import job_pb2
 from fedboost.runtime.cluster import local
+from fedboost.runtime.coordinator import rooms
 from fedboost.runtime.coordinator.job_queue import JobQueue
 from tests.e2e import world
 
@@ -67,6 +68,58 @@ def test_a_cancelled_job_takes_no_place(in_the_same_moment):
         assert jobs.queue._running.total() == 1
 
     asyncio.run(run())
+
+
+def test_a_job_that_had_a_place_comes_first():
+    async def run():
+        jobs = Jobs(1)
+        await jobs.submit("ann/1", "ann/2")
+        jobs.queue.leave("ann")  # ann/1 waits for memory: ann/2 runs
+        await settled()
+        jobs.began.remove("ann/1")
+        back = asyncio.create_task(jobs.queue.enter("ann", print, again=True))
+        await jobs.submit("ann/3")
+        await jobs.end("ann/2")
+        assert back.done()
+        assert jobs.began == ["ann/2"]
+        await jobs.end("ann/1")
+        assert jobs.began == ["ann/2", "ann/3"]
+
+    asyncio.run(run())
+
+
+def test_a_job_that_waits_for_memory_leaves_its_place_to_others(tmp_path, monkeypatch):
+    """One place; the first job has no memory at telco until the second has ended."""
+    spec = world.spec(world.echo(hosts=("telco",), rounds=3))
+    sources = {
+        name: world.write(tmp_path / f"{name}.parquet", world.toy(label=name == "bank"))
+        for name in ("bank", "telco")
+    }
+
+    async def run():
+        async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
+            cluster.coordinator.attempts._queue.places = 1
+            jobs, memory = local.LocalClient(cluster), cluster.parties["telco"].parts.memory
+            text, take = spec.model_dump_json().encode(), memory.take
+            asked: list[str] = []
+            ended: list[str] = []
+
+            async def taken(job):
+                asked.append(job.id)
+                return (ended or job.id != asked[0]) and await take(job)
+
+            monkeypatch.setattr(memory, "take", taken)
+            monkeypatch.setattr(rooms, "ROOM_POLL_S", 0.01)
+            first = await jobs.submit(text)
+            while (await jobs.status(first)).state != "queued":
+                await asyncio.sleep(0.001)
+            for id_ in (await jobs.submit(text), first):
+                async for _ in jobs.watch(id_):
+                    pass
+                ended.append((await jobs.status(id_)).state)
+            return ended, cluster.coordinator.attempts._queue._running.total()
+
+    assert asyncio.run(run()) == (["finished", "finished"], 0)
 
 
 def test_never_more_run_than_there_are_places():
