@@ -38,7 +38,7 @@ class Kind:
 
 def check_alike(kinds: Sequence[Kind], by: By) -> None:
     """Refuses, by a ConfigError, what does not fit together or cannot vote."""
-    like, *others = kinds
+    like, *others = sorted(kinds, key=lambda kind: not kind.objective)
     for kind in others:
         if kind.ids != like.ids:
             values = ("id " + ", ".join(kind.ids), "id " + ", ".join(like.ids))

@@ -156,6 +156,12 @@ def test_whoever_does_not_say_what_it_learned_fits_all_that_has_its_shape():
     assert found["prediction"].to_pylist() == [0.5, 1.0]
 
 
+def test_two_objectives_do_not_fit_beside_one_that_is_not_known():
+    kinds = [Kind(name, said, 1, ("id",)) for name, said in zip("abc", ("", *OBJECTIVES[:2]))]
+    with pytest.raises(ConfigError, match=f"c does not fit the others: it has {OBJECTIVES[1]}, b"):
+        check_alike(kinds, "mean")
+
+
 @pytest.mark.parametrize("objective", [one for one in OBJECTIVES if one not in CLASSIFYING])
 def test_numbers_cannot_vote(objective):
     kinds = [Kind(name, objective, 1, ("id",)) for name in "ab"]
