@@ -1,7 +1,7 @@
 """Powers of fixed numbers from tables, and the random n-th powers made with them.
 
-Both sides keep their tables in the worker process that uses them, one set for each key, built once
-enough powers have been asked for to pay for them. All randomness is the operating system's.
+Both sides keep their tables in the process, one set for each key, built once enough powers have
+been asked for to pay for them. All randomness is the operating system's.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import secrets
+import threading
 
 import gmpy2
 import numpy as np
@@ -28,7 +29,7 @@ BLINDER_DIRECT = 32  # tables cost as much as 96 residues, and jobs that need 32
 POOL = 64  # n-th powers of which each blinder multiplies a random subset
 
 ENCRYPT_WINDOW_BITS = 10  # Paillier: 2 × 103 products a power and 64 MB at 2048 bits
-ENCRYPT_DIRECT = 512  # the table takes as long as 300
+ENCRYPT_DIRECT = 256  # the table takes as long as 300
 
 
 class FixedBase:
@@ -137,6 +138,7 @@ class PrimePowers:
         self.prime = mpz(prime)
         self.square = self.prime * self.prime
         self._made = 0
+        self._drawing = threading.Lock()
         self._table: NDArray[np.uint32] | None = None
 
     def make(self, count: int) -> list[tuple[mpz, mpz]]:
@@ -147,8 +149,9 @@ class PrimePowers:
             units = [1 + unit for unit in uniform(order, count)]
             powers = (gmpy2.powmod(unit, self.prime, self.square) for unit in units)
             return [(power % self.prime, power // self.prime) for power in powers]
-        if self._table is None:
-            self._table = self._drawn()
+        with self._drawing:
+            if self._table is None:
+                self._table = self._drawn()
         return self._powers(uniform(order, count))
 
     def blinded(self, slopes: list[mpz]) -> list[mpz]:

@@ -1,7 +1,7 @@
 """Keys whose ciphertexts multiply, on whole arrays: what Paillier and Okamoto-Uchiyama share.
 
-The host's side adds, subtracts and lets go; the guest's side encrypts and decrypts. Sums
-run in threads (`montgomery`), the rest on gmpy2 in worker processes.
+The host's side adds, subtracts and lets go; the guest's side encrypts and decrypts. Sums,
+packages and encryption run in threads (`montgomery`), the rest on gmpy2 in worker processes.
 
 What `release` hides, and what not (SECURITY.md, section 2): a guest that fills plaintext bits above
 the declared package reads nothing but, at most, the topmost 40 bits' worth of the blinding range,
@@ -228,7 +228,7 @@ class BlinderPool:
         lacking = count - len(self._ready) - sum(size for size, _ in self._coming)
         for cut in blocks(max(lacking, 0), self._workers.count, 1, self.BLOCK):
             size = cut.stop - cut.start
-            made = self._workers.submit(fixed_base.make_blinders, self._key, size)
+            made = self._workers.threads.submit(fixed_base.make_blinders, self._key, size)
             self._coming.append((size, made))
 
     def take(self, count: int) -> NDArray[np.uint8]:
@@ -274,7 +274,7 @@ class ModularPrivate:
         most = layout.block_rows(self.width)
         for cut in blocks(len(gh), self.workers.count, min(16, most), most):
             fields = layout.fields(gh[cut])
-            coming.append(self.workers.submit(kernels.encrypt_rows, self._secret, fields))
+            coming.append(self.workers.threads.submit(kernels.encrypt_rows, self._secret, fields))
             if len(coming) > 2 * self.workers.count:
                 yield seal_encrypted(coming.popleft().result())
         while coming:
