@@ -24,7 +24,7 @@ from fedboost.kernels import kernel
 
 SLACK_BITS = 64  # an exponent this much longer than the group's order is uniform to 2^-64
 
-BLINDER_WINDOW_BITS = 8  # 264 products a power and 37 MB at 2048 bits
+BLINDER_WINDOW_BITS = 8  # 264 products a power and 20 MB at 2048 bits (Paillier: 42)
 BLINDER_DIRECT = 32  # tables cost as much as 96 residues, and jobs that need 32 need hundreds
 POOL = 64  # n-th powers of which each blinder multiplies a random subset
 
