@@ -6,7 +6,7 @@ Unlike `floor`, this runs `fedboost.crypto`, on stand-ins that only count.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +18,27 @@ from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.joint_sums import sum_columns
 from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.modular import ModularPublic
+from fedboost.crypto.montgomery import Montgomery, Numbers
 from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.workers import Serial
 
 
 class _Tally:
-    """Stands for ciphertexts and counts how often two are multiplied."""
+    """Stands for a modulus and counts the products of numbers that nobody looks at."""
 
     def __init__(self) -> None:
         self.products = 0
 
-    def __mul__(self, other: object) -> Self:
-        self.products += 1
-        return self
+    def run_products(
+        self, numbers: Numbers, order: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> Numbers:
+        """As many as runs; one of a run of k takes k − 1 products."""
+        self.products += int((lengths - 1).sum())
+        return numbers[: len(lengths)]
 
-    def __mod__(self, other: object) -> Self:
-        return self
+    def restored(self, numbers: Numbers, counts: NDArray[np.int64]) -> Numbers:
+        """The numbers: a product or two for a cell are not counted."""
+        return numbers
 
 
 class _Counting(Serial):
@@ -52,8 +57,9 @@ class _Counting(Serial):
             self.tally.products += int((how - 1).sum())
             return data[: len(how)]
         assert kernel is kernels.sum_rows
-        touched = sorted(sum_columns([self.tally] * len(data), how, self.tally))
-        return np.array(touched), np.zeros((len(touched), data.shape[1]), np.uint8)
+        numbers = np.zeros((len(data), 1), np.uint32)
+        touched, _ = sum_columns(numbers, how, cast(Montgomery, self.tally))
+        return touched, np.zeros((len(touched), data.shape[1]), np.uint8)
 
 
 def products_made(

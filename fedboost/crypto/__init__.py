@@ -16,6 +16,7 @@ Modules:
     modular           what Paillier and Okamoto-Uchiyama share
     modular_kernels   arithmetic on ciphertexts in worker processes
     moduli            checks of moduli, and numbers that nobody chose
+    montgomery        products modulo an odd number, many at once
     noise             randomised response
     okamoto_uchiyama  Okamoto and Uchiyama's encryption
     oprf              private set intersection by an oblivious function

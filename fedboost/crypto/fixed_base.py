@@ -1,7 +1,7 @@
 """Powers of fixed numbers from tables, and the random n-th powers made with them.
 
-Both sides keep their tables in the worker process that uses them, one set for each key, built once
-enough powers have been asked for to pay for them. All randomness is the operating system's.
+Both sides keep their tables in the process, one set for each key, built once enough powers have
+been asked for to pay for them. All randomness is the operating system's.
 """
 
 from __future__ import annotations
@@ -9,61 +9,64 @@ from __future__ import annotations
 import functools
 import os
 import secrets
+import threading
 
 import gmpy2
 import numpy as np
 from gmpy2 import mpz
+from numpy.typing import NDArray
 
 from fedboost.crypto.limbs import ByteArray
-from fedboost.crypto.modular_kernels import ModularKey, as_bytes, ciphertext_bytes
+from fedboost.crypto.modular_kernels import ModularKey, as_bytes, ciphertext_bytes, numbers
 from fedboost.crypto.moduli import small_primes
+from fedboost.crypto.montgomery import EDGE, LANES, Constants, Numbers, montgomery, product
+from fedboost.kernels import kernel
 
 SLACK_BITS = 64  # an exponent this much longer than the group's order is uniform to 2^-64
 
-BLINDER_WINDOW_BITS = 8  # 264 products a power and 37 MB at 2048 bits
+BLINDER_WINDOW_BITS = 8  # 264 products a power and 20 MB at 2048 bits (Paillier: 42)
 BLINDER_DIRECT = 32  # tables cost as much as 96 residues, and jobs that need 32 need hundreds
 POOL = 64  # n-th powers of which each blinder multiplies a random subset
 
-ENCRYPT_WINDOW_BITS = 11  # 2 × 94 products a power and 120 MB at 2048 bits
-ENCRYPT_DIRECT = 128
+ENCRYPT_WINDOW_BITS = 10  # Paillier: 2 × 103 products a power and 64 MB at 2048 bits
+ENCRYPT_DIRECT = 256  # the table takes as long as 300
 
 
 class FixedBase:
-    """Powers of one base: table[i][d] = base^(d · 2^(i·window)), a product of one entry a
+    """Powers of one base: table[i][d] = base^(d · 2^(i·window)) · R, a product of one entry a
     window.
     """
 
     def __init__(self, base: mpz, modulus: mpz, exponent_bits: int, window_bits: int) -> None:
-        self.modulus = modulus
+        self.field = montgomery(modulus)
         self.window_bits = window_bits
-        self.table: list[list[mpz]] = []
+        self.table: list[Numbers] = []
         for _ in range(-(-exponent_bits // window_bits)):
-            row = [mpz(1)]
+            row = [self.field.radix]
             for _ in range((1 << window_bits) - 1):
                 row.append(row[-1] * base % modulus)
-            self.table.append(row)
-            base = row[-1] * base % modulus
+            self.table.append(self.field.of(row))
+            base = gmpy2.powmod(base, 1 << window_bits, modulus)
 
-    def powers(self, exponents: list[int]) -> list[mpz]:
-        """base^e for each exponent, window after window, so that a window's entries stay in
+    def powers(self, exponents: list[int]) -> Numbers:
+        """base^e · R for each exponent, window after window, so that a window's entries stay in
         cache.
         """
-        n = self.modulus
-        results = [mpz(1)] * len(exponents)
-        for row, digits in zip(self.table, self._digits(exponents), strict=True):
-            results = [x * row[digit] % n for x, digit in zip(results, digits, strict=True)]
+        digits, each = self._digits(exponents), np.arange(len(exponents))
+        results = self.table[0][digits[0]]
+        for row, chosen in zip(self.table[1:], digits[1:], strict=True):
+            results = self.field.products(results, each, row, chosen)
         return results
 
-    def _digits(self, exponents: list[int]) -> list[list[int]]:
-        """Return every exponent's digit for each window."""
+    def _digits(self, exponents: list[int]) -> NDArray[np.int64]:
+        """Return every exponent's digit for each window, (windows, exponents)."""
         windows, bits = len(self.table), self.window_bits
         width = (windows * bits + 7) // 8
         raw = b"".join([exponent.to_bytes(width, "little") for exponent in exponents])
         flat = np.frombuffer(raw, dtype=np.uint8).reshape(-1, width)
         ones = np.unpackbits(flat, axis=1, bitorder="little", count=windows * bits)
         weights = 1 << np.arange(bits, dtype=np.int64)
-        digits: list[list[int]] = (ones.reshape(-1, windows, bits) @ weights).T.tolist()
-        return digits
+        return (ones.reshape(-1, windows, bits) @ weights).T.copy()
 
 
 class Blinding:
@@ -77,20 +80,24 @@ class Blinding:
     """
 
     def __init__(self, key: ModularKey) -> None:
-        self.n, self.modulus = mpz(key.n), key.modulus
+        self.n, self.modulus, self._width = mpz(key.n), key.modulus, ciphertext_bytes(key)
         self._made = 0
-        self._tables: tuple[FixedBase, list[list[mpz]]] | None = None
+        self._tables: tuple[FixedBase, list[Numbers]] | None = None
 
-    def make(self, count: int) -> list[mpz]:
-        """`count` fresh ones."""
+    def make(self, count: int) -> ByteArray:
+        """`count` fresh ones, uint8 (count, width)."""
         self._made += count
         if self._made <= BLINDER_DIRECT:
-            return [self._direct() for _ in range(count)]
+            return as_bytes([self._direct() for _ in range(count)], self._width)
         if self._tables is None:
             self._tables = self._drawn()  # at once: threads of two parties may be here
         base, subsets = self._tables
         exponents = [secrets.randbits(len(base.table) * BLINDER_WINDOW_BITS) for _ in range(count)]
-        return [self._times_subset(power, subsets) for power in base.powers(exponents)]
+        powers, each = base.powers(exponents), np.arange(count)
+        chosen = np.frombuffer(os.urandom(len(subsets) * count), np.uint8).reshape(-1, count)
+        for products, of in zip(subsets, chosen, strict=True):
+            powers = base.field.products(powers, each, products, of)
+        return base.field.data(powers)
 
     def _direct(self) -> mpz:
         """r^n for a uniform unit r."""
@@ -99,21 +106,18 @@ class Blinding:
             if gmpy2.gcd(r, self.n) == 1:
                 return gmpy2.powmod(r, self.n, self.modulus)
 
-    def _drawn(self) -> tuple[FixedBase, list[list[mpz]]]:
+    def _drawn(self) -> tuple[FixedBase, list[Numbers]]:
+        bits = self.n.bit_length() + SLACK_BITS
+        base = FixedBase(self._direct(), self.modulus, bits, BLINDER_WINDOW_BITS)
         subsets = []
-        for _ in range(POOL // 8):  # the 256 products of 8, by which bits are set
-            products = [mpz(1)]
+        for number in range(POOL // 8):  # the 256 products of 8, by which bits are set
+            # The powers come times R; the last factor takes it off.
+            products = [base.field.radix if number + 1 < POOL // 8 else mpz(1)]
             for _ in range(8):
                 residue = self._direct()
                 products += [product * residue % self.modulus for product in products]
-            subsets.append(products)
-        bits = self.n.bit_length() + SLACK_BITS
-        return FixedBase(self._direct(), self.modulus, bits, BLINDER_WINDOW_BITS), subsets
-
-    def _times_subset(self, residue: mpz, subsets: list[list[mpz]]) -> mpz:
-        for products, chosen in zip(subsets, os.urandom(POOL // 8), strict=True):
-            residue = residue * products[chosen] % self.modulus
-        return residue
+            subsets.append(base.field.of(products))
+        return base, subsets
 
 
 class PrimePowers:
@@ -121,34 +125,148 @@ class PrimePowers:
 
     The base of the table generates it up to factors of p − 1 beyond 2^16, so that its powers are
     as good as random ones.
+
+    From a table, two products modulo p stand for one modulo p². With the number written as
+    (z + p·d)·(1 + p·s) and an entry as y·(1 + p·v), a product is z·y = z' + p·c,
+
+        z' + p·(d·y + c), s + v        c is what a reduction of z·y takes off
+
+    and Montgomery's reduction, z·y + m·p = R·z', takes off −m / R (`_multiply_up`).
     """
 
     def __init__(self, prime: int) -> None:
         self.prime = mpz(prime)
         self.square = self.prime * self.prime
         self._made = 0
-        self._base: FixedBase | None = None
+        self._drawing = threading.Lock()
+        self._table: NDArray[np.uint32] | None = None
 
-    def make(self, count: int) -> list[mpz]:
-        """`count` fresh ones."""
+    def make(self, count: int) -> list[tuple[mpz, mpz]]:
+        """`count` fresh ones as (z, w), which stand for z + p·w modulo p²; 0 < z < p."""
         self._made += count
-        order = int(self.prime) - 1
-        if self._base is None and self._made <= ENCRYPT_DIRECT:
-            units = [1 + secrets.randbelow(order) for _ in range(count)]
-            return [gmpy2.powmod(unit, self.prime, self.square) for unit in units]
-        if self._base is None:
-            self._base = self._table()
-        return self._base.powers([secrets.randbelow(order) for _ in range(count)])
+        order = self.prime - 1
+        if self._table is None and self._made <= ENCRYPT_DIRECT:
+            units = [1 + unit for unit in uniform(order, count)]
+            powers = (gmpy2.powmod(unit, self.prime, self.square) for unit in units)
+            return [(power % self.prime, power // self.prime) for power in powers]
+        with self._drawing:
+            if self._table is None:
+                self._table = self._drawn()
+        return self._powers(uniform(order, count))
 
-    def _table(self) -> FixedBase:
+    def blinded(self, slopes: list[mpz]) -> list[mpz]:
+        """(1 + p·slope)·r modulo p² with a fresh random power r for each."""
+        p = self.prime
+        powers = zip(slopes, self.make(len(slopes)), strict=True)
+        return [z + p * ((w + z * slope) % p) for slope, (z, w) in powers]
+
+    def _powers(self, exponents: list[mpz]) -> list[tuple[mpz, mpz]]:
+        field, table = montgomery(self.prime), self._table
+        assert table is not None
+        width = (len(table) * ENCRYPT_WINDOW_BITS + 7) // 8 + 2  # a digit is read from three bytes
+        raw = b"".join([exponent.to_bytes(width, "little") for exponent in exponents])
+        digits = np.frombuffer(raw, np.uint8).reshape(-1, width)
+        z, d, s = (np.empty((len(exponents), field.limbs), np.uint32) for _ in range(3))
+        lifted = field.of([-(field.radix_power - 1) % self.prime])[0]
+        _multiply_up(table, digits, ENCRYPT_WINDOW_BITS, field.constants, lifted, (z, d, s))
+        each, first = np.arange(len(z)), np.zeros(len(z), np.int64)
+        s = field.products(s, each, field.radix_square, first)
+        sums = numbers(field.data(field.products(z, each, s, each)))
+        parts = zip(numbers(field.data(z)), sums, numbers(field.data(d)), strict=True)
+        return [(low, product + high) for low, product, high in parts]
+
+    def _drawn(self) -> NDArray[np.uint32]:
+        """uint32 (windows, digits, 2 · limbs): y and v of base^(digit · 2^(i · window)).
+
+        All windows but the first are multiplied by R, which each product takes off again.
+        """
         prime, order = self.prime, self.prime - 1
         factors = [int(f) for f in small_primes() if order % int(f) == 0]
         while True:
-            y = mpz(2 + secrets.randbelow(int(prime) - 3))
-            if all(gmpy2.powmod(y, order // factor, prime) != 1 for factor in factors):
+            drawn = mpz(2 + secrets.randbelow(int(prime) - 3))
+            if all(gmpy2.powmod(drawn, order // factor, prime) != 1 for factor in factors):
                 break
-        base = gmpy2.powmod(y, prime, self.square)
-        return FixedBase(base, self.square, int(order).bit_length(), ENCRYPT_WINDOW_BITS)
+        field, size = montgomery(prime), 1 << ENCRYPT_WINDOW_BITS
+        base, entry, rows = gmpy2.powmod(drawn, prime, self.square), mpz(1), []
+        for _ in range(-(-order.bit_length() // ENCRYPT_WINDOW_BITS)):
+            back, inverse = gmpy2.invert(base, prime), gmpy2.invert(entry, prime)
+            ys, vs = [], []
+            for _ in range(size):
+                high, low = divmod(entry, prime)
+                ys.append(low)
+                vs.append(high * inverse % prime)
+                entry, inverse = entry * base % self.square, inverse * back % prime
+            rows.append(np.concatenate([field.of(ys), field.of(vs)], axis=1))
+            base = gmpy2.powmod(base, size, self.square)
+            entry = field.radix_power % self.square
+        return np.stack(rows)
+
+
+@kernel
+def _multiply_up(
+    table: NDArray[np.uint32],
+    exponents: NDArray[np.uint8],
+    window_bits: int,
+    constants: Constants,
+    lifted: NDArray[np.uint32],
+    found: tuple[Numbers, Numbers, Numbers],
+) -> None:
+    """Products of one entry a window, as z, d and s; see `PrimePowers`. `lifted`: 1 − R modulo p.
+
+    Window after window, so that its entries stay in cache. An m is subtracted as R − 1 − m.
+    """
+    found_z, found_d, found_s = found
+    _, _, bits = constants
+    n, count = found_z.shape[1], len(exponents)
+    groups = -(-count // LANES)
+    mask = np.uint32((1 << bits) - 1)
+    z = np.zeros((groups, (n + EDGE) * LANES), np.uint32)
+    d = np.zeros((groups, (n + EDGE) * LANES), np.uint32)
+    s = np.zeros((groups, n * LANES), np.uint64)
+    y = np.zeros((n + 2 * EDGE) * LANES, np.uint32)
+    scratch = np.zeros((n + EDGE) * LANES, np.uint32), np.zeros(2 * LANES, np.uint64)
+    m, _ = scratch
+    none, start = np.zeros(n * LANES, np.uint32), np.zeros(n * LANES, np.uint32)
+    for window in range(len(table)):
+        byte, within = window * window_bits // 8, window * window_bits % 8
+        for group in range(groups):
+            for w in range(LANES):
+                row = min(group * LANES + w, count - 1)
+                digit = np.int64(exponents[row, byte])
+                digit |= np.int64(exponents[row, byte + 1]) << 8
+                digit |= np.int64(exponents[row, byte + 2]) << 16
+                entry = table[window, (digit >> within) & ((1 << window_bits) - 1)]
+                for limb in range(n):
+                    y[(limb + EDGE) * LANES + w] = entry[limb]
+                    s[group, limb * LANES + w] += entry[n + limb]
+            if window == 0:
+                z[group, : n * LANES] = y[EDGE * LANES : (EDGE + n) * LANES]
+            else:
+                product(z[group], y, none, constants, scratch, z[group, : n * LANES])
+                for limb in range(n):
+                    for w in range(LANES):
+                        at = limb * LANES + w
+                        start[at] = lifted[limb] + (mask - m[at])
+                product(d[group], y, start, constants, scratch, d[group, : n * LANES])
+    for row in range(count):
+        group, w = row // LANES, row % LANES
+        carry = np.uint64(0)
+        for limb in range(n):
+            at = limb * LANES + w
+            carry += s[group, at]
+            found_s[row, limb] = np.uint32(carry) & mask
+            carry >>= np.uint64(bits)
+            found_z[row, limb], found_d[row, limb] = z[group, at], d[group, at]
+
+
+def uniform(bound: mpz, count: int) -> list[mpz]:
+    """`count` random numbers below `bound`, each uniform to 2^-128."""
+    width = (bound.bit_length() + 7) // 8 + 16
+    raw = os.urandom(count * width)
+    return [
+        mpz.from_bytes(raw[start : start + width], "big") % bound
+        for start in range(0, len(raw), width)
+    ]
 
 
 @functools.lru_cache(maxsize=2)
@@ -158,4 +276,4 @@ def _blinding(key: ModularKey) -> Blinding:
 
 def make_blinders(key: ModularKey, count: int) -> ByteArray:
     """`count` fresh random n-th powers, uint8 (count, width)."""
-    return as_bytes(_blinding(key).make(count), ciphertext_bytes(key))
+    return _blinding(key).make(count)

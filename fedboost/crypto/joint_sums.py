@@ -1,9 +1,10 @@
 """Sums by column with fewer additions: rows that share cells in several columns are added once.
 
-Rows with the same cells in columns A and B are first multiplied together, one product for each pair
-of cells that occurs; the two columns then take these products, not the rows. With m rows and u
-pairs this costs (m − u) + 2·u multiplications where each column on its own costs 2·m, and as u ≤ m
-it never costs more. Columns are merged two by two, least distinct first, as long as it pays.
+Adding is multiplying here; products lack powers of R until the end (`montgomery`). Rows with the
+same cells in columns A and B are first multiplied together, one product for each pair of cells that
+occurs; the two columns then take these products, not the rows. With m rows and u pairs this costs
+(m − u) + 2·u multiplications where each column on its own costs 2·m, and as u ≤ m it never costs
+more. Columns are merged two by two, least distinct first, as long as it pays.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import heapq
 from dataclasses import dataclass
 
 import numpy as np
-from gmpy2 import mpz
 from numpy.typing import NDArray
+
+from fedboost.crypto.montgomery import Montgomery, Numbers
 
 TABLE_FACTOR = 16  # keys below this many times the rows are ranked by a table, others by sorting
 MERGE_GAIN_MIN = 0.05  # multiplications saved for each row; below it finding the pairs costs more
@@ -39,16 +41,22 @@ class _Group:
         return len(self.key) - int(np.count_nonzero(self.key == self.dead))
 
 
-def sum_columns(values: list[mpz], cells: NDArray[np.int32], modulus: mpz) -> dict[int, mpz]:
-    """Products modulo `modulus`: cell → product of `values[i]` over all i, j with cells[i, j] =
-    cell.
+def sum_columns(
+    values: Numbers, cells: NDArray[np.int32], field: Montgomery
+) -> tuple[NDArray[np.int64], Numbers]:
+    """The cells that occur, ascending, and each one's product of `values[i]` over all i, j with
+    cells[i, j] = cell.
 
-    `cells` int32 (rows, columns), negative entries skip. Cells that nothing fell into are absent.
+    `cells` int32 (rows, columns), negative entries skip.
     """
-    sums: dict[int, mpz] = {}
+    once = np.ones(len(values), np.int64)
+    none = np.empty(0, np.int64), values[:0], once[:0]
+    parts = [none]
     for group in _plan(cells):
-        _add_group(group, group.key, values, modulus, sums)
-    return sums
+        _add_group(group, group.key, values, once, field, parts)
+    cell, products, counts = (np.concatenate(each) for each in zip(*parts, strict=True))
+    touched, products, counts = _multiplied(cell, products, counts, field)
+    return touched, field.restored(products, counts)
 
 
 def _plan(cells: NDArray[np.int32]) -> list[_Group]:
@@ -112,26 +120,36 @@ def _rank(keys: NDArray[np.int64], limit: int) -> tuple[NDArray[np.int64], NDArr
 def _add_group(
     group: _Group,
     keys: NDArray[np.int64],
-    values: list[mpz],
-    modulus: mpz,
-    sums: dict[int, mpz],
+    values: Numbers,
+    counts: NDArray[np.int64],
+    field: Montgomery,
+    parts: list[tuple[NDArray[np.int64], Numbers, NDArray[np.int64]]],
 ) -> None:
-    """Adds `values`, whose combinations of the group's columns are `keys`, into `sums`."""
+    """Adds to `parts` the cells of a group's columns: each one's name, product and count.
+
+    `values`, products of `counts` rows that lack powers of R, have the combinations `keys`.
+    """
+    live = np.flatnonzero(keys != group.dead)
+    occurring, products, counts = _multiplied(keys, values, counts, field, live)
     if group.names is not None:
-        cells = group.names[keys].tolist()
-        for cell, value in zip(cells, values, strict=True):
-            if cell >= 0:
-                present = sums.get(cell)
-                sums[cell] = value if present is None else present * value % modulus
+        parts.append((group.names[occurring], products, counts))
         return
-    products: list[mpz | None] = [None] * group.distinct
-    for key, value in zip(keys.tolist(), values, strict=True):
-        if key != group.dead:
-            present = products[key]
-            products[key] = value if present is None else present * value % modulus
     assert group.halves is not None
     assert group.half_keys is not None
-    occurring = np.flatnonzero([product is not None for product in products])
-    occurred = [product for product in products if product is not None]
     for half, half_keys in zip(group.halves, group.half_keys, strict=True):
-        _add_group(half, half_keys[occurring], occurred, modulus, sums)
+        _add_group(half, half_keys[occurring], products, counts, field, parts)
+
+
+def _multiplied(
+    keys: NDArray[np.int64],
+    values: Numbers,
+    counts: NDArray[np.int64],
+    field: Montgomery,
+    live: NDArray[np.int64] | None = None,
+) -> tuple[NDArray[np.int64], Numbers, NDArray[np.int64]]:
+    """The keys that occur, ascending, each one's product, and of how many rows; of `live` alone."""
+    order = np.argsort(keys, kind="stable") if live is None else live[np.argsort(keys[live])]
+    occurring, first = np.unique(keys[order], return_index=True)
+    lengths = np.diff(np.append(first, len(order)))
+    products = field.run_products(values, order, lengths)
+    return occurring, products, np.add.reduceat(counts[order], first) if len(first) else counts[:0]

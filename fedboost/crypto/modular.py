@@ -1,7 +1,7 @@
 """Keys whose ciphertexts multiply, on whole arrays: what Paillier and Okamoto-Uchiyama share.
 
-The host's side adds, subtracts and lets go; the guest's side encrypts and decrypts. Arithmetic runs
-on gmpy2 in worker processes (`modular_kernels`, `fixed_base`).
+The host's side adds, subtracts and lets go; the guest's side encrypts and decrypts. Sums,
+packages and encryption run in threads (`montgomery`), the rest on gmpy2 in worker processes.
 
 What `release` hides, and what not (SECURITY.md, section 2): a guest that fills plaintext bits above
 the declared package reads nothing but, at most, the topmost 40 bits' worth of the blinding range,
@@ -47,7 +47,7 @@ from fedboost.crypto.shapes import (
 from fedboost.crypto.workers import Pending, Workers, blocks
 from fedboost.errors import PeerError
 
-SUM_ROWS_MAX = 1 << 14  # rows a task: their products stay near 100 MB at 2048 bits
+SUM_ROWS_MAX = 1 << 15  # rows a task: their products stay near 40 MB at 2048 bits
 SCALE_MAX = 512  # ciphertexts a block: 0.2 s of a worker
 OUT_OF_RANGE = "a ciphertext does not decrypt into the declared range"
 
@@ -76,7 +76,7 @@ class ModularPublic:
         each = ciphertexts.each
         cuts = blocks(len(each), self.workers.count, 64, 4096)
         tasks = [(self.key, each[cut]) for cut in cuts]
-        if not all(self.workers.map(kernels.are_units, tasks)):
+        if not all(self.workers.threads.map(kernels.are_units, tasks)):
             raise PeerError("a ciphertext is out of range or shares a factor with the key")
 
     def segment_sum(
@@ -103,7 +103,7 @@ class ModularPublic:
                     (self.key, held.data[rows[order[cut]], lane], cells[order[cut]])
                     for cut in self._row_cuts(len(rows))
                 ]
-                parts = self.workers.map(kernels.sum_rows, tasks)
+                parts = self.workers.threads.map(kernels.sum_rows, tasks)
                 cell, data = self._sum_parts(parts)
                 sums[cell, lane] = data
         return Ciphertexts(sums)
@@ -162,12 +162,12 @@ class ModularPublic:
         added = None if masks is None else layout.packed(masks, packages)
         ends = np.concatenate([[0], np.cumsum(packages.size)])
         tasks = []
-        for cut in blocks(len(packages), self.workers.count, 1, 64):
+        for cut in blocks(len(packages), self.workers.count, 32, 256):
             data = held[ends[cut.start] : ends[cut.stop]]
             own = [widths[lane] for lane in packages.lane[cut]]
             above = None if added is None else added[cut]
             tasks.append((self.key, data, packages.size[cut].tolist(), own, factors[cut], above))
-        parts = self.workers.map(kernels.release_packages, tasks)
+        parts = self.workers.threads.map(kernels.release_packages, tasks)
         return seal_released(self._joined(parts))
 
     def _row_cuts(self, rows: int) -> list[slice]:
@@ -197,7 +197,7 @@ class ModularPublic:
             chosen = several[cut]
             within = np.concatenate([np.arange(ends[i] - lengths[i], ends[i]) for i in chosen])
             tasks.append((self.key, data[within], lengths[chosen]))
-        sums[several] = self._joined(self.workers.map(kernels.sum_runs, tasks))
+        sums[several] = self._joined(self.workers.threads.map(kernels.sum_runs, tasks))
         return sums
 
     def _pairs(self, kernel: kernels.PairKernel, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
@@ -215,7 +215,7 @@ class ModularPublic:
 class BlinderPool:
     """Random n-th powers, made in the background; each is given once."""
 
-    BLOCK = 32  # factors a task: 40 ms of a worker, so that other work gets its turn
+    BLOCK = 128  # factors a task: 40 ms of a worker, so that other work gets its turn
 
     def __init__(self, key: kernels.ModularKey, workers: Workers) -> None:
         self._key = key
@@ -228,7 +228,7 @@ class BlinderPool:
         lacking = count - len(self._ready) - sum(size for size, _ in self._coming)
         for cut in blocks(max(lacking, 0), self._workers.count, 1, self.BLOCK):
             size = cut.stop - cut.start
-            made = self._workers.submit(fixed_base.make_blinders, self._key, size)
+            made = self._workers.threads.submit(fixed_base.make_blinders, self._key, size)
             self._coming.append((size, made))
 
     def take(self, count: int) -> NDArray[np.uint8]:
@@ -274,7 +274,7 @@ class ModularPrivate:
         most = layout.block_rows(self.width)
         for cut in blocks(len(gh), self.workers.count, min(16, most), most):
             fields = layout.fields(gh[cut])
-            coming.append(self.workers.submit(kernels.encrypt_rows, self._secret, fields))
+            coming.append(self.workers.threads.submit(kernels.encrypt_rows, self._secret, fields))
             if len(coming) > 2 * self.workers.count:
                 yield seal_encrypted(coming.popleft().result())
         while coming:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.joint_sums import sum_columns
 from fedboost.crypto.limbs import ByteArray, integers, rows_of
-
-GCD_BATCH = 64  # ciphertexts multiplied together for one gcd with n
+from fedboost.crypto.montgomery import montgomery
 
 
 class ModularKey(Hashable, Protocol):
@@ -88,22 +87,16 @@ def sum_rows(
     key: ModularKey, data: ByteArray, cells: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], ByteArray]:
     """Sums of the rows by cell: the cells that occur, ascending, and their ciphertexts."""
-    sums = sum_columns(numbers(data), cells, key.modulus)
-    touched = sorted(sums)
-    return np.array(touched, dtype=np.int64), as_bytes((sums[c] for c in touched), data.shape[1])
+    field = montgomery(key.modulus)
+    touched, sums = sum_columns(field.numbers(data), cells, field)
+    return touched, field.data(sums)
 
 
 def sum_runs(key: ModularKey, data: ByteArray, lengths: NDArray[np.int64]) -> ByteArray:
     """Sums of consecutive runs of these lengths, one or more each."""
-    modulus = key.modulus
-    values = iter(numbers(data))
-    sums = []
-    for length in lengths.tolist():
-        total = next(values)
-        for _ in range(length - 1):
-            total = total * next(values) % modulus
-        sums.append(total)
-    return as_bytes(sums, data.shape[1])
+    field = montgomery(key.modulus)
+    sums = field.run_products(field.numbers(data), np.arange(len(data)), lengths)
+    return field.data(field.restored(sums, lengths))
 
 
 def add_pairs(key: ModularKey, a: ByteArray, b: ByteArray) -> ByteArray:
@@ -156,17 +149,12 @@ def running_sums(key: ModularKey, data: ByteArray, lengths: NDArray[np.int64]) -
 
 def are_units(key: ModularKey, data: ByteArray) -> bool:
     """Return True if all are in 1..modulus−1 and have no factor in common with n."""
-    n, modulus = mpz(key.n), key.modulus
-    values = numbers(data)
-    for start in range(0, len(values), GCD_BATCH):
-        product = mpz(1)
-        for value in values[start : start + GCD_BATCH]:
-            if not 0 < value < modulus:
-                return False
-            product = product * (value % n) % n
-        if gmpy2.gcd(product, n) != 1:
-            return False
-    return True
+    field, every = montgomery(key.modulus), np.arange(len(data))
+    values = field.numbers(data)
+    if not np.array_equal(field.data(values), data):  # which is below the modulus
+        return False
+    (product,) = numbers(field.data(field.run_products(values, every, np.array([len(data)]))))
+    return bool(gmpy2.gcd(product, key.n) == 1)
 
 
 def release_packages(
@@ -186,23 +174,27 @@ def release_packages(
     numbers, one a package, that are added to the fields: with them the signed sum is still above
     −2^(package_bits−1), and they cost nothing, for the headroom is encrypted anyway.
     """
-    modulus = key.modulus
     added = [0] * len(widths) if masks is None else integers(masks, signed=True)
     headroom = []
     for (_, package_bits), mask in zip(widths, added, strict=True):
         most = (key.space >> package_bits) - 1
         headroom.append(((1 + secrets.randbelow(most)) << package_bits) + mask)
-    sums = iter(numbers(data))
-    packages = []
-    for size, (bits, _), high, factor in zip(
-        sizes, widths, key.bare(headroom), numbers(blinders), strict=True
-    ):
-        held = [next(sums) for _ in range(size)]
-        package = held.pop()
-        while held:
-            package = gmpy2.powmod(package, mpz(1) << bits, modulus) * held.pop() % modulus
-        packages.append(package * high % modulus * factor % modulus)
-    return as_bytes(packages, data.shape[1])
+    field, size, ends = montgomery(key.modulus), np.array(sizes), np.cumsum(sizes)
+    each, bits = np.arange(len(ends)), np.array([bits for bits, _ in widths])
+    # Every sum times R, so that a product of two of them is one again.
+    sums = field.numbers(data)
+    once = np.zeros(len(sums), np.int64)
+    sums = field.products(sums, np.arange(len(sums)), field.radix_square, once)
+    packages = sums[ends - 1]
+    for place in range(int(size.max(initial=1)) - 2, -1, -1):
+        for shift in np.unique(bits):
+            chosen = np.flatnonzero((size > place + 1) & (bits == shift))
+            shifted = field.squared(packages[chosen], int(shift))
+            member = (ends - size)[chosen] + place
+            packages[chosen] = field.products(shifted, np.arange(len(chosen)), sums, member)
+    for factors in (field.of(key.bare(headroom)), field.numbers(blinders)):
+        packages = field.products(packages, each, factors, each)
+    return field.data(field.restored(packages, np.full(len(packages), 2)))
 
 
 def encrypt_rows(secret: ModularSecret, fields: ByteArray) -> ByteArray:

@@ -36,12 +36,14 @@ import secrets
 from dataclasses import dataclass
 
 import gmpy2
+import numpy as np
 from gmpy2 import mpz
 
 from fedboost.crypto import moduli
 from fedboost.crypto.api import KeyScheme
-from fedboost.crypto.fixed_base import FixedBase, PrimePowers
+from fedboost.crypto.fixed_base import FixedBase, PrimePowers, uniform
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
+from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.workers import Workers
 from fedboost.errors import PeerError
 
@@ -73,7 +75,11 @@ class OuKey:
 
     def bare(self, plaintexts: list[int]) -> list[mpz]:
         """g^m."""
-        return _powers_of(self).powers(plaintexts)
+        base = _powers_of(self)
+        one = np.zeros(len(plaintexts), np.int64)
+        powers = base.powers(plaintexts)
+        powers = base.field.products(powers, np.arange(len(powers)), base.field.of([mpz(1)]), one)
+        return numbers(base.field.data(powers))
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,19 +98,15 @@ class OuSecret:
     def encrypt(self, plaintexts: list[int]) -> list[mpz]:
         """A fresh encryption of each; a negative number stands for its remainder modulo p.
 
-        Modulo p² that is (1 + m·slope·p) times a random p-th power, modulo q any unit: r^n hides
-        the rest of g^m.
+        Modulo p² that is (1 + m·slope·p) times a random p-th power, modulo q any unit, for r^n
+        hides the rest of g^m: so any multiple of p² is added (to a multiple of q once in q times).
         """
-        powers, q = _powers_at(self.p), mpz(self.q)
+        powers = _powers_at(self.p)
         p, square = powers.prime, powers.square
         slope = -self._log(gmpy2.powmod(self.g, p - 1, square)) % p
-        q_inverse = gmpy2.invert(q, square)
-        ciphertexts = []
-        for plaintext, r in zip(plaintexts, powers.make(len(plaintexts)), strict=True):
-            c_p = (1 + plaintext * slope % p * p) * r % square
-            c_q = 1 + secrets.randbelow(self.q - 1)
-            ciphertexts.append(c_q + q * ((c_p - c_q) * q_inverse % square))
-        return ciphertexts
+        blinded = powers.blinded([plaintext * slope % p for plaintext in plaintexts])
+        above = uniform(mpz(self.q), len(plaintexts))
+        return [c + square * k for c, k in zip(blinded, above, strict=True)]
 
     def decrypt(self, ciphertexts: list[mpz]) -> list[int] | None:
         """The plaintexts, 0 ≤ m < p; None if one is no ciphertext."""

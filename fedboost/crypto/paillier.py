@@ -59,15 +59,14 @@ class PaillierSecret:
     def encrypt(self, plaintexts: list[int]) -> list[mpz]:
         """A fresh encryption of each; a negative number stands for its remainder modulo n."""
         at_p, at_q = _powers(self.primes.p), _powers(self.primes.q)
-        p2, q2, n = at_p.square, at_q.square, mpz(self.key.n)
+        p, q, p2, q2 = at_p.prime, at_q.prime, at_p.square, at_q.square
         q2_inverse = gmpy2.invert(q2, p2)
-        count = len(plaintexts)
-        ciphertexts = []
-        for plaintext, r_p, r_q in zip(plaintexts, at_p.make(count), at_q.make(count), strict=True):
-            c = 1 + plaintext * n
-            c_p, c_q = c * r_p % p2, c * r_q % q2
-            ciphertexts.append(c_q + q2 * ((c_p - c_q) * q2_inverse % p2))
-        return ciphertexts
+        every_p = at_p.blinded([plaintext * q % p for plaintext in plaintexts])
+        every_q = at_q.blinded([plaintext * p % q for plaintext in plaintexts])
+        return [
+            c_q + q2 * ((c_p - c_q) * q2_inverse % p2)
+            for c_p, c_q in zip(every_p, every_q, strict=True)
+        ]
 
     def decrypt(self, ciphertexts: list[mpz]) -> list[int] | None:
         """The plaintexts, 0 ≤ m < n; None if one is no ciphertext."""

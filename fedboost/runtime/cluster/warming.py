@@ -76,6 +76,7 @@ JOBS = {
     "plain, classes": Warm("secureboost", _encrypted("plain", objective="multi:softprob",
                                                      num_class=3), classes=3),
     "affine": Warm("secureboost", _encrypted("iterative-affine", allow_insecure=True)),
+    "numbers": Warm("secureboost", _encrypted("okamoto-uchiyama")),
     "vertical": Warm("federboost-vertical", {**TREES, "buckets": 8}, method="oprf"),
     "horizontal": Warm("federboost-horizontal", {**TREES, "quantile_tolerance": 10}, table="own",
                        own_rows_min=5),

@@ -280,8 +280,7 @@ def test_two_threads_may_draw_the_tables_of_one_key_at_once(small, monkeypatch):
 
     monkeypatch.setattr(fixed_base.Blinding, "_direct", interrupted)
     made = shared.make(rows)
-    assert len(set(made) | set(others)) == 2 * rows
-    width = small.public.width
-    data = b"".join(int(one).to_bytes(width, "big") for one in made + others)
-    together = Ciphertexts.received(data, 2 * rows, width)
+    data = [bytes(blinder) for blinder in [*made, *others]]
+    assert len(set(data)) == 2 * rows
+    together = Ciphertexts.received(b"".join(data), 2 * rows, small.public.width)
     assert small.by_phe(together) == [0] * (2 * rows)
