@@ -197,7 +197,8 @@ class TracedParty:
         """See `PartyNode`; an answer that is given again is no second span."""
         with self._timed("run_step", request):
             reply: StepReply = await self._shown.run_step(caller, request)
-        place = request.attempt, request.stage, max((turn.number for turn in request.turns), default=0)
+        last = max((turn.number for turn in request.turns), default=0)
+        place = request.attempt, request.stage, last
         if self._done.get(request.job) == place:
             return reply
         self._done[request.job] = place

@@ -157,7 +157,10 @@ def test_whoever_does_not_say_what_it_learned_fits_all_that_has_its_shape():
 
 
 def test_two_objectives_do_not_fit_beside_one_that_is_not_known():
-    kinds = [Kind(name, said, 1, ("id",)) for name, said in zip("abc", ("", *OBJECTIVES[:2]))]
+    kinds = [
+        Kind(name, said, 1, ("id",))
+        for name, said in zip("abc", ("", *OBJECTIVES[:2]), strict=True)
+    ]
     with pytest.raises(ConfigError, match=f"c does not fit the others: it has {OBJECTIVES[1]}, b"):
         check_alike(kinds, "mean")
 
