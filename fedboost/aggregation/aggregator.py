@@ -48,7 +48,10 @@ def add_up(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Itera
     parts: list[Words] = []
     senders = None
     for masked in got:
-        if any(part.withheld for part in masked.values()):
+        withheld = [party for party, part in masked.items() if part.withheld]
+        if any(masked[party].HasField("words") for party in withheld):
+            raise PeerError(f"{withheld[0]} sent a vector that it withholds", party=withheld[0])
+        if withheld:
             yield Out(send=Total(number=aggregator.number, closed=True))
             return
         senders = senders or set(masked)
@@ -86,7 +89,10 @@ def add_or_close(aggregator: Aggregator, got: Mapping[str, Masked]) -> Iterator[
     """The sum of all vectors, or word that it stays closed: somebody's is missing or withheld."""
     number = aggregator.number + 1
     current = {party: masked for party, masked in got.items() if masked.number >= number}
-    if any(set(masked.members) - set(current) for masked in current.values()):
+    members = {tuple(masked.members) for masked in current.values() if not masked.withheld}
+    if len(members) > 1:
+        raise PeerError("the parties do not agree on whose masks their vectors have")
+    if any(set(named) - set(current) for named in members):
         aggregator.number = number
         yield Out(send=Total(number=number, closed=True))
         return
@@ -99,6 +105,9 @@ def keep_masked(aggregator: Aggregator, got: Mapping[str, Masked]) -> Out:
     fresh = {
         party: message for party, message in got.items() if message.number >= aggregator.number
     }
+    for party, masked in fresh.items():
+        if masked.withheld or masked.members:
+            raise PeerError(f"{party} took a fresh sum for one that may stay closed", party=party)
     aggregator.kept = {party: _words(aggregator, party, masked) for party, masked in fresh.items()}
     return Out()
 

@@ -155,17 +155,17 @@ class StageWalk(flow.Run):
         """Tell one of them, once it has heard what it was asked for."""
         job, stage = self.job, self.protocol.name
         request = EndLoopRequest(job=job.id, attempt=job.attempt, stage=stage, number=number)
-        while party in job.waiting:
+        while True:
             try:
                 await job.controls[party].end_loop(request)
             except ProtocolError:
-                await asyncio.sleep(HEARD_POLL_S)
+                if party in job.waiting:
+                    await asyncio.sleep(HEARD_POLL_S)
+                    continue
             except UnreachableError:
                 if not job.is_spared(party):
                     raise
-                return
-            else:
-                return
+            return
 
     def _note(
         self,

@@ -51,9 +51,9 @@ def test_word_of_another_sum_opens_nothing():
 
 def test_a_sum_that_is_not_fresh_is_not_opened_by_shares():
     made = fresh_circle(3)
-    here = gathered(made, draws(made.parties), fresh=None)
+    made.masked(draws(made.parties), made.parties, None)
     with pytest.raises(ProtocolError, match="not opened by shares"):
-        made.members["p00"].reveal_whole(here)
+        made.members["p00"].reveal_whole(Gathered(number=1))
 
 
 def test_vectors_of_which_one_may_be_lost_come_whole():
@@ -145,6 +145,22 @@ def test_one_party_that_withholds_closes_the_sum_for_all():
     made.members["p02"].begun = (*names(4), "p09")
     read, _ = made.open(draws(made.parties), fresh=None)
     assert set(read.values()) == {None}
+
+
+def test_a_vector_that_is_sent_and_withheld_is_refused_by_name():
+    for fresh, says in ((0, "p01 took a fresh sum for"), (None, "p01 sent a vector that it with")):
+        made = fresh_circle(4, colluders=0)
+        tampering(made, Masked, lambda m: setattr(m, "withheld", True), sender="p01")
+        with pytest.raises(PeerError, match=says) as refused:
+            made.open(draws(made.parties), fresh=fresh)
+        assert refused.value.where["party"] == "p01"
+
+
+def test_vectors_under_masks_of_different_members_are_refused():
+    made = fresh_circle(4, colluders=0)
+    tampering(made, Masked, lambda m: m.members.append("p09"), sender="p01")
+    with pytest.raises(PeerError, match="do not agree on whose masks"):
+        made.open(draws(made.parties), fresh=None)
 
 
 def test_a_sum_without_a_members_vector_stays_closed_whatever_the_members_are_called():
