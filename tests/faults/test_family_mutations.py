@@ -124,7 +124,7 @@ def same(one, other):
 # At the border
 
 
-class Border(Room):
+class Border(conversations.Doubting):
     """A room in which every forgery of the shown messages comes just before the honest message."""
 
     def forge(self, targets):
