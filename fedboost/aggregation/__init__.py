@@ -5,13 +5,15 @@
     parties ─── Masked ───► aggregator    every sum
     parties ◄── Total ───── aggregator
 
-With `dropout: wait` that is all, and a lost party pauses the job. With `dropout: continue` each
-sum has mask keys of its own, of which every party holds shares, and a self-mask that only a
+With `dropout: wait` that is all, and a lost party pauses the job. With `dropout: continue` the same
+holds of statistics that go on from one before: without a party their sum stays closed. Each fresh
+one has mask keys of its own, of which every party holds shares, and a self-mask that only a
 majority can take away:
 
-    parties ◄── MaskKeys, DealtShares ──► parties    before some sums
+    parties ◄── MaskKeys, DealtShares ──► parties    before many sums
     parties ─── Masked ─────────► aggregator         every sum
-    parties ◄── Survivors ──────► parties            signed by all before anything is opened
+    parties ◄── Gathered ──────── aggregator         where all vectors have come; otherwise
+    parties ◄── Survivors ──────► parties            who is left, signed before anything is opened
     parties ─── RevealedShares ─► aggregator
     parties ◄── Total ─────────── aggregator
 
@@ -29,6 +31,7 @@ Modules:
     contributor  a party's side: keys, masked vectors, checks of totals
     lookup       search for the cut points of everybody's columns, by counting under masks
     measures     sums before trees; metrics by round over all parties' rows
+    opened       a party's record of what may have been opened
     party        steps that every party of a sum takes, for role modules to import
     recovery     sums that go on without a lost party
     standing     where all contributors' records of sums agree; one-time tags

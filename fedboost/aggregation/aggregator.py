@@ -23,7 +23,7 @@ from fedboost.errors import PeerError, UnreachableError
 from fedboost.flow import EVERYBODY, Artefact, Out, Place, StageContext
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import StatusReport
-from fedboost.messages.protocol.aggregation_pb2 import Masked, RevealedShares, Total
+from fedboost.messages.protocol.aggregation_pb2 import Gathered, Masked, RevealedShares, Total
 
 Words = NDArray[np.uint64]
 
@@ -48,6 +48,12 @@ def add_up(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Itera
     parts: list[Words] = []
     senders = None
     for masked in got:
+        withheld = [party for party, part in masked.items() if part.withheld]
+        if any(masked[party].HasField("words") for party in withheld):
+            raise PeerError(f"{withheld[0]} sent a vector that it withholds", party=withheld[0])
+        if withheld:
+            yield Out(send=Total(number=aggregator.number, closed=True))
+            return
         senders = senders or set(masked)
         if set(masked) != senders:
             short = min(senders - set(masked))
@@ -66,14 +72,49 @@ def add_up(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Itera
 # With `dropout: continue`
 
 
+def stand_by(_: Aggregator) -> Out:
+    """Nothing yet: rounds that are asked for at once are about to begin."""
+    return Out()
+
+
+def gather(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Out:
+    """Keeps all vectors and says so; shares of self-masks open their sum."""
+    keep_masked(aggregator, next(got))
+    if next(got, None) is not None:
+        raise PeerError("a vector that may go on without others came in parts")
+    return Out(send=Gathered(number=aggregator.number))
+
+
+def add_or_close(aggregator: Aggregator, got: Mapping[str, Masked]) -> Iterator[Out]:
+    """The sum of all vectors, or word that it stays closed: somebody's is missing or withheld."""
+    number = aggregator.number + 1
+    current = {party: masked for party, masked in got.items() if masked.number >= number}
+    members = {tuple(masked.members) for masked in current.values() if not masked.withheld}
+    if len(members) > 1:
+        raise PeerError("the parties do not agree on whose masks their vectors have")
+    if any(set(named) - set(current) for named in members):
+        aggregator.number = number
+        yield Out(send=Total(number=number, closed=True))
+        return
+    yield from add_up(aggregator, iter([current]))
+
+
 def keep_masked(aggregator: Aggregator, got: Mapping[str, Masked]) -> Out:
     """Keeps what has come until the survivors agree; what a lost party sent before is dropped."""
     aggregator.number += 1
     fresh = {
         party: message for party, message in got.items() if message.number >= aggregator.number
     }
+    for party, masked in fresh.items():
+        if masked.withheld or masked.members:
+            raise PeerError(f"{party} took a fresh sum for one that may stay closed", party=party)
     aggregator.kept = {party: _words(aggregator, party, masked) for party, masked in fresh.items()}
     return Out()
+
+
+def open_whole(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Out]:
+    """Takes all self-masks off the sum of all."""
+    yield from open_total(aggregator, got)
 
 
 def open_total(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Out]:

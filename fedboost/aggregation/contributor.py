@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.aggregation import standing
+from fedboost.aggregation.opened import OpenedSums
 from fedboost.aggregation.recovery import Epoch, keys_of, pair_of, sign_of, threshold
 from fedboost.aggregation.standing import TAG_WORDS, Tagging
 from fedboost.aggregation.statistic import Statistic
@@ -26,6 +27,7 @@ from fedboost.errors import (
 from fedboost.flow import EVERYBODY, GUEST, StageContext
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
+    Gathered,
     Masked,
     MaskKeys,
     RevealedShares,
@@ -39,7 +41,6 @@ Vector = NDArray[np.int64]
 PART_WORDS = 1 << 19  # of a vector in one message: 4 MiB
 DIGIT_WORDS = 2  # behind a vector: whose contributions are in its sum
 CHECK_WORDS = DIGIT_WORDS + TAG_WORDS  # and behind these the tag of both
-NOTED = 4  # statistics that an earlier attempt may have opened since its last checkpoint
 _DIGITS = 33  # contributors that one check word counts, each by a bit of its own
 
 
@@ -73,6 +74,7 @@ class Contributor:
         self._keys = b""  # a digest of the keys of this attempt that everybody has shown
         self._tag_key: bytes | None = None  # of this attempt; the aggregator has none
         self._tagging: Tagging | None = None  # of the sum at hand
+        self._opened = OpenedSums(context.notebook)
         self._has_met = False
         self._what = b""  # the sum at hand, and what its masks are bound to
         self._sum_context = b""
@@ -83,6 +85,7 @@ class Contributor:
             context.limits.aggregation_noise if context.params.dropout == "continue" else 0.0
         )
         self._is_exact = False  # the vector at hand, though its owner wants noise
+        self._withholds = False  # it, as its sum would be over others than before
         least, count = context.limits.aggregation_parties_min, len(self.members)
         if count < least:
             raise PolicyError(
@@ -183,7 +186,9 @@ class Contributor:
     def give(self, vector: Vector, what: Statistic) -> Iterator[Masked]:
         """The next vector under its masks, part by part; int64 (n,), at least one part.
 
-        The masks of a sum are used once: there is no way to mask another vector under them.
+        The masks of a sum are used once: there is no way to mask another vector under them. Of a
+        statistic that is not fresh nothing leaves where not all are there who were at the last sum:
+        the difference would be what the missing ones had added.
         """
         self._fresh = what.fresh
         if what.fresh is not None:
@@ -200,13 +205,18 @@ class Contributor:
         tag = self._tagging.of(signed, adds_pad=self._context.role is GUEST)
         masked = np.concatenate([signed, tag]).view(np.uint64)
         self._awaits = len(masked)
+        whole = () if self.epoch is None or what.fresh is not None else self.epoch.members
+        self._withholds = bool(whole) and not self._is_over_all(whole)
+        if self._withholds:
+            yield Masked(number=self.number, withheld=True)
+            return
         streams = self._streams()
         step = len(masked) if self.epoch is not None else PART_WORDS  # a lost one sends all or none
         for start in range(0, len(masked), step):
             part = masked[start : start + step]
             for key, sign in streams:
                 add_stream(part, key, sign, start)
-            yield Masked(number=self.number, words=wire.pack(part.view(np.int64)))
+            yield Masked(number=self.number, words=wire.pack(part.view(np.int64)), members=whole)
 
     def total(self, got: Iterator[Total], most: int) -> Vector | None:
         """The sum over all contributors, int64 (n,), each word within ±`most`.
@@ -220,7 +230,8 @@ class Contributor:
         values, digits, tag = np.split(whole, [-CHECK_WORDS, -TAG_WORDS])
         present = self.members
         if self.epoch is not None:
-            self.epoch.opened()
+            if self._fresh is not None:
+                self.epoch.opened()
             present = self.epoch.members
         self.broadcast(self._what, whole.tobytes(), *(party.encode() for party in present))
         if not np.array_equal(digits, sum(self._digit(party) for party in present)):
@@ -260,6 +271,8 @@ class Contributor:
                 self._awaits = 0
                 self.broadcast(self._what, b"closed")
                 return None
+            if self._withholds:
+                raise PeerError("a total came of a sum that we keep closed")
             left = self._awaits - sum(len(part) for part in parts)
             words = wire.unpack(part.words, "i8", (None,), "a total").astype(np.int64, copy=False)
             if len(words) > left:
@@ -278,7 +291,7 @@ class Contributor:
     # With `dropout: continue`
 
     def offer_fresh(self, sums: int) -> MaskKeys:
-        """Public keys of our own for each of the next `sums` sums."""
+        """Public keys of our own for each of the next `sums` fresh sums, and for all others."""
         number = 1 if self.epoch is None else self.epoch.number + 1
         self.epoch = Epoch(self._context, number, sums)
         return self.epoch.offer()
@@ -292,50 +305,48 @@ class Contributor:
         return self.fresh.sign(present, self.number, self._sum_context)
 
     def reveal(self, got: Mapping[str, Survivors]) -> RevealedShares:
-        """Our shares to open the sum with, once all who are left have signed the same list.
+        """Our shares to open the sum with, once all who are left have signed the same list."""
+        self.fresh.agree(got, self.number, self._sum_context)
+        return self._reveal()
 
-        None are given where somebody is missing and the statistic is not fresh: the difference to
-        an earlier sum, of this attempt or of the one before, would be the missing party's.
+    def reveal_whole(self, got: Gathered) -> RevealedShares:
+        """The same where all vectors have come, as the aggregator says.
+
+        Nobody has to sign that. Whom we call present here, the threshold keeps from being opened
+        as lost: each of us gives shares for one list, and of two lists of one statistic only one
+        can find enough.
         """
+        if got.number != self.number:
+            raise PeerError(f"the vectors of sum {got.number} are there, {self.number} is due")
+        self.fresh.all_came()
+        return self._reveal()
+
+    def _reveal(self) -> RevealedShares:
         epoch = self.fresh
-        epoch.agree(got, self.number, self._sum_context)
-        before = self.begun or epoch.members
-        opens = self._fresh is not None or epoch.survivors == epoch.members == before
-        if self._is_exact and epoch.survivors != self.members:
-            opens = False
-        opens = opens and self._is_noted(epoch.survivors)
+        if self._fresh is None:
+            raise ProtocolError("a sum over all members or nobody is not opened by shares")
+        exact = self._is_exact and epoch.survivors != self.members
+        opens = not exact and self._opened.note(self._fresh, epoch.survivors)
         return epoch.reveal(self.number, self._sum_context, opens=opens)
 
-    def _is_noted(self, survivors: tuple[str, ...]) -> bool:
-        """Return whether no earlier attempt has opened this statistic over others; notes it."""
-        if self._fresh is None:
-            return True
-        opened = self._opened()
-        if self._fresh in opened:
-            return opened[self._fresh] == list(survivors)
-        if self._fresh <= max(opened, default=-1):  # not the last ones any more: never again
-            return False
-        opened[self._fresh] = list(survivors)
-        kept = [[number, over] for number, over in sorted(opened.items())[-NOTED:]]
-        self._context.notebook.write({"opened": kept})
-        return True
+    def _is_over_all(self, members: tuple[str, ...]) -> bool:
+        """Return whether a statistic that is not fresh may be opened over an epoch's members."""
+        return members == (self.begun or members) and not (
+            self._is_exact and members != self.members
+        )
 
     def check_begun(self, statistic: int, present: tuple[str, ...], what: str) -> None:
         """Refuses to begin without a party what an earlier attempt may have opened with it.
 
         By a list that somebody refuses nobody is lost for good: the job pauses, and takes it back.
         """
-        gone = [party for party in self._opened().get(statistic, ()) if party not in present]
+        gone = [party for party in self._opened.over(statistic) if party not in present]
         if gone:
             raise UnreachableError(
                 f"{what} was begun with {', '.join(gone)} and cannot be begun without",
                 party=gone[0],
                 todo="when it is back: fedboost job resume",
             )
-
-    def _opened(self) -> dict[int, list[str]]:
-        """Over whom the last fresh statistics may have been opened, in any attempt."""
-        return dict(self._context.notebook.read().get("opened", []))
 
     @property
     def fresh(self) -> Epoch:
@@ -347,7 +358,9 @@ class Contributor:
     def _streams(self) -> list[tuple[bytes, int]]:
         """The stream keys of this sum, and which way each goes."""
         if self.epoch is not None:
-            return self.epoch.streams(self._sum_context)
+            fresh = self._fresh is not None
+            streams = self.epoch.streams if fresh else self.epoch.whole_streams
+            return streams(self._sum_context)
         return [
             (pair.stream_key(self._sum_context), sign_of(self.party, peer, self.members))
             for peer, pair in self._pairs.items()

@@ -164,6 +164,11 @@ class Measures(MeasuresState):
         """From 0; the last round unless early stopping found an earlier one better."""
         return len(self.history) - 1 if self.stopping.best is None else self.stopping.best_round
 
+    @property
+    def latest(self) -> dict[str, dict[str, float]]:
+        """The metrics of the best round, or of the last one before it whose sum was opened."""
+        return next((one for one in self.history[self.best_round :: -1] if one), {})
+
     def tally(self, watched: Mapping[str, Watched]) -> Vector:
         """The own rows' share of the job's metrics after a round, int64."""
         shares = []

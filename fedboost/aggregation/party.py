@@ -15,6 +15,7 @@ from fedboost.core import objectives
 from fedboost.flow import Charge, DisclosureInfo, Out, Spent, StageContext
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
+    Gathered,
     MaskKeys,
     Standing,
     Survivors,
@@ -27,8 +28,8 @@ class Adds(Protocol):
     sums: Contributor
 
     @property
-    def sums_of_round(self) -> int:
-        """Return how many sums a round may need, each with fresh keys."""
+    def sums_ahead(self) -> int:
+        """Return how many fresh sums to have keys for."""
 
 
 def tell_standing(party: Adds) -> Out:
@@ -54,8 +55,8 @@ def hear_keys(party: Adds, got: Mapping[str, MaskKeys]) -> Out:
 
 
 def offer_fresh_keys(party: Adds) -> Out:
-    """Mask keys for each of the next sums."""
-    return Out(send=party.sums.offer_fresh(party.sums_of_round))
+    """Mask keys for the next sums."""
+    return Out(send=party.sums.offer_fresh(party.sums_ahead))
 
 
 def deal_shares(party: Adds, got: Mapping[str, MaskKeys]) -> Out:
@@ -77,6 +78,11 @@ def sign_survivors(party: Adds, present: tuple[str, ...]) -> Out:
 def reveal_shares(party: Adds, got: Mapping[str, Survivors]) -> Out:
     """Our shares for the aggregator, never both of anybody."""
     return Out(send=party.sums.reveal(got))
+
+
+def reveal_whole(party: Adds, got: Gathered) -> Out:
+    """The same where everybody has given a vector: of self-masks alone."""
+    return Out(send=party.sums.reveal_whole(got))
 
 
 def bytes_max(_: Adds, __: str) -> int:

@@ -1,9 +1,11 @@
 """Sums that go on when a party is lost: fresh keys, shares of them, and what may be opened.
 
-For every sum of an epoch a party has a mask key and a self-mask, and every other contributor holds
-a share of both. Once all have signed who is left, each gives away one share of every member: of the
-self-mask where its vector is in the sum, of the mask key where it is gone. With more than
-(n + colluders) / 2 shares needed, nobody can collect both (Bonawitz et al., 2017, section 6).
+For every fresh sum of an epoch a party has a mask key and a self-mask, and every other contributor
+holds a share of both. Where all vectors have come, or all have signed who is left, each gives away
+one share of every member: of the self-mask where its vector is in the sum, of the mask key where it
+is gone. With more than (n + colluders) / 2 shares needed, nobody can collect both (Bonawitz et al.,
+2017, section 6). Other sums are opened over all members or not at all: one more key, of which
+nobody has a share, masks them.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ FIELD_PRIME = (1 << 255) - 19  # of Curve25519: a public key has one way to be w
 
 @dataclass(frozen=True)
 class Offered:
-    """What one party has shown of its keys, one of each for every sum of the epoch."""
+    """What one party has shown of its keys, one of each for every fresh sum of the epoch."""
 
-    keys: ByteArray = field(repr=False)  # (sums, 32)
+    keys: ByteArray = field(repr=False)  # (sums + 1, 32), the last one for sums that are not fresh
     commitments: ByteArray = field(repr=False)  # (sums, 32)
 
 
@@ -49,7 +51,7 @@ def threshold(contributors: int, colluders: int) -> int:
 
 
 class Epoch:
-    """Fresh keys for the next `sums` sums, from their offer to the last share given away."""
+    """Keys for the next `sums` fresh sums, and for all others until the next epoch."""
 
     def __init__(self, context: StageContext, number: int, sums: int) -> None:
         """`number` tells the epochs of a stage apart, from 1."""
@@ -59,7 +61,7 @@ class Epoch:
         self.index = -1  # of the sum at hand
         self._context, self._table = context, context.table.of(EVERYBODY)
         self._secrets: Secrets = context.secrets.child("epoch", number)
-        self._keys = [MaskKey(self._secrets.derive("mask key", i)) for i in range(sums)]
+        self._keys = [MaskKey(self._secrets.derive("mask key", i)) for i in range(sums + 1)]
         self._selves = [self._secrets.derive("self mask", i) for i in range(sums)]
         self._offers: dict[str, Offered] = {}
         self._pairs: dict[str, list[Pair]] = {}  # by peer, one for each sum
@@ -95,7 +97,7 @@ class Epoch:
         dealt = [
             [self._split(data, kind, i) for i, data in enumerate(secrets)]
             for kind, secrets in (
-                ("mask key", [key.seal() for key in self._keys]),
+                ("mask key", [key.seal() for key in self._keys[: self.sums]]),
                 ("self mask", self._selves),
             )
         ]
@@ -136,19 +138,24 @@ class Epoch:
     # Masks
 
     def streams(self, context: bytes) -> list[tuple[bytes, int]]:
-        """The stream keys of the next sum, and which way each goes; every sum's are used once."""
+        """The stream keys of the next fresh sum, and which way each goes; used once."""
         self.index += 1
         if self.index >= self.sums:
             raise ProtocolError(f"an epoch of {self.sums} sums has no keys for another one")
+        own = self_stream(self._selves[self.index], self._context.attempt_digest, context)
+        return [(own, 1), *self._pair_streams(self.index, context)]
+
+    def whole_streams(self, context: bytes) -> list[tuple[bytes, int]]:
+        """The same of a sum that is opened over all members or not at all."""
+        return self._pair_streams(self.sums, context)
+
+    def _pair_streams(self, index: int, context: bytes) -> list[tuple[bytes, int]]:
         us = self._context.party
-        streams = [
-            (self_stream(self._selves[self.index], self._context.attempt_digest, context), 1)
+        return [
+            (self._pairs[peer][index].stream_key(context), sign_of(us, peer, self._table))
+            for peer in self.members
+            if peer != us
         ]
-        for peer in self.members:
-            if peer != us:
-                key = self._pairs[peer][self.index].stream_key(context)
-                streams.append((key, sign_of(us, peer, self._table)))
-        return streams
 
     # Who is left, and what may be opened
 
@@ -170,6 +177,11 @@ class Epoch:
                 raise PeerError(f"{party} was told of other survivors than we were")
         signed = {party for party, theirs in got.items() if theirs.number == number}
         self._check_left([*signed, self._context.party])
+
+    def all_came(self) -> None:
+        """Notes that all members have given their vectors: all may be in the sum."""
+        self.survivors = self.members
+        self._check_left(self.survivors)
 
     def reveal(self, number: int, context: bytes, *, opens: bool) -> RevealedShares:
         """One share of each member's secrets for this sum: never both, and never twice."""
@@ -219,7 +231,7 @@ class Epoch:
         if offered.epoch != self.number:
             raise PeerError(f"{party} offered keys of epoch {offered.epoch}, not {self.number}")
         self._context.signer.check(party, self._signed(party, offered), offered.signature)
-        keys = keys_of(offered, self.sums, party)
+        keys = keys_of(offered, self.sums + 1, party)
         what = f"the commitments of {party}"
         commitments = wire.unpack(offered.commitments, "u1", (self.sums, KEY_BYTES), what)
         return Offered(keys, commitments.view(np.uint8))

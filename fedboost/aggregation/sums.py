@@ -6,6 +6,7 @@ A protocol's step that gives `Masked` is a generator over `Contributor.give`; it
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -13,6 +14,7 @@ from pydantic import Field
 from fedboost.flow import AGGREGATOR, EVERYBODY, Run, Step
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
+    Gathered,
     Masked,
     MaskKeys,
     RevealedShares,
@@ -31,14 +33,20 @@ class Aggregation(Settings):
 
 
 # The aggregator's.
-add_up = Step("add_up", AGGREGATOR, takes=Masked, gives=Total,
-              after=(None, "add_up", "open_total"), streams=True)  # fmt: skip
-keep_masked = Step("keep_masked", AGGREGATOR, takes=Masked,
-                   after=(None, "add_up", "open_total"), tolerates=True)  # fmt: skip
+BETWEEN = (None, "stand_by", "add_up", "add_or_close", "open_whole", "open_total")
+stand_by = Step("stand_by", AGGREGATOR, after=BETWEEN)
+add_up = Step("add_up", AGGREGATOR, takes=Masked, gives=Total, after=BETWEEN, streams=True)
+gather = Step("gather", AGGREGATOR, takes=Masked, gives=Gathered, after=BETWEEN)
+open_whole = Step("open_whole", AGGREGATOR, takes=RevealedShares, gives=Total, after=("gather",),
+                  streams=True)  # fmt: skip
+# The same where somebody may be lost: with what has come.
+add_or_close = Step("add_or_close", AGGREGATOR, takes=Masked, gives=Total, after=BETWEEN,
+                    streams=True, tolerates=True)  # fmt: skip
+keep_masked = Step("keep_masked", AGGREGATOR, takes=Masked, after=BETWEEN, tolerates=True)
 open_total = Step("open_total", AGGREGATOR, takes=RevealedShares, gives=Total,
-                  after=("keep_masked",), streams=True, tolerates=True)  # fmt: skip
+                  after=("keep_masked", "gather"), streams=True, tolerates=True)  # fmt: skip
 
-ADDING = (add_up, keep_masked, open_total)
+ADDING = (stand_by, add_up, gather, open_whole, add_or_close, keep_masked, open_total)
 
 # A party's, with `dropout: continue`: shares of fresh keys; who is left, and what opens a sum.
 deal_shares = Step("deal_shares", EVERYBODY, takes=MaskKeys, gives=DealtShares,
@@ -60,12 +68,17 @@ def tell_standing(*after: str) -> Step:
 
 def offer_fresh_keys(*after: str) -> Step:
     """Fresh keys for the next sums, behind these steps of the protocol."""
-    return Step("offer_fresh_keys", EVERYBODY, gives=MaskKeys, after=after)
+    return Step("offer_fresh_keys", EVERYBODY, gives=MaskKeys, after=(*after, "hold_shares"))
 
 
 def sign_survivors(*after: str) -> Step:
-    """Return who is left, behind the protocol's steps that give a vector."""
+    """Return who is left, behind the protocol's steps that give a fresh vector."""
     return Step("sign_survivors", EVERYBODY, gives=Survivors, after=after, hears=EVERYBODY)
+
+
+def reveal_whole(*after: str) -> Step:
+    """Return what opens a sum whose vectors have all come, behind the same steps."""
+    return Step("reveal_whole", EVERYBODY, takes=Gathered, gives=RevealedShares, after=after)
 
 
 async def compare(run: Run, tell: Step, *, spares: bool = False) -> None:
@@ -77,16 +90,59 @@ async def compare(run: Run, tell: Step, *, spares: bool = False) -> None:
     await run(compare_standings, spares=True)
 
 
-async def exchange_keys(run: Run, offer: Step) -> None:
-    """Fresh keys and their shares, among the parties that are left."""
+async def exchange_keys(run: Run, offer: Step) -> tuple[str, ...]:
+    """Fresh keys and their shares, among the parties that are left; return the hosts of these."""
     await run(offer, spares=True)
     await run(deal_shares, spares=True)
+    present = run.present
     await run(hold_shares, spares=True)
+    return present
 
 
-async def open_sum(run: Run, give: Step, sign: Step, read: Step) -> None:
-    """One sum that goes on without a party that is lost."""
-    await run(give, spares=True)
-    await run(keep_masked, sign, spares=True)
-    await run(reveal_shares, spares=True)
-    await run(open_total, read, spares=True)
+@dataclass(frozen=True)
+class FreshSum:
+    """The steps of a sum that may go on without a party that is lost."""
+
+    give: Step
+    reveal: Step
+    sign: Step
+    read: Step
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All of them where nobody is lost."""
+        return self.give, gather, self.reveal, open_whole, self.read
+
+    async def walk(self, run: Run, keyed: tuple[str, ...], behind: Step | None = None) -> None:
+        """Open it over those who are left; `keyed` are the hosts that have exchanged keys.
+
+        `behind` is the step that somebody was lost in front of, where parties have given vectors.
+        """
+        if behind in (None, self.give):
+            await run(self.give, spares=True)
+            if run.present == keyed:
+                await run(gather, self.reveal, spares=True)
+                behind = open_whole
+        if behind is not open_whole:
+            await run(keep_masked, self.sign, spares=True)
+            await run(reveal_shares, spares=True)
+        await run(open_total, self.read, spares=True)
+
+
+@dataclass(frozen=True)
+class WholeSum:
+    """Those of one that is opened over all who were in the last one, or stays closed."""
+
+    give: Step
+    read: Step
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All of them where nobody is lost."""
+        return self.give, add_up, self.read
+
+    async def walk(self, run: Run, behind: Step | None = None) -> None:
+        """Open it, or say that it stays closed."""
+        if behind in (None, self.give):
+            await run(self.give, spares=True)
+        await run(add_or_close, self.read, spares=True)

@@ -32,6 +32,7 @@ class Run(ABC):
 
     params: Any
     table: Table
+    broken_off: tuple[Step, ...] = ()  # of a round in which a host was lost, what is to be done
 
     @abstractmethod
     def __call__(
@@ -60,24 +61,32 @@ class Run(ABC):
         *steps: Step,
         first: tuple[Step, ...] = (),
         among: tuple[str, ...] = (),
-        keeps: CheckpointPolicy | None = None,
         slowly: Walk | None = None,
+        heads: tuple[Step, ...] = (),
     ) -> None:
         """Has `steps` done in each round of a loop (`rounds`), and `first` before the first of them
-        in this attempt, if any is left, in one call with it.
+        in this attempt, if any is left, in one call with it; and `heads` in front of each call.
 
         Several rounds may be asked for at once, so that nobody waits for the coordinator between
         two of them. One party's last step of a round may end the loop; each other party ends it as
         well, or takes in its first step of a round what that one gives, so that it begins none that
         does not come. A round that may be slow (`is_quick`) is walked by `slowly`, if there is one.
+        Where a host is lost that is spared, all others do what any of them has done; `slowly` walks
+        what is `broken_off` of the round, and the whole of the next one. For that no party's first
+        step in a call may wait for others: with `heads` it does not.
         """
         before = first
-        for _ in self.rounds(name, most, keeps=keeps):
+        for _ in self.rounds(name, most, keeps=CheckpointPolicy.NOW_AND_THEN):
             if slowly is not None and not self.is_quick:
                 await slowly(self)
                 continue
-            await self(*before, *steps, among=among)
+            await self(*before, *heads, *steps, among=among)
             before = ()
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """Return the hosts that are left; empty while nobody is gone."""
+        return ()
 
     @property
     def is_resumed(self) -> bool:

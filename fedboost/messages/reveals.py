@@ -15,8 +15,12 @@ REVEALS: dict[str, tuple[str, str]] = {
         "Shamir's secret sharing; the two shares of one party are never both given away.",
     ),
     "fedboost.aggregation.Masked": (
-        "to the aggregator, how long the vector is; the words themselves are uniform.",
+        "to the aggregator, how long the vector is, and of whose masks; the words themselves are uniform.",
         "pairwise masks modulo 2^64 (X25519, HKDF, AES-256-CTR), which only cancel in the sum of all.",
+    ),
+    "fedboost.aggregation.Gathered": (
+        "to the parties, that everybody has given a vector.",
+        "not at all; a false one opens no more than a true one.",
     ),
     "fedboost.aggregation.Total": (
         "to the parties and the aggregator, the sum over all parties, of nobody alone; beside a sum of nearly the same over others, about what is in only one of them.",

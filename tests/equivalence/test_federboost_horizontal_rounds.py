@@ -113,8 +113,8 @@ def carried_on(job, rounds, layers):
 
     async def work():
         waits = job.params.get("dropout", "wait") == "wait"
-        step, each = ("sum_histograms", job.own.max_depth) if waits else ("offer_fresh_keys", 1)
-        first = await job.room().until(step, rounds * each + 1)
+        step = "sum_histograms"
+        first = await job.room().until(step, rounds * job.own.max_depth + 1)
         kept = {party: await s.snapshot() for party, s in first.sessions.items()}
         await first.call(step, *job.parties)
         if waits:

@@ -210,7 +210,7 @@ def test_a_job_that_could_lose_hosts_ends_with_the_model_of_one_that_could_not(c
             shard.facts["params"].pop(name, None)
     assert_same_shards({"waits": waits[GUEST], "goes on": goes_on[GUEST]})
     steps = {posted.envelope.step for posted in room.posted}
-    assert {"deal_shares", "sign_survivors", "open_total"} <= steps
+    assert {"deal_shares", "reveal_whole", "open_total"} <= steps
 
 
 # What travels

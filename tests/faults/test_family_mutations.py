@@ -124,7 +124,7 @@ def same(one, other):
 # At the border
 
 
-class Border(Room):
+class Border(conversations.Doubting):
     """A room in which every forgery of the shown messages comes just before the honest message."""
 
     def forge(self, targets):
@@ -289,7 +289,7 @@ def told(one, label):
     """The stage in which the lie is told."""
     alter, done = tells(one, label)
     honest = conversations.named(one.name)
-    room = Room(honest.protocol, honest.contexts, WAIT_S, alter)
+    room = type(honest)(honest.protocol, honest.contexts, WAIT_S, alter)
     try:
         left, error = now(room.walk()), None
     except FedboostError as refused:

@@ -115,10 +115,10 @@ STEPS = ("offer_fresh_keys", "deal_shares", "hold_shares", "sum_outputs", "norma
          "sum_system", "solve", "measure", "read_metrics")  # fmt: skip
 FATES: list[tuple[str, str, int]] = [(step, "asked", 2) for step in STEPS]
 FATES += [(step, "done", 2) for step in ("hold_shares", "sum_outputs", "solve", "measure")]
-FATES += [(step, "asked", number) for step in ("sign_survivors", "reveal_shares")
-          for number in (4, 5, 6)]  # fmt: skip
+FATES += [("reveal_whole", when, number) for when in ("asked", "sends", "sent")
+          for number in (3, 4)]  # fmt: skip
 FATES += [("sum_outputs", "sends", 2), ("sum_system", "sends", 2), ("measure", "sends", 2)]
-FATES += [("sum_system", "sent", 2), ("open_total", "told", 5), ("sign_survivors", "sends", 13)]
+FATES += [("sum_system", "sent", 2), ("gather", "told", 3), ("open_total", "told", 3)]
 FATES += [(call, "asked", 1) for call in ("close_model", "close_stage", "finish")]
 
 

@@ -196,6 +196,9 @@ class Circle:
         sending = tuple(p for p in left if when.get(p) != "give")
         given = self.masked(vectors, sending, fresh)
         left = tuple(p for p in sending if when.get(p) != "gave")
+        if fresh is None:
+            totals = [out.send for out in aggregator.add_or_close(self.adder, given)]
+            return self.told(totals, most, left), left
         aggregator.keep_masked(self.adder, given)
         signing = tuple(p for p in left if when.get(p) != "sign")
         signed = {p: self.members[p].sign(left) for p in signing}

@@ -175,7 +175,7 @@ def spoilt(name, kind, spoil):
 
 
 SPOILS = {
-    "truncated": lambda data: data[:-1] if len(data) > 2 else None,
+    "truncated": lambda data: data[:-1] if len(data) > 1 else None,
     "extended": lambda data: data + b"\xff",
     "an unknown field": lambda data: data + b"\xfa\x01\x01x",
     "an endless length": lambda data: data + b"\x12\xff\xff\xff\xff\x07",

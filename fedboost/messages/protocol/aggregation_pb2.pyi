@@ -50,12 +50,22 @@ class DealtShares(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., mask_keys: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., self_masks: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
 
 class Masked(_message.Message):
-    __slots__ = ("number", "words")
+    __slots__ = ("number", "words", "withheld", "members")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
+    WITHHELD_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
     number: int
     words: _array_pb2.Array
-    def __init__(self, number: _Optional[int] = ..., words: _Optional[_Union[_array_pb2.Array, _Mapping]] = ...) -> None: ...
+    withheld: bool
+    members: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, number: _Optional[int] = ..., words: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., withheld: _Optional[bool] = ..., members: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Gathered(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class Total(_message.Message):
     __slots__ = ("number", "closed", "words")

@@ -26,6 +26,7 @@ from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they ar
     offer_fresh_keys,
     offer_keys,
     reveal_shares,
+    reveal_whole,
     tell_standing,
 )
 from fedboost.aggregation.party import labels as labels_of
@@ -80,9 +81,9 @@ class HistogramParty:
         return self.context.role is GUEST
 
     @property
-    def sums_of_round(self) -> int:
-        """Layers of a round, and its metrics."""
-        return int(self.params.max_depth) + 1
+    def sums_ahead(self) -> int:
+        """Roots of all trees to come."""
+        return max(1, int(self.params.n_estimators) - len(self.training.rounds))
 
 
 @state
@@ -207,7 +208,7 @@ def sum_histograms(party: HistogramParty) -> Iterator[Out]:
     tree, layer = len(training.rounds), training.layer
     own = training.sums()
     schema = {"cells": party.cells, **training.asked()}
-    fresh, unit = 2 * tree if layer == 0 else None, 1 << training.rules.fixed.bits
+    fresh, unit = tree if layer == 0 else None, 1 << training.rules.fixed.bits
     what = Statistic("sum_histograms", (tree, layer), schema, fresh, unit)
     yield from given(party, own, what)
 
@@ -219,11 +220,9 @@ def split_nodes(party: HistogramParty, got: Iterator[Total]) -> Out:
     if total is None and training.layer == 0:
         raise PeerError("a tree's first sum stays closed though all who are left signed for it")
     training.take(total)
-    waits = party.params.dropout == "wait"  # all layers of a round have been asked for
-    if training.layer == party.params.max_depth or not (training.grows or waits):
+    if training.layer == party.params.max_depth:
         training.close_round()
         party.sums.broadcast(*(tree.feature.tobytes() for tree in training.rounds[-1]))
-        return Out(told=StatusReport(ends="" if waits else LAYERS))
     return Out()
 
 
@@ -231,8 +230,7 @@ def measure(party: HistogramParty) -> Iterator[Out]:
     """Our share of the metrics."""
     training, of_round = party.training, len(party.training.rounds)
     share, schema = training.measures.tally(training.watched), {"metrics": party.params.metrics}
-    what = Statistic("measure", (of_round,), schema, fresh=2 * of_round - 1)
-    yield from given(party, share, what)
+    yield from given(party, share, Statistic("measure", (of_round,), schema))
 
 
 def read_metrics(party: HistogramParty, got: Iterator[Total]) -> Out:
@@ -250,7 +248,7 @@ def close_model(party: HistogramParty) -> Out:
         return Out()
     trained, counts = party.training.trained, party.counts
     kept = trained.rounds[: trained.best_round + 1]
-    told = StatusReport(best=words.as_metrics(trained.history[trained.best_round]))
+    told = StatusReport(best=words.as_metrics(party.training.measures.latest))
     told.counts.add(name="rounds", count=len(kept))
     told.counts.add(name="trees", count=sum(map(len, kept)))
     for part, rows in counts.parts.items():
@@ -288,7 +286,7 @@ def restore(party: HistogramParty, checkpoint: Artefact) -> StatusReport:
     training = party.training
     training.load_state(kept.training)
     party.sums.history = kept.history
-    if training.layer:
+    if training.layer or training.is_grown:
         party.sums.begun = kept.over
     if training.is_grown:
         return StatusReport(ends=LAYERS)
@@ -314,7 +312,7 @@ def _check_begun(party: HistogramParty, present: tuple[str, ...]) -> None:
     """Refuses a tree that was begun with others, as long as nothing of it has been kept."""
     training = party.training
     if training.layer == 0 and not training.is_grown:
-        party.sums.check_begun(2 * len(training.rounds), present, "a tree")
+        party.sums.check_begun(len(training.rounds), present, "a tree")
 
 
 def _found(party: HistogramParty) -> Out:

@@ -23,7 +23,7 @@ FLOW = (
     # Until every quantile is found.
     count_below := lookup.count_below_after("read_labels"),
     lookup.narrow,
-    # Every round, with `dropout: continue`.
+    # With `dropout: continue`, in front of the first round and where a party was lost.
     offer_fresh_keys := sums.offer_fresh_keys(
         "compare_standings", "read_labels", "narrow", "read_metrics"
     ),
@@ -38,7 +38,10 @@ FLOW = (
         streams=True,
     ),
     split_nodes := Step(
-        "split_nodes", EVERYBODY, takes=Total, after=("sum_histograms", "reveal_shares")
+        "split_nodes",
+        EVERYBODY,
+        takes=Total,
+        after=("sum_histograms", "reveal_shares", "reveal_whole"),
     ),
     # Every round.
     # Also where an attempt takes up a tree that has grown all its layers.
@@ -49,15 +52,17 @@ FLOW = (
         after=("split_nodes", "hear_keys", "hold_shares"),
         streams=True,
     ),
-    read_metrics := Step(
-        "read_metrics", EVERYBODY, takes=Total, after=("measure", "reveal_shares")
-    ),
+    read_metrics := Step("read_metrics", EVERYBODY, takes=Total, after=("measure",)),
     close_model := Step("close_model", EVERYBODY, after=("compare_standings",)),
     # What opens a sum.
-    sign_survivors := sums.sign_survivors("sum_histograms", "measure"),
+    reveal_whole := sums.reveal_whole("sum_histograms"),
+    sign_survivors := sums.sign_survivors("sum_histograms"),
     sums.reveal_shares,
     *sums.ADDING,
 )
+ROOT = sums.FreshSum(sum_histograms, reveal_whole, sign_survivors, split_nodes)
+LAYER = sums.WholeSum(sum_histograms, split_nodes)
+METRICS = sums.WholeSum(measure, read_metrics)
 
 
 async def walk(run: Run) -> None:
@@ -72,27 +77,48 @@ async def walk(run: Run) -> None:
         await run(sum_labels, add_up, read_labels)
         await lookup.find_cuts(run, count_below)
         run.keep()
-    if waits:
-        layer = (sum_histograms, add_up, split_nodes)
-        await run.loop(
-            "tree",
-            run.params.n_estimators,
-            *(*layer * run.params.max_depth, measure, add_up, read_metrics),
-            keeps=CheckpointPolicy.NOW_AND_THEN,
-            slowly=grow_tree,
-        )
-    else:
-        for _ in run.rounds("tree", run.params.n_estimators):
-            await sums.exchange_keys(run, offer_fresh_keys)
-            for _ in run.rounds("layer", run.params.max_depth, keeps=CheckpointPolicy.NOW_AND_THEN):
-                await sums.open_sum(run, sum_histograms, sign_survivors, split_nodes)
-            await sums.open_sum(run, measure, sign_survivors, read_metrics)
+    await (grow_trees(run) if waits else grow_trees_without_the_lost(run))
     await sums.compare(run, tell_standing, spares=not waits)
     await run(close_model)
 
 
-async def grow_tree(run: Run) -> None:
-    """Ask for a tree by layers, each of which may be kept."""
-    for _ in run.rounds("layer", run.params.max_depth, keeps=CheckpointPolicy.NOW_AND_THEN):
-        await run(sum_histograms, add_up, split_nodes)
-    await run(measure, add_up, read_metrics)
+async def grow_trees(run: Run) -> None:
+    """Several trees at once where they are quick; the job waits for a lost party."""
+    depth = run.params.max_depth
+
+    async def slowly(run: Run) -> None:
+        for _ in run.rounds("layer", depth, keeps=CheckpointPolicy.NOW_AND_THEN):
+            await run(*LAYER.steps)
+        await run(*METRICS.steps)
+
+    steps = (*LAYER.steps * depth, *METRICS.steps)
+    await run.loop("tree", run.params.n_estimators, *steps, slowly=slowly)
+
+
+async def grow_trees_without_the_lost(run: Run) -> None:
+    """The same, but that a tree goes on with fewer parties, or ends, where one is lost."""
+    depth = run.params.max_depth
+    keyed = await sums.exchange_keys(run, offer_fresh_keys)
+
+    async def slowly(run: Run) -> None:
+        nonlocal keyed
+        reads = sum(step in (split_nodes, read_metrics) for step in run.broken_off)
+        done = depth + 1 - reads if run.broken_off else 0
+        if not run.broken_off and run.present != keyed:
+            keyed = await sums.exchange_keys(run, offer_fresh_keys)
+        for layer in run.rounds("layer", depth, keeps=CheckpointPolicy.NOW_AND_THEN):
+            behind = run.broken_off[0] if run.broken_off and layer == done else None
+            if layer == 0 and layer >= done:
+                await ROOT.walk(run, keyed, behind)
+            elif layer >= done:
+                await LAYER.walk(run, behind)
+        await METRICS.walk(run, run.broken_off[0] if run.broken_off and done == depth else None)
+
+    steps = (*ROOT.steps, *LAYER.steps * (depth - 1), *METRICS.steps)
+    await run.loop(
+        "tree",
+        run.params.n_estimators,
+        *steps,
+        heads=(sums.stand_by,),
+        slowly=slowly,
+    )

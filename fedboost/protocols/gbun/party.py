@@ -24,6 +24,7 @@ from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they ar
     offer_fresh_keys,
     offer_keys,
     reveal_shares,
+    reveal_whole,
     sign_survivors,
     tell_standing,
 )
@@ -97,9 +98,9 @@ class NetworkParty:
         return self.context.role is GUEST
 
     @property
-    def sums_of_round(self) -> int:
-        """Outputs, equations and metrics."""
-        return 3
+    def sums_ahead(self) -> int:
+        """Outputs and metrics of a round."""
+        return 2
 
 
 @state

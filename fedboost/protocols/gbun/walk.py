@@ -42,19 +42,25 @@ FLOW = (
         after=("hear_keys", "read_reach", "read_metrics", "hold_shares"),
         streams=True,
     ),
-    normalise := Step("normalise", EVERYBODY, takes=Total, after=("sum_outputs", "reveal_shares")),
+    normalise := Step(
+        "normalise", EVERYBODY, takes=Total, after=("sum_outputs", "reveal_shares", "reveal_whole")
+    ),
     sum_system := Step("sum_system", EVERYBODY, gives=Masked, after=("normalise",), streams=True),
-    solve := Step("solve", EVERYBODY, takes=Total, after=("sum_system", "reveal_shares")),
+    solve := Step("solve", EVERYBODY, takes=Total, after=("sum_system",)),
     measure := Step("measure", EVERYBODY, gives=Masked, after=("solve",), streams=True),
     read_metrics := Step(
-        "read_metrics", EVERYBODY, takes=Total, after=("measure", "reveal_shares")
+        "read_metrics", EVERYBODY, takes=Total, after=("measure", "reveal_shares", "reveal_whole")
     ),
     close_model := Step("close_model", EVERYBODY, after=("compare_standings",)),
     # What opens a sum.
-    sign_survivors := sums.sign_survivors("sum_outputs", "sum_system", "measure"),
+    reveal_whole := sums.reveal_whole("sum_outputs", "measure"),
+    sign_survivors := sums.sign_survivors("sum_outputs", "measure"),
     sums.reveal_shares,
     *sums.ADDING,
 )
+OUTPUTS = sums.FreshSum(sum_outputs, reveal_whole, sign_survivors, normalise)
+SYSTEM = sums.WholeSum(sum_system, solve)
+METRICS = sums.FreshSum(measure, reveal_whole, sign_survivors, read_metrics)
 
 
 async def walk(run: Run) -> None:
@@ -79,9 +85,9 @@ async def walk(run: Run) -> None:
         # A round in the middle of which a party is lost begins anew, with another network.
         most = run.params.n_estimators + len(run.table.hosts)
         for _ in run.rounds("round", most):
-            await sums.exchange_keys(run, offer_fresh_keys)
-            await sums.open_sum(run, sum_outputs, sign_survivors, normalise)
-            await sums.open_sum(run, sum_system, sign_survivors, solve)
-            await sums.open_sum(run, measure, sign_survivors, read_metrics)
+            keyed = await sums.exchange_keys(run, offer_fresh_keys)
+            await OUTPUTS.walk(run, keyed)
+            await SYSTEM.walk(run)
+            await METRICS.walk(run, keyed)
     await sums.compare(run, tell_standing, spares=not waits)
     await run(close_model)

@@ -1,7 +1,7 @@
 """The table of steps, and the order in which they come."""
 
 from fedboost.encrypted import keys
-from fedboost.flow import GUEST, HOST, CheckpointPolicy, Run, Step
+from fedboost.flow import GUEST, HOST, Run, Step
 from fedboost.messages.protocol.encrypted_pb2 import (
     CandidateSums,
     EncryptedGradients,
@@ -68,7 +68,6 @@ async def walk(run: Run) -> None:
                 *(open_layer, sum_candidates, choose_splits, divide_rows, grow_nodes),
                 first=(encrypt_gradients, receive_gradients),  # every attempt has a key of its own
                 among=hosts.hosts,
-                keeps=CheckpointPolicy.NOW_AND_THEN,
             )
             alone = (grow_alone,) if hosts.guest_layers else ()
             closing = (close_round,) if number + 1 == classes else ()

@@ -11,13 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fedboost import flow
-from fedboost.flow import LOOP, START, CheckpointPolicy, Place, Step
+from fedboost.errors import ProtocolError, UnreachableError
+from fedboost.flow import HOST, LOOP, START, CheckpointPolicy, Place, Step
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, Progress, StatusReport, StepDone
 from fedboost.messages.party_pb2 import EndLoopRequest, StepCall, StepReply, Turn, TurnReply
 from fedboost.runtime.coordinator.journals import Costs
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.clock import now
+
+HEARD_POLL_S = 0.02  # between two looks whether a party has heard what it was asked for
 
 if TYPE_CHECKING:
     from fedboost.runtime.coordinator.walker import JobWalk
@@ -55,7 +58,8 @@ class StageWalk(flow.Run):
         among: tuple[str, ...] = (),
         spares: bool = False,
     ) -> None:
-        await self._ask(steps, at=at, among=among, spares=spares)
+        self.job.spares |= spares
+        await self._ask(steps, at=at, among=among)
 
     async def _ask(
         self,
@@ -63,24 +67,21 @@ class StageWalk(flow.Run):
         *,
         at: str | None = None,
         among: tuple[str, ...] = (),
-        spares: bool = False,
         loop: str = "",
+        done: Mapping[str, int] | None = None,
     ) -> list[list[TurnReply]]:
         """Have parties do steps, the next rounds of a `loop` if it is named; return what was said
-        of each that was done before it ended.
+        of each that was done before it ended. `done` says how many some have done before.
         """
         settles = any(step.hears for step in steps)
         self.is_due |= settles and not self.job.gone <= set(self.job.lost)
         await self.commit()
         hosts = among or self.job.present
         gone = frozenset(self.job.gone)
-        self.job.spares |= spares
-        turns: dict[str, list[Turn]] = {}
         before = self.number
-        for step in steps:
-            self.number += 1
-            for party in (at,) if at is not None else self.table.among(step.roles, hosts):
-                turns.setdefault(party, []).append(Turn(step=step.name, number=self.number))
+        turns = self._turns(steps, (at,) if at is not None else (), hosts, done or {})
+        if not turns:
+            return []
         common = StepCall(
             job=self.job.id,
             attempt=self.job.attempt,
@@ -95,10 +96,18 @@ class StageWalk(flow.Run):
         async def call(party: str) -> StepReply:
             call = StepCall(turns=turns[party])
             call.MergeFrom(common)
-            reply = await self.job.controls[party].run_step(call, partial(self.job.hear, party))
-            if loop and reply.turns[-1].told.ends == loop and len(reply.turns) < len(turns[party]):
-                others = {peer: own[-1].number for peer, own in turns.items() if peer != party}
-                await self._end_loop(others)
+            others = {peer: own[-1].number for peer, own in turns.items() if peer != party}
+            has_ended = False
+            try:
+                reply = await self.job.controls[party].run_step(call, partial(self.job.hear, party))
+                is_short = len(reply.turns) < len(turns[party])
+                has_ended = reply.turns[-1].told.ends == loop and is_short
+            except UnreachableError:
+                has_ended = self.job.is_spared(party)
+                raise
+            finally:
+                if loop and has_ended:
+                    await self._end_loop(others)
             return reply
 
         named = ", ".join(dict.fromkeys(step.name for step in steps))
@@ -107,24 +116,56 @@ class StageWalk(flow.Run):
         replies = await self.job.ask(tuple(turns), named, call)
         if settles:
             self.job.lose_for_good(gone, self.protocol.name)
-        done = max(turns[p][len(reply.turns) - 1].number for p, reply in replies.items()) - before
-        self._note(steps[:done], turns, replies, now() - started)
-        said: list[list[TurnReply]] = [[] for _ in range(done)]
+        reached = {p: turns[p][len(r.turns) - 1].number - before for p, r in replies.items()}
+        furthest = max(reached.values())
+        self._note(steps[:furthest], turns, replies, now() - started)
+        said: list[list[TurnReply]] = [[] for _ in range(furthest)]
         for party, reply in replies.items():
             for turn, spent in zip(turns[party], reply.turns, strict=False):
                 said[turn.number - before - 1].append(spent)
+        if loop and self.job.gone > gone:
+            reachable = steps[: _reachable(steps, furthest)]
+            late = await self._ask(reachable, among=among, done=reached)
+            said.extend([] for _ in late[len(said) :])
+            for turns_of_step, more in zip(said, late, strict=False):
+                turns_of_step.extend(more)
         return said
+
+    def _turns(
+        self,
+        steps: tuple[Step, ...],
+        at: tuple[str, ...],
+        hosts: tuple[str, ...],
+        done: Mapping[str, int],
+    ) -> dict[str, list[Turn]]:
+        """Number the steps; return who is to do which, but for those that are done."""
+        turns: dict[str, list[Turn]] = {}
+        for place, step in enumerate(steps):
+            self.number += 1
+            for party in at or self.table.among(step.roles, hosts):
+                if place >= done.get(party, 0):
+                    turns.setdefault(party, []).append(Turn(step=step.name, number=self.number))
+        return turns
 
     async def _end_loop(self, numbers: Mapping[str, int]) -> None:
         """Tell parties that no more of what they were asked for will come, up to those numbers."""
+        await asyncio.gather(*(self._end_at(party, number) for party, number in numbers.items()))
+
+    async def _end_at(self, party: str, number: int) -> None:
+        """Tell one of them, once it has heard what it was asked for."""
         job, stage = self.job, self.protocol.name
-        requests = {
-            party: EndLoopRequest(job=job.id, attempt=job.attempt, stage=stage, number=number)
-            for party, number in numbers.items()
-        }
-        await asyncio.gather(
-            *(job.controls[party].end_loop(request) for party, request in requests.items())
-        )
+        request = EndLoopRequest(job=job.id, attempt=job.attempt, stage=stage, number=number)
+        while True:
+            try:
+                await job.controls[party].end_loop(request)
+            except ProtocolError:
+                if party in job.waiting:
+                    await asyncio.sleep(HEARD_POLL_S)
+                    continue
+            except UnreachableError:
+                if not job.is_spared(party):
+                    raise
+            return
 
     def _note(
         self,
@@ -166,25 +207,32 @@ class StageWalk(flow.Run):
         *steps: Step,
         first: tuple[Step, ...] = (),
         among: tuple[str, ...] = (),
-        keeps: CheckpointPolicy | None = None,
         slowly: flow.Walk | None = None,
+        heads: tuple[Step, ...] = (),
     ) -> None:
         """See `flow.Run`: as many rounds at once as should be over when one is to be kept."""
         before, ended = first, ""
         rounds: deque[Sequence[Sequence[TurnReply]]] = deque()  # done and not counted yet
-        for index in self.rounds(name, most, keeps=keeps):
-            if not rounds and slowly is not None and not self.is_quick:
-                began = now()
-                await slowly(self)
-                self.loop_took[name] = now() - began
-                continue
-            if not rounds:
+        over: tuple[str, ...] | None = None  # the hosts of the last whole round walked slowly
+        for index in self.rounds(name, most, keeps=CheckpointPolicy.NOW_AND_THEN):
+            is_slow = slowly is not None and not (self.is_quick and over in (None, self.present))
+            if not rounds and not self.broken_off and not is_slow:
                 await self.commit()
-                asked = before + steps * self._at_once(name, most - index)
-                said = (await self._ask(asked, among=among, loop=name))[len(before) :]
-                rounds.extend(said[at : at + len(steps)] for at in range(0, len(said), len(steps)))
-                before, self.loop_took[name] = (), _seconds(said) / len(rounds)
+                ahead, gone = (*before, *heads), set(self.job.gone)
+                asked = ahead + steps * self._at_once(name, most - index)
+                said = await self._ask(asked, among=among, loop=name)
+                said = said[len(ahead) :]
+                whole = len(said) - (self.job.gone > gone) * (len(said) % len(steps))
+                rounds.extend(said[at : at + len(steps)] for at in range(0, whole, len(steps)))
+                self.broken_off = steps[len(said) - whole :] if len(said) > whole else ()
+                before, self.loop_took[name] = (), _seconds(said) * len(steps) / len(said)
                 ended, self.ended = self.ended, ""
+            if not rounds:
+                assert slowly is not None  # of a round that is broken off, or slow
+                over, began = over if self.broken_off else self.present, now()
+                await slowly(self)
+                self.broken_off, self.loop_took[name] = (), now() - began
+                continue
             turns = [turn for step in rounds.popleft() for turn in step]
             if len(self.counters) == self.silent + 1:  # the outermost loop, whose rounds are told
                 self.metrics = [metric for turn in turns for metric in turn.told.metrics]
@@ -197,6 +245,11 @@ class StageWalk(flow.Run):
         took = self.loop_took.get(name, math.inf)
         left_s = self.committed + self.job.timers.keep_s - now()
         return left if took * left <= left_s else max(1, math.ceil(left_s / took))
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """See `flow.Run`."""
+        return self.job.present
 
     @property
     def is_resumed(self) -> bool:
@@ -279,6 +332,15 @@ class StageWalk(flow.Run):
         self.job.heads = [reply.head for reply in replies.values() if reply.HasField("head")]
         self.committed = now()
         self.job.gained = True
+
+
+def _reachable(steps: Sequence[Step], done: int) -> int:
+    """Return how many steps can be done without a lost host where so many have been, by somebody:
+    also what takes, of nobody who may be lost, what the last one has given.
+    """
+    last = steps[done - 1]
+    takes_it = done < len(steps) and steps[done].takes is last.gives is not None
+    return done + (takes_it and HOST not in last.roles)
 
 
 def _seconds(said: Sequence[Sequence[TurnReply]]) -> float:

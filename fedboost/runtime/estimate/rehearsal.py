@@ -149,13 +149,14 @@ class Rehearsal(flow.Run):
         *steps: Step,
         first: tuple[Step, ...] = (),
         among: tuple[str, ...] = (),
-        keeps: CheckpointPolicy | None = None,
         slowly: flow.Walk | None = None,
+        heads: tuple[Step, ...] = (),
     ) -> None:
         """See `flow.Run`: all rounds at once, as where they are quick."""
+        keeps = CheckpointPolicy.NOW_AND_THEN
         for number, _ in enumerate(self.rounds(name, most, keeps=keeps)):
             self._calling = not number
-            self._do(steps if number else first + steps, None, among)
+            self._do(steps if number else (*first, *heads, *steps), None, among)
 
     def _perform(self, step: Step, party: str, among: tuple[str, ...], phase: Phase) -> None:
         actor = self.actors[party]

@@ -51,7 +51,7 @@ def test_a_key_that_shares_nothing_or_is_written_another_way_is_refused_by_name(
         signed = (made.members["p01"] if epoch is None else epoch)._signed
         changed = MaskKeys()
         changed.CopyFrom(offered)
-        changed.keys.CopyFrom(keys_from(number))
+        changed.keys.CopyFrom(keys_from(number, *[9] * offered.epoch))
         data = signed("p01", changed)
         changed.signature = Hand("p01").sign(data)
         return changed

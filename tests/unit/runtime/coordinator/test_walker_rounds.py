@@ -7,6 +7,7 @@ import pytest
 from fedboost.errors import JobError
 from fedboost.flow import LOOP, CheckpointPolicy
 from fedboost.messages.job_pb2 import Event, PartyLost
+from fedboost.protocols.federboost_horizontal.walk import ROOT
 from fedboost.runtime.coordinator import stage
 from fedboost.runtime.transport.addresses import Timers
 from tests.support.federated import now
@@ -174,7 +175,7 @@ def looped(clock, took, *, ends_after=None, most=6):
     async def walk():
         for _ in run.rounds("tree", 2):
             bank.rounds, bank.ends = ends_after, "layer" if ends_after else ""
-            await run.loop("layer", most, COUNT, keeps=CheckpointPolicy.NOW_AND_THEN)
+            await run.loop("layer", most, COUNT)
             bank.ends = ""
         await run.commit()
 
@@ -218,8 +219,7 @@ def test_rounds_that_are_told_may_be_asked_for_at_once_the_first_walked_slowly(c
         await run(COUNT)
 
     async def walk():
-        keeps = CheckpointPolicy.NOW_AND_THEN
-        await run.loop("tree", 9, COUNT, keeps=keeps, slowly=slow)
+        await run.loop("tree", 9, COUNT, slowly=slow)
         await run.commit()
 
     now(walk())
@@ -230,6 +230,14 @@ def test_rounds_that_are_told_may_be_asked_for_at_once_the_first_walked_slowly(c
     assert [one.progress.done for one in told] == list(range(1, 10))
     assert [[metric.value for metric in one.metrics] for one in told] == [[n] for n in range(1, 10)]
     assert all(one.seconds == pytest.approx(0.2 * KEEP_S) for one in told)
+
+
+def test_where_a_host_is_lost_what_others_give_alone_is_still_read():
+    steps = ROOT.steps
+    names = [step.name for step in steps]
+    assert names == ["sum_histograms", "gather", "reveal_whole", "open_whole", "split_nodes"]
+    reachable = [stage._reachable(steps, done) for done in range(1, len(steps) + 1)]
+    assert reachable == [1, 3, 3, 5, 5]
 
 
 @pytest.mark.parametrize(("took", "kept"), [(0.9 * KEEP_S, [1, 2]), (KEEP_S, [LOOP, 1, 2])])
