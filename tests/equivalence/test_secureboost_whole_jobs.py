@@ -230,13 +230,15 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(
     closed, close_trees = [], training.close_trees
 
     def failing(state):
+        assert not hasattr(state.context.frame, "values")  # bins are all that trees need
+        assert nodes[GUEST].under_way[state.context.job].table.frame is None
         closed.append(state.trees_closed)
         if len(closed) == 5:  # the second of three classes, in the second round
             raise UnreachableError("the guest's memory is gone", party=GUEST)
         return close_trees(state)
 
     monkeypatch.setattr(training, "close_trees", failing)
-    spec, sources = spec_of(job), {}
+    spec, sources, nodes = spec_of(job), {}, {}
     for party, table in arrow_tables(job).items():
         pq.write_table(table, tmp_path / f"{party}.parquet")
         sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
@@ -245,6 +247,7 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(
         timers = Timers(keep_s=keep_s)
         folder = tmp_path / "cluster"
         async with cluster(folder, spec, sources, Serial(), timers=timers) as made_of:
+            nodes.update(made_of.parties)
             paused = await made_of.run(spec)
             assert paused.status.state == "paused"
             one = JobId(id=paused.status.id)

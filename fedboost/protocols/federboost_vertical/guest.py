@@ -83,7 +83,7 @@ def begin(context: StageContext) -> Guest:
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     summary = Summary.of(params, context.label[train], weight[train])
     objective = objectives.start(params, summary)
-    own = binning.fit(frame.values[train], params.max_bin, frame.categorical)
+    own = binning.fit(frame.values, params.max_bin, frame.categorical, rows=train)
     fixed = objectives.encoding(params, objective, summary)
     me = Guest(context, own, objective, fixed, weight)
     if DISCLOSURE in context.artefacts:

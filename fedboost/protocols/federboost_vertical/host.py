@@ -60,7 +60,7 @@ def _settled(context: StageContext) -> Telling:
     rows.
     """
     frame, params = context.data, context.params
-    cuts = binning.fit(frame.values[~context.validation], params.buckets, frame.categorical)
+    cuts = binning.fit(frame.values, params.buckets, frame.categorical, rows=~context.validation)
     public = _public(params.public_cuts.get(context.party, {}), frame)
     own = tuple(public.get(c, found) for c, found in enumerate(cuts.cuts))
     most = max([params.buckets, *(len(one) + 1 for one in own)])

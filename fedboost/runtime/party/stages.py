@@ -120,7 +120,10 @@ class Stages:
         parts = self._parts
         job.check_runs(request.attempt)
         job.settle()
-        place = (request.round, *request.within)
+        place, tells = (request.round, *request.within), parts.judge.config.policy.tells
+        job.table.stays = parts.rehearsing is not None
+        again = await asyncio.to_thread(job.table.told_again, request.stage)
+        warned = await asyncio.to_thread(job.table.warned, request.stage, tells)
         context = await asyncio.to_thread(
             job.context,
             request.stage,
@@ -136,7 +139,7 @@ class Stages:
         )
 
         def let_out(told: StatusReport) -> StatusReport:
-            heard = reading.let_out(told, context.limits.tells, of_training=withheld is None)
+            heard = reading.let_out(told, tells, of_training=withheld is None)
             parts.spending.tell(job.signed, heard)
             return heard
 
@@ -149,14 +152,13 @@ class Stages:
             let_out=let_out,
             wait_s=parts.judge.config.timers.step_s,
         )
-        told.MergeFrom(await asyncio.to_thread(job.table.told_again, request.stage))
+        told.MergeFrom(again)
         job.check_runs(request.attempt)  # it may have been halted meanwhile
         job.session = session
         told.MergeFrom(await session.open(checkpoint))
         await asyncio.to_thread(give_back)  # what binning took beside the bins
         heard = await asyncio.to_thread(let_out, told)  # as of a step
-        tells = context.limits.tells
-        heard.warnings.extend(await asyncio.to_thread(job.table.warned, request.stage, tells))
+        heard.warnings.extend(warned)
         if withheld is not None and "metrics" in tells:
             text = f"{job.signed.party} tells no metric of its training rows: {withheld.what}"
             heard.warnings.add(party=job.signed.party, warning=text)
