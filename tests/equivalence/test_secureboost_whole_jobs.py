@@ -227,7 +227,8 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(
     tmp_path, monkeypatch, mode, keep_s, again
 ):
     job = made({**CLASSES, "mode": mode, "max_depth": 2}, (2, 2), weighted=True)
-    closed, close_trees = [], training.close_trees
+    closed: list[int] = []
+    close_trees = training.close_trees
 
     def failing(state):
         assert not hasattr(state.context.frame, "values")  # bins are all that trees need
@@ -238,7 +239,8 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(
         return close_trees(state)
 
     monkeypatch.setattr(training, "close_trees", failing)
-    spec, sources, nodes = spec_of(job), {}, {}
+    spec, sources = spec_of(job), {}
+    nodes: dict[str, Any] = {}
     for party, table in arrow_tables(job).items():
         pq.write_table(table, tmp_path / f"{party}.parquet")
         sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
