@@ -36,7 +36,8 @@ from fedboost.runtime.process.memory import give_back
 
 # Of one kind and sender, here and not used: those that may wait, and those that wait to wait.
 PARTS_HELD_MAX = PARTS_WAITING_MAX + 2 * (PARTS_IN_FLIGHT_MAX + 1)
-SLOW_S = 0.5  # of a step's work, of which giving memory back is a small share
+# A step that gives memory back: of fewer rows, taking it again costs more than is saved.
+SLOW_S, LARGE_ROWS = 0.5, 1 << 18
 STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
 
 
@@ -367,7 +368,7 @@ class Session:
         self._check_not_stopped()
         work = self._work(step, call, got)
         work.apart(loop)
-        if work.seconds >= SLOW_S:
+        if work.seconds >= SLOW_S and len(self.context.validation) >= LARGE_ROWS:
             give_back()  # or later arrays would lie between the remains of its own
         return work, self.let_out(work.told)
 

@@ -25,6 +25,8 @@ from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.identity import Peer
 
+LARGE_BYTES = 1 << 23  # of a checkpoint, which stands in memory several times as it is written
+
 
 class Starting:
     """The beginnings of one party's jobs. All methods belong to the event loop's thread."""
@@ -178,6 +180,8 @@ class Stages:
         def keep() -> party_pb2.CommitReply:
             job.keep(request.stage, place, taken)
             head = self._parts.heads.exchange(job, request.stage, place, request.heads)
+            if sum(array.nbytes for array in taken.arrays.values()) >= LARGE_BYTES:
+                give_back()  # the checkpoint as it was written, and what the round took
             return party_pb2.CommitReply(head=head)
 
         return await asyncio.to_thread(keep)
