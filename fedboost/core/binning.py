@@ -126,8 +126,10 @@ def fit(
     max_bin: int,
     categorical: Sequence[int] = (),
     known: Mapping[int, Codes] | None = None,
+    rows: NDArray[np.bool_] | None = None,
 ) -> Binning:
-    """Cut points of each column of the training rows, float32 (n, columns), dense or sparse.
+    """Cut points of each column of float32 (n, columns), dense or sparse; of the training `rows`,
+    bool (n,), alone where they are given.
 
     A column with at most `max_bin` distinct values gets one bin for each, cut midway between
     neighbours; others get bins of as equal row counts as their ties allow. A `categorical` one,
@@ -136,13 +138,20 @@ def fit(
     Columns do not influence one another, so parties bin theirs alone. A DataError names an infinite
     value.
     """
+    chosen: slice | NDArray[np.bool_] = slice(None) if rows is None or rows.all() else rows
+    if not isinstance(values, np.ndarray):
+        values, chosen = values[chosen], slice(None)
+    # Column by column: a copy of the training rows would be as large as the table.
     categories = {
-        c: _fit_categories(values[:, c], max_bin, (known or {}).get(c, np.empty(0, np.int32)))
+        c: _fit_categories(
+            values[:, c][chosen], max_bin, (known or {}).get(c, np.empty(0, np.int32))
+        )
         for c in categorical
     }
     none = np.empty(0, np.float32)
     cuts = tuple(
-        none if c in categories else _fit_column(values, c, max_bin) for c in range(values.shape[1])
+        none if c in categories else _fit_column(values, c, max_bin, chosen)
+        for c in range(values.shape[1])
     )
     return Binning(max_bin, cuts, categories)
 
@@ -157,8 +166,11 @@ def _fit_categories(column: Cuts, max_bin: int, known: Codes) -> Codes:
     return np.concatenate([known, np.sort(codes[kept])]).astype(np.int32)
 
 
-def present_values(values: Values, number: int) -> tuple[Cuts, int]:
-    """One column's values that are there, float32 (m,), and how many zeros a sparse one left out.
+def present_values(
+    values: Values, number: int, rows: slice | NDArray[np.bool_] = slice(None)
+) -> tuple[Cuts, int]:
+    """One column's values that are there, float32 (m,), and how many zeros a sparse one left out;
+    of a dense one those of some rows.
 
     A DataError where some are infinite.
     """
@@ -166,20 +178,20 @@ def present_values(values: Values, number: int) -> tuple[Cuts, int]:
         column = values.data[values.indptr[number] : values.indptr[number + 1]]
         zeros = values.shape[0] - len(column)
     else:
-        column, zeros = values[:, number], 0
+        column, zeros = values[:, number][rows], 0
     present = column[~np.isnan(column)]
     infinite = int(np.count_nonzero(np.isinf(present)))
     if infinite:
         raise DataError(
-            f"{infinite} of {values.shape[0]} values are infinite",
+            f"{infinite} of {len(column) + zeros} values are infinite",
             todo="replace them by numbers, or leave them empty as missing",
             column=number,
         )
     return present, zeros
 
 
-def _fit_column(values: Values, number: int, max_bin: int) -> Cuts:
-    present, zeros = present_values(values, number)
+def _fit_column(values: Values, number: int, max_bin: int, rows: slice | NDArray[np.bool_]) -> Cuts:
+    present, zeros = present_values(values, number, rows)
     distinct, counts = np.unique(present, return_counts=True)
     if zeros:
         place = int(np.searchsorted(distinct, np.float32(0)))

@@ -21,6 +21,7 @@ SUM_BITS = 62  # a sum of all rows, and the difference of two such sums, stays w
 BITS_MAX = 53  # a float64 has no more
 BITS_MIN = 8  # fewer leave no order among the gains
 ENCODING_WORK = 2  # cells whose adding up takes as long as one number's encoding
+BLOCK = 1 << 16  # rows of few bits that are rounded at once
 FEW_BITS = 15  # up to so many the nearest integers would lose small gradients altogether
 
 Fractions = Callable[[int], Floats]  # of so many columns, uniform in [0, 1)
@@ -74,8 +75,13 @@ class FixedPoint:
         if fractions is None or self.bits > FEW_BITS:
             return nearest
         largest = (1 << self.bits) - 1
-        scaled = np.stack([g / self.g_unit, h / self.h_unit], axis=2).reshape(len(g), -1)
-        return np.clip(up_or_down(scaled, fractions(scaled.shape[1])), -largest, largest)
+        drawn = fractions(nearest.shape[1])
+        for first in range(0, len(g), BLOCK):
+            some = slice(first, first + BLOCK)
+            pairs = np.stack([g[some] / self.g_unit, h[some] / self.h_unit], axis=2)
+            rounded = up_or_down(pairs.reshape(drawn[some].shape), drawn[some])
+            np.clip(rounded, -largest, largest, out=nearest[some])
+        return nearest
 
     def decode_g(self, sums: Integers) -> Floats:
         """Integer gradient sums, any shape, as float64."""

@@ -66,7 +66,8 @@ def _own(party: int) -> tuple[int, ...]:
 
 def _uniform(words: NDArray[np.uint64]) -> Floats:
     """Random words as numbers in [0, 1)."""
-    return np.ldexp((words >> np.uint64(11)).astype(np.float64), -53)
+    found = (words >> np.uint64(11)).astype(np.float64)
+    return np.ldexp(found, -53, out=found)
 
 
 def _with_chance(rate: float, n_rows: int, seed: int, purpose: Purpose, *numbers: int) -> Rows:
@@ -145,7 +146,9 @@ class Sample:
 
     def fractions(self, width: int) -> Floats:
         """Return the numbers that round the rows' gradients, float64 (m, width) in [0, 1)."""
-        return np.concatenate([part.fractions(width) for part in self.parts])[self.rows]
+        drawn = [part.fractions(width) for part in self.parts]
+        whole = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
+        return whole if len(self.rows) == len(whole) else whole[self.rows]
 
 
 @dataclass(frozen=True)

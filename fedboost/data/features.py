@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
 NAMES_SHOWN_MAX = 5
+GIVEN_BACK_BYTES = 1 << 24  # of columns that have been read, at once
 
 _LEAVE_OUT = "leave them out of the job with 'ignore'"
 # What is wrong with the named columns, and what to do; gravest first.
@@ -159,28 +160,38 @@ def _unreadable(name: str, column: pa.ChunkedArray) -> Fault:
 
 
 def feature_matrix(
-    table: pa.Table, names: Sequence[str], categorical: Collection[str] = ()
+    columns: dict[str, pa.ChunkedArray],
+    n_rows: int,
+    names: Sequence[str],
+    categorical: Collection[str] = (),
 ) -> Features:
-    """The named columns as features, those in `categorical` as codes.
+    """The named columns as features, those in `categorical` as codes; `columns` has `n_rows` cells
+    each, and loses what has been read, so that it is not in memory twice.
 
     Whole numbers beyond 2^24 may be rounded: a note counts them. One DataError for all columns
     that cannot be features for the same reason.
     """
-    values = np.empty((table.num_rows, len(names)), dtype=np.float32, order="F")
+    values = np.empty((n_rows, len(names)), dtype=np.float32, order="F")
     categories: dict[str, tuple[str, ...]] = {}
     notes: list[str] = []
     merged: list[str] = []
     faults: list[Fault] = []
+    free = 0  # bytes
     for place, name in enumerate(names):
+        cells = columns.pop(name)
+        free += cells.nbytes
+        if free >= GIVEN_BACK_BYTES:
+            pa.default_memory_pool().release_unused()
+            free = 0
         if name in categorical:
-            codes = read_category(name, table.column(name))
+            codes = read_category(name, cells)
             if isinstance(codes, Fault):
                 faults.append(codes)
             else:
                 values[:, place] = codes.values
                 categories[name] = codes.categories
             continue
-        feature = read_feature(name, table.column(name))
+        feature = read_feature(name, cells)
         if feature.fault is not None:
             faults.append(feature.fault)
         elif feature.numbers is not None and not faults:
@@ -189,7 +200,7 @@ def feature_matrix(
             if feature.numbers.rounded:
                 notes.append(rounding_note(name, feature.numbers.rounded))
     if faults:
-        raise fault_errors(faults, table.num_rows)[0]
+        raise fault_errors(faults, n_rows)[0]
     return Features(values, categories, tuple(notes), tuple(merged))
 
 
@@ -201,7 +212,8 @@ def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) 
     from scipy.sparse import csc_array, hstack
 
     ordinary = [name for name in table.column_names if name in set(names)]
-    beside = feature_matrix(table, ordinary)
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    beside = feature_matrix(columns, table.num_rows, ordinary)
     values = sparse.values
     if ordinary:
         values = hstack([values, csc_array(beside.values)], format="csc")

@@ -43,7 +43,10 @@ def opened(source: SourceSpec) -> Iterator[Stored]:
         chosen = _expression(source.rows, dataset.schema)
 
         def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-            for batch in dataset.to_batches(columns=list(names), filter=chosen):
+            # Fetched ahead, a whole file would be in memory beside its rows; only from afar it is.
+            how = ds.ParquetFragmentScanOptions(pre_buffer=source.is_remote)
+            rows = dataset.to_batches(columns=list(names), filter=chosen, fragment_scan_options=how)
+            for batch in rows:
                 batch.validate(full=True)  # for instance that text is UTF-8
                 yield batch
 

@@ -106,6 +106,10 @@ class Frame:
             categories=self.categories,
         )
 
+    def drop_values(self) -> None:
+        """Let the values go, once nobody reads them any more: the frame has none from here on."""
+        object.__delattr__(self, "values")
+
     def ids_digest(self) -> bytes:
         """SHA-256 over the ids: equal iff frames have the same rows in the same order."""
         digest = hashlib.sha256(self.ids.sizes.astype("<u4").tobytes())

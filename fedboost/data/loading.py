@@ -69,10 +69,14 @@ def load_with_ids(
             if guest_label is not None and selection.columns is None:
                 unnamed = {*_feature_names(sheet.names, chosen)} - {*selection.categorical}
                 refuse_labels([n for n in sheet.names if n in unnamed], party, guest_label)
+            # An absent one is refused by `frame_of`.
+            ids = pa.table({n: sheet.column(n) for n in selection.id if sheet.holds(n)})
+            held = [sheet]
+            del sheet  # so that its columns go as they are read
             frame = frame_of(
-                sheet, chosen, needs_features=needs_features, id_format=source.id_format
+                held.pop(), chosen, needs_features=needs_features, id_format=source.id_format
             )
-    return frame, pa.table({name: sheet.column(name) for name in selection.id})
+    return frame, ids
 
 
 def needed(source: SourceSpec, selection: Selection, names: Sequence[str]) -> Collection[str]:
@@ -151,10 +155,14 @@ def frame_of(
         weight = _complete(column, "weight", selection.weight, "write weights as numbers")
     if selection.missing is not None:
         sheet = without_value(sheet, features, selection.missing)
-    if sheet.sparse is None:
-        read = feature_matrix(sheet.columns, features, selection.categorical)
+    table, sparse, n_rows = sheet.columns, sheet.sparse, sheet.n_rows
+    del sheet
+    if sparse is None:
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        del table
+        read = feature_matrix(columns, n_rows, features, selection.categorical)
     else:
-        read = sparse_matrix(sheet.columns, sheet.sparse, features)
+        read = sparse_matrix(table, sparse, features)
     return Frame(
         ids=ids,
         values=read.values,
@@ -211,6 +219,7 @@ def _ids(sheet: Sheet, names: Sequence[str], how: IdFormat | None) -> EncodedIds
             todo="leave one row per id, or name more id columns",
             kind="rows share their id with another row",
         )
+    pa.default_memory_pool().release_unused()  # the texts and the table that told them apart
     return ids
 
 

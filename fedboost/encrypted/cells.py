@@ -99,11 +99,15 @@ class DenseCells(Cells):
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
         """A row adds to a cell of each column."""
         joined = np.concatenate([np.empty(0, np.int32), *node_rows])
-        node = np.repeat(np.arange(len(node_rows)), [len(rows) for rows in node_rows])
-        bins = self._bins[joined].astype(np.int32)
-        cells = (bins + (self.starts[:-1] + self.n_cells * node[:, None])).astype(np.int32)
+        each = self.n_cells * np.arange(len(node_rows), dtype=np.int32)
+        first = np.repeat(each, [len(rows) for rows in node_rows])
+        bins = self._bins[joined]
+        # No whole array is wider than the cells, which a root has of every row and column.
+        cells = np.add(bins, self.starts[:-1].astype(np.int32), dtype=np.int32)
+        cells += first[:, None]
         skipped = self._skipped(bins)
-        cells[bins == skipped] = -1
+        if (skipped >= 0).any():
+            cells[bins == skipped] = -1
         return Additions(joined, cells, skipped)
 
     def missing(self, rows: Rows) -> Bits:
@@ -112,7 +116,7 @@ class DenseCells(Cells):
             [(self._bins[rows, c] == n).any() for c, n in enumerate(self.n_bins)], np.bool_
         )
 
-    def _skipped(self, bins: NDArray[np.int32]) -> Indices:
+    def _skipped(self, bins: Dense) -> Indices:
         """The most frequent bin of each column where leaving it out pays."""
         skipped = np.full(bins.shape[1], -1, np.int64)
         if not self._leave_out or not len(bins):

@@ -187,7 +187,7 @@ class GuestTree(GuestTreeState):
         """Return what is known of the open nodes' sums."""
         rows = [self.growth.training.rows(node) for node in self.opened]
         noise = self._rules.noise.most
-        return [Expected(len(own), np.abs(self.gh[own]).sum(axis=0) + noise) for own in rows]
+        return [Expected(len(own), _most(self.gh[own]) + noise) for own in rows]
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
         """Return how the rows of the nodes divide that a split of the guest's own won."""
@@ -363,6 +363,11 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
         """Moves the rows of every tree, and refuses as `GuestTree.divide` does."""
         for tree, own in zip(self.trees, self.by_tree(divisions), strict=True):
             tree.divide(own, hosts)
+
+
+def _most(gh: Sums) -> Sums:
+    """The sums of what is left of gradients without their signs, which are taken away."""
+    return np.abs(gh, out=gh).sum(axis=0)
 
 
 def _is_right(node: int) -> bool:

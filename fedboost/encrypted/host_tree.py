@@ -69,6 +69,7 @@ class HostTree(HostTreeState, Generic[H]):
         self._columns, self._by_category = cells.columns, cells.by_category
         self._trees = trees
         self._n_bins, self._starts = cells.n_bins, cells.starts
+        self._is_last = False  # layer
         self._parents: dict[int, H] = {}  # the cells of the layer above
         self._cells: dict[int, H] = {}  # of the open nodes, as far as they have been made and kept
 
@@ -77,9 +78,11 @@ class HostTree(HostTreeState, Generic[H]):
         """The columns that the tree may use, rising."""
         return self._columns
 
-    def begin_layer(self) -> None:
-        """The cells of the layer before become those that may be subtracted from."""
-        self._parents, self._cells = self._cells, {}
+    def begin_layer(self, *, is_last: bool) -> None:
+        """The cells of the layer before become those that may be subtracted from; `is_last` says
+        that none will be from this one's.
+        """
+        self._parents, self._cells, self._is_last = self._cells, {}, is_last
         if self.minimum is not None:
             self.minimum.open(self.opened, self.growth.training)
 
@@ -215,11 +218,15 @@ class HostTree(HostTreeState, Generic[H]):
         return sorted(added)
 
     def _keep(self, histograms: dict[int, H], rows: HostRows[H]) -> None:
-        """Keeps cells for the next layer, while there is room."""
+        """Keeps cells for the next layer, while there is room; of the last one those alone that
+        siblings will be made of.
+        """
         room = KEPT_BYTES_MAX // max(1, self._trees * self.n_bytes(rows))
         if self._subtraction:
             for node, cells in histograms.items():
-                if len(self._cells) < room or node in self._cells:
+                if self._is_last and parent(node) not in self._parents:  # the sibling is made, too
+                    self._cells.pop(node, None)
+                elif len(self._cells) < room or node in self._cells:
                     self._cells[node] = cells
 
     def _added_up(self, rows: HostRows[H], added: Sequence[int]) -> H:
@@ -253,11 +260,11 @@ class HostTreeBatch(TreeBatch[HostTree[Any]]):
         """Return whether there are trees, and the first is this one of the model."""
         return bool(self.trees) and self.first == number
 
-    def begin_layer(self) -> None:
-        """No node of this layer has been offered yet."""
+    def begin_layer(self, *, is_last: bool) -> None:
+        """No node of this layer, the trees' last or not, has been offered yet."""
         self.offered = {}
         for tree in self.trees:
-            tree.begin_layer()
+            tree.begin_layer(is_last=is_last)
 
     def batches(self, rows: HostRows[Any]) -> Iterator[list[tuple[int, list[int]]]]:
         """The open nodes in batches whose cells fit into memory together: places of trees, and

@@ -26,14 +26,20 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 
 
 def release(
-    tree_batch: HostTreeBatch, rows: HostRows[Any], meter: Meter, secrets: Secrets
+    tree_batch: HostTreeBatch,
+    rows: HostRows[Any],
+    meter: Meter,
+    secrets: Secrets,
+    *,
+    is_last: bool,
 ) -> Iterator[Out]:
     """Let go of the sums of all candidates of the open nodes, in parts.
 
-    `secrets` are the attempt's own. Nodes whose cells fit into memory together leave together: the
-    first part of theirs says how all their sums are arranged, and who is behind them.
+    `secrets` are the attempt's own; `is_last` says that no layer with sums follows. Nodes whose
+    cells fit into memory together leave together: the first part of theirs says how all their sums
+    are arranged, and who is behind them.
     """
-    tree_batch.begin_layer()
+    tree_batch.begin_layer(is_last=is_last)
     meter.begin_layer()
     for batch in tree_batch.batches(rows):
         offered, sums = dict[int, NodeCandidates](), list[NodeSums[Any]]()

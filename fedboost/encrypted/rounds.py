@@ -117,13 +117,19 @@ class Rounds(RoundsState):
         number, train = len(self.history), self.context.parts["train"]
         if self.start is None:
             self.start = self.margin.copy()
-        g, h = self.objective.gradients(self.start[train], self.y[train], self.weight[train])
+        # Of all rows there is no copy.
+        own = slice(None) if len(train) == len(self.y) else train
+        g, h = self.objective.gradients(self.start[own], self.y[own], self.weight[own])
         sample = sampling.of_round(self.params, g, number, number - self.first_round)
         self.forest[number:] = [len(sample.trees)]
-        chosen, factor = sample.rows, sample.factor[:, None]
-        gh = np.zeros((len(self.y), 2 * self.params.n_outputs), np.int64)
-        scaled = g[chosen] * factor, h[chosen] * factor
-        gh[train[chosen]] = fixed.encode(*scaled, sample.fractions)
+        if len(sample.rows) < len(g):
+            g, h = g[sample.rows], h[sample.rows]
+        if (sample.factor != 1.0).any():
+            g, h = g * sample.factor[:, None], h * sample.factor[:, None]
+        gh = fixed.encode(g, h, sample.fractions)
+        if len(gh) < len(self.y):
+            drawn, gh = gh, np.zeros((len(self.y), gh.shape[1]), np.int64)
+            gh[train[sample.rows]] = drawn
         self.round = OpenRound(sample, gh)
 
     def gh_of(self, tree: int) -> Sums:

@@ -34,14 +34,12 @@ def measured(
     params: TreeParams, margin: Floats, y: Floats, weight: Floats, parts: Parts
 ) -> dict[str, dict[str, float]]:
     """The job's metrics by part and name; margin float64 (n, outputs), y and weight (n,)."""
-    prediction = objectives.transform(params.objective, margin)
-    return {
-        part: {
-            name: metrics.evaluate(name, y[rows], prediction[rows], weight[rows])
-            for name in params.metrics
-        }
-        for part, rows in parts.items()
-    }
+    prediction, found = objectives.transform(params.objective, margin), {}
+    for part, rows in parts.items():
+        chosen = slice(None) if len(rows) == len(y) else rows  # of all rows there is no copy
+        own = y[chosen], prediction[chosen], weight[chosen]
+        found[part] = {name: metrics.evaluate(name, *own) for name in params.metrics}
+    return found
 
 
 def gives_away(host: str) -> Warned:

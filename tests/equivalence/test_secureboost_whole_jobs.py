@@ -227,9 +227,12 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(
     tmp_path, monkeypatch, mode, keep_s, again
 ):
     job = made({**CLASSES, "mode": mode, "max_depth": 2}, (2, 2), weighted=True)
-    closed, close_trees = [], training.close_trees
+    closed: list[int] = []
+    close_trees = training.close_trees
 
     def failing(state):
+        assert not hasattr(state.context.frame, "values")  # bins are all that trees need
+        assert nodes[GUEST].under_way[state.context.job].table.frame is None
         closed.append(state.trees_closed)
         if len(closed) == 5:  # the second of three classes, in the second round
             raise UnreachableError("the guest's memory is gone", party=GUEST)
@@ -237,6 +240,7 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(
 
     monkeypatch.setattr(training, "close_trees", failing)
     spec, sources = spec_of(job), {}
+    nodes: dict[str, Any] = {}
     for party, table in arrow_tables(job).items():
         pq.write_table(table, tmp_path / f"{party}.parquet")
         sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
@@ -245,6 +249,7 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(
         timers = Timers(keep_s=keep_s)
         folder = tmp_path / "cluster"
         async with cluster(folder, spec, sources, Serial(), timers=timers) as made_of:
+            nodes.update(made_of.parties)
             paused = await made_of.run(spec)
             assert paused.status.state == "paused"
             one = JobId(id=paused.status.id)

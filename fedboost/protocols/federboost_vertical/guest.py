@@ -84,7 +84,7 @@ def begin(context: StageContext) -> Guest:
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     summary = Summary.of(params, context.label[train], weight[train])
     objective = objectives.start(params, summary)
-    cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
+    cuts = binning.fit(frame.values, params.max_bin, frame.categorical, rows=train)
     fixed = objectives.encoding(params, objective, summary)
     guest = Guest(context, cuts, objective, fixed, weight)
     if DISCLOSURE in context.artefacts:

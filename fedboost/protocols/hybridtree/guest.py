@@ -53,7 +53,7 @@ def begin(context: StageContext) -> Guest:
     labels, train = Labels.of(context, params), ~context.validation
     summary = Summary.of(params, labels.y[train], labels.weight[train])
     objective = objectives.start(params, summary)
-    cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical)
+    cuts = binning.fit(frame.values, params.max_bin, frame.categorical, rows=train)
     fixed = _encoding(params, objective, summary)
     hosts = views(context)
     return Guest(

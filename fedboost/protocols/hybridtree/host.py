@@ -109,7 +109,7 @@ def begin(context: StageContext) -> Host:
     train = ~context.validation
     if not train.any():  # the guest says so, too, and what to do
         train = np.ones(frame.n_rows, np.bool_)
-    cuts = binning.fit(frame.values[train], context.params.max_bin, frame.categorical)
+    cuts = binning.fit(frame.values, context.params.max_bin, frame.categorical, rows=train)
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not context.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
@@ -168,7 +168,8 @@ def sum_candidates(host: Host) -> Iterator[Out]:
     [tree] = host.tree_batch.trees
     if tree.growth.layers >= (layers := host.context.params.host_depth):
         raise PeerError(f"the guest asked for layer {layers + 1} of a tree, it has {layers}")
-    yield from release(host.tree_batch, host.gradients, host.meter, host.context.secrets)
+    is_last, secrets = tree.growth.layers + 1 == layers, host.context.secrets
+    yield from release(host.tree_batch, host.gradients, host.meter, secrets, is_last=is_last)
 
 
 def divide_rows(host: Host, got: ChosenSplits) -> Out:

@@ -41,6 +41,7 @@ PROTOCOL = Protocol(
     before=("align",),
     before_model={"predict": {"output_margin": True}},
     leaves="model",
+    bins_values=True,
     model=lambda params: params.warm_start,
     fits=earlier.fits,
     asks=asks,

@@ -101,7 +101,7 @@ def begin(context: StageContext) -> Guest:
     summary = Summary.of(params, labels.y[train], labels.weight[train])
     objective = objectives.start(params, summary)
     known = earlier.known_codes(context)
-    cuts = binning.fit(frame.values[train], params.max_bin, frame.categorical, known)
+    cuts = binning.fit(frame.values, params.max_bin, frame.categorical, known, rows=train)
     fixed = schemes.of(params).encoding(
         params, int(train.sum()), lambda settings: objectives.encoding(settings, objective, summary)
     )
@@ -151,7 +151,9 @@ def start_round(guest: Guest) -> Out:
 def encrypt_gradients(guest: Guest) -> Iterator[Out]:
     """The packed gradients of the rows that take part, in parts (Algorithms 3 and 7, signed)."""
     train, sample = guest.context.parts["train"], guest.round.sample
-    gh = guest.growing.tree_batch.trees[0].gh[train[sample.rows]]
+    gh = guest.growing.tree_batch.trees[0].gh
+    if len(sample.rows) < len(gh):
+        gh = gh[train[sample.rows]]
     rows = guest.encrypted = guest.side.rows(guest.trees_closed, gh, _training(guest))
     for number, part in enumerate(rows.parts()):
         about = DisclosureInfo(part.rows.count // rows.sizes.per_row)

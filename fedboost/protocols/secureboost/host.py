@@ -86,7 +86,7 @@ def begin(context: StageContext) -> Host:
     frame = context.data
     train = ~context.validation
     known = earlier.known_codes(context)
-    cuts = binning.fit(frame.values[train], context.params.max_bin, frame.categorical, known)
+    cuts = binning.fit(frame.values, context.params.max_bin, frame.categorical, known, rows=train)
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not context.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
@@ -137,7 +137,9 @@ def receive_gradients(host: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
 def sum_candidates(host: Host, got: Frontier) -> Iterator[Out]:
     """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded."""
     _follow(host, got)
-    yield from release(host.tree_batch, host.gradients, host.meter, host.context.secrets)
+    is_last = host.tree_batch.trees[0].growth.layers == host.layers
+    secrets = host.context.secrets
+    yield from release(host.tree_batch, host.gradients, host.meter, secrets, is_last=is_last)
 
 
 def divide_rows(host: Host, got: pb.WonSplits) -> Out:

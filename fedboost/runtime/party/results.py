@@ -39,9 +39,8 @@ def leave(table: JobTable, stage: str, left: Artefact, told: Sequence[StatusRepo
 def _disclose(table: JobTable, protocol: flow.Protocol, left: Artefact) -> None:
     kept, signed = left, table.signed
     # The guest's labels have to stand beside the same rows again.
-    rows = table.aligned() if table.frame is not None and signed.role is flow.GUEST else None
-    if table.frame is not None and rows is not None:
-        kept = with_rows(kept, table.frame.ids.take(rows))
+    if table.aligned_ids is not None and signed.role is flow.GUEST:
+        kept = with_rows(kept, table.aligned_ids)
     table.disclosures.save(signed.id, kept, protocol.name, signed.table)
 
 

@@ -32,9 +32,12 @@ from fedboost.runtime.party.step_work import PARTS_IN_FLIGHT_MAX, Lagging, Paces
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.bridge import Bridge, hear_out
 from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.memory import give_back
 
 # Of one kind and sender, here and not used: those that may wait, and those that wait to wait.
 PARTS_HELD_MAX = PARTS_WAITING_MAX + 2 * (PARTS_IN_FLIGHT_MAX + 1)
+# A step that gives memory back: of fewer rows, taking it again costs more than is saved.
+SLOW_S, LARGE_ROWS = 0.5, 1 << 18
 STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
 
 
@@ -96,10 +99,11 @@ class Session:
         """Builds the party's state, from a checkpoint where there is one."""
         for part in self._roles:
             part.state = await asyncio.to_thread(part.module.begin, part.context)
-        if checkpoint is None:
-            return StatusReport()
-        main = self._roles.main
-        told: StatusReport = await asyncio.to_thread(main.module.restore, main.state, checkpoint)
+        told, main = StatusReport(), self._roles.main
+        if checkpoint is not None:
+            told = await asyncio.to_thread(main.module.restore, main.state, checkpoint)
+        if self.protocol.bins_values and self.context.frame is not None:
+            self.context.frame.drop_values()
         return told
 
     async def snapshot(self, place: flow.Place = ()) -> Artefact:
@@ -365,6 +369,8 @@ class Session:
         self._check_not_stopped()
         work = self._work(step, call, got)
         work.apart(loop)
+        if work.seconds >= SLOW_S and len(self.context.validation) >= LARGE_ROWS:
+            give_back()  # or later arrays would lie between the remains of its own
         return work, self.let_out(work.told)
 
     async def _work_here(

@@ -25,6 +25,8 @@ from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.identity import Peer
 
+LARGE_BYTES = 1 << 23  # of a checkpoint, which stands in memory several times as it is written
+
 
 class Starting:
     """The beginnings of one party's jobs. All methods belong to the event loop's thread."""
@@ -120,7 +122,10 @@ class Stages:
         parts = self._parts
         job.check_runs(request.attempt)
         job.settle()
-        place = (request.round, *request.within)
+        place, tells = (request.round, *request.within), parts.judge.config.policy.tells
+        job.table.stays = parts.rehearsing is not None
+        again = await asyncio.to_thread(job.table.told_again, request.stage)
+        warned = await asyncio.to_thread(job.table.warned, request.stage, tells)
         context = await asyncio.to_thread(
             job.context,
             request.stage,
@@ -136,7 +141,7 @@ class Stages:
         )
 
         def let_out(told: StatusReport) -> StatusReport:
-            heard = reading.let_out(told, context.limits.tells, of_training=withheld is None)
+            heard = reading.let_out(told, tells, of_training=withheld is None)
             parts.spending.tell(job.signed, heard)
             return heard
 
@@ -149,14 +154,13 @@ class Stages:
             let_out=let_out,
             wait_s=parts.judge.config.timers.step_s,
         )
-        told.MergeFrom(await asyncio.to_thread(job.table.told_again, request.stage))
+        told.MergeFrom(again)
         job.check_runs(request.attempt)  # it may have been halted meanwhile
         job.session = session
         told.MergeFrom(await session.open(checkpoint))
         await asyncio.to_thread(give_back)  # what binning took beside the bins
         heard = await asyncio.to_thread(let_out, told)  # as of a step
-        tells = context.limits.tells
-        heard.warnings.extend(await asyncio.to_thread(job.table.warned, request.stage, tells))
+        heard.warnings.extend(warned)
         if withheld is not None and "metrics" in tells:
             text = f"{job.signed.party} tells no metric of its training rows: {withheld.what}"
             heard.warnings.add(party=job.signed.party, warning=text)
@@ -176,6 +180,8 @@ class Stages:
         def keep() -> party_pb2.CommitReply:
             job.keep(request.stage, place, taken)
             head = self._parts.heads.exchange(job, request.stage, place, request.heads)
+            if sum(array.nbytes for array in taken.arrays.values()) >= LARGE_BYTES:
+                give_back()  # the checkpoint as it was written, and what the round took
             return party_pb2.CommitReply(head=head)
 
         return await asyncio.to_thread(keep)

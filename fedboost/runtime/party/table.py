@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fedboost.data.frame import Frame
+    from fedboost.encoded_ids import EncodedIds
     from fedboost.runtime.party.table_warnings import TableWarning
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ class JobTable:
     signed: SignedJob
     files: JobFiles
     frame: Frame | None = None
+    stays: bool = False  # while the job runs, for a rehearsal that judges it afterwards
+    aligned_ids: EncodedIds | None = None  # of the last stage's rows, where an alignment found them
     id_cells: pa.Table | None = None  # of a table to predict, as the party has them
     warnings: tuple[TableWarning, ...] = ()  # of `frame`
 
@@ -85,7 +88,7 @@ class JobTable:
 
     def release(self) -> None:
         """Let the table's memory go."""
-        self.frame = self.id_cells = None
+        self.frame = self.id_cells = self.aligned_ids = None
 
     def check(self) -> None:
         """Refuse a table that the job's protocol, or the model that it uses, cannot use."""
@@ -145,7 +148,8 @@ class JobTable:
     def at(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
         """Return the table of a stage: its aligned rows, or what was disclosed before.
 
-        A DataError where an earlier attempt at the stage had other rows.
+        The last stage's is all that stays in memory: a later attempt reads the table again. A
+        DataError where an earlier attempt at the stage had other rows.
         """
         frame = self.rows_of(stage, artefacts)
         if frame is not None and not self.files.pin(f"{stage}-rows", frame.ids_digest().hex()):
@@ -154,6 +158,9 @@ class JobTable:
                 party=self.signed.party,
                 todo="submit a new job",
             )
+        if frame is not None and stage == self.signed.stages[-1]:
+            self.aligned_ids = None if self.aligned() is None else frame.ids
+            frame, self.frame = replace(frame), self.frame if self.stays else None
         return frame
 
     def aligned(self) -> NDArray[np.int64] | None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy.sparse import csc_array
 
 from fedboost.core import binning
 from fedboost.errors import DataError
@@ -218,3 +219,27 @@ def test_a_party_bins_its_own_categories_as_the_pooled_table_does():
     assert own.is_categorical.tolist() == [False, True]
     assert own.n_bins.tolist() == part.n_bins.tolist()
     assert np.array_equal(own.transform(values[:, 2:4]), whole.transform(values)[:, 2:4])
+
+
+@pytest.mark.parametrize("form", [np.asfortranarray, csc_array])
+def test_cuts_of_some_rows_are_those_of_a_table_of_them(form):
+    draw = np.random.default_rng(3)
+    values = draw.normal(size=(200, 3)).astype(np.float32).round(1)
+    values[:, 2] = draw.integers(0, 5, 200)
+    rows, by_category = draw.random(200) < 0.6, (2,) if form is np.asfortranarray else ()
+    found = binning.fit(form(values), 16, by_category, rows=rows)
+    alone = binning.fit(form(values[rows]), 16, by_category)
+    assert [cuts.tolist() for cuts in found.cuts] == [cuts.tolist() for cuts in alone.cuts]
+    assert [codes.tolist() for codes in found.categories.values()] == [
+        codes.tolist() for codes in alone.categories.values()
+    ]
+
+
+def test_an_infinite_value_is_refused_by_its_column_unless_its_row_is_held_out():
+    values = np.zeros((4, 2), np.float32)
+    values[3, 1] = np.inf
+    assert binning.fit(values, 4, rows=np.array([True, True, True, False])).n_columns == 2
+    with pytest.raises(DataError) as refused:
+        binning.fit(values, 4, rows=np.array([True, False, True, True]))
+    assert refused.value.where["column"] == "1"
+    assert "1 of 3 values" in str(refused.value)

@@ -49,6 +49,19 @@ def test_few_bits_are_rounded_up_or_down_by_fractions_and_more_are_not():
     assert (more.encode(g, h, all_of(0.9)) == more.encode(g, h)).all()
 
 
+def test_rows_of_few_bits_are_rounded_block_by_block_as_each_by_itself(monkeypatch):
+    draw = np.random.default_rng(5)
+    g, h, fractions = (draw.random(size) for size in ((50, 2), (50, 2), (50, 4)))
+    fixed = FixedPoint(9, 1.0, 1.0)
+    monkeypatch.setattr(fixed_point, "BLOCK", 16)
+    whole = fixed.encode(g, h, lambda _: fractions)
+
+    def alone(row):
+        return fixed.encode(g[row : row + 1], h[row : row + 1], lambda _: fractions[row : row + 1])
+
+    assert all((whole[row] == alone(row)).all() for row in range(50))
+
+
 @pytest.mark.parametrize("bits", [8, 12, 15])
 def test_of_few_bits_the_bounds_are_the_greatest_integers(bits):
     fixed, most = fixed_point.for_rows(1000, bits, 1.0, 0.25), 2**bits - 1

@@ -57,6 +57,15 @@ def coded(**texts):
     return frame(((1.0, 2.0), (np.nan, np.nan), (0.0, 6.0)), categories=texts)
 
 
+def test_a_frame_whose_values_are_let_go_keeps_all_but_them():
+    whole = frame()
+    whole.drop_values()
+    assert (whole.n_rows, whole.columns, whole.label.tolist()) == (3, frame().columns, [0, 1, 0])
+    assert whole.ids_digest() == frame().ids_digest()
+    with pytest.raises(AttributeError):
+        whole.take([0])
+
+
 def test_take_keeps_categories_that_the_rows_no_longer_use():
     assert coded(age=("old", "young")).take([0]).categories == {"age": ("old", "young")}
 

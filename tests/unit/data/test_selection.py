@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csc_array
 
 from fedboost.data.columns import narrow, read_numbers
+from fedboost.data.features import feature_matrix
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids
 from fedboost.data.loading import frame_of, load
@@ -504,3 +505,11 @@ def test_frame_of_reads_a_table_in_chunks():
     frame = frame_of(Sheet(chunked), Selection(), needs_features=True)
     assert frame.values[0, 0] == 1.0
     assert np.isnan(frame.values[1, 0])
+
+
+def test_columns_are_let_go_as_they_become_features():
+    table = pa.table({"a": [1.0, 2.0], "b": [3.0, None], "c": ["x", "y"]})
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    read = feature_matrix(columns, 2, ["b", "a"])
+    assert [*columns] == ["c"]
+    np.testing.assert_array_equal(read.values, [[3.0, 1.0], [np.nan, 2.0]])
