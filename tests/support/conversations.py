@@ -247,7 +247,7 @@ def federboost_horizontal(alter: Alter | None = None, **more: Any) -> Room:
 
 
 class Doubting(Room):
-    """A coordinator that believes, once the second tree's root is given, that a host was lost."""
+    """A coordinator that believes, once a second round's first sum is given, that a host was lost."""
 
     @property
     def is_quick(self) -> bool:
@@ -256,16 +256,19 @@ class Doubting(Room):
 
     @property
     def present(self) -> tuple[str, ...]:
-        """Nobody is lost at the first tree."""
-        given = sum(one.envelope.step == "sum_histograms" for one in self.posted)
+        """Nobody is lost in the first round."""
+        given = sum(one.envelope.step in ("sum_histograms", "sum_outputs") for one in self.posted)
         return self.table.hosts if given > len(self.table.of(EVERYBODY)) else ()
 
 
 def dropout(alter: Alter | None = None) -> Room:
     """The same in a job that would go on without a host, with two trees of one layer."""
     few = {"n_estimators": 2, "max_depth": 1, "quantile_tolerance": 16}
-    room = federboost_horizontal(alter, dropout="continue", **few)
-    return Doubting(room.protocol, room.contexts, room.wait_s, alter)
+    return _doubting(federboost_horizontal(alter, dropout="continue", **few))
+
+
+def _doubting(room: Room) -> Room:
+    return Doubting(room.protocol, room.contexts, room.wait_s, room.alter)
 
 
 def gbun(alter: Alter | None = None, **more: Any) -> Room:
@@ -277,8 +280,8 @@ def gbun(alter: Alter | None = None, **more: Any) -> Room:
 
 
 def gbun_dropout(alter: Alter | None = None) -> Room:
-    """One round of the same in a job that would go on without a host."""
-    return gbun(alter, dropout="continue", n_estimators=1, columns="standard")
+    """Two rounds of the same in a job that would go on without a host."""
+    return _doubting(gbun(alter, dropout="continue", n_estimators=2, columns="standard"))
 
 
 def predict(model: dict[str, Artefact], alter: Alter | None = None) -> Room:

@@ -99,11 +99,10 @@ class Session:
         """Builds the party's state, from a checkpoint where there is one."""
         for part in self._roles:
             part.state = await asyncio.to_thread(part.module.begin, part.context)
-        told, main = StatusReport(), self._roles.main
-        if checkpoint is not None:
-            told = await asyncio.to_thread(main.module.restore, main.state, checkpoint)
-        if self.protocol.bins_values and self.context.frame is not None:
-            self.context.frame.drop_values()
+        if checkpoint is None:
+            return StatusReport()
+        main = self._roles.main
+        told: StatusReport = await asyncio.to_thread(main.module.restore, main.state, checkpoint)
         return told
 
     async def snapshot(self, place: flow.Place = ()) -> Artefact:

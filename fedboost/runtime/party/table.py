@@ -158,7 +158,8 @@ class JobTable:
                 party=self.signed.party,
                 todo="submit a new job",
             )
-        if frame is not None and stage == self.signed.stages[-1]:
+        keeps = protocols.named(stage).leaves == "rows"  # and says whose of them they are
+        if frame is not None and stage == self.signed.stages[-1] and not keeps:
             self.aligned_ids = None if self.aligned() is None else frame.ids
             frame, self.frame = replace(frame), self.frame if self.stays else None
         return frame

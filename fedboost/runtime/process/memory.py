@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import sys
@@ -15,6 +14,8 @@ ARENA_MAX, ARENAS = -8, 2  # <malloc.h>: M_ARENA_MAX; one for each thread would 
 def be_frugal() -> None:
     """Have allocators keep little of what is freed; before threads start and Arrow is loaded."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    import ctypes
+
     system = ctypes.CDLL(None)
     if hasattr(system, "mallopt"):  # glibc
         system.mallopt(ARENA_MAX, ARENAS)
@@ -24,6 +25,8 @@ def give_back() -> None:
     """Give back what Arrow and the C library keep for later; some milliseconds."""
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
+    import ctypes  # half a megabyte, which an idle coordinator does without
+
     system = ctypes.CDLL(None)
     if hasattr(system, "malloc_trim"):  # glibc
         system.malloc_trim(0)
@@ -39,6 +42,8 @@ def give_all_back() -> None:
     give_back()
     if sys.platform != "linux":
         return
+    import ctypes
+
     import psutil
 
     system = ctypes.CDLL(None)
