@@ -247,7 +247,7 @@ def federboost_horizontal(alter: Alter | None = None, **more: Any) -> Room:
 
 
 class Doubting(Room):
-    """A coordinator that believes, once a second round's first sum is given, that a host was lost."""
+    """A coordinator that believes a host was lost once a second round has its first sum."""
 
     @property
     def is_quick(self) -> bool:
