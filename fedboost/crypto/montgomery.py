@@ -145,7 +145,7 @@ class Montgomery:
 
 @functools.lru_cache(maxsize=8)
 def montgomery(modulus: mpz) -> Montgomery:
-    """What products modulo an odd number need, made once in a process."""
+    """Return what products modulo an odd number need, made once in a process."""
     length = modulus.bit_length() + ROOM_BITS
     bits = LIMB_BITS_MAX
     while 2 * (length // bits + 3) << (2 * bits) >= 1 << 64:  # a column's sum fits a word

@@ -102,7 +102,7 @@ class LatticeParameters:
 
     @cached_property
     def packs(self) -> bool:
-        """Whether sums of any width can leave packed without being wrong too often."""
+        """Return whether sums of any width can leave packed without being wrong too often."""
         return self.packed_failure(1, self.modulus_bits, SLOTS[-1]) <= FAILURE_MOST
 
     def packed_bits(self, widest: int) -> tuple[int, int]:

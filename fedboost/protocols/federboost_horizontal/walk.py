@@ -101,6 +101,7 @@ async def grow_trees_without_the_lost(run: Run) -> None:
     keyed = await sums.exchange_keys(run, offer_fresh_keys)
 
     async def slowly(run: Run) -> None:
+        """One tree, step by step, from where it was broken off."""
         nonlocal keyed
         reads = sum(step in (split_nodes, read_metrics) for step in run.broken_off)
         done = depth + 1 - reads if run.broken_off else 0

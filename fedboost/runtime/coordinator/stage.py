@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from fedboost import flow
@@ -93,26 +94,10 @@ class StageWalk(flow.Run):
             loop=loop,
         )
 
-        async def call(party: str) -> StepReply:
-            call = StepCall(turns=turns[party])
-            call.MergeFrom(common)
-            others = {peer: own[-1].number for peer, own in turns.items() if peer != party}
-            has_ended = False
-            try:
-                reply = await self.job.controls[party].run_step(call, partial(self.job.hear, party))
-                is_short = len(reply.turns) < len(turns[party])
-                has_ended = reply.turns[-1].told.ends == loop and is_short
-            except UnreachableError:
-                has_ended = self.job.is_spared(party)
-                raise
-            finally:
-                if loop and has_ended:
-                    await self._end_loop(others)
-            return reply
-
         named = ", ".join(dict.fromkeys(step.name for step in steps))
         logs.note(stage=self.protocol.name, step=named)
         started = now()
+        call = partial(self._call, turns, common)
         replies = await self.job.ask(tuple(turns), named, call)
         if settles:
             self.job.lose_for_good(gone, self.protocol.name)
@@ -126,10 +111,28 @@ class StageWalk(flow.Run):
         if loop and self.job.gone > gone:
             reachable = steps[: _reachable(steps, furthest)]
             late = await self._ask(reachable, among=among, done=reached)
-            said.extend([] for _ in late[len(said) :])
-            for turns_of_step, more in zip(said, late, strict=False):
-                turns_of_step.extend(more)
+            said = [[*first, *more] for first, more in zip_longest(said, late, fillvalue=())]
         return said
+
+    async def _call(
+        self, turns: Mapping[str, Sequence[Turn]], common: StepCall, party: str
+    ) -> StepReply:
+        """Ask one party to take its turns; if it ends a loop early, others end it there, too."""
+        call = StepCall(turns=turns[party])
+        call.MergeFrom(common)
+        loop, has_ended = call.loop, False
+        try:
+            reply = await self.job.controls[party].run_step(call, partial(self.job.hear, party))
+            is_short = len(reply.turns) < len(turns[party])
+            has_ended = reply.turns[-1].told.ends == loop and is_short
+        except UnreachableError:
+            has_ended = self.job.is_spared(party)
+            raise
+        finally:
+            if loop and has_ended:
+                others = {peer: own[-1].number for peer, own in turns.items() if peer != party}
+                await self._end_loop(others)
+        return reply
 
     def _turns(
         self,

@@ -39,6 +39,7 @@ from fedboost.runtime.transport.authority import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import Identity, Peer, Role
 from fedboost.runtime.transport.peers import PartyControl, PeerLinks
+from fedboost.runtime.transport.posting import OutgoingStreams
 from fedboost.runtime.transport.server import CallerGate, Health, Servicer, bind
 from fedboost.runtime.transport.signing_tokens import identity_in
 from fedboost.runtime.transport.tls import Revocations, ServerCertificates, TlsFiles
@@ -158,11 +159,7 @@ async def serve_party(
         if traces is not None:
             shown = _traced(node, shown, traces, standing)
         served = Served(shown, links_of)
-        servicers: list[Servicer] = []
-        for descriptor, name, add in PARTY_SERVICES:
-            service = descriptor.services_by_name[name]
-            servicers.append(Servicer(served, standing.gate, service, peers.streams))
-            add(servicers[-1], server)
+        servicers = _add_services(server, served, standing.gate, peers.streams)
         health = _health(server, *(f"{d.package}.{name}" for d, name, _ in PARTY_SERVICES))
         watch = asyncio.create_task(
             node.watch_coordinator(lambda: links_of(config.coordinator.name))
@@ -235,6 +232,17 @@ async def serve_coordinator(
             await standing.dialer.close()
             if walks is not None:
                 await asyncio.to_thread(walks.close)
+
+
+def _add_services(
+    server: Any, served: Served, gate: CallerGate, streams: OutgoingStreams
+) -> list[Servicer]:
+    """Have a server serve a party's services."""
+    servicers = []
+    for descriptor, name, add in PARTY_SERVICES:
+        servicers.append(Servicer(served, gate, descriptor.services_by_name[name], streams))
+        add(servicers[-1], server)
+    return servicers
 
 
 def _traces(config: DaemonConfig, role: Role) -> Traces | None:

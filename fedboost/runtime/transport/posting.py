@@ -30,7 +30,6 @@ UNANSWERED_MAX = 256  # messages of one stream that have come; what follows wait
 TURNS = 4  # of the event loop that a receipt waits for a message to go along with
 STREAMS_MAX = 32  # of one peer, most of them of links that broke; another one ends the oldest
 
-
 T = TypeVar("T")
 
 
@@ -53,7 +52,7 @@ class OutgoingStream:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be posted any more."""
+        """Return whether nothing can be posted any more."""
         return self._broken is not None
 
     async def post(self, parcel: Parcel, most_s: float) -> None:
