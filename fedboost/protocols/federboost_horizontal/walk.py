@@ -11,7 +11,7 @@ FLOW = (
     show_columns := Step("show_columns", GUEST, gives=Columns),
     match_columns := Step("match_columns", HOST, takes=Columns),
     # In front of the first sum of an attempt, and behind the last one.
-    tell_standing := sums.tell_standing(*BEFORE, "hear_keys", "read_metrics"),
+    tell_standing := sums.tell_standing(*BEFORE, "hear_keys", "hold_shares", "read_metrics"),
     sums.compare_standings,
     offer_keys := Step("offer_keys", EVERYBODY, gives=MaskKeys, after=("compare_standings",)),
     hear_keys := Step("hear_keys", EVERYBODY, takes=MaskKeys, after=("offer_keys",)),
