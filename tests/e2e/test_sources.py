@@ -275,7 +275,7 @@ def test_a_job_survives_what_happens_to_its_tables(database, storage, tmp_path):
     write(storage, "calls", world.toy(columns=3, rows=80))
     for name in ("bank", "telco"):
         (tmp_path / name).mkdir()
-    raw = world.job(hosts=("telco",), params={"n_estimators": 12})
+    raw = world.job(hosts=("telco",), params={"n_estimators": 60})
     sources = {
         "bank": asked(database, tmp_path / "bank", "select * from credit", silence_s=60.0),
         "telco": stored(storage, tmp_path / "telco", "calls", silence_s=5.0),
