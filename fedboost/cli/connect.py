@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fedboost.runtime.client.config import ClientConfig, client_config
+from fedboost.runtime.client.config import ClientConfig, client_config, unprotected
 from fedboost.runtime.process.bridge import to_its_end
-from fedboost.settings import home, parse
+from fedboost.settings import home
 
 if TYPE_CHECKING:
     from fedboost.runtime.client.client import CoordinatorClient
@@ -97,8 +97,7 @@ def settings(coordinator: str | None, tls: Path | None) -> ClientConfig:
 def own_daemon(party: PartyConfig, tls: Path | None) -> ClientConfig:
     """Return how an owner reaches the daemon of a party's settings file."""
     if party.insecure_loopback:
-        remote = {"name": party.name, "address": party.listen}
-        return parse(ClientConfig, {"coordinator": remote, "insecure_loopback": True})
+        return unprotected(party.name, party.listen)
     return settings(f"{party.name}@{party.listen}", tls)
 
 

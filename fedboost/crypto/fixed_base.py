@@ -16,8 +16,8 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from fedboost.crypto.limbs import ByteArray
-from fedboost.crypto.modular_kernels import ModularKey, as_bytes, ciphertext_bytes, numbers
+from fedboost.crypto.limbs import ByteArray, as_bytes
+from fedboost.crypto.modular_kernels import ModularKey, ciphertext_bytes, numbers
 from fedboost.crypto.moduli import small_primes
 from fedboost.crypto.montgomery import EDGE, LANES, Constants, Numbers, montgomery, product
 from fedboost.kernels import kernel
@@ -82,6 +82,7 @@ class Blinding:
     def __init__(self, key: ModularKey) -> None:
         self.n, self.modulus, self._width = mpz(key.n), key.modulus, ciphertext_bytes(key)
         self._made = 0
+        self._drawing = threading.RLock()
         self._tables: tuple[FixedBase, list[Numbers]] | None = None
 
     def make(self, count: int) -> ByteArray:
@@ -89,8 +90,9 @@ class Blinding:
         self._made += count
         if self._made <= BLINDER_DIRECT:
             return as_bytes([self._direct() for _ in range(count)], self._width)
-        if self._tables is None:
-            self._tables = self._drawn()  # at once: threads of two parties may be here
+        with self._drawing:
+            if self._tables is None:
+                self._tables = self._drawn()
         base, subsets = self._tables
         exponents = [secrets.randbits(len(base.table) * BLINDER_WINDOW_BITS) for _ in range(count)]
         powers, each = base.powers(exponents), np.arange(count)

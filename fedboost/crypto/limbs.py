@@ -7,9 +7,13 @@ and carries may wait until the end.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from gmpy2 import mpz
 
 LIMB_BITS = 32
 _LIMB = (1 << LIMB_BITS) - 1
@@ -68,11 +72,16 @@ def integers(data: ByteArray, *, signed: bool = False) -> list[int]:
     ]
 
 
+def as_bytes(values: Iterable[int | mpz], width: int) -> ByteArray:
+    """Numbers as big-endian rows, uint8 (count, width)."""
+    joined = b"".join([value.to_bytes(width, "big") for value in values])
+    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, width)
+
+
 def rows_of(values: Iterable[int], width: int) -> ByteArray:
     """Python's numbers modulo 2^(8·width), uint8 (n, width)."""
     mask = (1 << (8 * width)) - 1
-    joined = b"".join([(value & mask).to_bytes(width, "big") for value in values])
-    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, width)
+    return as_bytes((value & mask for value in values), width)
 
 
 def resized(data: ByteArray, width: int) -> ByteArray:

@@ -8,7 +8,7 @@ the same.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 import gmpy2
@@ -17,7 +17,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from fedboost.crypto.joint_sums import sum_columns
-from fedboost.crypto.limbs import ByteArray, integers, rows_of
+from fedboost.crypto.limbs import ByteArray, as_bytes, integers, rows_of
 from fedboost.crypto.montgomery import montgomery
 
 
@@ -75,12 +75,6 @@ def numbers(data: ByteArray) -> list[mpz]:
     return [
         mpz.from_bytes(raw[start : start + width], "big") for start in range(0, len(raw), width)
     ]
-
-
-def as_bytes(values: Iterable[mpz], width: int) -> ByteArray:
-    """Numbers as big-endian rows, uint8 (count, width)."""
-    joined = b"".join([value.to_bytes(width, "big") for value in values])
-    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, width)
 
 
 def sum_rows(

@@ -17,7 +17,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from fedboost.crypto.limbs import ByteArray
+from fedboost.crypto.limbs import ByteArray, as_bytes
 from fedboost.kernels import kernel
 
 LANES = 32
@@ -78,8 +78,7 @@ class Montgomery:
 
     def of(self, values: list[mpz]) -> Numbers:
         """Numbers below the modulus as limbs."""
-        data = b"".join([value.to_bytes(self.width, "big") for value in values])
-        return self.numbers(np.frombuffer(data, np.uint8).reshape(-1, self.width))
+        return self.numbers(as_bytes(values, self.width))
 
     def data(self, numbers: Numbers) -> ByteArray:
         """Limbs as big-endian rows, below the modulus."""
@@ -128,7 +127,7 @@ class Montgomery:
         while lacks.any():
             digits = lacks % (1 << POWER_BITS)
             chosen = np.flatnonzero(digits)
-            powers = self._powers(place)
+            powers = _radix_powers(self.modulus, place)
             numbers[chosen] = self.products(numbers, chosen, powers, digits[chosen])
             lacks, place = lacks >> POWER_BITS, place + 1
         return numbers
@@ -138,9 +137,6 @@ class Montgomery:
         found = np.empty_like(numbers)
         _square(numbers, times, self.constants, found)
         return found
-
-    def _powers(self, place: int) -> Numbers:
-        return _radix_powers(self.modulus, place)
 
 
 @functools.lru_cache(maxsize=8)

@@ -308,7 +308,8 @@ class Federated(Fitted):
     def _taught(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> Taught:
         """Tables with labels; `learns`: those to train on, which say what classes there are."""
         if isinstance(y, str) and not seats.are_by_party(X):
-            X, y = seats.without_labels(rows_of(X), y)
+            whole, y = seats.without_labels(PartyRows(rows_of(X)), y)
+            X = whole.rows
         tables = self._seats(X, learns=learns)
         guest = next(iter(tables))
         if isinstance(y, Mapping):
@@ -329,8 +330,7 @@ class Federated(Fitted):
         `y` may name a column of the table, which is then no feature.
         """
         if isinstance(y, str):
-            rows, y = seats.without_labels(table.rows, y)
-            table = PartyRows(rows, table.ids)
+            table, y = seats.without_labels(table, y)
         values = labels.column(y, table.rows.n_rows, type(self).__name__)
         weights = labels.weights(weight, len(values))
         if learns:

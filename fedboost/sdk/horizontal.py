@@ -65,8 +65,7 @@ class Horizontal(Federated):
         for party, seat in tables.items():
             given = y.get(party)
             if isinstance(given, str):
-                rows, given = seats.without_labels(seat.rows, given)
-                tables[party] = PartyRows(rows, seat.ids)
+                tables[party], given = seats.without_labels(seat, given)
             with refusing(party=party):
                 by_party[party] = labels.column(given, seat.rows.n_rows, type(self).__name__)
                 if weight is not None:

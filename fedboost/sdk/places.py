@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fedboost.errors import ConfigError
-from fedboost.runtime.client.config import ClientConfig, client_config, owners
+from fedboost.runtime.client.config import ClientConfig, client_config, owners, unprotected
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.transport.tls import TlsFiles
 from fedboost.settings import expanded, home, load, parse
@@ -40,8 +40,7 @@ def party_at(address: str, tls: Tls | None, user: str | None) -> ClientConfig:
     if address.endswith((".yaml", ".yml")):
         party = load(PartyConfig, Path(address))
         if party.insecure_loopback:
-            remote = {"name": party.name, "address": party.listen}
-            return parse(ClientConfig, {"coordinator": remote, "insecure_loopback": True})
+            return unprotected(party.name, party.listen)
         return coordinator_at(f"{party.name}@{party.listen}", tls, user)
     if "@" not in address:
         folder = expanded(Path(tls)) if isinstance(tls, str | Path) else None

@@ -60,10 +60,10 @@ class PartyRows:
         return PartyRows(self.rows.take(rows), tuple(cells.take(chosen) for cells in self.ids))
 
 
-def without_labels(table: RowTable, y: str) -> tuple[RowTable, NDArray[Any]]:
-    """Return the table's features, and its labels (rows,), which are the column `y`."""
-    values = table.column(y).to_numpy()
-    return table.without([y]), values
+def without_labels(table: PartyRows, y: str) -> tuple[PartyRows, NDArray[Any]]:
+    """Return the table without its column `y`, and that column, the labels (rows,)."""
+    values = table.rows.column(y).to_numpy()
+    return PartyRows(table.rows.without([y]), table.ids), values
 
 
 Seats: TypeAlias = dict[str, PartyRows]  # by party; the guest first

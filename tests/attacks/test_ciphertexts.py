@@ -6,8 +6,9 @@ import pytest
 from gmpy2 import mpz
 
 from fedboost.crypto.fixed_base import PrimePowers
+from fedboost.crypto.limbs import as_bytes
 from fedboost.crypto.modular import BlinderPool, ModularPublic
-from fedboost.crypto.modular_kernels import as_bytes, numbers
+from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.moduli import small_primes
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey

@@ -10,9 +10,10 @@ import phe
 import pytest
 
 from fedboost.crypto import intersection, okamoto_uchiyama, paillier_keys, shamir
+from fedboost.crypto.limbs import as_bytes
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
-from fedboost.crypto.modular_kernels import as_bytes, numbers
+from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.okamoto_uchiyama import OuSecret
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey, PaillierSecret

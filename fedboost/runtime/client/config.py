@@ -70,6 +70,11 @@ def client_config(
     return parse(ClientConfig, settings, **where)
 
 
+def unprotected(name: str, address: str) -> ClientConfig:
+    """Return how to reach a daemon of this machine that uses no TLS."""
+    return ClientConfig(coordinator=Remote(name=name, address=address), insecure_loopback=True)
+
+
 def _remote(spoken: str, folder: Path | None) -> dict[str, str]:
     name, at, address = spoken.rpartition("@")
     if not at:

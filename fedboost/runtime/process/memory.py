@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from typing import Any
 
 DONTNEED = 4  # <bits/mman-linux.h>: MADV_DONTNEED
 QUIET_S = 10.0  # without a job at work, before a daemon gives all back
@@ -14,9 +15,7 @@ ARENA_MAX, ARENAS = -8, 2  # <malloc.h>: M_ARENA_MAX; one for each thread would 
 def be_frugal() -> None:
     """Have allocators keep little of what is freed; before threads start and Arrow is loaded."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    import ctypes
-
-    system = ctypes.CDLL(None)
+    system = _c_library()
     if hasattr(system, "mallopt"):  # glibc
         system.mallopt(ARENA_MAX, ARENAS)
 
@@ -25,9 +24,7 @@ def give_back() -> None:
     """Give back what Arrow and the C library keep for later; some milliseconds."""
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
-    import ctypes  # half a megabyte, which an idle coordinator does without
-
-    system = ctypes.CDLL(None)
+    system = _c_library()
     if hasattr(system, "malloc_trim"):  # glibc
         system.malloc_trim(0)
 
@@ -46,9 +43,15 @@ def give_all_back() -> None:
 
     import psutil
 
-    system = ctypes.CDLL(None)
+    system = _c_library()
     for part in psutil.Process().memory_maps(grouped=False):
         # Private, never written by us: the file has every byte of it.
         if part.path.startswith("/") and part.perms in ("r-xp", "r--p") and not part.anonymous:
             begin, end = (int(address, 16) for address in part.addr.split("-"))
             system.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), DONTNEED)
+
+
+def _c_library() -> Any:
+    import ctypes  # half a megabyte, which an idle coordinator does without
+
+    return ctypes.CDLL(None)

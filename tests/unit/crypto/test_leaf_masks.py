@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedboost.crypto.leaf_values import LeafLayout
-from fedboost.crypto.limbs import LIMB_BITS, integers
+from fedboost.crypto.limbs import LIMB_BITS, as_bytes, integers
 from fedboost.crypto.masking import MaskKey, Masks, Pair, PairStream, answer_masks, wide_stream
 from fedboost.crypto.modular import ModularPublic
-from fedboost.crypto.modular_kernels import as_bytes
 from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from fedboost.crypto import fixed_base
 from fedboost.crypto.fixed_base import FixedBase, PrimePowers
-from fedboost.crypto.modular_kernels import as_bytes, numbers
+from fedboost.crypto.limbs import as_bytes
+from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.montgomery import LANES, montgomery
 from tests import tiers
 

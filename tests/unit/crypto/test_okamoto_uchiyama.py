@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from fedboost.crypto import fixed_base, okamoto_uchiyama
+from fedboost.crypto.limbs import as_bytes
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
-from fedboost.crypto.modular_kernels import as_bytes, numbers
+from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.moduli import check_modulus
 from fedboost.crypto.okamoto_uchiyama import OuKey, OuSecret, read_public
 from fedboost.crypto.packing import GhLayout

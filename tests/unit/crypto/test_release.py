@@ -13,8 +13,9 @@ import pytest
 import fedboost
 from fedboost.crypto import api
 from fedboost.crypto.api import BlindedPackages, Ciphertexts, Encrypted
+from fedboost.crypto.limbs import as_bytes
 from fedboost.crypto.modular import ModularPublic
-from fedboost.crypto.modular_kernels import as_bytes, numbers
+from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.paillier_keys import SecretPrimes

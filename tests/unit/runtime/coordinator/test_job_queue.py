@@ -1,6 +1,7 @@
 """Few jobs run at once, users take turns, and whoever leaves makes room."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -35,6 +36,19 @@ class Jobs:
     async def end(self, name):
         self.queue.leave(name.split("/")[0])
         await settled()
+
+
+@asynccontextmanager
+async def cluster_of(folder, places):
+    """Real nodes in one process with so many places, and a job for them."""
+    spec = world.spec(world.echo(hosts=("telco",), rounds=3))
+    sources = {
+        name: world.write(folder / f"{name}.parquet", world.toy(label=name == "bank"))
+        for name in ("bank", "telco")
+    }
+    async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+        cluster.coordinator.attempts._queue.places = places
+        yield cluster, spec.model_dump_json().encode()
 
 
 def test_users_take_turns_and_each_user_s_oldest_job_is_first():
@@ -90,17 +104,11 @@ def test_a_job_that_had_a_place_comes_first():
 
 def test_a_job_that_waits_for_memory_leaves_its_place_to_others(tmp_path, monkeypatch):
     """One place; the first job has no memory at telco until the second has ended."""
-    spec = world.spec(world.echo(hosts=("telco",), rounds=3))
-    sources = {
-        name: world.write(tmp_path / f"{name}.parquet", world.toy(label=name == "bank"))
-        for name in ("bank", "telco")
-    }
 
     async def run():
-        async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
-            cluster.coordinator.attempts._queue.places = 1
+        async with cluster_of(tmp_path, places=1) as (cluster, text):
             jobs, memory = local.LocalClient(cluster), cluster.parties["telco"].parts.memory
-            text, take = spec.model_dump_json().encode(), memory.take
+            take = memory.take
             asked: list[str] = []
             ended: list[str] = []
 
@@ -139,17 +147,10 @@ def test_never_more_run_than_there_are_places():
 
 def test_of_four_jobs_two_run_and_the_others_are_queued(tmp_path):
     """Real nodes in one process; one queued job is cancelled, the other runs when there is room."""
-    spec = world.spec(world.echo(hosts=("telco",), rounds=3))
-    sources = {
-        name: world.write(tmp_path / f"{name}.parquet", world.toy(label=name == "bank"))
-        for name in ("bank", "telco")
-    }
 
     async def run():
-        async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
-            cluster.coordinator.attempts._queue.places = 2
+        async with cluster_of(tmp_path, places=2) as (cluster, text):
             jobs = local.LocalClient(cluster)
-            text = spec.model_dump_json().encode()
             ids = [await jobs.submit(text) for _ in range(4)]
             while (await jobs.status(ids[3])).state != "queued":
                 await asyncio.sleep(0.001)
