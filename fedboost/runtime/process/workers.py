@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.process import parent_process
 from pathlib import Path
@@ -160,7 +160,8 @@ class ProcessWorkers:
             return
         for process in list((pool._processes or {}).values()):
             if process.pid is not None and process.is_alive():
-                os.kill(process.pid, _END)
+                with suppress(ProcessLookupError):  # it ends by itself just now
+                    os.kill(process.pid, _END)
         pool.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> ProcessWorkers:

@@ -97,6 +97,17 @@ def test_a_killed_worker_is_a_job_error_and_fresh_ones_take_over():
         assert pool.map(abs, [(-2,)]) == [2]
 
 
+def test_a_worker_that_ends_while_it_is_being_ended_is_no_error(monkeypatch):
+    pool = ProcessWorkers(1)
+    pool.map(abs, [(1,)])
+    assert pool._pool is not None
+    (worker,) = pool._pool._processes.values()
+    worker.kill()
+    worker.join()
+    monkeypatch.setattr(type(worker), "is_alive", lambda process: True)  # as it was just before
+    pool.close()
+
+
 def test_closed_workers_break_off_what_they_compute_and_what_waits_behind_it():
     pool = ProcessWorkers(2)
     pool.map(abs, [(1,)] * 4)
