@@ -306,7 +306,7 @@ def test_limits_of_memory_are_half_as_much_again_as_the_estimate():
     stated = [SERVICES[name]["mem_limit"] for name in PARTIES]
     stated += [chart[role]["memory"] for role in ("party", "aggregator")]
     for party in PARTIES:
-        need = config(party).workers * WORKER_BYTES + DAEMON_BYTES + table_bytes(30_000, 8)
+        need = config(party).processes * WORKER_BYTES + DAEMON_BYTES + table_bytes(30_000, 8)
         need += max(stage.memory.get(party, 0.0) for stage in stages)
         for limit in stated:
             mebibytes = int(re.sub(r".*:-|m\}$|Mi$", "", limit))
