@@ -56,7 +56,7 @@ class PlacedCells:
     """The cells that rows add to, and where the gradients of each row are."""
 
     numbers: CellNumbers
-    place: Indices  # (n,) among the encrypted rows of the same shard
+    place: NDArray[np.signedinteger[Any]]  # (n,) among the encrypted rows of the same shard
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class AddingRows(Generic[H]):
             if rows == own == ALL:
                 return PlacedCells(numbers, place)
             first = 0 if ends is None else ends[i]
-            return PlacedCells(numbers.part(rows, own), place[rows] - first)
+            return PlacedCells(numbers.part(rows, own), (place[rows] - first).astype(np.int32))
 
         return AddingTree(self, self.shards.keep(len(chosen), make), numbers, chosen)
 

@@ -145,7 +145,7 @@ class DaskShards:
                 "distributed.worker.http.routes": [],
             }
         )
-        logging.getLogger("distributed").setLevel(logging.ERROR)  # what is lost, we say
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is lost, we say
         address, security = self._standing()
         try:
             return Client(
