@@ -1,6 +1,5 @@
 """Cells added up by shards of any number are those that one process adds up."""
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -10,19 +9,12 @@ from fedboost.core import binning
 from fedboost.core.bins import SparseBins
 from fedboost.core.params import TreeParams
 from fedboost.core.sampling import TreeColumns
-from fedboost.crypto.shards import Embedded
 from fedboost.encrypted.adding import AddingRows
 from fedboost.encrypted.cells import Cells
+from tests.support.elsewhere import Elsewhere
 from tests.unit.encrypted.test_ciphers import SHOP, Pair
 
 ROWS, COLUMNS, BINS = 300, 7, 6
-
-
-class Elsewhere(Embedded):
-    """Shards that are given copies, as those in other processes are."""
-
-    def keep(self, parts, make):
-        return [pickle.loads(pickle.dumps(make(i))) for i in range(parts)]
 
 
 def table(kind):
