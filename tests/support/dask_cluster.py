@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from fedboost.runtime.config.daemons import DaskWorkers
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.authority import Leaf, Term
 from fedboost.settings import parse
+from tests import warm
 from tests.support.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,15 +80,11 @@ class DaskCluster:
     def _start(self, kind: str, *words: str) -> subprocess.Popen[bytes]:
         tls = self.files(name=kind)
         certs = ("--tls-ca-file", tls["ca"], "--tls-cert", tls["cert"], "--tls-key", tls["key"])
-        module = f"distributed.cli.dask_{kind}"
-        with (self.folder / f"{kind}.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", module, *words, *certs],
-                stdout=log,
-                stderr=log,
-                env=os.environ | QUIET,
-                cwd=self.folder,
-            )
+        with (self.folder / f"{kind}.log").open("ab") as log, open(os.devnull, "rb") as nothing:
+            fds = {0: nothing.fileno(), 1: log.fileno(), 2: log.fileno()}
+            args = ["-m", f"distributed.cli.dask_{kind}", *words, *certs]
+            env = os.environ | QUIET
+            return warm.server().begin(args, fds, cwd=self.folder, env=env)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
