@@ -31,7 +31,7 @@ $(READY): pyproject.toml requirements-dev.lock
 install: $(READY)  ## everything into .venv
 
 lock: $(READY)  ## pins with hashes, for every platform; UPGRADE=1 takes newer versions
-	$(LOCK) --extra demo --extra dev --extra tensorboard --extra sql --extra delta --extra oidc --extra otel --extra pkcs11 --output-file requirements-dev.lock pyproject.toml
+	$(LOCK) --extra demo --extra dev --extra tensorboard --extra sql --extra delta --extra dask --extra oidc --extra otel --extra pkcs11 --output-file requirements-dev.lock pyproject.toml
 	$(LOCK) --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
 
 release: $(READY)  ## wheel, sdist, bill of materials and hashes in dist/: the same bytes from the same commit

@@ -1,24 +1,29 @@
 """Large tables: memory and seconds of a lattice job on rows of a fixed seed, on real daemons.
 
-`--rows 1000000 --rows 10000000` measures other sizes than the usual one.
+`--rows 1000000 --rows 10000000` measures other sizes than the usual one, `--workers embedded,dask`
+also a host that adds up rows on two local processes of Dask, and what travels to and from these.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 
-from benchmarks import harness
-from benchmarks.harness import Report, Shown, run_job
+from benchmarks import harness, shard_bytes
+from benchmarks.harness import Report, Shown
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
+from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.settings import parse
 
 ABOUT = "memory and seconds of large tables"
@@ -26,6 +31,10 @@ ROWS, QUICK_ROWS = (1_000_000,), (50_000,)
 COLUMNS = 10  # of each party
 TREES, DEPTH, BINS = 3, 5, 32
 GROUP_ROWS = 1 << 16  # written at once
+WORKERS: Mapping[str, dict[str, Any]] = {
+    "embedded": {"workers": "embedded"},
+    "dask": {"workers": {"dask": {"local": 2}}},
+}
 
 
 @dataclass(frozen=True)
@@ -33,25 +42,36 @@ class Scaled:
     """What a job on so many rows took; memory is each party's peak, workers included."""
 
     rows: int
+    workers: str
     scheme: str
     seconds: float
     per_tree: float  # seconds, without what comes before the first
     memory: Mapping[str, int]
 
 
-def measure(sizes: Sequence[int]) -> list[Scaled]:
-    """One job for each size, on daemons that have done nothing else."""
-    return [measured(rows) for rows in sizes]
+def measure(sizes: Sequence[int], workers: Sequence[str]) -> list[Scaled]:
+    """One job for each size and kind of workers, on daemons that have done nothing else."""
+    return [measured(rows, kind) for rows in sizes for kind in workers]
 
 
-def measured(rows: int) -> Scaled:
+def measured(rows: int, workers: str) -> Scaled:
     """One job."""
+
+    @contextmanager
+    def working(cluster: ClusterProcesses) -> Iterator[None]:
+        path = cluster.config("host")
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | WORKERS[workers]))
+        yield
+
     with tempfile.TemporaryDirectory() as folder:
         sources = tables(Path(folder), rows)
-        run = run_job(job(), sources, Path(folder) / "cluster")
+        with harness.daemons(job(), sources, Path(folder) / "cluster", working) as run_job:
+            run = run_job(job())
     seconds, memory = run.result["seconds"], run.result["memory_peak_bytes"]
     scheme = run.result["encryption"]["scheme"]
-    return Scaled(rows, scheme, float(seconds["total"]), float(seconds["per_tree"]), memory)
+    return Scaled(
+        rows, workers, scheme, float(seconds["total"]), float(seconds["per_tree"]), memory
+    )
 
 
 def tables(folder: Path, rows: int) -> dict[str, SourceSpec]:
@@ -95,10 +115,11 @@ def job() -> JobSpec:
 
 def table(sizes: Sequence[Scaled]) -> Shown:
     """One row for each size."""
-    heads = ("rows", "scheme", "seconds", "a tree", "guest, GB", "host, GB")
+    heads = ("rows", "workers", "scheme", "seconds", "a tree", "guest, GB", "host, GB")
     rows = [
         (
             f"{one.rows:,}",
+            one.workers,
             one.scheme,
             f"{one.seconds:.1f}",
             f"{one.per_tree:.2f}",
@@ -113,16 +134,24 @@ def main(given: Sequence[str] | None = None) -> None:
     """Measures and prints; see the harness for the options."""
     more = harness.parser("scale", ABOUT, ())
     more.add_argument("--rows", action="append", type=int, help="of each table, for each job")
+    more.add_argument("--workers", default="embedded", help=f"of the host: {','.join(WORKERS)}")
     options: argparse.Namespace = harness.parse(more, (), given)
-    sizes = measure(options.rows or (QUICK_ROWS if options.quick else ROWS))
+    kinds = options.workers.split(",")
+    sizes = measure(options.rows or (QUICK_ROWS if options.quick else ROWS), kinds)
     settings = {"columns": COLUMNS, "trees": TREES, "depth": DEPTH, "bins": BINS}
     report = Report("scale", settings, rows=[asdict(one) for one in sizes])
     for one in sizes:
-        report.figures[f"rows_{one.rows}.seconds"] = one.seconds
-        report.figures[f"rows_{one.rows}.seconds_per_tree"] = one.per_tree
+        name = f"rows_{one.rows}" + ("" if one.workers == "embedded" else f".{one.workers}")
+        report.figures[f"{name}.seconds"] = one.seconds
+        report.figures[f"{name}.seconds_per_tree"] = one.per_tree
         for party, count in one.memory.items():
-            report.figures[f"rows_{one.rows}.{party}.memory_gb"] = count / 1e9
-    report.write(options, [table(sizes)])
+            report.figures[f"{name}.{party}.memory_gb"] = count / 1e9
+    shown = [table(sizes)]
+    if "dask" in kinds:
+        carried = shard_bytes.measure()
+        report.figures |= {f"{one.scheme}.{key}": value for one in carried for key, value in one}
+        shown.append(shard_bytes.table(carried))
+    report.write(options, shown)
 
 
 if __name__ == "__main__":

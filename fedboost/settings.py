@@ -227,7 +227,8 @@ def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, st
     errors = error.errors(include_url=False, include_input=False)
     # A mistyped key is unknown, and the one that is meant is missing: the first says more.
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
-    path = [str(part) for part in first["loc"]]
+    # A union's tag is in parentheses, and no key.
+    path = [str(part) for part in first["loc"] if not str(part).startswith("(")]
     key = ".".join(path)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":

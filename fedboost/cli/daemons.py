@@ -179,7 +179,7 @@ def doctor(config: Path, as_json: bool) -> int:
     """
     ours, role = daemon_config(config)
     findings = [_certificate(ours, role), links.look_at_store(ours), *links.look_at_tables(ours)]
-    findings += run(_examine(ours, role))
+    findings += [*links.look_at_workers(ours), *run(_examine(ours, role))]
     failed = [finding for finding in findings if finding.error is not None]
     if as_json:
         click.echo(json.dumps({"findings": [_finding(f) for f in findings], "failed": len(failed)}))

@@ -56,6 +56,19 @@ class SparseBins:
             zero=self.zero[columns],
         )
 
+    def between(self, rows: slice) -> SparseBins:
+        """Some consecutive rows, whose numbers begin at zero."""
+        first, stop, _ = rows.indices(self.n_rows)
+        inside = (self.rows >= first) & (self.rows < stop)
+        before = np.concatenate(([0], np.cumsum(inside)))
+        return SparseBins(
+            n_rows=max(0, stop - first),
+            starts=before[self.starts],
+            rows=self.rows[inside] - np.int32(first),
+            bins=self.bins[inside],
+            zero=self.zero,
+        )
+
     def dense(self) -> Dense:
         """The same for every cell, (n, columns), row after row."""
         whole = np.empty(self.shape, self.bins.dtype)

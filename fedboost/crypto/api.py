@@ -177,6 +177,11 @@ class Ciphertexts:
         return f"Ciphertexts({len(self)} × {self.lanes} × {self.width} bytes)"
 
 
+def joined(parts: Sequence[H]) -> H:
+    """All parts, one after the other; at least one."""
+    return parts[0].joined(parts[1:]) if len(parts) > 1 else parts[0]
+
+
 def paired(adds: Adder[H], pairs: Pairs[H]) -> H:
     """The sums that pairs are, for schemes that make those of one item as they make any."""
     sums, both = pairs.a[pairs.first], pairs.both

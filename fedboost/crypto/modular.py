@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,7 @@ from fedboost.crypto.shapes import (
     check_released,
     check_segments,
 )
-from fedboost.crypto.workers import Pending, Workers, blocks
+from fedboost.crypto.workers import Pending, Serial, Workers, blocks
 from fedboost.errors import PeerError
 
 SUM_ROWS_MAX = 1 << 15  # rows a task: their products stay near 40 MB at 2048 bits
@@ -66,6 +67,9 @@ class ModularPublic:
     def to_bytes(self) -> bytes:
         """The key with its proof, as it was received."""
         return self._proof
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ModularPublic, (self.key, Serial())  # elsewhere without these workers
 
     def check(self, ciphertexts: Ciphertexts) -> None:
         """A PeerError unless every one is of this key's width, below its modulus and a unit."""

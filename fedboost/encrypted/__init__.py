@@ -13,6 +13,7 @@ whose columns compete, where trees begin, and which rows they learn from.
 SecureBoost+ (Chen et al., 2021), sections 2 and 4.
 
 Modules:
+    adding        where the cells of nodes are added up
     answers       a host's answers of one layer: sums and row divisions
     candidates    candidates of one node, in canonical and in secret order
     cells         which rows add to which cells of a histogram

@@ -38,21 +38,50 @@ class Additions:
     skipped: Indices  # (columns,) the bin that each column leaves out, −1 for none
 
 
-class Cells(ABC):
-    """The cells of the columns that a tree may use."""
+class CellNumbers(ABC):
+    """The cells that rows of a table, or of a part of it, add to; no more than sums need."""
 
-    def __init__(self, binning: Binning, drawn: TreeColumns, bins: Bins) -> None:
-        self.drawn, columns = drawn, drawn.all
-        self.columns = columns  # their numbers in the table
-        self._binning, self._table = binning, bins
-        self.by_category = binning.is_categorical[columns]
-        self.n_bins = binning.n_bins[columns].astype(np.int64)  # without the cell of missing rows
-        self.starts = np.concatenate(([0], np.cumsum(self.n_bins + 1)))
+    def __init__(self, n_bins: Indices) -> None:
+        """Columns of so many bins each, int64 (columns,), without the cell of missing rows."""
+        self.n_bins = n_bins
+        self.starts = np.concatenate(([0], np.cumsum(n_bins + 1)))
 
     @property
     def n_cells(self) -> int:
         """Cells of a node."""
         return int(self.starts[-1])
+
+    @abstractmethod
+    def additions(self, node_rows: Sequence[Rows]) -> Additions:
+        """Return what to add for nodes with these rows, int32 each."""
+
+    @abstractmethod
+    def missing(self, rows: Rows) -> Bits:
+        """bool (columns,): where some of a node's rows lack a value."""
+
+    @abstractmethod
+    def part(self, rows: slice, columns: slice) -> CellNumbers:
+        """Return those of some rows and columns, whose numbers begin at zero."""
+
+
+class Cells:
+    """The cells of the columns that a tree may use."""
+
+    def __init__(
+        self, binning: Binning, bins: Bins, drawn: TreeColumns, *, leave_out: bool
+    ) -> None:
+        """`leave_out` says whether frequent bins may be left out; a sparse table's zeros are."""
+        self.drawn, columns = drawn, drawn.all
+        self.columns = columns  # their numbers in the table
+        self._binning, self._table = binning, bins
+        self.by_category = binning.is_categorical[columns]
+        n_bins = binning.n_bins[columns].astype(np.int64)
+        self.numbers: CellNumbers
+        if isinstance(bins, SparseBins):
+            self.numbers = SparseCells(bins.take(columns), n_bins)
+        else:
+            own = np.minimum(bins[:, columns], n_bins.astype(bins.dtype))
+            self.numbers = DenseCells(own, n_bins, leave_out=leave_out)
 
     def minimum(self, least: int) -> Minimum | None:
         """The groups of so many rows at least between which candidates of these columns lie."""
@@ -67,34 +96,14 @@ class Cells(ABC):
         found = usable(self._binning, self.drawn, [node], held)
         return None if found is None else found[0]
 
-    @abstractmethod
-    def additions(self, node_rows: Sequence[Rows]) -> Additions:
-        """Return what to add for nodes with these rows, int32 each."""
 
-    @abstractmethod
-    def missing(self, rows: Rows) -> Bits:
-        """bool (columns,): where some of a node's rows lack a value."""
-
-
-def of_columns(binning: Binning, bins: Bins, columns: TreeColumns, *, leave_out: bool) -> Cells:
-    """The cells of some columns; `leave_out` says whether frequent bins may be left out.
-
-    A sparse table's zeros are always left out.
-    """
-    if isinstance(bins, SparseBins):
-        return SparseCells(binning, columns, bins)
-    return DenseCells(binning, columns, bins, leave_out=leave_out)
-
-
-class DenseCells(Cells):
+class DenseCells(CellNumbers):
     """A number for every row and column."""
 
-    def __init__(
-        self, binning: Binning, columns: TreeColumns, bins: Dense, *, leave_out: bool
-    ) -> None:
-        super().__init__(binning, columns, bins)
-        self._bins = np.minimum(bins[:, columns.all], self.n_bins.astype(bins.dtype))
-        self._leave_out = leave_out
+    def __init__(self, bins: Dense, n_bins: Indices, *, leave_out: bool) -> None:
+        """Bins (n, columns), none above its column's `n_bins`."""
+        super().__init__(n_bins)
+        self._bins, self._leave_out = bins, leave_out
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
         """A row adds to a cell of each column."""
@@ -116,6 +125,11 @@ class DenseCells(Cells):
             [(self._bins[rows, c] == n).any() for c, n in enumerate(self.n_bins)], np.bool_
         )
 
+    def part(self, rows: slice, columns: slice) -> DenseCells:
+        """See `CellNumbers`."""
+        own = np.ascontiguousarray(self._bins[rows, columns])
+        return DenseCells(own, self.n_bins[columns], leave_out=self._leave_out)
+
     def _skipped(self, bins: Dense) -> Indices:
         """The most frequent bin of each column where leaving it out pays."""
         skipped = np.full(bins.shape[1], -1, np.int64)
@@ -129,15 +143,15 @@ class DenseCells(Cells):
         return skipped
 
 
-class SparseCells(Cells):
+class SparseCells(CellNumbers):
     """The entries of a sparse table, and nothing for its zeros."""
 
-    def __init__(self, binning: Binning, columns: TreeColumns, bins: SparseBins) -> None:
-        super().__init__(binning, columns, bins)
-        self._bins = bins.take(columns.all)
-        self._columns = self._bins.columns
-        most = self.n_bins[self._columns]
-        self._in_column = np.minimum(self._bins.bins, most)
+    def __init__(self, bins: SparseBins, n_bins: Indices) -> None:
+        super().__init__(n_bins)
+        self._bins = bins
+        self._columns = bins.columns
+        most = n_bins[self._columns]
+        self._in_column = np.minimum(bins.bins, most)
         (self._lacking,) = np.nonzero(self._in_column == most)
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
@@ -153,3 +167,8 @@ class SparseCells(Cells):
         there = np.isin(self._bins.rows[self._lacking], rows)
         found[self._columns[self._lacking[there]]] = True
         return found
+
+    def part(self, rows: slice, columns: slice) -> SparseCells:
+        """See `CellNumbers`."""
+        chosen = np.arange(len(self.n_bins), dtype=np.int32)[columns]
+        return SparseCells(self._bins.take(chosen).between(rows), self.n_bins[columns])

@@ -12,13 +12,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.crypto.api import Adder, H, Pairs
+from fedboost.crypto.api import Adder, H, Pairs, joined
+from fedboost.crypto.shards import Embedded
+from fedboost.encrypted.adding import AddingRows
 from fedboost.encrypted.host_noise import HostNoise
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import ConfigError
@@ -208,6 +211,11 @@ class HostRows(ABC, Generic[H]):
     def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
         """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds.segment_sum`."""
 
+    @cached_property
+    def adding(self) -> AddingRows[H]:
+        """Return the rows as the shards have them that add up cells: here, this process."""
+        return AddingRows.whole(Embedded(), self)
+
     def running(self, cells: H, offsets: NDArray[np.integer]) -> H:
         """Running sums within segments; see `api.Adds.prefix_sums`. `cells` may become them."""
         return self.adds.prefix_sums(cells, offsets)
@@ -330,11 +338,6 @@ class Cipher(ABC):
     @abstractmethod
     def host(self, got: pb.EncryptionKey, n_rows: int) -> HostCipher:
         """See `keys.host_side`."""
-
-
-def joined(parts: Sequence[H]) -> H:
-    """All parts, one after the other; at least one."""
-    return parts[0].joined(parts[1:]) if len(parts) > 1 else parts[0]
 
 
 def addressed(

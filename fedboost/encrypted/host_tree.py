@@ -12,12 +12,12 @@ from fedboost.core import groups, split
 from fedboost.core.groups import Minimum, MinimumState, Segments
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
-from fedboost.crypto.api import Adder, H, Pairs
+from fedboost.crypto.api import Adder, H, Pairs, joined
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.sparse import fill_skipped
+from fedboost.encrypted.adding import AddingTree
 from fedboost.encrypted.candidates import CategoricalColumn, Named, NodeCandidates
 from fedboost.encrypted.cells import Cells, Rows
-from fedboost.encrypted.ciphers import HostRows, joined
+from fedboost.encrypted.ciphers import HostRows
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.tree_batch import TreeBatch
 from fedboost.state import state
@@ -57,8 +57,8 @@ class HostTree(HostTreeState, Generic[H]):
         trees: int = 1,
     ) -> None:
         """Cells of the columns that the tree may use; `growth`: where rows begin, and which of
-        them it learns from; place int64 (n,): where each row's gradients are among the encrypted
-        ones; `subtraction`: whether a node's sums may be its parent's minus its sibling's
+        them it learns from; place int64 (n,), rising: where each row's gradients are among the
+        encrypted ones; `subtraction`: whether a node's sums may be its parent's minus its sibling's
         (SecureBoost+, section 4.3); `least`: rows of a group whose sum may leave (core.groups);
         `trees`: how many grow at once.
         """
@@ -68,7 +68,12 @@ class HostTree(HostTreeState, Generic[H]):
         self._cells_of, self._place, self._subtraction = cells, place, subtraction
         self._columns, self._by_category = cells.columns, cells.by_category
         self._trees = trees
-        self._n_bins, self._starts = cells.n_bins, cells.starts
+        self._numbers, self._n_bins, self._starts = (
+            cells.numbers,
+            cells.numbers.n_bins,
+            cells.numbers.starts,
+        )
+        self._adding: AddingTree[H] | None = None
         self._is_last = False  # layer
         self._parents: dict[int, H] = {}  # the cells of the layer above
         self._cells: dict[int, H] = {}  # of the open nodes, as far as they have been made and kept
@@ -97,7 +102,7 @@ class HostTree(HostTreeState, Generic[H]):
 
     def n_bytes(self, rows: HostRows[H]) -> int:
         """Return what a node's cells take in memory."""
-        return self._cells_of.n_cells * rows.sizes.cell_bytes
+        return self._numbers.n_cells * rows.sizes.cell_bytes
 
     def candidates(
         self, rows: HostRows[H], nodes: Sequence[int], number: int, secrets: Secrets
@@ -143,7 +148,7 @@ class HostTree(HostTreeState, Generic[H]):
 
     def _offered(self, node: int, secrets: Secrets, number: int) -> NodeCandidates:
         """A node's candidates: between cells or, where these are grouped, between groups."""
-        missing = self._cells_of.missing(self.growth.training.rows(node))
+        missing = self._numbers.missing(self.growth.training.rows(node))
         ordered = np.flatnonzero(~self._by_category).astype(np.int32)
         listed = split.candidates(self._n_bins.astype(np.int32), missing, ordered)
         chosen: slice | Bits = slice(None)
@@ -231,20 +236,9 @@ class HostTree(HostTreeState, Generic[H]):
 
     def _added_up(self, rows: HostRows[H], added: Sequence[int]) -> H:
         """The cells of these nodes, node after node, from their rows."""
-        own = [self.growth.training.rows(node) for node in added]
-        asked, n_cells = self._cells_of.additions(own), int(self._starts[-1])
-        place, skipped = self._place[asked.rows], asked.skipped
-        sums = rows.sums(place, asked.cells, n_cells * len(added))
-        if (skipped < 0).all():
-            return sums
-        joined = self._place[np.concatenate([np.empty(0, np.int32), *own])]
-        node = np.repeat(np.arange(len(added), dtype=np.int32), [len(one) for one in own])
-        totals = rows.sums(joined, node[:, None], len(added))
-        base = (n_cells * np.arange(len(added))[:, None] + self._starts[:-1]).ravel()
-        offsets = np.append(base, n_cells * len(added))
-        left_out = np.tile(skipped, len(added))
-        filled = np.where(left_out < 0, -1, base + left_out)
-        return fill_skipped(rows.adds, sums, offsets, filled, totals)
+        if self._adding is None or self._adding.rows is not rows.adding:
+            self._adding = rows.adding.take(self._numbers, self._place)
+        return self._adding.added_up([self.growth.training.rows(node) for node in added])
 
 
 class HostTreeBatch(TreeBatch[HostTree[Any]]):

@@ -16,7 +16,9 @@ from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import Blinders, Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.shards import Shards
 from fedboost.encrypted import keys
+from fedboost.encrypted.adding import AddingRows, KeyedRows
 from fedboost.encrypted.ciphers import (
     AnswerPart,
     CipherSizes,
@@ -116,6 +118,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
 
     keys: HostKey
     gradients: Ciphertexts
+    shards: Shards
     noise: HostNoise | None = None
 
     @property
@@ -132,7 +135,15 @@ class PackedHostRows(HostRows[Ciphertexts]):
         self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
     ) -> Ciphertexts:
         """See `api.Adds.segment_sum`."""
-        return self.keys.key.segment_sum(self.gradients, rows, cells, n_cells)
+        return self._part(0, len(self.gradients)).sums(rows, cells, n_cells)
+
+    @cached_property
+    def adding(self) -> AddingRows[Ciphertexts]:
+        """See `HostRows`: by rows."""
+        return AddingRows.cut(self.shards, len(self.gradients), self._part)
+
+    def _part(self, first: int, stop: int) -> KeyedRows:
+        return KeyedRows(self.keys.key, self.gradients[first:stop])
 
     def blind(self, nodes: Sequence[NodeSums[Ciphertexts]]) -> Iterator[pb.Ciphertexts]:
         """Compressed and blinded, in one part."""
@@ -156,6 +167,7 @@ class PackedHost(HostCipher):
     """The guest's key at a host."""
 
     keys: HostKey
+    shards: Shards
     noise: HostNoise | None = None
 
     @cached_property
@@ -174,7 +186,7 @@ class PackedHost(HostCipher):
         del tree
         if key:
             raise PeerError("the guest sent a key of trees, which the job's scheme has no use for")
-        return PackedHostRows(self.keys, Ciphertexts.concat(parts), self.noise)
+        return PackedHostRows(self.keys, Ciphertexts.concat(parts), self.shards, self.noise)
 
 
 class PackedScheme(TreeScheme):
@@ -228,7 +240,7 @@ class PackedScheme(TreeScheme):
         """The guest's key."""
         key = keys.read_key(context, got)
         packing = keys.layout(context.params, got.value_bits, n_rows, key.plaintext_bits)
-        return PackedHost(HostKey.of(key, packing, offered), noise)
+        return PackedHost(HostKey.of(key, packing, offered), context.shards, noise)
 
 
 def sizes_of(layout: Layout, width: int) -> CipherSizes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,10 @@ from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin, TreePolynom
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.words import Words, words_of
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Workers
+from fedboost.crypto.shards import Shards
+from fedboost.crypto.workers import Serial, Workers
 from fedboost.encrypted import keys
+from fedboost.encrypted.adding import AddingRows
 from fedboost.encrypted.ciphers import (
     AnswersSeen,
     CipherSizes,
@@ -163,6 +165,28 @@ class RingGuest(GuestCipher):
 
 
 @dataclass(frozen=True)
+class RingRowSums:
+    """Rows whose sums are all that is asked for; elsewhere without these threads."""
+
+    held: EncryptedRows
+    workers: Workers
+
+    @property
+    def adds(self) -> CellAdds:
+        """Additions that wrap."""
+        return CellAdds()
+
+    def sums(
+        self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
+    ) -> LatticeSums:
+        """Sums of windows."""
+        return self.held.segment_sum(rows, cells, n_cells, self.workers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RingRowSums, (self.held, Serial())
+
+
+@dataclass(frozen=True)
 class RingHostRows(HostRows[LatticeSums]):
     """Rows with the keys of their trees."""
 
@@ -171,6 +195,7 @@ class RingHostRows(HostRows[LatticeSums]):
     budget: Budget
     secrets: Secrets
     workers: Workers
+    shards: Shards
     packing: PackingKey | None  # where answers are packed
     noise: HostNoise | None = None
 
@@ -188,7 +213,12 @@ class RingHostRows(HostRows[LatticeSums]):
         self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
     ) -> LatticeSums:
         """Sums of windows."""
-        return self.held.segment_sum(rows, cells, n_cells, self.workers)
+        return RingRowSums(self.held, self.workers).sums(rows, cells, n_cells)
+
+    @cached_property
+    def adding(self) -> AddingRows[LatticeSums]:
+        """See `HostRows`: by columns, for a cell is larger than thousands of rows."""
+        return AddingRows.whole(self.shards, RingRowSums(self.held, self.workers))
 
     def running(self, cells: LatticeSums, offsets: NDArray[np.integer]) -> LatticeSums:
         """See `HostRows`; in place."""
@@ -294,8 +324,16 @@ class RingHost(HostCipher):
         keys = TreeKey.received(of, place, key[:public], self.columns)
         held = EncryptedRows.of(of, np.concatenate(parts))
         self.lasting.keep(epoch, packing)
-        threads = own.workers.threads
-        return RingHostRows(held, keys, self.budget, own.secrets, threads, packing, self.noise)
+        return RingHostRows(
+            held,
+            keys,
+            self.budget,
+            own.secrets,
+            own.workers.threads,
+            own.shards,
+            packing,
+            self.noise,
+        )
 
     def _packing(
         self, of: TreePolynomials, epoch: int | None, key: bytes, public: int

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fedboost.crypto.shards import Embedded, Shards
 from fedboost.errors import ProtocolError
 from fedboost.flow.artefact import Artefact
 from fedboost.flow.roles import Role, Table
@@ -81,6 +82,7 @@ class StageContext:
     workers: Workers
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
     limits: Any  # the party's own policy: what it allows its peers
+    shards: Shards = field(default_factory=Embedded)  # who adds up encrypted rows
     cipher: Any = None  # `encrypted.ciphers.Cipher` in place of the job's scheme, for an estimate
 
     @property

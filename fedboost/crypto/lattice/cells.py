@@ -250,6 +250,9 @@ class EncryptedRows:
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(self):
             raise ProtocolError(f"rows to be added up are not among the {len(self)} there are")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EncryptedRows.of, (self.tree, self.numbers)  # windows are derived, not carried
+
     def __repr__(self) -> str:
         return f"Rows({len(self)} × {self.numbers.shape[1]})"
 

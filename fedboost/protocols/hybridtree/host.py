@@ -16,9 +16,10 @@ from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import left_child, right_child
 from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.leaf_values import LeafLayout
-from fedboost.encrypted import answers, cells, keys, leaf_values
+from fedboost.encrypted import answers, keys, leaf_values
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.candidates import Named, choices_bytes_max, read_choices
+from fedboost.encrypted.cells import Cells
 from fedboost.encrypted.ciphers import HostCipher, HostRows
 from fedboost.encrypted.growth import Growth, about_divisions, about_leaves, read_sample
 from fedboost.encrypted.host_tree import HostTree, HostTreeBatch, HostTreeState
@@ -284,7 +285,7 @@ def _leaf_side(host: Host, got: EncryptionKey) -> HostCipher:
     if host.leaves and got.key != host.earlier_key:
         raise PeerError("the guest changed its key, under which our leaf values are")
     packing = _precision(host, got.value_bits).layout(key.plaintext_bits)
-    return PackedHost(HostKey.of(key, packing, host.n_rows))
+    return PackedHost(HostKey.of(key, packing, host.n_rows), host.context.shards)
 
 
 def _key(host: Host) -> HostKey:
@@ -332,7 +333,7 @@ def _planted(host: Host, number: int, growth: Growth) -> HostTree[Any]:
     params, usable = host.context.params, _usable(host, number)
     left_out = params.sparse_histograms
     return HostTree(
-        cells.of_columns(host.binning, host.bins, usable, leave_out=left_out),
+        Cells(host.binning, host.bins, usable, leave_out=left_out),
         growth,
         np.cumsum(growth.is_training) - 1,
         subtraction=params.histogram_subtraction,

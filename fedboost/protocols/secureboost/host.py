@@ -15,9 +15,10 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.sampling import TreeColumns
-from fedboost.encrypted import answers, cells, keys
+from fedboost.encrypted import answers, keys
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.candidates import choices_bytes_max, read_choices
+from fedboost.encrypted.cells import Cells
 from fedboost.encrypted.ciphers import HostCipher, HostRows
 from fedboost.encrypted.growth import Growth, about_divisions, read_divisions, read_sample
 from fedboost.encrypted.host_tree import HostTree, HostTreeBatch, HostTreeState
@@ -237,7 +238,7 @@ def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBat
         columns = TreeColumns.drawn(params, number + slot, (host.bins.shape[1],), first=group)
         left_out = params.sparse_histograms
         tree: HostTree[Any] = HostTree(
-            cells.of_columns(host.binning, host.bins, columns, leave_out=left_out),
+            Cells(host.binning, host.bins, columns, leave_out=left_out),
             Growth.begun(inside),
             place,
             subtraction=params.histogram_subtraction,

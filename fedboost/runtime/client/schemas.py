@@ -71,5 +71,7 @@ def _with_references(schema: Any) -> Any:
     narrow = any(schema.items() >= narrow_type.items() for narrow_type in _NARROW)
     if narrow or "enum" in schema or "const" in schema or "pattern" in schema:
         return {"anyOf": [schema, REFERENCE]}
-    inner = {key: _with_references(part) for key, part in schema.items() if key != "default"}
-    return {**schema, **inner}
+    # A reference is of every kind at once, so one of them is not asked for.
+    named = {"anyOf" if key == "oneOf" else key: part for key, part in schema.items()}
+    inner = {key: _with_references(part) for key, part in named.items() if key != "default"}
+    return {**named, **inner}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PolicyError
@@ -151,6 +151,59 @@ class Page(Settings):
         return (self.user, *(() if self.oidc is None else self.oidc.roles))
 
 
+class LocalWorkers(Settings):
+    """Workers of Dask on this machine."""
+
+    local: int = Field(ge=1, le=256)  # processes
+
+
+def _scheduler(text: str) -> str:
+    scheme, _, address = text.partition("://")
+    if scheme != "tls":
+        raise ValueError(
+            f"{text!r} is no scheduler that we connect to: write tls://HOST:PORT, for only "
+            "clusters with mutual TLS are asked"
+        )
+    split_address(address)
+    return text
+
+
+def _dask_kind(value: Any) -> str:
+    return "(address)" if isinstance(value, str) else "(local)"
+
+
+def _workers_kind(value: Any) -> str:
+    kinds = {int: "(number)", str: "(word)"}
+    return kinds.get(type(value), "(dask)")
+
+
+class DaskWorkers(Settings):
+    """Workers of Dask that add up encrypted rows for a party; needs fedboost[dask]."""
+
+    dask: Annotated[  # tls://HOST:PORT of a scheduler, or `local`
+        Annotated[str, AfterValidator(_scheduler), Tag("(address)")]
+        | Annotated[LocalWorkers, Tag("(local)")],
+        Discriminator(_dask_kind),
+    ]
+    tls: TlsFiles | None = None  # files of the cluster's own CA; absent for local ones
+
+    @model_validator(mode="after")
+    def _protected(self) -> DaskWorkers:
+        if (self.tls is None) == isinstance(self.dask, str):
+            raise ValueError("a cluster's address needs tls, and local workers make their own")
+        return self
+
+    @property
+    def address(self) -> str | None:
+        """Return where the cluster's scheduler is; None for local workers."""
+        return self.dask if isinstance(self.dask, str) else None
+
+    @property
+    def local(self) -> int:
+        """Return how many processes of this machine; none of a cluster."""
+        return 0 if isinstance(self.dask, str) else self.dask.local
+
+
 class DaemonConfig(Settings):
     """What the files of a party and of the coordinator have in common."""
 
@@ -159,14 +212,24 @@ class DaemonConfig(Settings):
     tls: TlsFiles | None = None  # absent only with insecure_loopback
     store: FilePath  # our folder: SQLite, models, checkpoints, ledger
     timers: Timers = Timers()
-    workers: int = Field(  # processes for cryptography; default: the cores we may use
-        default_factory=cores, ge=1, le=1024
-    )
+    # Processes for cryptography: `embedded` for as many as the cores we may use, or their number;
+    # a party may add up encrypted rows on Dask beside them.
+    workers: Annotated[
+        Annotated[Literal["embedded"], Tag("(word)")]
+        | Annotated[int, Field(ge=1, le=1024), Tag("(number)")]
+        | Annotated[DaskWorkers, Tag("(dask)")],
+        Discriminator(_workers_kind),
+    ] = "embedded"
     insecure_loopback: bool = False  # development on one machine without TLS
     metrics: MetricsConfig | None = None  # absent: nobody is told any
     traces: TracesConfig | None = None  # needs fedboost[otel]; absent: none are made
     logs: LogFormat = "text"  # json: one object a line
     page: Page | None = None  # absent: none is served
+
+    @property
+    def processes(self) -> int:
+        """Return how many processes of this machine do cryptography."""
+        return self.workers if isinstance(self.workers, int) else cores()
 
     def addresses(self) -> dict[str, str]:
         """Everybody's address by name, ours included."""
@@ -287,6 +350,8 @@ class CoordinatorConfig(DaemonConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> CoordinatorConfig:
+        if isinstance(self.workers, DaskWorkers):
+            raise ValueError("a coordinator adds up no rows: leave workers.dask to parties")
         if self.name in self.parties:
             raise ValueError(f"a party cannot be called {self.name!r} like the coordinator")
         for name in () if self.page is None else self.page.users:

@@ -134,6 +134,7 @@ async def serve_party(
 
     At SIGHUP it takes up what `reread` gives of its settings file.
     """
+    from fedboost.runtime.party.dask_shards import shards_of
     from fedboost.runtime.party.node import PartyNode
     from fedboost.runtime.policy.judgement import Trust
     from fedboost.runtime.process.workers import ProcessWorkers
@@ -144,14 +145,14 @@ async def serve_party(
         _signs_as(config, certificates), lambda: certificates.pems.ca, standing.revocations.check
     )
     with Store(config.store, f"party {config.name}") as store:
-        workers = ProcessWorkers(config.workers)
+        workers, shards = ProcessWorkers(config.processes), shards_of(config)
         links: PeerCalls = (peers := PeerLinks(standing.dialer, lambda: node.config.peers))
         metrics = _party_metrics(config, standing, workers)
         if metrics is not None:
             links = metrics.on(links)
         node = PartyNode(config, trust, store, links, workers)
         node.finishing.write_report, node.reread = write_report, reread
-        node.parts.memory.of = memory_of
+        node.parts.memory.of, node.parts.shards = memory_of, shards
         server, port = standing.bind(config)
         links_of = _links_of(lambda: node.config, standing)
         shown: Any = node if metrics is None else metrics.around(node)
@@ -180,6 +181,7 @@ async def serve_party(
             await server.stop(config.timers.shutdown_s / 2)
             await standing.dialer.close()
             await asyncio.to_thread(workers.close)
+            await asyncio.to_thread(shards.close)
             node.close()
             if traces is not None:
                 await asyncio.to_thread(traces.close)

@@ -13,7 +13,12 @@ from fedboost import __version__, wire
 from fedboost.disk import check_room
 from fedboost.errors import ConfigError, FedboostError, StoreError
 from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2_grpc
-from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.config.daemons import (
+    CoordinatorConfig,
+    DaemonConfig,
+    DaskWorkers,
+    PartyConfig,
+)
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import Role
@@ -101,6 +106,21 @@ def look_at_tables(config: DaemonConfig) -> list[LinkCheck]:
         except FedboostError as error:
             findings.append(LinkCheck(what, error))
     return findings
+
+
+def look_at_workers(config: DaemonConfig) -> list[LinkCheck]:
+    """Tell whether a party's workers on Dask are there, and run what we run."""
+    from fedboost.runtime.party.dask_shards import DaskShards
+
+    if not isinstance(config.workers, DaskWorkers):
+        return []
+    what, own = f"workers {config.workers.address or 'on this machine'}", DaskShards(config.workers)
+    try:
+        return [LinkCheck(what, note=own.check())]
+    except FedboostError as error:
+        return [LinkCheck(what, error)]
+    finally:
+        own.close()
 
 
 async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[LinkCheck]:

@@ -4,6 +4,7 @@ Modules:
     alone        a model of one party's own rows and columns
     answers      steps at work; does what is asked once, and repeats the answer
     collecting   what a step takes, out of the inbox
+    dask_shards  adds up encrypted rows on workers of Dask
     files        a job's files
     halting      pauses, failures, cancellations, denials; the end of a job
     inbox        messages that have arrived and are not used yet

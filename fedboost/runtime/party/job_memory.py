@@ -47,7 +47,7 @@ class JobMemory:
         self._config, self._sources, self._jobs = config, sources, jobs
         self._is_stated = config.memory_gb is not None
         allowed = config.memory_gb * GB if config.memory_gb is not None else allowed_bytes()
-        self._free = allowed - DAEMON_BYTES - config.workers * WORKER_BYTES
+        self._free = allowed - DAEMON_BYTES - config.processes * WORKER_BYTES
         self._held: dict[str, _Held] = {}
         self._queue: dict[str, float] = {}  # when each was asked for last, oldest first
         self._known: dict[tuple[str, str], int] = {}  # by job's settings and table

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from fedboost.crypto.shards import Embedded, Shards
 from fedboost.crypto.workers import Workers
 from fedboost.errors import FedboostError, PeerError, PolicyError, UnreachableError
 from fedboost.messages.exchange_pb2 import Envelope
@@ -134,6 +135,7 @@ class PartyParts:
     ) -> None:
         self.name = config.name
         self.store, self.links, self.workers = store, links, workers
+        self.shards: Shards = Embedded()  # who adds up encrypted rows
         self.cpu = PartyCpu(workers)
         self.ledger = Ledger(store.database)
         self.judge = Judge(config, trust, store)

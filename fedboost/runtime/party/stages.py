@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from fedboost import flow, protocols
 from fedboost.errors import PeerError, PolicyError, ProtocolError
@@ -134,6 +135,7 @@ class Stages:
             policy=parts.judge.config.policy,
             signer=parts.judge.signatures_of_jobs,
         )
+        context = replace(context, shards=parts.shards)
         checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
         withheld = await self._judge(job, request.stage, context)
         told = await asyncio.to_thread(

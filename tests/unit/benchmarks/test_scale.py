@@ -4,7 +4,7 @@ import json
 
 import pyarrow.parquet as pq
 
-from benchmarks import scale
+from benchmarks import scale, shard_bytes
 
 
 def test_tables_are_the_same_every_time(tmp_path, monkeypatch):
@@ -23,7 +23,9 @@ def test_tables_are_the_same_every_time(tmp_path, monkeypatch):
 def test_each_size_has_its_figures(tmp_path, monkeypatch):
     memory = {"guest": 10**9, "host": 2 * 10**9}
     monkeypatch.setattr(
-        scale, "measured", lambda rows: scale.Scaled(rows, "lattice", 2.5, 0.5, memory)
+        scale,
+        "measured",
+        lambda rows, workers: scale.Scaled(rows, workers, "lattice", 2.5, 0.5, memory),
     )
     path = tmp_path / "scale.json"
     scale.main(["--quick", "--json", str(path)])
@@ -31,5 +33,22 @@ def test_each_size_has_its_figures(tmp_path, monkeypatch):
     assert told["figures"]["rows_50000.host.memory_gb"] == 2.0
     assert told["rows"][0]["rows"] == 50_000
     assert "encryption" not in scale.job().params  # the rows choose it
+    assert told["rows"][0]["workers"] == "embedded"
     scale.main(["--rows", "7", "--rows", "9", "--json", str(path)])
     assert [one["rows"] for one in json.loads(path.read_text())["rows"]] == [7, 9]
+
+
+def test_workers_on_dask_have_figures_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_bytes, "ROWS", 64)
+    memory = {"guest": 1, "host": 1}
+    monkeypatch.setattr(
+        scale,
+        "measured",
+        lambda rows, workers: scale.Scaled(rows, workers, "lattice", 2.5, 0.5, memory),
+    )
+    path = tmp_path / "scale.json"
+    scale.main(["--rows", "7", "--workers", "embedded,dask", "--json", str(path)])
+    figures = json.loads(path.read_text())["figures"]
+    assert figures["rows_7.dask.seconds_per_tree"] == figures["rows_7.seconds_per_tree"] == 0.5
+    assert figures["paillier.cell_bytes"] > 512
+    assert figures["lattice.cell_bytes"] > 8 * 2048

@@ -26,9 +26,9 @@ def table(seed=1, rows=ROWS):
 @pytest.mark.parametrize("leave_out", [False, True])
 def test_a_row_adds_to_the_cell_of_its_bin_in_each_column_of_its_node(leave_out):
     cuts, bins, drawn = table()
-    own = cells.of_columns(cuts, bins, drawn, leave_out=leave_out)
+    own = cells.Cells(cuts, bins, drawn, leave_out=leave_out)
     nodes = np.array_split(np.random.default_rng(2).permutation(ROWS).astype(np.int32), 3)
-    asked = own.additions(nodes)
+    asked = own.numbers.additions(nodes)
     assert asked.cells.dtype == np.int32
     assert (asked.skipped >= 0).any() == leave_out
     at = 0
@@ -36,8 +36,8 @@ def test_a_row_adds_to_the_cell_of_its_bin_in_each_column_of_its_node(leave_out)
         for row in rows[:200]:
             assert asked.rows[at] == row
             for c in range(COLUMNS):
-                place = min(int(bins[row, c]), int(own.n_bins[c]))
-                cell = number * own.n_cells + int(own.starts[c]) + place
+                place = min(int(bins[row, c]), int(own.numbers.n_bins[c]))
+                cell = number * own.numbers.n_cells + int(own.numbers.starts[c]) + place
                 assert asked.cells[at, c] == (-1 if place == asked.skipped[c] else cell)
             at += 1
         at += len(rows) - min(len(rows), 200)
@@ -45,12 +45,12 @@ def test_a_row_adds_to_the_cell_of_its_bin_in_each_column_of_its_node(leave_out)
 
 def test_additions_of_all_rows_take_little_beside_their_cells():
     cuts, bins, drawn = table(rows=50_000)
-    own = cells.of_columns(cuts, bins, drawn, leave_out=True)
+    own = cells.Cells(cuts, bins, drawn, leave_out=True)
     rows = np.arange(50_000, dtype=np.int32)
-    own.additions([rows[:100]])
+    own.numbers.additions([rows[:100]])
     tracemalloc.start()
     try:
-        asked = own.additions([rows])
+        asked = own.numbers.additions([rows])
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

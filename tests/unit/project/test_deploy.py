@@ -11,8 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
+import kubernetes_validate
 import pytest
 import yaml
+from distributed.cli import dask_scheduler, dask_worker
 
 from fedboost import protocols
 from fedboost.job import JobSpec
@@ -306,7 +309,7 @@ def test_limits_of_memory_are_half_as_much_again_as_the_estimate():
     stated = [SERVICES[name]["mem_limit"] for name in PARTIES]
     stated += [chart[role]["memory"] for role in ("party", "aggregator")]
     for party in PARTIES:
-        need = config(party).workers * WORKER_BYTES + DAEMON_BYTES + table_bytes(30_000, 8)
+        need = config(party).processes * WORKER_BYTES + DAEMON_BYTES + table_bytes(30_000, 8)
         need += max(stage.memory.get(party, 0.0) for stage in stages)
         for limit in stated:
             mebibytes = int(re.sub(r".*:-|m\}$|Mi$", "", limit))
@@ -391,3 +394,51 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path):
     command = ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def dask_pods():
+    """The pods of the Dask cluster, as Kubernetes would make them."""
+    cluster = yaml.safe_load((DEPLOY / "dask" / "cluster.yaml").read_text())
+    for kind in ("scheduler", "worker"):
+        spec = cluster["spec"][kind]["spec"]
+        yield kind, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": kind}, "spec": spec}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "scheduler"}}
+    yield "service", {**service, "spec": cluster["spec"]["scheduler"]["service"]}
+
+
+def dask_command(words):
+    """Refuses what the program of a scheduler or a worker does not know."""
+    commands = {"scheduler": dask_scheduler.main, "worker": dask_worker.main}
+    assert words[0] == "dask"
+    context = click.Context(commands[words[1]])
+    commands[words[1]].make_parser(context).parse_args(list(words[2:]))
+
+
+def test_a_dask_cluster_on_kubernetes_speaks_tls_alone():
+    for kind, made in dask_pods():
+        kubernetes_validate.validate(made, "1.34", strict=True)
+        if kind == "service":
+            continue
+        [container] = made["spec"]["containers"]
+        dask_command(container["args"])
+        [volume] = made["spec"]["volumes"]
+        mounted = {f"/certs/{item['path']}" for item in volume["secret"]["items"]}
+        named = {word.split("=")[1] for word in container["args"] if word.startswith("--tls")}
+        assert named == mounted == {"/certs/ca.pem", f"/certs/{kind}.pem", f"/certs/{kind}.key"}
+        assert [one["value"] for one in container["env"]] == ["[]"]
+
+
+def test_workers_on_slurm_speak_tls_alone():
+    script = DEPLOY / "dask" / "workers.sh"
+    subprocess.run(["sh", "-n", script], check=True)
+    text = script.read_text()
+    assert text.count("#SBATCH --") == 6
+    command = text.partition("exec srun ")[2]
+    words = shlex.split(command.replace("\\\n", " "))
+    words = [word.replace("$SLURM_CPUS_PER_TASK", "16") for word in words]
+    dask_command(words)
+    assert {word for word in words if word.startswith("--tls")} == {
+        "--tls-ca-file",
+        "--tls-cert",
+        "--tls-key",
+    }

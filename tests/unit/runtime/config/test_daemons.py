@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedboost.errors import ConfigError, PolicyError
 from fedboost.runtime.client.config import ClientConfig, client_config
-from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.runtime.config.daemons import CoordinatorConfig, DaskWorkers, PartyConfig
 from fedboost.runtime.process.threads import cores
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers, is_loopback, split_address
@@ -92,10 +92,44 @@ def test_the_sample_parties_have_nothing_to_warn_of(name):
 
 
 def test_workers_are_the_cores_we_may_use():
-    assert party().workers == cores()
-    assert party(workers=3).workers == 3
+    assert party().processes == party(workers="embedded").processes == cores()
+    assert party(workers=3).processes == 3
     with pytest.raises(ConfigError):
         party(workers=0)
+
+
+def test_a_party_may_have_workers_on_dask():
+    own = party(workers={"dask": "tls://cluster:8786", "tls": TLS})
+    assert isinstance(own.workers, DaskWorkers)
+    assert own.workers.address == "tls://cluster:8786"
+    assert own.processes == cores()
+    own = party(workers={"dask": {"local": 4}})
+    assert isinstance(own.workers, DaskWorkers)
+    assert (own.workers.address, own.workers.local) == (None, 4)
+
+
+@pytest.mark.parametrize(
+    ("workers", "text"),
+    [
+        ({"dask": "tcp://cluster:8786", "tls": TLS}, "only clusters with mutual TLS"),
+        ({"dask": "cluster:8786", "tls": TLS}, "write tls://HOST:PORT"),
+        ({"dask": "tls://cluster", "tls": TLS}, "is not an address"),
+        ({"dask": "tls://cluster:8786"}, "needs tls"),
+        ({"dask": {"local": 2}, "tls": TLS}, "local workers make their own"),
+        ({"dask": {"local": 0}}, "greater than or equal to 1"),
+        ("some", "write one of: embedded"),
+    ],
+)
+def test_only_clusters_with_mutual_tls_are_accepted(workers, text):
+    with pytest.raises(ConfigError) as caught:
+        party(workers=workers)
+    assert text in "\n".join(caught.value.lines())
+
+
+def test_a_coordinator_has_no_workers_on_dask():
+    raw = yaml.safe_load((CONFIGS / "coordinator.yaml").read_text())
+    with pytest.raises(ConfigError, match="adds up no rows"):
+        parse(CoordinatorConfig, {**raw, "workers": {"dask": {"local": 2}}})
 
 
 def test_without_a_policy_everything_is_denied():

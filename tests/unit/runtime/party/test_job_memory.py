@@ -20,7 +20,7 @@ from tests.support.federated import now
 
 def limited(node, need, free, monkeypatch, *, stated=True):
     """Has a party estimate every job alike, with so many bytes for all of them."""
-    memory_gb = (free + DAEMON_BYTES + node.config.workers * WORKER_BYTES) / GB
+    memory_gb = (free + DAEMON_BYTES + node.config.processes * WORKER_BYTES) / GB
     monkeypatch.setattr(job_memory, "allowed_bytes", lambda: memory_gb * GB)
     config = node.config.model_copy(update={"memory_gb": memory_gb if stated else None})
     node.parts.memory = JobMemory(config, lambda: node.config.datasets, node.under_way)

@@ -1,0 +1,179 @@
+"""Where the cells of nodes are added up: whoever holds parts of the encrypted rows and of the bins.
+
+    by rows     each shard has some rows and all columns; cells are added two by two
+    by columns  each shard has all rows and some columns; cells are put beside one another
+
+Sums are the same whichever way, and by however many shards: a product of numbers modulo another and
+a sum modulo 2^64 do not depend on the order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.api import Adder, Ciphertexts, H, PublicKey, joined
+from fedboost.crypto.shards import Shards
+from fedboost.crypto.sparse import fill_skipped
+from fedboost.encrypted.cells import CellNumbers, Rows
+
+Indices = NDArray[np.int64]
+ALL = slice(None)
+
+
+class RowSums(Protocol[H]):
+    """Encrypted rows, or a part of them, as they are added up."""
+
+    @property
+    def adds(self) -> Adder[H]:
+        """Return what adds up cells."""
+
+    def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
+        """See `api.Adder.segment_sum`."""
+
+
+@dataclass(frozen=True)
+class KeyedRows:
+    """Rows under a key, whose sums are all that is asked for."""
+
+    adds: PublicKey
+    gradients: Ciphertexts
+
+    def sums(
+        self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
+    ) -> Ciphertexts:
+        """See `RowSums`."""
+        return self.adds.segment_sum(self.gradients, rows, cells, n_cells)
+
+
+@dataclass(frozen=True)
+class PlacedCells:
+    """The cells that rows add to, and where the gradients of each row are."""
+
+    numbers: CellNumbers
+    place: NDArray[np.signedinteger[Any]]  # (n,) among the encrypted rows of the same shard
+
+
+@dataclass(frozen=True)
+class AddingRows(Generic[H]):
+    """The encrypted rows of some trees, given to shards."""
+
+    shards: Shards
+    kept: object
+    ends: Indices | None  # (parts + 1,) cuts between the rows of each shard; None: by columns
+    parts: int
+
+    @classmethod
+    def whole(cls, shards: Shards, rows: RowSums[H]) -> AddingRows[H]:
+        """Every shard has all rows, and will have some columns."""
+        parts = shards.count
+        return cls(shards, shards.keep(parts, lambda _: rows), None, parts)
+
+    @classmethod
+    def cut(
+        cls, shards: Shards, n_rows: int, rows: Callable[[int, int], RowSums[H]]
+    ) -> AddingRows[H]:
+        """Every shard has some rows, as `rows` gives them of the first and the one behind."""
+        parts = max(1, min(shards.count, n_rows))
+        ends = np.linspace(0, n_rows, parts + 1).astype(np.int64)
+
+        def make(i: int) -> RowSums[H]:
+            return rows(int(ends[i]), int(ends[i + 1]))
+
+        return cls(shards, shards.keep(parts, make), ends, parts)
+
+    def take(self, numbers: CellNumbers, place: Indices) -> AddingTree[H]:
+        """A tree's cells beside the rows; int64 `place`, rising, says where each row of the table
+        has its gradients.
+        """
+        columns, chosen = len(numbers.n_bins), [(ALL, ALL)]
+        if self.ends is None and self.parts > 1:
+            parts = max(1, min(self.parts, columns))
+            at = np.linspace(0, columns, parts + 1).astype(int)
+            chosen = [(ALL, slice(first, stop)) for first, stop in itertools.pairwise(at.tolist())]
+        elif self.ends is not None and self.parts > 1:
+            at = np.searchsorted(place, self.ends)
+            at[0], at[-1] = 0, len(place)
+            chosen = [(slice(first, stop), ALL) for first, stop in itertools.pairwise(at.tolist())]
+        ends = self.ends
+
+        def make(i: int) -> PlacedCells:
+            rows, own = chosen[i]
+            if rows == own == ALL:
+                return PlacedCells(numbers, place)
+            first = 0 if ends is None else ends[i]
+            return PlacedCells(numbers.part(rows, own), (place[rows] - first).astype(np.int32))
+
+        return AddingTree(self, self.shards.keep(len(chosen), make), numbers, chosen)
+
+
+@dataclass(frozen=True)
+class AddingTree(Generic[H]):
+    """A tree's cells, given to the shards that have the rows."""
+
+    rows: AddingRows[H]
+    kept: object
+    numbers: CellNumbers
+    chosen: Sequence[tuple[slice, slice]]  # rows and columns of each shard
+
+    def added_up(self, node_rows: Sequence[Rows]) -> H:
+        """The cells of nodes with these rows, int32 each, node after node."""
+        tasks = [([_within(rows, own) for own in node_rows],) for rows, _ in self.chosen]
+        kept, run = (self.rows.kept, self.kept), self.rows.shards.run
+        if self.rows.ends is not None:
+            sums: list[H] = run(add_up, kept, tasks, add_to)
+            return sums[0]
+        found: list[H] = run(add_up, kept, tasks)
+        if len(found) == 1:
+            return found[0]
+        cells: H = joined(found)
+        ordered: H = cells[self._order(len(node_rows))]
+        return ordered
+
+    def _order(self, nodes: int) -> Indices:
+        """Where each cell is among those of all shards, each of which has all nodes."""
+        starts = self.numbers.starts
+        first = starts[[columns.start for _, columns in self.chosen]]
+        each = np.diff(np.append(first, starts[-1]))
+        # Of a node, the cells of one shard behind those of another.
+        shard = np.repeat(np.arange(len(each)), each)
+        inside = np.arange(starts[-1]) - first[shard]
+        node = np.arange(nodes)[:, None]
+        return (nodes * first[shard] + inside + node * each[shard]).ravel()
+
+
+def add_up(rows: RowSums[H], cells: PlacedCells, node_rows: Sequence[Rows]) -> H:
+    """The cells of these nodes, node after node, from their rows."""
+    own, place = cells.numbers, cells.place
+    asked = own.additions(node_rows)
+    skipped = asked.skipped
+    sums = rows.sums(place[asked.rows], asked.cells, own.n_cells * len(node_rows))
+    if (skipped < 0).all():
+        return sums
+    every = place[np.concatenate([np.empty(0, np.int32), *node_rows])]
+    lengths = [len(one) for one in node_rows]
+    node = np.repeat(np.arange(len(node_rows), dtype=np.int32), lengths)
+    totals = rows.sums(every, node[:, None], len(node_rows))
+    base = (own.n_cells * np.arange(len(node_rows))[:, None] + own.starts[:-1]).ravel()
+    offsets = np.append(base, own.n_cells * len(node_rows))
+    left_out = np.tile(skipped, len(node_rows))
+    filled = np.where(left_out < 0, -1, base + left_out)
+    return fill_skipped(rows.adds, sums, offsets, filled, totals)
+
+
+def add_to(rows: RowSums[H], _: PlacedCells, a: H, b: H) -> H:
+    """The cells of two shards as one's."""
+    return rows.adds.add(a, b)
+
+
+def _within(chosen: slice, rows: Rows) -> Rows:
+    """Those of a node's rows that a shard has, by its own numbers."""
+    if chosen == ALL:
+        return rows
+    inside: Any = (rows >= chosen.start) & (rows < chosen.stop)
+    return rows[inside] - np.int32(chosen.start)

@@ -1,0 +1,170 @@
+"""Encrypted rows on workers of Dask: the sums of one process, whoever of the cluster dies."""
+
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+from fedboost.crypto import shards
+from fedboost.crypto.shards import Embedded
+from fedboost.encrypted.adding import AddingRows
+from fedboost.errors import ConfigError, FedboostError, UnreachableError
+from fedboost.runtime.config.daemons import DaskWorkers
+from fedboost.runtime.party import dask_shards
+from fedboost.runtime.party.dask_shards import DaskShards
+from fedboost.settings import parse
+from tests.support.dask_cluster import dask_cluster
+from tests.unit.encrypted.test_adding import data, table
+from tests.unit.encrypted.test_ciphers import SHOP, Pair
+
+pytestmark = pytest.mark.xdist_group("dask")
+ROWS = 300
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with dask_cluster(tmp_path_factory.mktemp("dask")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def own(cluster):
+    made = DaskShards(cluster.settings())
+    yield made
+    made.close()
+
+
+class Job:
+    """The cells of some nodes, here and at shards."""
+
+    def __init__(self, scheme, rows=ROWS):
+        held, _ = Pair(scheme, rows=rows).rows(SHOP)
+        self.held, self.numbers, draw = held, table("frequent"), np.random.default_rng(3)
+        learns = np.sort(draw.permutation(2 * ROWS)[:rows])
+        self.place = np.cumsum(np.isin(np.arange(2 * ROWS), learns)) - 1
+        self.nodes = [np.sort(n).astype(np.int32) for n in np.array_split(learns, 3)]
+        self.expected = held.adding.take(self.numbers, self.place).added_up(self.nodes)
+
+    def tree(self, own):
+        by_columns = self.held.adding.ends is None
+        if by_columns:
+            rows = AddingRows.whole(own, self.held.adding.kept[0])
+        else:
+            rows = AddingRows.cut(own, len(self.held.gradients), self.held._part)
+        return rows.take(self.numbers, self.place)
+
+    def check(self, tree):
+        found = tree.added_up(self.nodes)
+        for mine, other in zip(data(self.expected), data(found), strict=True):
+            assert np.array_equal(mine, other)
+
+
+def refusal(kind, work):
+    with pytest.raises(FedboostError) as caught:
+        work()
+    assert type(caught.value) is kind, caught.value.lines()
+    assert caught.value.todo
+    return caught.value
+
+
+def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, own):
+    """By rows and by columns; what the dead worker had is given to the other."""
+    jobs = [Job("okamoto-uchiyama", 40), Job("lattice"), Job("plain")]
+    trees = [job.tree(own) for job in jobs]
+    for job, tree in zip(jobs, trees, strict=True):
+        job.check(tree)
+    cluster.kill_worker()
+    for job, tree in zip(jobs, trees, strict=True):
+        job.check(tree)
+    assert own.count == 1
+    for job in jobs:
+        job.check(job.tree(own))
+
+
+def test_an_error_in_a_task_is_raised_here(own):
+    with pytest.raises(ZeroDivisionError):
+        own.run(divmod, [own.keep(1, lambda _: 1)], [(0,)])
+
+
+def test_workers_of_another_version_are_refused(cluster, monkeypatch):
+    monkeypatch.setattr(shards, "__version__", "0.0.1")
+    other = DaskShards(cluster.settings())
+    error = refusal(ConfigError, lambda: other.count)
+    assert "here are 0.0.1" in error.what
+    other.close()
+
+
+def test_workers_without_fedboost_are_refused(cluster, monkeypatch):
+    other = DaskShards(cluster.settings())
+
+    def lacking(*_):
+        raise ModuleNotFoundError("No module named 'fedboost'")
+
+    monkeypatch.setattr("distributed.Client.run", lambda *_, **__: lacking())
+    assert "cannot run fedboost" in refusal(ConfigError, lambda: other.count).what
+    other.close()
+
+
+def test_certificates_of_another_ca_are_refused(cluster, monkeypatch):
+    monkeypatch.setattr(dask_shards, "CONNECT_S", 1)
+    cluster.certify("others")
+    other = DaskShards(cluster.settings("others"))
+    assert "does not answer" in refusal(UnreachableError, lambda: other.count).what
+
+
+def test_files_that_cannot_be_read_are_named(cluster):
+    raw = cluster.raw()
+    raw["tls"] = {**cluster.files(), "ca": "/none.pem"}
+    error = refusal(ConfigError, lambda: DaskShards(parse(DaskWorkers, raw)).count)
+    assert error.where["file"] == "/none.pem"
+
+
+def test_without_the_extra_it_is_named(cluster, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    error = refusal(ConfigError, lambda: DaskShards(cluster.settings()).count)
+    assert "fedboost[dask]" in error.todo
+
+
+@pytest.mark.full
+def test_processes_of_this_machine_are_made_again_when_they_die():
+    own = DaskShards(parse(DaskWorkers, {"dask": {"local": 1}}))
+    job = Job("lattice")
+    try:
+        tree = job.tree(own)
+        job.check(tree)
+        [pid] = own.run(os.getpid, [], [()])
+        os.kill(pid, signal.SIGKILL)
+        job.check(tree)
+    finally:
+        own.close()
+
+
+def test_a_cluster_that_dies_ends_the_layer_and_is_found_again(cluster, monkeypatch):
+    """Last, for it ends the cluster."""
+    monkeypatch.setattr(dask_shards, "CONNECT_S", 1)
+    own = DaskShards(cluster.settings())
+    job = Job("plain")
+    tree = job.tree(own)
+    job.check(tree)
+    while cluster.workers:
+        cluster.kill_worker()
+    assert "has no workers" in refusal(UnreachableError, lambda: job.check(tree)).what
+    cluster.kill_scheduler()
+    what = refusal(UnreachableError, lambda: job.check(tree)).what
+    assert "is gone" in what or "does not answer" in what
+    assert "does not answer" in refusal(UnreachableError, lambda: job.check(tree)).what
+    monkeypatch.setattr(dask_shards, "CONNECT_S", 10)
+    cluster.start_scheduler()
+    cluster.start_workers(1)
+    job.check(tree)
+    own.close()
+
+
+def test_this_process_joins_what_its_shards_make():
+    own = Embedded(3)
+    kept = own.keep(3, lambda i: i)
+    assert own.run(pow, [kept], [(2,), (2,), (2,)]) == [0, 1, 4]
+    assert own.run(max, [kept], [(7,), (8,), (9,)], max) == [9]
+    own.close()
