@@ -93,18 +93,24 @@ class DenseCells(Cells):
         self, binning: Binning, columns: TreeColumns, bins: Dense, *, leave_out: bool
     ) -> None:
         super().__init__(binning, columns, bins)
-        self._bins = np.minimum(bins[:, columns.all], self.n_bins.astype(bins.dtype))
+        drawn = bins if len(columns.all) == bins.shape[1] else bins[:, columns.all]
+        full = bool(
+            (self.n_bins == binning.missing).all()
+        )  # rows without a value are there already
+        self._bins = drawn if full else np.minimum(drawn, self.n_bins.astype(bins.dtype))
         self._leave_out = leave_out
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
         """A row adds to a cell of each column."""
         joined = np.concatenate([np.empty(0, np.int32), *node_rows])
-        each = self.n_cells * np.arange(len(node_rows), dtype=np.int32)
-        first = np.repeat(each, [len(rows) for rows in node_rows])
-        bins = self._bins[joined]
+        # Of all rows there is no copy.
+        whole = len(node_rows) == 1 and len(joined) == len(self._bins)
+        bins = self._bins if whole else self._bins[joined]
         # No whole array is wider than the cells, which a root has of every row and column.
         cells = np.add(bins, self.starts[:-1].astype(np.int32), dtype=np.int32)
-        cells += first[:, None]
+        ends = np.cumsum([len(rows) for rows in node_rows])
+        for number, (own, end) in enumerate(zip(node_rows, ends, strict=True)):
+            cells[end - len(own) : end] += number * self.n_cells
         skipped = self._skipped(bins)
         if (skipped >= 0).any():
             cells[bins == skipped] = -1
