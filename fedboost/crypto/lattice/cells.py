@@ -33,6 +33,7 @@ from fedboost.kernels import kernel
 
 CELLS_MOST = 1 << 18  # at once: four gigabytes of `lattice`
 TOGETHER, FOUR = 8, 4  # windows added to a cell in one go over it; of a rest
+ROWS_EACH = 1 << 11  # added in all columns before the next ones
 
 CellNumbers = NDArray[np.int32]
 
@@ -263,32 +264,25 @@ def _shares(ring: int, workers: Workers) -> Iterator[tuple[int, int]]:
 def sum_windows(
     windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int, stop: int
 ) -> None:
-    """Adds coefficients `first` to `stop` of all windows to uint64 (n_cells, N), modulo 2^64."""
-    for column in range(cells.shape[1]):
-        _add_windows(windows, rows, cells[:, column], sums, first, stop)
-
-
-@kernel
-def _add_windows(
-    windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int, stop: int
-) -> None:
-    """Adds those coefficients of each row's window to its cell.
+    """Adds coefficients `first` to `stop` of all windows to uint64 (n_cells, N), modulo 2^64.
 
     Rows of one cell wait until there are TOGETHER of them, so that a cell is read and written once
-    for so many additions.
+    for so many additions. Windows of ROWS_EACH rows stay in a cache.
     """
     ring, flat = windows.shape[1] // 2, windows.reshape(-1)
     waiting = np.empty((sums.shape[0], TOGETHER), dtype=np.int64)
     count = np.zeros(sums.shape[0], dtype=np.int64)
-    for i in range(len(rows)):
-        cell = cells[i]
-        if cell >= 0:
-            row = rows[i]
-            waiting[cell, count[cell]] = row // ring * ring + row + 1 + first
-            count[cell] += 1
-            if count[cell] == TOGETHER:
-                _add_eight(flat, waiting[cell], sums[cell, first:stop])
-                count[cell] = 0
+    for begin in range(0, len(rows), ROWS_EACH):
+        for column in range(cells.shape[1]):
+            for i in range(begin, min(len(rows), begin + ROWS_EACH)):
+                cell = cells[i, column]
+                if cell >= 0:
+                    row = rows[i]
+                    waiting[cell, count[cell]] = row // ring * ring + row + 1 + first
+                    count[cell] += 1
+                    if count[cell] == TOGETHER:
+                        _add_eight(flat, waiting[cell], sums[cell, first:stop])
+                        count[cell] = 0
     for cell in range(len(count)):
         place, total = 0, sums[cell, first:stop]
         if count[cell] >= FOUR:
