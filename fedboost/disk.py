@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -75,15 +75,16 @@ def transaction(
             raise
 
 
-def write_file(path: Path, content: bytes, mode: int) -> None:
+def write_file(path: Path, content: bytes | Sequence[memoryview], mode: int) -> None:
     """Replace the file at `path` in one durable step, with `mode` from its first byte on."""
+    parts = [content] if isinstance(content, bytes) else content
     fresh = path.with_name(path.name + NEW)
     with on_disk(path):
         fresh.unlink(missing_ok=True)
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
+                file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(path)

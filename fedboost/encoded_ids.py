@@ -64,9 +64,13 @@ class EncodedIds(Sequence[bytes]):
 
     def take(self, rows: Indices) -> EncodedIds:
         """The ids numbered `rows`, int (k,), in that order."""
-        starts, offsets = self.offsets[:-1][rows], ends_of(self.sizes[rows])
+        rows = np.asarray(rows, np.int64)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+            raise IndexError("no such row")
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        _measure(self.offsets, rows, offsets)
         data = np.empty(offsets[-1], np.uint8)
-        _gather(self.data, starts, offsets, data)
+        _gather(self.data, self.offsets, rows, offsets, data)
         return EncodedIds(data, offsets)
 
     def order(self) -> Indices:
@@ -87,14 +91,16 @@ class EncodedIds(Sequence[bytes]):
         own = self.data, self.offsets
         return _find(self._table(), *own, *own, True)
 
-    def blocks(self) -> Iterator[EncodedIds]:
-        """All of them, `BLOCK` at a time."""
-        return (self[start : start + BLOCK] for start in range(0, len(self), BLOCK))
+    def blocks(self, rows: Indices | None = None) -> Iterator[EncodedIds]:
+        """All of them, or those numbered `rows`, `BLOCK` at a time."""
+        for start in range(0, len(self if rows is None else rows), BLOCK):
+            own = slice(start, start + BLOCK)
+            yield self[own] if rows is None else self.take(rows[own])
 
     def _table(self) -> Table:
-        """An empty table with room for all, and as much again."""
+        """An empty table with room for all, and a third more."""
         assert len(self) < ROWS_MAX
-        return np.zeros(1 << max(4, (2 * len(self) - 1).bit_length()), np.uint64)
+        return np.zeros(1 << max(4, (4 * len(self) // 3).bit_length()), np.uint64)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -154,10 +160,17 @@ def ends_of(sizes: Sequence[int] | Indices) -> Indices:
 
 
 @kernel
-def _gather(data: Bytes, starts: Indices, offsets: Indices, out: Bytes) -> None:
-    for i in range(len(starts)):
-        start, at = starts[i], offsets[i]
-        for k in range(offsets[i + 1] - at):
+def _measure(offsets: Indices, rows: Indices, ends: Indices) -> None:
+    """Write where each of some rows' strings ends, one after the other."""
+    for i in range(len(rows)):
+        ends[i + 1] = ends[i] + offsets[rows[i] + 1] - offsets[rows[i]]
+
+
+@kernel
+def _gather(data: Bytes, offsets: Indices, rows: Indices, ends: Indices, out: Bytes) -> None:
+    for i in range(len(rows)):
+        start, at = offsets[rows[i]], ends[i]
+        for k in range(ends[i + 1] - at):
             out[at + k] = data[start + k]
 
 

@@ -18,6 +18,8 @@ from fedboost.core.partition import layer_of
 Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
+BLOCK = 1 << 16  # numbers that are made of words at once
+
 
 class Purpose(IntEnum):
     """Keeps the draws for different purposes independent of one another."""
@@ -37,8 +39,11 @@ def draws(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint
 
     Philox's raw words, whose stream numpy promises to keep, so every release draws the same.
     """
-    key = np.random.SeedSequence([seed, int(purpose), *numbers])
-    return np.random.Philox(key).random_raw(n)
+    return _stream(seed, purpose, *numbers).random_raw(n)
+
+
+def _stream(seed: int, purpose: Purpose, *numbers: int) -> np.random.Philox:
+    return np.random.Philox(np.random.SeedSequence([seed, int(purpose), *numbers]))
 
 
 def rows(seed: int, round_number: int, n_rows: int, rate: float, party: int = 0) -> Rows:
@@ -163,8 +168,12 @@ class RowDraws:
     def fractions(self, width: int) -> Floats:
         """float64 (n_rows, width), uniform in [0, 1)."""
         own = (self.round_number, *_own(self.party))
-        words = draws(self.seed, Purpose.ROUNDING, *own, n=self.n_rows * width)
-        return _uniform(words).reshape(self.n_rows, width)
+        stream = _stream(self.seed, Purpose.ROUNDING, *own)
+        found = np.empty(self.n_rows * width)
+        for first in range(0, len(found), BLOCK):  # no words of all rows beside their numbers
+            some = found[first : first + BLOCK]
+            some[:] = _uniform(stream.random_raw(len(some)))
+        return found.reshape(self.n_rows, width)
 
 
 def of_round(
@@ -184,7 +193,7 @@ def of_round(
     rate = float(forest.rates(params)[this])
     if params.forest is None:
         chosen = rows(params.seed, round_number, n_rows, rate, party)
-        return Sample((chosen,), chosen, np.ones(len(chosen)), parts)
+        return Sample((chosen,), chosen, np.broadcast_to(1.0, len(chosen)), parts)
     n_trees = int(forest.sizes(params)[this])
     trees = tuple(
         forest_rows(params.seed, round_number, place, n_rows, rate, party)

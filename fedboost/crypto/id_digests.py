@@ -59,10 +59,12 @@ def named_rows(ids: EncodedIds, key: bytes, count: int, data: bytes) -> NDArray[
     return rows
 
 
-def digest_of_all(ids: EncodedIds, key: bytes) -> bytes:
-    """Return one digest of 32 bytes over all ids in their order: equal where both are."""
+def digest_of_all(ids: EncodedIds, key: bytes, rows: NDArray[np.int64] | None = None) -> bytes:
+    """Return one digest of 32 bytes over all ids, or those numbered `rows`, in their order: equal
+    where both are.
+    """
     digest = hmac.new(key, digestmod="sha256")
-    for some in ids.blocks():
+    for some in ids.blocks(rows):
         digest.update(framed(some).data.data)
     return digest.digest()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -50,7 +51,7 @@ class Frame:
     def __post_init__(self) -> None:
         """Own invariants: whoever builds a frame has checked the table already."""
         assert self.values.dtype == np.float32
-        assert self.values.shape == (len(self.ids), len(self.columns))
+        assert self.values.shape == (self.n_rows, len(self.columns))
         assert len(set(self.columns)) == len(self.columns)
         assert not (self.is_sparse and self.categories)
         for array in _checked_arrays(self.values):
@@ -75,7 +76,7 @@ class Frame:
         """True if `values` is a `csc_array`, which stores no zeros."""
         return not isinstance(self.values, np.ndarray)
 
-    @property
+    @cached_property
     def n_rows(self) -> int:
         """Number of rows."""
         return len(self.ids)
@@ -106,8 +107,31 @@ class Frame:
             categories=self.categories,
         )
 
-    def drop_values(self) -> None:
-        """Let the values go, once nobody reads them any more: the frame has none from here on."""
+    def become(self, rows: NDArray[np.int64]) -> Frame:
+        """Return what `take` does of rows that differ, in memory of this frame: it has no cells
+        from here on.
+        """
+        chosen, values = np.asarray(rows, dtype=np.int64), self.values
+        ids = self.ids.take(chosen)
+        object.__delattr__(self, "ids")
+        if isinstance(values, np.ndarray):
+            values.flags.writeable = True
+            values = _moved(values, chosen)
+        else:
+            values = _rows_of(values, chosen)
+        object.__delattr__(self, "values")
+        weight, label = self.weight, self.label
+        return replace(
+            self,
+            ids=ids,
+            values=values,
+            label=None if label is None else label[chosen],
+            weight=None if weight is None else weight[chosen],
+        )
+
+    def drop_cells(self) -> None:
+        """Let ids and values go, once nobody reads them: the frame has none from here on."""
+        object.__delattr__(self, "ids")
         object.__delattr__(self, "values")
 
     def ids_digest(self) -> bytes:
@@ -187,6 +211,15 @@ def _checked_arrays(values: Values) -> list[NDArray[np.generic]]:
     assert values.has_canonical_format
     assert bool(values.data.all())  # no explicit zeros; a NaN is none
     return [values.data, values.indices, values.indptr]
+
+
+def _moved(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Different rows of values in Fortran order, at the beginning of the same memory."""
+    (n_rows, width), count = values.shape, len(rows)
+    cells = values.T.reshape(-1)
+    for c in range(width):
+        cells[c * count : (c + 1) * count] = cells[c * n_rows : (c + 1) * n_rows][rows]
+    return cells[: width * count].reshape(width, count).T
 
 
 def _rows_of(values: Values, rows: NDArray[np.int64]) -> Values:

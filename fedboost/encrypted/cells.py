@@ -80,8 +80,10 @@ class Cells:
         if isinstance(bins, SparseBins):
             self.numbers = SparseCells(bins.take(columns), n_bins)
         else:
-            own = np.minimum(bins[:, columns], n_bins.astype(bins.dtype))
-            self.numbers = DenseCells(own, n_bins, leave_out=leave_out)
+            chosen = bins if len(columns) == bins.shape[1] else bins[:, columns]
+            if (n_bins != binning.missing).any():  # else rows without a value are there already
+                chosen = np.minimum(chosen, n_bins.astype(bins.dtype))
+            self.numbers = DenseCells(chosen, n_bins, leave_out=leave_out)
 
     def minimum(self, least: int) -> Minimum | None:
         """The groups of so many rows at least between which candidates of these columns lie."""
@@ -108,12 +110,14 @@ class DenseCells(CellNumbers):
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
         """A row adds to a cell of each column."""
         joined = np.concatenate([np.empty(0, np.int32), *node_rows])
-        each = self.n_cells * np.arange(len(node_rows), dtype=np.int32)
-        first = np.repeat(each, [len(rows) for rows in node_rows])
-        bins = self._bins[joined]
+        # Of all rows there is no copy.
+        whole = len(node_rows) == 1 and len(joined) == len(self._bins)
+        bins = self._bins if whole else self._bins[joined]
         # No whole array is wider than the cells, which a root has of every row and column.
         cells = np.add(bins, self.starts[:-1].astype(np.int32), dtype=np.int32)
-        cells += first[:, None]
+        ends = np.cumsum([len(rows) for rows in node_rows])
+        for number, (own, end) in enumerate(zip(node_rows, ends, strict=True)):
+            cells[end - len(own) : end] += number * self.n_cells
         skipped = self._skipped(bins)
         if (skipped >= 0).any():
             cells[bins == skipped] = -1

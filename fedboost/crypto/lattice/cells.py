@@ -32,7 +32,8 @@ from fedboost.errors import ProtocolError
 from fedboost.kernels import kernel
 
 CELLS_MOST = 1 << 18  # at once: four gigabytes of `lattice`
-TOGETHER = 4  # windows added to a cell in one go over it
+TOGETHER, FOUR = 8, 4  # windows added to a cell in one go over it; of a rest
+ROWS_EACH = 1 << 11  # added in all columns before the next ones
 
 CellNumbers = NDArray[np.int32]
 
@@ -266,59 +267,63 @@ def _shares(ring: int, workers: Workers) -> Iterator[tuple[int, int]]:
 def sum_windows(
     windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int, stop: int
 ) -> None:
-    """Adds coefficients `first` to `stop` of all windows to uint64 (n_cells, N), modulo 2^64."""
-    for column in range(cells.shape[1]):
-        _add_windows(windows, rows, cells[:, column], sums, first, stop)
+    """Adds coefficients `first` to `stop` of all windows to uint64 (n_cells, N), modulo 2^64.
 
-
-@kernel
-def _add_windows(
-    windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int, stop: int
-) -> None:
-    """Adds those coefficients of each row's window to its cell.
-
-    Rows of one block and cell wait until there are TOGETHER of them, so that a cell is read and
-    written once for so many additions.
+    Rows of one cell wait until there are TOGETHER of them, so that a cell is read and written once
+    for so many additions. Windows of ROWS_EACH rows stay in a cache.
     """
-    ring = windows.shape[1] // 2
+    ring, flat = windows.shape[1] // 2, windows.reshape(-1)
     waiting = np.empty((sums.shape[0], TOGETHER), dtype=np.int64)
     count = np.zeros(sums.shape[0], dtype=np.int64)
-    i = 0
-    while i < len(rows):
-        block = rows[i] // ring
-        begun = i
-        own = windows[block]
-        while i < len(rows) and rows[i] // ring == block:
-            cell = cells[i]
-            if cell >= 0:
-                waiting[cell, count[cell]] = rows[i] - block * ring + 1 + first
-                count[cell] += 1
-                if count[cell] == TOGETHER:
-                    _add_four(own, waiting[cell], sums[cell, first:stop])
-                    count[cell] = 0
-            i += 1
-        for j in range(begun, i):
-            cell = cells[j]
-            if cell >= 0 and count[cell] > 0:
-                for place in range(count[cell]):
-                    _add_one(own, waiting[cell, place], sums[cell, first:stop])
-                count[cell] = 0
+    for begin in range(0, len(rows), ROWS_EACH):
+        for column in range(cells.shape[1]):
+            for i in range(begin, min(len(rows), begin + ROWS_EACH)):
+                cell = cells[i, column]
+                if cell >= 0:
+                    row = rows[i]
+                    waiting[cell, count[cell]] = row // ring * ring + row + 1 + first
+                    count[cell] += 1
+                    if count[cell] == TOGETHER:
+                        _add_eight(flat, waiting[cell], sums[cell, first:stop])
+                        count[cell] = 0
+    for cell in range(len(count)):
+        place, total = 0, sums[cell, first:stop]
+        if count[cell] >= FOUR:
+            _add_four(flat, waiting[cell], total)
+            place = FOUR
+        for rest in range(place, count[cell]):
+            _add_one(flat, waiting[cell, rest], total)
 
 
 @kernel
-def _add_four(own: Words, starts: NDArray[np.int64], total: Words) -> None:
+def _add_eight(flat: Words, starts: NDArray[np.int64], total: Words) -> None:
     width = len(total)
-    a = own[starts[0] : starts[0] + width]
-    b = own[starts[1] : starts[1] + width]
-    c = own[starts[2] : starts[2] + width]
-    d = own[starts[3] : starts[3] + width]
+    a = flat[starts[0] : starts[0] + width]
+    b = flat[starts[1] : starts[1] + width]
+    c = flat[starts[2] : starts[2] + width]
+    d = flat[starts[3] : starts[3] + width]
+    e = flat[starts[4] : starts[4] + width]
+    f = flat[starts[5] : starts[5] + width]
+    g = flat[starts[6] : starts[6] + width]
+    h = flat[starts[7] : starts[7] + width]
+    for w in range(width):
+        total[w] += ((a[w] + b[w]) + (c[w] + d[w])) + ((e[w] + f[w]) + (g[w] + h[w]))
+
+
+@kernel
+def _add_four(flat: Words, starts: NDArray[np.int64], total: Words) -> None:
+    width = len(total)
+    a = flat[starts[0] : starts[0] + width]
+    b = flat[starts[1] : starts[1] + width]
+    c = flat[starts[2] : starts[2] + width]
+    d = flat[starts[3] : starts[3] + width]
     for w in range(width):
         total[w] += (a[w] + b[w]) + (c[w] + d[w])
 
 
 @kernel
-def _add_one(own: Words, start: int, total: Words) -> None:
-    a = own[start : start + len(total)]
+def _add_one(flat: Words, start: int, total: Words) -> None:
+    a = flat[start : start + len(total)]
     for w in range(len(total)):
         total[w] += a[w]
 

@@ -103,7 +103,7 @@ def close_ring(party: Member, got: BlindedSet) -> Out:
 def settle(party: Member, common: NDArray[np.int64], key: bytes) -> bytes:
     """Keeps the common rows in canonical order; gives the keyed digest that all parties compare."""
     party.rows = canonical_rows(party.ids, common)
-    return id_digests.digest_of_all(party.ids.take(party.rows), key)
+    return id_digests.digest_of_all(party.ids, key, party.rows)
 
 
 def finish(party: Member) -> Artefact:

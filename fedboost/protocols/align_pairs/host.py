@@ -117,7 +117,7 @@ def bytes_max(host: Host, step: str) -> int:
 def _settled(host: Host, common: NDArray[np.int64], key: bytes) -> Out:
     """Keep the rows in common, and tell a digest over all of them."""
     host.rows = canonical_rows(host.ids, common)
-    digest = id_digests.digest_of_all(host.ids.take(host.rows), key)
+    digest = id_digests.digest_of_all(host.ids, key, host.rows)
     return Out(
         send=RowsDigest(digest=digest, rows=len(host.rows)), about=DisclosureInfo(len(host.rows))
     )

@@ -125,6 +125,7 @@ class Stages:
         job.settle()
         place, tells = (request.round, *request.within), parts.judge.config.policy.tells
         job.table.stays = parts.rehearsing is not None
+        await asyncio.to_thread(give_back, of_cycles=True)  # the stage before
         again = await asyncio.to_thread(job.table.told_again, request.stage)
         warned = await asyncio.to_thread(job.table.warned, request.stage, tells)
         context = await asyncio.to_thread(
@@ -138,6 +139,7 @@ class Stages:
         context = replace(context, shards=parts.shards)
         checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
         withheld = await self._judge(job, request.stage, context)
+        await asyncio.to_thread(give_back)
         told = await asyncio.to_thread(
             parts.spending.judge_context, job.signed, request.stage, context
         )
@@ -162,7 +164,7 @@ class Stages:
         told.MergeFrom(await session.open(checkpoint))
         is_last = request.stage == job.signed.stages[-1]  # which has a frame of its own
         if session.protocol.bins_values and is_last and context.frame is not None:
-            context.frame.drop_values()
+            context.frame.drop_cells()
         await asyncio.to_thread(give_back)  # what binning took beside the bins
         heard = await asyncio.to_thread(let_out, told)  # as of a step
         heard.warnings.extend(warned)

@@ -151,18 +151,18 @@ class JobTable:
         The last stage's is all that stays in memory: a later attempt reads the table again. A
         DataError where an earlier attempt at the stage had other rows.
         """
-        frame = self.rows_of(stage, artefacts)
+        protocol = protocols.named(stage)
+        is_last = stage == self.signed.stages[-1] and protocol.leaves != "rows"
+        frame = self.rows_of(stage, artefacts, goes=is_last and not self.stays)
         if frame is not None and not self.files.pin(f"{stage}-rows", frame.ids_digest().hex()):
             raise DataError(
                 "the rows in common are not those with which the job began",
                 party=self.signed.party,
                 todo="submit a new job",
             )
-        keeps = protocols.named(stage).leaves == "rows"  # and says whose of them they are
-        if frame is not None and stage == self.signed.stages[-1] and not keeps:
+        if frame is not None and is_last and not protocol.bins_values:
             self.aligned_ids = None if self.aligned() is None else frame.ids
-            frame, self.frame = replace(frame), self.frame if self.stays else None
-        return frame
+        return replace(frame) if frame is not None and self.stays else frame
 
     def aligned(self) -> NDArray[np.int64] | None:
         """Return the rows of the table that an alignment has left, in their order; or None."""
@@ -175,17 +175,26 @@ class JobTable:
                 return self.files.artefact(name).arrays["rows"].astype(np.int64)
         return None
 
-    def rows_of(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
-        """Return the table of a stage, whether or not an earlier attempt had the same."""
-        if self.frame is None:
+    def rows_of(
+        self, stage: str, artefacts: Mapping[str, Artefact], *, goes: bool = False
+    ) -> Frame | None:
+        """Return the table of a stage, whether or not an earlier attempt had the same; with `goes`
+        the whole table is ours no more.
+        """
+        frame = self.frame
+        if frame is None:
             return None
+        if goes:
+            self.frame = None
         if flow.DISCLOSURE in artefacts:
             try:
-                return rows_again(self.frame, artefacts[flow.DISCLOSURE])
+                return rows_again(frame, artefacts[flow.DISCLOSURE])
             except DataError as error:
                 raise error.at(party=self.signed.party) from None
         rows = None if protocols.named(stage).leaves == "rows" else self.aligned()
-        return self.frame if rows is None else self.frame.take(rows)
+        if rows is None:
+            return frame
+        return frame.become(rows) if goes else frame.take(rows)
 
     def _check_disclosure(self) -> None:
         """Refuse to use again what was never disclosed here, or to others."""

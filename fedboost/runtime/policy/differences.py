@@ -9,11 +9,12 @@ import itertools
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.encoded_ids import BLOCK
 from fedboost.errors import PolicyError
 from fedboost.runtime.policy.account import SAME, Owned
 from fedboost.runtime.store.store import Store
@@ -63,9 +64,12 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 def sketch(ids: Sequence[bytes]) -> Sketch:
     """The sketch of a set of ids."""
-    digests = b"".join([hashlib.blake2b(id_, digest_size=8).digest() for id_ in ids])
-    none = np.zeros((WORDS, PARTS * PART_CELLS), np.uint64)
-    return _added(none, np.frombuffer(digests, "<u8").astype(np.uint64))
+    cells = np.zeros((WORDS, PARTS * PART_CELLS), np.uint64)
+    for start in range(0, len(ids), BLOCK):
+        some = ids[start : start + BLOCK]
+        digests = b"".join([hashlib.blake2b(id_, digest_size=8).digest() for id_ in some])
+        _added(cells, np.frombuffer(digests, "<u8").astype(np.uint64))
+    return cells
 
 
 def difference(left: Sketch, right: Sketch) -> int:
@@ -106,14 +110,16 @@ class MeasuredRows:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def differs(self, table: Owned, classes: Mapping[str, Sequence[bytes]], least: int) -> bool:
+    def differs(
+        self, table: Owned, classes: Iterable[tuple[str, Sequence[bytes]]], least: int
+    ) -> bool:
         """Return whether a set differs from each earlier one of the table by `least` rows, or none.
 
         By `least` in all, and in each of its `classes` in which it differs at all. It is kept if
         it does and is new.
         """
         least = min(least, DIFFERENCE_MAX)
-        sketches = {name: sketch(ids) for name, ids in classes.items()}
+        sketches = {name: sketch(ids) for name, ids in classes}
         with self._store.transaction() as sql:
             text = f"SELECT classes, cells FROM held_out WHERE {SAME}"  # noqa: S608  our columns
             is_known = False

@@ -278,7 +278,7 @@ class Judge:
             values, counts = np.unique(labels, return_counts=True)
             policy.judge_holdout(int(counts.min()), f"{what} of each class")
             classes = {f"{value:g}": labels == value for value in values.tolist()}
-        ids = {name: frame.ids.take(rows[of_class]) for name, of_class in classes.items()}
+        ids = ((name, frame.ids.take(rows[of_class])) for name, of_class in classes.items())
         differs = self._measured.differs(self._owned(job), ids, policy.holdout_rows_min)
         policy.judge_overlap(what, differs=differs)
 

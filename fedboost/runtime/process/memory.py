@@ -9,7 +9,10 @@ from typing import Any
 
 DONTNEED = 4  # <bits/mman-linux.h>: MADV_DONTNEED
 QUIET_S = 10.0  # without a job at work, before a daemon gives all back
-ARENA_MAX, ARENAS = -8, 2  # <malloc.h>: M_ARENA_MAX; one for each thread would stay in fragments
+# <malloc.h>. An arena for each thread would stay in fragments; so would a large array in any.
+ARENA_MAX, ARENAS = -8, 2
+MMAP_THRESHOLD, LARGE_BYTES = -3, 1 << 21  # from here on memory goes back as soon as it is freed
+TRIM_THRESHOLD, TOP_BYTES = -1, 1 << 23  # that an arena keeps free at its end
 
 
 def be_frugal() -> None:
@@ -18,10 +21,17 @@ def be_frugal() -> None:
     system = _c_library()
     if hasattr(system, "mallopt"):  # glibc
         system.mallopt(ARENA_MAX, ARENAS)
+        system.mallopt(MMAP_THRESHOLD, LARGE_BYTES)
+        system.mallopt(TRIM_THRESHOLD, TOP_BYTES)
 
 
-def give_back() -> None:
-    """Give back what Arrow and the C library keep for later; some milliseconds."""
+def give_back(*, of_cycles: bool = False) -> None:
+    """Give back what Arrow and the C library keep for later; some milliseconds.
+
+    With `of_cycles` also what objects hold that only name one another, which takes 0.1 s.
+    """
+    if of_cycles:
+        gc.collect()
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
     system = _c_library()
@@ -35,8 +45,7 @@ def give_all_back() -> None:
     What allocators hold is free memory between what is used; pages of libraries are read again
     from their files when they are next used. Where the system has no such calls, nothing happens.
     """
-    gc.collect()
-    give_back()
+    give_back(of_cycles=True)
     if sys.platform != "linux":
         return
     import ctypes

@@ -1,7 +1,8 @@
 """What a job can be resumed from: per place a JSON file and the arrays it names, checked by hash.
 
 jobs/ID/STAGE/checkpoint-00000012.json          written last: with it the checkpoint exists
-jobs/ID/STAGE/checkpoint-00000012-3f9a….npz     arrays, without pickle; the JSON holds their hash
+jobs/ID/STAGE/checkpoint-00000012-3f9a….arrays  one array behind the other, of which the JSON holds
+                                                names, dtypes, shapes and hash
 jobs/ID/STAGE/checkpoint-00000012.00000000.00000003.json     inside round 13, after three layers
 jobs/ID/STAGE/grown-00000001.pieces             lists that only grow (see `pieces`): a round costs
                                                 the same however many came before it
@@ -13,9 +14,10 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,20 +28,17 @@ from numpy.typing import NDArray
 from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, write_file
 from fedboost.errors import ProtocolError, StoreError
 from fedboost.flow import Place
-from fedboost.model import arrays as archives
 from fedboost.runtime.store import pieces
 from fedboost.runtime.store.pieces import Pieces
 from fedboost.state import GrownList, joined_state
 
 log = logging.getLogger(__name__)
 
-Layout = list[tuple[str, str, list[int]]]  # name, dtype and shape of each array
-
-FORMAT = 5  # since 5 lists that grow lie beside
+FORMAT = 6  # since 6 arrays lie as they are
 KEPT = 2  # the last joint commit may lie one place behind the last checkpoint
 NUMBER_MAX = 99_999_999  # of a place
 _JSON_NAME = re.compile(r"checkpoint-(\d{8}(?:\.\d{8})*)\.json")
-_PREFIX = "all."  # numpy takes no array called "file"
+_ARRAYS = ".arrays"
 
 
 @dataclass(frozen=True)
@@ -75,14 +74,17 @@ class Checkpoints:
         if not place or not all(0 <= number <= NUMBER_MAX for number in place):
             raise ProtocolError(f"the place {place} is empty or outside 0..{NUMBER_MAX}")
         _check_plain(dict(state))
-        packed, layout = _packed(arrays)
-        digest = hashlib.sha256(packed).hexdigest()
+        contents = [_bytes_of(name, array) for name, array in arrays.items()]
+        hashed = hashlib.sha256()
+        for content in contents:
+            hashed.update(content)
+        digest = hashed.hexdigest()
         body: dict[str, Any] = {
             "format": FORMAT,
             "place": list(place),
-            "arrays": f"{_stem(place)}-{digest[:16]}.npz",
+            "arrays": f"{_stem(place)}-{digest[:16]}{_ARRAYS}",
             "arrays_sha256": digest,
-            "layout": layout,
+            "layout": [(name, array.dtype.str, array.shape) for name, array in arrays.items()],
             "state": dict(state),
         }
         with self._lock:
@@ -93,7 +95,7 @@ class Checkpoints:
             after = before.with_all(grown or {})
             body["grown"] = after.named
             text = json.dumps({**body, "sha256": _digest(body)}).encode()
-            write_file(folder / body["arrays"], packed, SECRET_MODE)
+            write_file(folder / body["arrays"], contents, SECRET_MODE)
             write_file(_path(folder, place), text, SECRET_MODE)
             self._pieces[folder] = after
             self._prune(folder)
@@ -158,7 +160,7 @@ class Checkpoints:
             kept = [_path(folder, place) for place in self.places(folder)]
             named = set[str]().union(*(_files_named(path.read_bytes()) for path in kept))
             for path in folder.glob("checkpoint-*"):
-                if path.name.endswith(NEW) or (path.suffix == ".npz" and path.name not in named):
+                if path.name.endswith(NEW) or (path.suffix == _ARRAYS and path.name not in named):
                     path.unlink()
             pieces.remove_others(folder, named)
 
@@ -181,12 +183,10 @@ def _load(path: Path) -> Checkpoint:
         layout, grown = body["layout"], body["grown"]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _torn(path) from None
-    packed = read_file(arrays_path)
-    if hashlib.sha256(packed).hexdigest() != arrays_hash:
-        raise _torn(arrays_path)
     try:
-        arrays = _unpacked(packed, layout)
-    except (ValueError, KeyError, TypeError):
+        with on_disk(arrays_path):
+            arrays = _read_arrays(arrays_path, arrays_hash, layout)
+    except (ValueError, TypeError):
         raise _torn(arrays_path) from None
     try:
         gained = pieces.read(path.parent, grown)
@@ -212,31 +212,33 @@ def _torn(path: Path) -> StoreError:
     )
 
 
-def _packed(arrays: Mapping[str, NDArray[Any]]) -> tuple[bytes, Layout]:
-    """Return the arrays as an archive, those of one dtype joined: a member costs as much time as
-    some kilobytes. The layout says name, dtype and shape of each, in order.
+def _bytes_of(name: str, array: NDArray[Any]) -> memoryview:
+    """Return an array's bytes where they lie; a ProtocolError for one that no file can hold."""
+    if array.dtype.hasobject:
+        raise ProtocolError(f"the array {name} holds objects, which no checkpoint keeps")
+    return np.ascontiguousarray(array.reshape(-1)).view(np.uint8).data
+
+
+def _read_arrays(
+    path: Path, sha256: str, layout: Sequence[tuple[str, str, Sequence[int]]]
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file, each read into its place; a ValueError or TypeError where they
+    are not those that were written.
     """
-    layout: Layout = []
-    joined: dict[str, list[NDArray[Any]]] = {}
-    for name, array in arrays.items():
-        if array.dtype.hasobject:
-            raise ProtocolError(f"the array {name} holds objects, which no checkpoint keeps")
-        layout.append((name, array.dtype.str, list(array.shape)))
-        joined.setdefault(array.dtype.str, []).append(array.ravel())
-    named = {_PREFIX + kind: np.concatenate(of_dtype) for kind, of_dtype in joined.items()}
-    return archives.packed(named), layout
-
-
-def _unpacked(packed: bytes, layout: Layout) -> dict[str, NDArray[Any]]:
-    """Return what `_packed` was given; a ValueError, KeyError or TypeError where it was not."""
-    joined = {name.removeprefix(_PREFIX): held for name, held in archives.read(packed).items()}
-    used = dict.fromkeys(joined, 0)
-    arrays = {}
-    for name, kind, shape in layout:
-        start, size = used[kind], math.prod(shape)
-        arrays[name] = joined[kind][start : start + size].reshape(shape).copy()
-        used[kind] = start + size
-    if any(used[kind] != held.size for kind, held in joined.items()):
+    hashed, arrays = hashlib.sha256(), {}
+    with path.open("rb") as file:
+        left = os.fstat(file.fileno()).st_size
+        for name, kind, shape in layout:
+            dtype = np.dtype(kind)
+            left -= math.prod(shape) * dtype.itemsize
+            if left < 0:
+                raise ValueError
+            arrays[name] = np.empty(shape, dtype)
+            content = _bytes_of(name, arrays[name])
+            if file.readinto(content) < len(content):
+                raise ValueError
+            hashed.update(content)
+    if left or hashed.hexdigest() != sha256:
         raise ValueError
     return arrays
 

@@ -196,6 +196,15 @@ def test_a_rows_fractions_are_the_same_whichever_rows_are_drawn():
         assert (sampling.of_round(other, g, number, number).fractions(2) != whole).all()
 
 
+def test_fractions_are_those_of_all_words_at_once(monkeypatch):
+    draws = sampling.RowDraws(seed=3, round_number=4, n_rows=50, party=0)
+    whole = draws.fractions(3)
+    monkeypatch.setattr(sampling, "BLOCK", 16)
+    assert (draws.fractions(3) == whole).all()
+    words = sampling.draws(3, sampling.Purpose.ROUNDING, 4, n=150)
+    assert (whole.ravel() == (words >> np.uint64(11)) / 2.0**53).all()
+
+
 def test_fractions_of_a_table_are_those_of_its_parties():
     g, params = np.ones((30, 1)), TreeParams(seed=3)
     whole = sampling.of_groups(params, g, 0, (10, 20)).fractions(2)

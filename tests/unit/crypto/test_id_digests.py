@@ -86,6 +86,9 @@ def test_nothing_may_be_named():
 def test_the_digest_of_all_is_an_hmac_of_each_behind_its_length(ids):
     text = b"".join([len(row).to_bytes(4, "big") + row for row in ids])
     assert digest_of_all(EncodedIds.of(ids), KEY) == hmac.digest(KEY, text, "sha256")
+    some = np.arange(len(ids))[::-2].copy()
+    of_some = digest_of_all(EncodedIds.of(ids), KEY, some)
+    assert of_some == digest_of_all(EncodedIds.of(ids).take(some), KEY)
 
 
 @pytest.mark.parametrize(

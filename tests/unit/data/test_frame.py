@@ -57,11 +57,22 @@ def coded(**texts):
     return frame(((1.0, 2.0), (np.nan, np.nan), (0.0, 6.0)), categories=texts)
 
 
-def test_a_frame_whose_values_are_let_go_keeps_all_but_them():
+@given(st.permutations(range(3)), st.integers(0, 3), st.booleans())
+def test_a_frame_becomes_the_rows_that_it_would_take(order, count, sparse):
+    rows = order[:count]
+    values = csc_array(np.array([[1, 0], [0, 4], [5, 0]], np.float32)) if sparse else frame().values
+    one = frame(values, weight=np.array([1.0, 2.0, 3.0]))
+    taken, became = one.take(rows), one.become(np.array(rows, np.int64))
+    assert became.digest() == taken.digest()
+    assert not became.label.flags.writeable
+    with pytest.raises(AttributeError):
+        one.take([0])
+
+
+def test_a_frame_whose_cells_are_let_go_keeps_all_but_them():
     whole = frame()
-    whole.drop_values()
+    whole.drop_cells()
     assert (whole.n_rows, whole.columns, whole.label.tolist()) == (3, frame().columns, [0, 1, 0])
-    assert whole.ids_digest() == frame().ids_digest()
     with pytest.raises(AttributeError):
         whole.take([0])
 

@@ -40,10 +40,11 @@ WORK = """
 import re
 from pathlib import Path
 import numpy as np
-from fedboost.runtime.process.memory import give_back
+from fedboost.runtime.process import memory
 
+{first}
 def resident():
-    return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+    return int(re.search(r"VmRSS:\\s+([0-9]+)", Path("/proc/self/status").read_text())[1]) * 1024
 
 np.ones(30 << 20, np.uint8)  # raises glibc's own bound once it is freed
 before, kept = resident(), []
@@ -53,13 +54,19 @@ for _ in range(20):
     large.pop()
     kept += large[:1] if len(kept) < 2 else []
     del large
-give_back()
+{last}
 print(resident() - before)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such calls")
-def test_arrays_that_are_freed_leave_little():
-    run = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [("", "memory.give_back()"), ("memory.be_frugal()", "")],
+    ids=["given back", "frugal"],
+)
+def test_arrays_that_are_freed_leave_little(first, last):
+    script = WORK.format(first=first, last=last)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     needed = (20 << 17) + (8 << 20)
     assert int(run.stdout) < needed + (16 << 20)

@@ -42,7 +42,7 @@ def test_without_checkpoints_there_is_none(folder):
         Checkpoints().load(folder, (1,))
 
 
-@pytest.mark.parametrize("end", ["json", "npz"])
+@pytest.mark.parametrize("end", ["json", "arrays"])
 @pytest.mark.parametrize("change", [lambda data: data[:-9], lambda data: data[::-1]])
 def test_a_torn_checkpoint_is_none_to_go_on_from(folder, end, change):
     """Its party says so at `begin`, and all go on from the round before."""
@@ -58,7 +58,7 @@ def test_a_torn_checkpoint_is_none_to_go_on_from(folder, end, change):
 
 def test_half_a_file_is_swept_away_by_the_next_checkpoint(folder):
     Checkpoints().save(folder, (1,), {}, {})
-    (folder / "checkpoint-00000002-1234.npz.new").write_bytes(b"half")
+    (folder / "checkpoint-00000002-1234.arrays.new").write_bytes(b"half")
     Checkpoints().save(folder, (2,), {}, {})
     assert not list(folder.glob("*.new"))
 
@@ -67,7 +67,7 @@ def test_the_last_two_checkpoints_stay(folder):
     for round_ in range(5):
         Checkpoints().save(folder, (round_,), {"round": round_}, {"a": np.full(3, round_)})
     assert Checkpoints().places(folder) == [(3,), (4,)]
-    assert len(list(folder.glob("*.npz"))) == 2
+    assert len(list(folder.glob("*.arrays"))) == 2
     found = Checkpoints().load(folder, (3,))
     assert found is not None
     assert found.arrays["a"].tolist() == [3, 3, 3]
@@ -87,7 +87,7 @@ def test_going_back_to_a_joint_commit_discards_what_came_later(folder):
         Checkpoints().save(folder, (round_,), {}, {})
     Checkpoints().discard_after(folder, (6,))
     assert Checkpoints().places(folder) == [(6,)]
-    assert len(list(folder.glob("*.npz"))) == 1
+    assert len(list(folder.glob("*.arrays"))) == 1
 
 
 def test_places_inside_a_round_lie_between_its_ends(folder):
@@ -134,7 +134,7 @@ def test_a_checkpoint_without_one_of_its_keys_is_torn_though_its_hash_fits(folde
         Checkpoints().load(folder)
 
 
-@pytest.mark.parametrize("ending", ["json", "npz"])
+@pytest.mark.parametrize("ending", ["json", "arrays"])
 @pytest.mark.parametrize("harm", ["cut", "flip", "empty", "gone"])
 def test_a_torn_checkpoint_is_refused_and_the_one_before_found(folder, ending, harm):
     for round_ in (1, 2):
@@ -192,7 +192,7 @@ def test_a_death_between_the_two_files_leaves_the_old_checkpoint(folder, monkeyp
     assert (found.place, found.state["value"], found.arrays["a"].tolist()) == ((1,), "old", [0, 0])
     monkeypatch.undo()
     Checkpoints().save(folder, (1,), {}, {})
-    assert len(list(folder.glob("*.npz"))) == 1
+    assert len(list(folder.glob("*.arrays"))) == 1
 
 
 @pytest.mark.parametrize(
