@@ -1,6 +1,6 @@
 """Large tables: memory and seconds of a lattice job on rows of a fixed seed, on real daemons.
 
-`--rows 1000000 --rows 10000000` measures other sizes than the usual one.
+`--rows 1000000 --rows 10000000` measures other sizes than the usual one, `--predict` predictions.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import harness
+from benchmarks import harness, scale_predict
 from benchmarks.harness import Report, Shown, run_job
+from benchmarks.scale_predict import LEARNED_ROWS, Predicted
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
 from fedboost.settings import parse
@@ -52,6 +53,20 @@ def measured(rows: int) -> Scaled:
     seconds, memory = run.result["seconds"], run.result["memory_peak_bytes"]
     scheme = run.result["encryption"]["scheme"]
     return Scaled(rows, scheme, float(seconds["total"]), float(seconds["per_tree"]), memory)
+
+
+def predicted(rows: int) -> list[Predicted]:
+    """Predictions of so many rows, by a job and alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        small, large = (home / name for name in ("small", "large"))
+        for one in (small, large):
+            one.mkdir()
+        learned, scored = tables(small, min(rows, LEARNED_ROWS)), tables(large, rows)
+        return [
+            scale_predict.by_job(home / "cluster", job(), learned, scored, rows),
+            scale_predict.alone(home / "own", learned["guest"], scored["guest"], rows),
+        ]
 
 
 def tables(folder: Path, rows: int) -> dict[str, SourceSpec]:
@@ -113,9 +128,16 @@ def main(given: Sequence[str] | None = None) -> None:
     """Measures and prints; see the harness for the options."""
     more = harness.parser("scale", ABOUT, ())
     more.add_argument("--rows", action="append", type=int, help="of each table, for each job")
+    more.add_argument("--predict", action="store_true", help="measure predictions instead")
     options: argparse.Namespace = harness.parse(more, (), given)
-    sizes = measure(options.rows or (QUICK_ROWS if options.quick else ROWS))
+    wanted = options.rows or (QUICK_ROWS if options.quick else ROWS)
     settings = {"columns": COLUMNS, "trees": TREES, "depth": DEPTH, "bins": BINS}
+    if options.predict:
+        found = [one for rows in wanted for one in predicted(rows)]
+        report = Report("scale-predict", settings, rows=[asdict(one) for one in found])
+        report.write(options, [scale_predict.table(found)])
+        return
+    sizes = measure(wanted)
     report = Report("scale", settings, rows=[asdict(one) for one in sizes])
     for one in sizes:
         report.figures[f"rows_{one.rows}.seconds"] = one.seconds

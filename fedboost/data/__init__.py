@@ -16,6 +16,7 @@ Modules:
     predictions  writes predictions beside their ids
     queries      reads answers to queries
     reading      reads tables where their sources say; adds places to errors
+    row_batches  a table of any number of rows, batch after batch
     row_count    how many rows a table has at most
     selection    which columns a job uses
     sheet        a table as its source holds it

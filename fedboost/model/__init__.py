@@ -14,6 +14,7 @@ Modules:
     labels         what boosting needs of a label column
     networks       models of networks
     rounds         which trees each round has
+    scoring        scores a table of any number of rows
     shards         reads and writes a party's share of a model
     telling        noisy buckets that a host tells
     vertical       trees whose splits belong to several parties
