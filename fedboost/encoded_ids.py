@@ -136,6 +136,12 @@ class EncodedIds(Sequence[bytes]):
         return f"EncodedIds({len(self)})"
 
 
+def joined(parts: Sequence[EncodedIds]) -> EncodedIds:
+    """The ids of all parts, one behind the other."""
+    sizes = np.concatenate([part.sizes for part in parts])
+    return EncodedIds(np.concatenate([part.data for part in parts]), ends_of(sizes))
+
+
 def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
     """Each row's parts one after the other, every one behind its length in four bytes."""
     offsets = np.zeros(len(parts[0]) + 1, np.int64)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.data.mapped import rows_of
 from fedboost.encoded_ids import EncodedIds
 from fedboost.kernels import kernel
 
@@ -191,7 +192,7 @@ def _checked_arrays(values: Values) -> list[NDArray[np.generic]]:
 
 def _rows_of(values: Values, rows: NDArray[np.int64]) -> Values:
     if isinstance(values, np.ndarray):
-        return np.take(values.T, rows, axis=1).T
+        return rows_of(values, rows)
     taken = values[rows]
     taken.sort_indices()
     return taken

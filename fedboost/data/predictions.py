@@ -48,10 +48,16 @@ def predictions_tables(
     batches = [order[first : first + BATCH_ROWS] for first in starts]
     numbers = set(ids.column_names)
     for batch in batches:
-        numbers &= whole_numbers(ids.take(pa.array(rows[batch])))
+        numbers &= whole_numbers(_at(ids, rows[batch]))
     for batch in batches:
-        columns = as_numbers(ids.take(pa.array(rows[batch])), numbers)
+        columns = as_numbers(_at(ids, rows[batch]), numbers)
         yield with_predictions(columns, prediction[batch], objective)
+
+
+def _at(ids: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """The rows of such places, ascending; Arrow would put all chunks of a column together first."""
+    first, end = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
+    return ids.slice(first, end - first).take(pa.array(rows - first))
 
 
 def id_columns(ids: pa.Table, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:

@@ -51,7 +51,7 @@ class RowBatches:
             refuse_shared(_of_hashes(source, selection.id, again), selection.id, len(found))
         return cls(source, selection, len(found), numbers)
 
-    def frames(self, rows: int) -> Iterator[tuple[Frame, pa.Table]]:
+    def frames(self, rows: int, *, needs_features: bool = True) -> Iterator[tuple[Frame, pa.Table]]:
         """Yield so many rows at a time as a frame and the cells of their ids, in the table's order.
 
         A DataError where a batch cannot be used, or the table is not the one that was looked at.
@@ -64,7 +64,7 @@ class RowBatches:
             with self._placed(first, seen), placed(file=source.name):
                 chosen = as_declared(source, selection, sheet)
                 how = source.id_format
-                frame = frame_of(sheet, chosen, needs_features=True, id_format=how)
+                frame = frame_of(sheet, chosen, needs_features=needs_features, id_format=how)
                 yield frame, pa.table({name: sheet.column(name) for name in selection.id})
         if seen != self.rows:
             raise DataError(

@@ -12,7 +12,7 @@ from fedboost.data.reading import TableInMemory, read_batches, read_sheet
 from fedboost.data.row_batches import RowBatches, row_count
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
-from fedboost.data.sources import SourceSpec
+from fedboost.data.sources import Connection, SourceSpec
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import DataError, FedboostError
 
@@ -60,7 +60,7 @@ def source(request, tmp_path, monkeypatch):
             rows = [tuple(row.values()) for row in table().to_pylist()]
             database.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
         url = f"sqlite:///{tmp_path / 'a.db'}"
-        return SourceSpec(sql="SELECT * FROM t", connection={"url": url})
+        return SourceSpec(sql="SELECT * FROM t", connection=Connection(url=url))
     if request.param == "folder":  # of which one column is in the folders' names
         for part in range(2):
             (tmp_path / f"day={part}").mkdir()
@@ -72,7 +72,8 @@ def source(request, tmp_path, monkeypatch):
 
 def scored(source, rows, selection=CHOSEN):
     """All batches put together: ids, values with categories by name, cells of ids."""
-    ids, values, cells = [], [], []
+    ids: list[bytes] = []
+    values, cells = [], []
     for frame, some in RowBatches.of(source, selection).frames(rows):
         ids += frame.ids
         texts = frame.categories.get("city", ())
