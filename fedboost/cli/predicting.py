@@ -208,16 +208,19 @@ class Pace:
         now = time.monotonic()
         if now - self._said_at >= LINE_EVERY_S:
             self._said_at = now
-            self._say(f"{units.in_count(done)} of {units.in_count(of)} rows", done)
+            _say_pace(done, now - self._began, of)
 
     def end(self, rows: int) -> None:
         """Say how long all took."""
-        took = time.monotonic() - self._began
-        self._say(f"{units.plural(rows, 'row')} in {units.in_seconds(took)}", rows)
+        _say_pace(rows, time.monotonic() - self._began)
 
-    def _say(self, words: str, rows: int) -> None:
-        rate = rows / max(time.monotonic() - self._began, 1e-9)
-        click.echo(f"{words}, {units.in_count(round(rate))} a second", err=True)
+
+def _say_pace(rows: int, seconds: float, of: int = 0) -> None:
+    """Print rows a second: of rows that are done, or all."""
+    count = f"{units.in_count(rows)} of {units.in_count(of)} rows" if of else ""
+    words = count or f"{units.plural(rows, 'row')} in {units.in_seconds(seconds)}"
+    rate = units.in_count(round(rows / max(seconds, 1e-9)))
+    click.echo(f"{words}, {rate} a second", err=True)
 
 
 def source_of(shelves: Shelves, party: str, name: str) -> SourceSpec:
@@ -256,4 +259,6 @@ def _collected(
     if not result:
         return Scored(wish, journal, result, None)
     copy_file(store / "predictions" / f"{result['job']}.parquet", wish.out, PUBLIC_MODE)
-    return Scored(wish, journal, result, row_count(source, party=wish.guest))
+    scored = Scored(wish, journal, result, row_count(source, party=wish.guest))
+    _say_pace(scored.rows, result["seconds"]["total"])
+    return scored

@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from fedboost.data.frame import BATCH_ROWS
 from fedboost.data.sources import RowFilter, SourceSpec, StorageKeys
 from fedboost.data.stored import Stored, absent, gone, missing_extra, refused
 from fedboost.errors import ConfigError, DataError, FedboostError
@@ -28,7 +29,6 @@ REFUSED = re.compile(
 )
 ABSENT = re.compile(r"no_such|not.?found|does not exist|no such file", re.IGNORECASE)
 CONNECT_S = 10.0
-BATCH_ROWS = 1 << 16  # of a file on this machine
 BUFFER_BYTES = 1 << 20  # of each column that is read
 OPTIONS = {"s3": ("region", "scheme", "endpoint_override"), "gs": ("scheme", "endpoint_override")}
 

@@ -17,6 +17,7 @@ from fedboost.kernels import kernel
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
+BATCH_ROWS = 1 << 16  # that are read, scored or written together
 DIGEST_LABEL = b"fedboost.frame.1"
 
 Values: TypeAlias = "NDArray[np.float32] | csc_array"

@@ -10,13 +10,15 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedboost.disk import make_folder, on_disk
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class CellFile(mmap.mmap):
@@ -57,6 +59,8 @@ def rows_of(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.
 
 def mapped_table(folder: Path, tables: Iterable[pa.Table]) -> pa.Table:
     """Return tables of the same columns, one at least, as one in such a file."""
+    import pyarrow as pa
+
     with _nameless(folder) as file, on_disk(folder):
         writer = None
         for table in tables:

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from fedboost.data.frame import BATCH_ROWS
 from fedboost.disk import PUBLIC_MODE, replacing
 from fedboost.errors import DataError
 
 OBJECTIVE = b"fedboost.objective"  # of the table's metadata: what the model learned
-BATCH_ROWS = 1 << 16  # that are scored, or written, together
 NAMED = re.compile(r"prediction(?:_(0|[1-9]\d{0,3}))?_*")  # the columns behind the ids
 WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"  # text that is a whole number, canonically written; fits int64
 

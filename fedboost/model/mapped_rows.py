@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from fedboost.data.frame import Frame
+from fedboost.data.frame import BATCH_ROWS, Frame
 from fedboost.data.mapped import let_go, mapped_matrix, mapped_table
-from fedboost.data.predictions import BATCH_ROWS
 from fedboost.data.reading import placed
 from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection

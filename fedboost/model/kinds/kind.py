@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import objectives
-from fedboost.data.frame import Frame
-from fedboost.data.predictions import BATCH_ROWS
+from fedboost.data.frame import BATCH_ROWS, Frame
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
 from fedboost.model import branches, export

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from fedboost.core.networks import block_rows
-from fedboost.data.predictions import BATCH_ROWS
+from fedboost.data.frame import BATCH_ROWS
 from fedboost.encoded_ids import ROWS_MAX
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
