@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from fedboost.audit.findings import Finding
-from fedboost.errors import ConfigError, FedboostError, UnreachableError
+from fedboost.errors import FedboostError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.progress import Progress, summary
@@ -101,13 +101,7 @@ def report_additions(party: PartyConfig, job: str) -> ReportAdditions:
 
     with closing(Ledger(party.store / "store.sqlite", read_only=True)) as ledger:
         rows = ledger.rows(job)
-    try:
-        findings = [Finding(**fields) for fields in Transcripts(party.store).findings(job)]
-    except TypeError:
-        raise ConfigError(
-            "what the audit found was written by another version", todo=f"fedboost audit {job}"
-        ) from None
-    return ReportAdditions(rows, findings)
+    return ReportAdditions(rows, Transcripts(party.store).findings(job))
 
 
 def write_report(journal: JobJournal, path: str, additions: ReportAdditions | None = None) -> None:

@@ -84,13 +84,14 @@ class JobTable:
         selection, own = signed.selection(models), signed.protocol.rows is flow.RowsUsed.OWN
         assert selection is not None
         needs = signed.role is not flow.GUEST or own
-        if signed.protocol.leaves == "predictions":
+        predicts = signed.protocol.leaves == "predictions"
+        if predicts and signed.model is not None:
             folder, facts = self.files.store.folder, signed.used_model(models)
             self.frame, self.id_cells = mapped_rows(
                 source, selection, facts, folder, party=signed.party, needs_features=needs
             )
             return
-        self.frame, _ = load_with_ids(
+        self.frame, ids = load_with_ids(
             source,
             selection,
             party=signed.party,
@@ -98,6 +99,7 @@ class JobTable:
             needs_features=needs,
             guest_label=signed.guest_label,
         )
+        self.id_cells = ids if predicts else None
 
     def release(self) -> None:
         """Let the table's memory go."""
