@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,7 +37,10 @@ def mapped_matrix(folder: Path, n_rows: int, n_columns: int) -> NDArray[np.float
     if not size:
         return np.zeros((n_rows, n_columns), np.float32, order="F")
     with _nameless(folder) as file, on_disk(folder):
-        os.posix_fallocate(file.fileno(), 0, size)  # a write that finds no room would kill us
+        if sys.platform == "linux":
+            os.posix_fallocate(file.fileno(), 0, size)  # a write that finds no room would kill us
+        else:
+            os.ftruncate(file.fileno(), size)
         held = CellFile(file.fileno(), size)
     held.folder = folder
     return np.frombuffer(held, np.float32).reshape((n_rows, n_columns), order="F")
