@@ -41,14 +41,15 @@ async def watched(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
         raise
 
 
-async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
+async def follow(client: Jobs, job: str, *, after: int = 0, batch_rows: int = 0) -> JobStatus:
     """Show a job's progress until it rests; return its last status.
 
-    `after` is the event of the journal behind which to begin.
+    `after` is the event of the journal behind which to begin; a prediction scores `batch_rows` at
+    once.
     """
     console = Console(stderr=True)
     status = await client.status(job)
-    with Progress(console, status.name) as progress:
+    with Progress(console, status.name, batch_rows=batch_rows) as progress:
         await listen(client, job, progress.event, progress.waiting, after)
     return await client.status(job)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from fedboost import protocols
 from fedboost.cli.cluster import read_sources, run_job
 from fedboost.cli.connect import CoordinatorAccess
 from fedboost.cli.outcome import conclude, follow
@@ -25,6 +26,7 @@ from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import kinds
+from fedboost.model.batches import batch_rows
 from fedboost.model.scoring import score_table
 from fedboost.report import units
 from fedboost.report.progress import LINE_EVERY_S
@@ -81,6 +83,11 @@ class PredictionRequest:
             "params": {"model": self.model, **kind.scoring_params(self.facts)},
         }
         return parse(JobSpec, raw)
+
+    def batch_rows(self, job: JobSpec) -> int:
+        """Return how many rows such a job scores at once."""
+        params: Any = parse(protocols.named(job.protocol).params, job.params, section="params")
+        return batch_rows(params.batch_rows, self.facts)
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ def in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
     """Starts the cluster in `folder` again for the model's parties; `data` are files."""
     sources = read_sources(tuple(f"{party}={path}" for party, path in wish.data.items()))
     spec = wish.job(dict.fromkeys(sources, DATASET))
-    journal, result = run_job(spec, sources, folder)
+    journal, result = run_job(spec, sources, folder, batch_rows=wish.batch_rows(spec))
     return _collected(wish, journal, result, folder / "var" / wish.guest, sources[wish.guest])
 
 
@@ -163,7 +170,7 @@ def over_daemons(
 
     async def work(client: CoordinatorClient) -> JobJournal:
         job = await client.submit(spec.model_dump_json().encode())
-        await follow(client, job)
+        await follow(client, job, batch_rows=wish.batch_rows(spec))
         return await client.journal(job)
 
     journal = coordinator.ask(work)

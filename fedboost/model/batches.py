@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,11 @@ CELLS_MAX = 1 << 24  # rows × trees, or columns, of a batch: 128 MiB of places,
 def rows_at_once(width: int) -> int:
     """Return how many rows of so many cells a batch may have, one at least."""
     return max(1, CELLS_MAX // max(1, width))
+
+
+def batch_rows(most: int, facts: Mapping[str, Any]) -> int:
+    """Return how many rows a job scores at once with a model, by its facts; `most` as it says."""
+    return min(most, rows_at_once(facts["trees"]))
 
 
 def row_batches(n_rows: int, width: int) -> list[slice]:
@@ -55,7 +62,7 @@ class Batches(ABC):
     @property
     def rows(self) -> slice:
         """The rows of the batch under way."""
-        count = min(self.context.params.batch_rows, rows_at_once(self.model.facts["trees"]))
+        count = batch_rows(self.context.params.batch_rows, self.model.facts)
         return slice(self.first, min(self.first + count, self.values.shape[0]))
 
     def start_batch(self) -> None:

@@ -57,7 +57,7 @@ def refused(*args, kind: type[FedboostError] = ConfigError):
     return caught.value
 
 
-def in_process(spec, sources, folder):
+def in_process(spec, sources, folder, **_):
     """`run_job` without daemons."""
 
     async def work():
@@ -178,7 +178,7 @@ def test_a_job_that_does_not_finish_leaves_no_bag(town, monkeypatch, tmp_path):
     folder, said = town
     status = JobStatus(id="p-1", name="p", state="failed")
     status.reason.CopyFrom(faults.to_message(DataError("the ids of nobody meet")))
-    monkeypatch.setattr(predicting, "run_job", lambda *_: (JobJournal(status=status), {}))
+    monkeypatch.setattr(predicting, "run_job", lambda *_, **__: (JobJournal(status=status), {}))
     out = ("--out", tmp_path / "P.parquet", "--json")
     where = ("--cluster", folder / "cluster", "--average")
     ended = model("predict", *said["models"], *data(folder), *where, *out)
