@@ -1,7 +1,8 @@
 """Large tables: memory and seconds of a lattice job on rows of a fixed seed, on real daemons.
 
 `--rows 1000000 --rows 10000000` measures other sizes than the usual one, `--workers embedded,dask`
-also a host that adds up rows on two local processes of Dask, and what travels to and from these.
+also a host that adds up rows on two local processes of Dask, and what travels to and from these,
+`--predict` predictions.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from benchmarks import harness, shard_bytes
+from benchmarks import harness, scale_predict, shard_bytes
 from benchmarks.harness import Report, Shown
+from benchmarks.scale_predict import LEARNED_ROWS, Predicted
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.cluster import ClusterProcesses
@@ -72,6 +74,20 @@ def measured(rows: int, workers: str) -> Scaled:
     return Scaled(
         rows, workers, scheme, float(seconds["total"]), float(seconds["per_tree"]), memory
     )
+
+
+def predicted(rows: int) -> list[Predicted]:
+    """Predictions of so many rows, by a job and alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        small, large = (home / name for name in ("small", "large"))
+        for one in (small, large):
+            one.mkdir()
+        learned, scored = tables(small, min(rows, LEARNED_ROWS)), tables(large, rows)
+        return [
+            scale_predict.by_job(home / "cluster", job(), learned, scored, rows),
+            scale_predict.alone(home / "own", learned["guest"], scored["guest"], rows),
+        ]
 
 
 def tables(folder: Path, rows: int) -> dict[str, SourceSpec]:
@@ -135,10 +151,19 @@ def main(given: Sequence[str] | None = None) -> None:
     more = harness.parser("scale", ABOUT, ())
     more.add_argument("--rows", action="append", type=int, help="of each table, for each job")
     more.add_argument("--workers", default="embedded", help=f"of the host: {','.join(WORKERS)}")
+    more.add_argument("--predict", action="store_true", help="measure predictions instead")
     options: argparse.Namespace = harness.parse(more, (), given)
-    kinds = options.workers.split(",")
-    sizes = measure(options.rows or (QUICK_ROWS if options.quick else ROWS), kinds)
+    wanted, kinds = (
+        options.rows or (QUICK_ROWS if options.quick else ROWS),
+        options.workers.split(","),
+    )
     settings = {"columns": COLUMNS, "trees": TREES, "depth": DEPTH, "bins": BINS}
+    if options.predict:
+        found = [one for rows in wanted for one in predicted(rows)]
+        report = Report("scale-predict", settings, rows=[asdict(one) for one in found])
+        report.write(options, [scale_predict.table(found)])
+        return
+    sizes = measure(wanted, kinds)
     report = Report("scale", settings, rows=[asdict(one) for one in sizes])
     for one in sizes:
         name = f"rows_{one.rows}" + ("" if one.workers == "embedded" else f".{one.workers}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from fedboost.errors import StoreError
 from fedboost.printable import printable
@@ -75,23 +76,38 @@ def transaction(
             raise
 
 
-def write_file(path: Path, content: bytes | Sequence[memoryview], mode: int) -> None:
+def write_file(path: Path, content: bytes, mode: int) -> None:
     """Replace the file at `path` in one durable step, with `mode` from its first byte on."""
-    parts = [content] if isinstance(content, bytes) else content
+    with replacing(path, mode) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
+    """A file to fill, which replaces the one at `path` as `write_file` does when all is written.
+
+    Whatever is raised inside leaves what was there.
+    """
     fresh = path.with_name(path.name + NEW)
     with on_disk(path):
         fresh.unlink(missing_ok=True)
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.writelines(parts)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(path)
-        except OSError:
+        except BaseException:
             fresh.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
+
+
+def copy_file(path: Path, to: Path, mode: int) -> None:
+    """Replace the file `to` by a copy of another, as `write_file` does."""
+    with on_disk(path), path.open("rb") as source, replacing(to, mode) as file:
+        shutil.copyfileobj(source, file)
 
 
 def append_file(path: Path, at: int, content: bytes, mode: int) -> None:

@@ -86,6 +86,10 @@ class EncodedIds(Sequence[bytes]):
         _find(table, *own, *own, True)
         return _find(table, *own, wanted.data, wanted.offsets, False)
 
+    def hashes(self) -> Table:
+        """A hash of each, uint64 (n,): equal for equal ids, and for hardly any others."""
+        return _hashes(self.data, self.offsets)
+
     def first(self) -> Indices:
         """The number of the first that is equal to each, int64 (n,): its own where no other is."""
         own = self.data, self.offsets
@@ -136,6 +140,12 @@ class EncodedIds(Sequence[bytes]):
     def __repr__(self) -> str:
         """Say how many they are, never which."""
         return f"EncodedIds({len(self)})"
+
+
+def joined(parts: Sequence[EncodedIds]) -> EncodedIds:
+    """The ids of all parts, one behind the other."""
+    sizes = np.concatenate([part.sizes for part in parts])
+    return EncodedIds(np.concatenate([part.data for part in parts]), ends_of(sizes))
 
 
 def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
@@ -286,15 +296,29 @@ def _find(
 
 
 @kernel
+def _hashes(data: Bytes, offsets: Indices) -> Table:
+    found = np.empty(len(offsets) - 1, np.uint64)
+    for row in range(len(found)):
+        found[row] = _hash(data, offsets[row], offsets[row + 1])
+    return found
+
+
+@inlined
+def _hash(text: Bytes, start: np.int64, end: np.int64) -> np.uint64:
+    value = FNV_START
+    for i in range(start, end):
+        value = np.uint64((value ^ np.uint64(text[i])) * FNV_FACTOR)
+    return value
+
+
+@kernel
 def _slot(
     table: Table, data: Bytes, offsets: Indices, text: Bytes, start: np.int64, end: np.int64
 ) -> tuple[np.int64, np.uint64]:
     """Return where the table has the string text[start:end], or room for it; and half of its
     hash.
     """
-    value = FNV_START
-    for i in range(start, end):
-        value = np.uint64((value ^ np.uint64(text[i])) * FNV_FACTOR)
+    value = _hash(text, start, end)
     mark = np.uint64(value & ~LOW)
     at = np.int64((value ^ (value >> np.uint64(32))) & np.uint64(len(table) - 1))
     while table[at]:

@@ -58,7 +58,7 @@ def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -
     kept = Transcripts(party.store)
     plan = AttackPlan(how["linking"] or LINKINGS, how["columns"], SOLVERS[how["solver"]])
     report = _with_progress(kept.load(job), plan)
-    kept.keep_findings(job, [asdict(finding) for finding in report.findings])
+    kept.keep_findings(job, report.findings)
     if out is not None:
         drawn = page.of_audit(job, party.name, report.findings)
         write_file(out.absolute(), drawn.encode(), PUBLIC_MODE)

@@ -14,14 +14,9 @@ import pyarrow.parquet as pq
 
 from fedboost import wire
 from fedboost.cli.connect import CoordinatorAccess
-from fedboost.cli.predicting import (
-    PredictionRequest,
-    check_folder,
-    scored_by_job,
-    write_table,
-)
+from fedboost.cli.predicting import PredictionRequest, check_folder, scored_by_job
 from fedboost.cli.shelves import Shelves, refuse_others
-from fedboost.data.predictions import Predictions, parted
+from fedboost.data.predictions import Predictions, parted, write_parquet
 from fedboost.data.reading import read_table
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, FedboostError
@@ -83,9 +78,7 @@ def join(files: Sequence[Path], by: By, out: Path, *, as_json: bool) -> None:
 
 def _write(out: Path, parts: Sequence[Predictions], by: By) -> int:
     """Write the bagged predictions to the file; return how many rows it has."""
-    table = bag.bagged(parts, by)
-    write_table(out, table)
-    return len(table)
+    return write_parquet(out, [bag.bagged(parts, by)])
 
 
 def _tell(wanted: Bag, rows: int, summaries: list[dict[str, Any]], *, as_json: bool) -> None:

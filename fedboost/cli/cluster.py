@@ -50,7 +50,12 @@ GO_ON = "to go on with it: the same command with --resume"
 
 
 async def followed(
-    client: CoordinatorClient, spec: JobSpec, resume: bool | None, *, keeps: bool
+    client: CoordinatorClient,
+    spec: JobSpec,
+    resume: bool | None,
+    *,
+    keeps: bool,
+    batch_rows: int = 0,
 ) -> JobJournal:
     """Run a job, or go on with one that was interrupted, until it rests.
 
@@ -58,7 +63,7 @@ async def followed(
     """
     job, after = await _begun(client, spec, resume)
     try:
-        await follow(client, job, after=after)
+        await follow(client, job, after=after, batch_rows=batch_rows)
     except BaseException as error:
         keeps = keeps and isinstance(error, asyncio.CancelledError)
         if not keeps:
@@ -279,11 +284,19 @@ async def in_this_process(
 
 
 def run_job(
-    spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path, *, pages: bool = False
+    spec: JobSpec,
+    sources: Mapping[str, SourceSpec],
+    folder: Path,
+    *,
+    pages: bool = False,
+    batch_rows: int = 0,
 ) -> tuple[JobJournal, dict[str, Any]]:
-    """Run a job on daemons of our own; return its journal and, if it finished, its result."""
+    """Run a job on daemons of our own; return its journal and, if it finished, its result.
+
+    `batch_rows` are those that a prediction scores at once.
+    """
     with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
-        return run(_on(cluster, spec, resume=False, keeps=False))
+        return run(_on(cluster, spec, resume=False, keeps=False, batch_rows=batch_rows))
 
 
 @contextmanager
@@ -302,11 +315,16 @@ def _shown(cluster: ClusterProcesses) -> Iterator[None]:
 
 
 async def _on(
-    cluster: ClusterProcesses, spec: JobSpec, resume: bool | None, *, keeps: bool = True
+    cluster: ClusterProcesses,
+    spec: JobSpec,
+    resume: bool | None,
+    *,
+    keeps: bool = True,
+    batch_rows: int = 0,
 ) -> tuple[JobJournal, dict[str, Any]]:
 
     async with CoordinatorClient(cluster.client, retry_s=10.0) as client:
-        journal = await followed(client, spec, resume, keeps=keeps)
+        journal = await followed(client, spec, resume, keeps=keeps, batch_rows=batch_rows)
     result = result_of(journal)
     if result:
         guest = cluster.store(spec.parties.table().guest)

@@ -18,7 +18,7 @@ from rich.text import Text
 from fedboost.cli.complete import models_here
 from fedboost.cli.connect import FILE, JSON, OUT
 from fedboost.cli.groups import model_group
-from fedboost.cli.predicting import check_folder, selection_of, source_of, write_table
+from fedboost.cli.predicting import check_folder, source_of
 from fedboost.cli.shelves import (
     PARTY,
     RELEASED,
@@ -30,12 +30,13 @@ from fedboost.cli.shelves import (
 )
 from fedboost.data.frame import Frame
 from fedboost.data.loading import load_with_ids
-from fedboost.data.predictions import free_name, id_columns
+from fedboost.data.predictions import free_name, id_columns, write_parquet
 from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.errors import ConfigError
 from fedboost.model import branches, kinds
 from fedboost.model.branches import Picture
 from fedboost.model.contributions import Contributions, contributions, joined, known, parties
+from fedboost.model.scoring import selection_of
 from fedboost.model.vertical import Whole
 from fedboost.model.xgboost_json import feature_names
 from fedboost.printable import printable
@@ -88,7 +89,7 @@ def explain(
     frames, ids = _read(shelves, merged, wanted)
     rows, values = joined(merged, frames)
     explained = contributions(merged, values)
-    write_table(out, _table(ids, rows, explained, feature_names(merged)))
+    write_parquet(out, [_table(ids, rows, explained, feature_names(merged))])
     effects = _effects(merged, explained)
     if given["picture"] is not None:
         drawn = svg(effects, len(rows), model, given["top"])

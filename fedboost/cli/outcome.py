@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from fedboost.audit.findings import Finding
-from fedboost.errors import ConfigError, FedboostError, UnreachableError
+from fedboost.errors import FedboostError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.progress import Progress, summary
@@ -41,14 +41,15 @@ async def watched(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
         raise
 
 
-async def follow(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
+async def follow(client: Jobs, job: str, *, after: int = 0, batch_rows: int = 0) -> JobStatus:
     """Show a job's progress until it rests; return its last status.
 
-    `after` is the event of the journal behind which to begin.
+    `after` is the event of the journal behind which to begin; a prediction scores `batch_rows` at
+    once.
     """
     console = Console(stderr=True)
     status = await client.status(job)
-    with Progress(console, status.name) as progress:
+    with Progress(console, status.name, batch_rows=batch_rows) as progress:
         await listen(client, job, progress.event, progress.waiting, after)
     return await client.status(job)
 
@@ -101,13 +102,7 @@ def report_additions(party: PartyConfig, job: str) -> ReportAdditions:
 
     with closing(Ledger(party.store / "store.sqlite", read_only=True)) as ledger:
         rows = ledger.rows(job)
-    try:
-        findings = [Finding(**fields) for fields in Transcripts(party.store).findings(job)]
-    except TypeError:
-        raise ConfigError(
-            "what the audit found was written by another version", todo=f"fedboost audit {job}"
-        ) from None
-    return ReportAdditions(rows, findings)
+    return ReportAdditions(rows, Transcripts(party.store).findings(job))
 
 
 def write_report(journal: JobJournal, path: str, additions: ReportAdditions | None = None) -> None:

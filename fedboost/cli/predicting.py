@@ -6,30 +6,30 @@ A model that every party holds whole needs no job: `alone` scores one party's ro
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from fedboost import protocols
 from fedboost.cli.cluster import read_sources, run_job
 from fedboost.cli.connect import CoordinatorAccess
 from fedboost.cli.outcome import conclude, follow
 from fedboost.cli.shelves import Shelves, in_order
-from fedboost.data.loading import load_with_ids
-from fedboost.data.predictions import predictions_table
-from fedboost.data.reading import read_sheet
-from fedboost.data.selection import Selection
+from fedboost.data.row_batches import row_count
 from fedboost.data.sources import SourceSpec
-from fedboost.disk import PUBLIC_MODE, read_file, write_file
-from fedboost.errors import ConfigError, DataError
+from fedboost.disk import PUBLIC_MODE, copy_file
+from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import kinds
+from fedboost.model.batches import batch_rows
+from fedboost.model.scoring import score_table
+from fedboost.report import units
+from fedboost.report.progress import LINE_EVERY_S
 from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.config.daemons import PartyConfig
@@ -83,6 +83,11 @@ class PredictionRequest:
             "params": {"model": self.model, **kind.scoring_params(self.facts)},
         }
         return parse(JobSpec, raw)
+
+    def batch_rows(self, job: JobSpec) -> int:
+        """Return how many rows such a job scores at once."""
+        params: Any = parse(protocols.named(job.protocol).params, job.params, section="params")
+        return batch_rows(params.batch_rows, self.facts)
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,7 @@ def in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
     """Starts the cluster in `folder` again for the model's parties; `data` are files."""
     sources = read_sources(tuple(f"{party}={path}" for party, path in wish.data.items()))
     spec = wish.job(dict.fromkeys(sources, DATASET))
-    journal, result = run_job(spec, sources, folder)
+    journal, result = run_job(spec, sources, folder, batch_rows=wish.batch_rows(spec))
     return _collected(wish, journal, result, folder / "var" / wish.guest, sources[wish.guest])
 
 
@@ -165,7 +170,7 @@ def over_daemons(
 
     async def work(client: CoordinatorClient) -> JobJournal:
         job = await client.submit(spec.model_dump_json().encode())
-        await follow(client, job)
+        await follow(client, job, batch_rows=wish.batch_rows(spec))
         return await client.journal(job)
 
     journal = coordinator.ask(work)
@@ -187,23 +192,42 @@ def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_j
             model=model,
         )
     ((party, name),) = data.items()
-    shard = shelves.shard(model, party)
     source = source_of(shelves, party, name)
-    frame, ids = load_with_ids(
-        source, selection_of(shard.facts), party=party, needs_label=False, needs_features=True
-    )
-    try:
-        prediction = kinds.of(shard.facts).predict_alone(shard, frame)
-    except DataError as error:
-        raise error.at(party=party, file=source.name) from None
-    objective = shard.facts.get("objective", "")
-    write_table(out, predictions_table(ids, np.arange(frame.n_rows), prediction, objective))
+    shard, pace = shelves.shard(model, party), Pace()
+    rows = score_table(shard, source, out, pace, party)
+    pace.end(rows)
     if as_json:
-        summary = {"job": None, "model": model, "rows": frame.n_rows}
+        summary = {"job": None, "model": model, "rows": rows}
         click.echo(json.dumps(summary | {"rows_without_partner": 0, "out": str(out)}))
     else:
-        click.echo(f"{frame.n_rows} rows predicted: {out}")
+        click.echo(f"{rows} rows predicted: {out}")
     return 0
+
+
+class Pace:
+    """Rows a second, said every LINE_EVERY_S seconds and at the end."""
+
+    def __init__(self) -> None:
+        self._began = self._said_at = time.monotonic()
+
+    def __call__(self, done: int, of: int) -> None:
+        """Hear that so many rows are done."""
+        now = time.monotonic()
+        if now - self._said_at >= LINE_EVERY_S:
+            self._said_at = now
+            _say_pace(done, now - self._began, of)
+
+    def end(self, rows: int) -> None:
+        """Say how long all took."""
+        _say_pace(rows, time.monotonic() - self._began)
+
+
+def _say_pace(rows: int, seconds: float, of: int = 0) -> None:
+    """Print rows a second: of rows that are done, or all."""
+    count = f"{units.in_count(rows)} of {units.in_count(of)} rows" if of else ""
+    words = count or f"{units.plural(rows, 'row')} in {units.in_seconds(seconds)}"
+    rate = units.in_count(round(rows / max(seconds, 1e-9)))
+    click.echo(f"{words}, {rate} a second", err=True)
 
 
 def source_of(shelves: Shelves, party: str, name: str) -> SourceSpec:
@@ -219,20 +243,6 @@ def source_of(shelves: Shelves, party: str, name: str) -> SourceSpec:
             party=party,
         )
     return read_sources((f"{party}={name}",))[party]
-
-
-def selection_of(facts: dict[str, Any]) -> Selection:
-    """The model's columns and the ids of its training, whatever else a table has."""
-    kinds = [name for name in facts["columns"] if name in facts["categories"]]
-    wanted = {"id": facts["id"], "columns": facts["columns"], "categorical": kinds}
-    return parse(Selection, wanted)
-
-
-def write_table(out: Path, table: pa.Table) -> None:
-    """The table as a parquet file that everybody here may read."""
-    written = pa.BufferOutputStream()
-    pq.write_table(table, written)
-    write_file(out, written.getvalue().to_pybytes(), PUBLIC_MODE)
 
 
 def check_folder(out: Path) -> None:
@@ -255,7 +265,7 @@ def _collected(
     """Copies the predictions from the guest's store to where they shall go."""
     if not result:
         return Scored(wish, journal, result, None)
-    written = store / "predictions" / f"{result['job']}.parquet"
-    write_file(wish.out, read_file(written), PUBLIC_MODE)
-    rows = read_sheet(source, party=wish.guest).n_rows
-    return Scored(wish, journal, result, rows)
+    copy_file(store / "predictions" / f"{result['job']}.parquet", wish.out, PUBLIC_MODE)
+    scored = Scored(wish, journal, result, row_count(source, party=wish.guest))
+    _say_pace(scored.rows, result["seconds"]["total"])
+    return scored

@@ -19,12 +19,11 @@ from fedboost.cli.outcome import (
     watched,
     write_report,
 )
-from fedboost.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.jobs.submitted import check
+from fedboost.runtime.jobs.submitted import check, hand_in
 from fedboost.settings import load, parse, read_yaml
 
 
@@ -68,15 +67,8 @@ def submit(file: Path, watch: bool, as_json: bool, coordinator: CoordinatorAcces
 
 async def _handed_in(spec: JobSpec, client: CoordinatorClient) -> dict[str, JobStatus]:
     """Submit the jobs of a file and return their status by guest."""
-    statuses = {}
-    for each_job in spec.one_each():
-        try:
-            job = await client.submit(each_job.model_dump_json().encode())
-            statuses[each_job.parties.table().guest] = await client.status(job)
-        except FedboostError as error:
-            before = ", ".join(job.id for job in statuses.values())
-            raise (error.at(handed_in=before) if before else error) from None
-    return statuses
+    ids = await hand_in(spec.one_each(), lambda job: client.submit(job.model_dump_json().encode()))
+    return {guest: await client.status(job) for guest, job in ids.items()}
 
 
 def _print_handed_in(spec: JobSpec, jobs: dict[str, JobStatus], *, as_json: bool) -> None:

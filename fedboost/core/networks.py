@@ -81,9 +81,14 @@ def _drawn(network: Network, columns: int) -> Floats:
     return np.where(kept, values, 0.0).reshape(columns, network.outputs)
 
 
+def block_rows(outputs: int) -> int:
+    """Return how many rows a block has, one at least."""
+    return max(1, BLOCK_CELLS // outputs)
+
+
 def blocks_of(rows: int, outputs: int) -> list[slice]:
     """Return rows in blocks whose outputs stay in a core's cache."""
-    step = max(1, BLOCK_CELLS // outputs)
+    step = block_rows(outputs)
     return [slice(i, min(i + step, rows)) for i in range(0, rows, step)]
 
 
@@ -151,7 +156,7 @@ class SparseInputs:
 
     def _slices(self, outputs: int) -> list[slice]:
         """Cuts rows where stored values are shared out evenly, none longer than a block may be."""
-        most = max(1, BLOCK_CELLS // outputs)
+        most = block_rows(outputs)
         count = -(-self.n_rows // most)
         ends = self._by_row.indptr
         cuts = np.searchsorted(ends, np.linspace(0, ends[-1], count + 1)[1:-1])

@@ -12,10 +12,12 @@ Modules:
     ids          one byte string per row as its id
     label_values  numbers labels of any names; columns that look like one
     loading      loads a table and checks it before anything is sent
+    mapped       cells in files without a name
     outline      names, types and size of a data set
     predictions  writes predictions beside their ids
     queries      reads answers to queries
     reading      reads tables where their sources say; adds places to errors
+    row_batches  a table of any number of rows, batch after batch
     row_count    how many rows a table has at most
     selection    which columns a job uses
     sheet        a table as its source holds it

@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from fedboost.data.frame import BATCH_ROWS
 from fedboost.data.sources import RowFilter, SourceSpec, StorageKeys
 from fedboost.data.stored import Stored, absent, gone, missing_extra, refused
 from fedboost.errors import ConfigError, DataError, FedboostError
@@ -28,6 +29,7 @@ REFUSED = re.compile(
 )
 ABSENT = re.compile(r"no_such|not.?found|does not exist|no such file", re.IGNORECASE)
 CONNECT_S = 10.0
+BUFFER_BYTES = 1 << 20  # of each column that is read
 OPTIONS = {"s3": ("region", "scheme", "endpoint_override"), "gs": ("scheme", "endpoint_override")}
 
 
@@ -43,9 +45,14 @@ def opened(source: SourceSpec) -> Iterator[Stored]:
         chosen = _expression(source.rows, dataset.schema)
 
         def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-            # Fetched ahead, a whole file would be in memory beside its rows; only from afar it is.
-            how = ds.ParquetFragmentScanOptions(pre_buffer=source.is_remote)
-            rows = dataset.to_batches(columns=list(names), filter=chosen, fragment_scan_options=how)
+            if source.is_remote or chosen is not None:
+                # Fetched ahead, a whole file would be in memory; only from afar it is.
+                how = ds.ParquetFragmentScanOptions(pre_buffer=source.is_remote)
+                rows = dataset.to_batches(
+                    columns=list(names), filter=chosen, fragment_scan_options=how
+                )
+            else:
+                rows = _streamed(dataset, list(names))
             for batch in rows:
                 batch.validate(full=True)  # for instance that text is UTF-8
                 yield batch
@@ -55,6 +62,19 @@ def opened(source: SourceSpec) -> Iterator[Stored]:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:  # also of names that are no text
         raise _said(error, is_remote=source.is_remote) from None
+
+
+def _streamed(dataset: ds.Dataset, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files on this machine; a scanner would hold whole row groups, and several
+    ahead of the one that is wanted.
+    """
+    for part in dataset.get_fragments():
+        if not part.physical_schema.equals(dataset.schema):  # the rest is in its folder's name
+            yield from part.to_batches(schema=dataset.schema, columns=names)
+            continue
+        with pq.ParquetFile(part.open(), pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
+            for batch in file.iter_batches(BATCH_ROWS, columns=names):
+                yield batch.select(names)  # a name with a point leads to other columns, too
 
 
 def _said(error: Exception, *, is_remote: bool) -> FedboostError:

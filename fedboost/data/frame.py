@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.data.mapped import rows_of
 from fedboost.encoded_ids import EncodedIds
 from fedboost.kernels import kernel
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
+BATCH_ROWS = 1 << 16  # that are read, scored or written together
 DIGEST_LABEL = b"fedboost.frame.1"
 
 Values: TypeAlias = "NDArray[np.float32] | csc_array"
@@ -224,7 +226,7 @@ def _moved(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.f
 
 def _rows_of(values: Values, rows: NDArray[np.int64]) -> Values:
     if isinstance(values, np.ndarray):
-        return np.take(values.T, rows, axis=1).T
+        return rows_of(values, rows)
     taken = values[rows]
     taken.sort_indices()
     return taken

@@ -53,6 +53,18 @@ def shared_ids(ids: EncodedIds) -> tuple[int, int]:
     return len(again) + shared, shared
 
 
+def refuse_shared(ids: EncodedIds, names: Sequence[str], n_rows: int) -> None:
+    """A DataError where some of the ids, read from columns `names` of `n_rows` rows, are equal."""
+    rows, shared = shared_ids(ids)
+    if rows:
+        raise DataError(
+            f"{rows} of {n_rows} rows share their id with another row ({shared} ids)",
+            column=", ".join(names),
+            todo="leave one row per id, or name more id columns",
+            kind="rows share their id with another row",
+        )
+
+
 def parts_of(id_: bytes) -> list[str]:
     """Return the texts of the parts of an encoded id."""
     found, at = [], 0

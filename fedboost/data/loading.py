@@ -18,7 +18,7 @@ from fedboost.data.columns import BEYOND_FLOAT32, READABLE, kind_of, read_number
 from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers, without_value
 from fedboost.data.features import feature_matrix, sparse_matrix
 from fedboost.data.frame import Frame
-from fedboost.data.ids import encode_ids, shared_ids
+from fedboost.data.ids import encode_ids, refuse_shared
 from fedboost.data.label_values import LabelValue, classes_in, numbered, refuse_labels, remedy
 from fedboost.data.reading import placed, read_sheet
 from fedboost.data.selection import Selection
@@ -211,14 +211,7 @@ def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:
 
 def _ids(sheet: Sheet, names: Sequence[str], how: IdFormat | None) -> EncodedIds:
     ids = encode_ids([sheet.column(name) for name in names], names, how)
-    rows, shared = shared_ids(ids)
-    if rows:
-        raise DataError(
-            f"{rows} of {len(ids)} rows share their id with another row ({shared} ids)",
-            column=", ".join(names),
-            todo="leave one row per id, or name more id columns",
-            kind="rows share their id with another row",
-        )
+    refuse_shared(ids, names, len(ids))
     pa.default_memory_pool().release_unused()  # the texts and the table that told them apart
     return ids
 

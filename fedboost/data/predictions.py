@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from fedboost.data.frame import BATCH_ROWS
+from fedboost.disk import PUBLIC_MODE, replacing
 from fedboost.errors import DataError
 
 OBJECTIVE = b"fedboost.objective"  # of the table's metadata: what the model learned
@@ -28,34 +33,81 @@ class Predictions:
     objective: str  # empty: whoever wrote the table did not say
 
 
-def predictions_table(
+def predictions_tables(
     ids: pa.Table, rows: NDArray[np.int64], prediction: NDArray[np.generic], objective: str = ""
-) -> pa.Table:
-    """Id columns and predictions of the predicted rows, in the order of the party's table.
+) -> Iterator[pa.Table]:
+    """Id columns and predictions of the predicted rows, in the order of the party's table, batch
+    after batch.
 
     `rows` int64 (n,) are the places in `ids` that were predicted; prediction float64 (n, outputs).
-    Ids keep the type they have, but text that is whole numbers throughout (a csv) becomes int64.
+    Ids keep the type they have, but text that is whole numbers throughout (a csv)
+    becomes int64.
     """
     order = np.argsort(rows)
-    table = with_predictions(id_columns(ids, rows[order]), prediction[order])
-    return table.replace_schema_metadata({OBJECTIVE: objective.encode()} if objective else None)
+    starts = range(0, max(1, len(order)), BATCH_ROWS)
+    batches = [order[first : first + BATCH_ROWS] for first in starts]
+    numbers = set(ids.column_names)
+    for batch in batches:
+        numbers &= whole_numbers(_at(ids, rows[batch]))
+    for batch in batches:
+        columns = as_numbers(_at(ids, rows[batch]), numbers)
+        yield with_predictions(columns, prediction[batch], objective)
+
+
+def _at(ids: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """The rows of such places, ascending; Arrow would put all chunks of a column together first."""
+    first, end = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
+    return ids.slice(first, end - first).take(pa.array(rows - first))
 
 
 def id_columns(ids: pa.Table, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:
-    """The id columns of such rows, int64 (n,), by name; typed as `predictions_table` says."""
+    """The id columns of such rows, int64 (n,), by name; typed as `predictions_tables` says."""
     chosen = ids.take(pa.array(rows))
-    return {name: _as_numbers(chosen.column(name)) for name in chosen.column_names}
+    return as_numbers(chosen, whole_numbers(chosen))
+
+
+def whole_numbers(ids: pa.Table) -> set[str]:
+    """Return which id columns are text that is whole numbers throughout."""
+    return {n for n, cells in zip(ids.column_names, ids.columns, strict=True) if _are_whole(cells)}
+
+
+def as_numbers(ids: pa.Table, names: Collection[str]) -> dict[str, pa.ChunkedArray]:
+    """The id columns by name, those in `names` as int64."""
+    columns = zip(ids.column_names, ids.columns, strict=True)
+    return {n: pc.cast(cells, pa.int64()) if n in names else cells for n, cells in columns}
+
+
+def write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
+    """Write tables of the same columns, one at least, as one file that everybody here may read.
+
+    Gives its number of rows. What is raised while they are made leaves an older file as it is.
+    """
+    rest = iter(tables)
+    first, rows = next(rest), 0
+    with replacing(path, PUBLIC_MODE) as file, pq.ParquetWriter(file, first.schema) as writer:
+        for table in chain([first], rest):
+            writer.write_table(table)
+            rows += len(table)
+    return rows
 
 
 def with_predictions(
-    columns: dict[str, pa.ChunkedArray], prediction: NDArray[np.generic]
+    columns: dict[str, pa.ChunkedArray], prediction: NDArray[np.generic], objective: str = ""
 ) -> pa.Table:
-    """The columns and behind them `prediction`, or `prediction_0`, … of several outputs."""
+    """The columns and behind them `prediction`, or `prediction_0`, … of several outputs; the
+    metadata say the objective, if it is known.
+    """
     table, outputs = dict(columns), prediction.shape[1]
     for k in range(outputs):
         name = free_name("prediction" if outputs == 1 else f"prediction_{k}", table)
         table[name] = pa.array(prediction[:, k].astype(np.float64))
-    return pa.table(table)
+    said = {OBJECTIVE: objective.encode()} if objective else None
+    return pa.table(table).replace_schema_metadata(said)
+
+
+def _are_whole(cells: pa.ChunkedArray) -> bool:
+    is_text = pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)
+    return is_text and bool(pc.all(pc.match_substring_regex(cells, WHOLE)).as_py())
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
@@ -105,10 +157,3 @@ def _outputs(schema: pa.Schema) -> int:
     matches = [NAMED.fullmatch(name) for name in schema.names[-count:]]
     floats = all(pa.types.is_floating(kind) for kind in schema.types[-count:])
     return count if floats and [match and match[1] for match in matches] == numbers else 0
-
-
-def _as_numbers(cells: pa.ChunkedArray) -> pa.ChunkedArray:
-    if not (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
-        return cells
-    whole = pc.all(pc.match_substring_regex(cells, WHOLE)).as_py()
-    return pc.cast(cells, pa.int64()) if whole else cells

@@ -7,7 +7,6 @@ Errors name the file without its folders, since every party of a job may read th
 from __future__ import annotations
 
 import csv
-import mmap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,7 +70,7 @@ def read_sheet(source: SourceSpec, *, party: str = "", needs: Needs | None = Non
     with placed(party=party, file=source.name), _opening():
         sheet = _read(source, needs or (lambda names: names))
         if not sheet.n_rows:
-            raise DataError("the table has no rows", todo="check how it was written", rows=0)
+            raise _without_rows()
         return as_declared_cells(sheet, source)
 
 
@@ -85,6 +84,42 @@ def _opening() -> Iterator[None]:
             todo="check the path and who may read it",
             private=str(error),
         ) from None
+
+
+def read_batches(
+    source: SourceSpec, *, party: str = "", needs: Needs | None = None
+) -> Iterator[Sheet]:
+    """Yield what `read_sheet` returns in batches of rows, with its errors.
+
+    It is one batch where the table lies in memory, is sparse, or is read by what whole columns
+    hold: decimal commas and dates.
+    """
+    with placed(party=party, file=source.name), _opening():
+        by_column = source.decimal != "." or source.dates
+        if isinstance(source, TableInMemory) or source.kind == "svmlight" or by_column:
+            yield read_sheet(source, needs=needs)
+            return
+        n_rows, needs = 0, needs or (lambda names: names)
+        is_csv = source.kind == "csv"
+        sheets = _csv_batches(_file(source), needs) if is_csv else _stored_batches(source, needs)
+        for sheet in sheets:
+            n_rows += sheet.n_rows
+            if sheet.n_rows:
+                yield sheet
+        if not n_rows:
+            raise _without_rows()
+
+
+def _stored_batches(source: SourceSpec, needs: Needs) -> Iterator[Sheet]:
+    items = _items(source, lambda stored: _chosen(stored, needs))
+    names, schema = next(items)
+    unread = _unread(names, schema.names)
+    for batch in items:
+        yield Sheet(pa.Table.from_batches([batch], schema), unread=unread)
+
+
+def _without_rows() -> DataError:
+    return DataError("the table has no rows", todo="check how it was written", rows=0)
 
 
 def read_table(source: SourceSpec, *, party: str = "") -> pa.Table:
@@ -221,10 +256,26 @@ def _read_csv(path: Path, needs: Needs) -> Sheet:
     return Sheet(table, unread=_unread(names, wanted))
 
 
+def _csv_batches(path: Path, needs: Needs) -> Iterator[Sheet]:
+    names = _csv_header(path)
+    _check_names(names)
+    wanted = _needed(names, needs)
+    ragged: list[tuple[int, int]] = []
+    options = _csv_options(names, wanted, ragged, use_threads=True)
+    try:
+        with pa.csv.open_csv(path, **options) as batches:
+            for batch in batches:
+                yield Sheet(pa.Table.from_batches([batch]), unread=_unread(names, wanted))
+    except pa.ArrowException as error:
+        raise _not_utf8(str(error)) from None
+    if ragged:
+        _read_csv(path, lambda names: names[:1])  # which says where they are
+
+
 def _csv_header(path: Path) -> list[str]:
     """The column names of a csv file; refuses other separators and unbalanced quotes."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        quotes = _count(content, b'"')
+    with path.open("rb") as file:
+        quotes = sum(part.count(b'"') for part in iter(lambda: file.read(1 << 24), b""))
     if quotes % 2:
         raise DataError(
             "a quoted cell never ends: the file has an odd number of quotation marks",
@@ -248,36 +299,37 @@ def _csv_cells(
 ) -> tuple[pa.Table, list[tuple[int, int]]]:
     """The wanted cells as text; of rows of another length the number (from 1) and cell count."""
     ragged: list[tuple[int, int]] = []
+    options = _csv_options(names, wanted, ragged, use_threads=use_threads)
+    try:
+        return pa.csv.read_csv(path, **options), ragged
+    except pa.ArrowException as error:
+        raise _not_utf8(str(error)) from None
+
+
+def _csv_options(
+    names: list[str], wanted: list[str], ragged: list[tuple[int, int]], *, use_threads: bool
+) -> dict[str, Any]:
+    """Return how Arrow reads a csv file; rows of another length are noted in `ragged`."""
 
     def skip(row: pa.csv.InvalidRow) -> str:
         ragged.append(((row.number or 1) - 1, row.actual_columns))
         return "skip"
 
-    try:
-        table = pa.csv.read_csv(
-            path,
-            read_options=pa.csv.ReadOptions(use_threads=use_threads),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-            convert_options=pa.csv.ConvertOptions(
-                column_types={name: pa.string() for name in names},
-                include_columns=wanted,
-                null_values=list(MISSING_WORDS),
-                strings_can_be_null=True,
-                # R writes a missing cell as NA and the word as "NA"; numbers do not care.
-                quoted_strings_can_be_null=False,
-            ),
-        )
-    except pa.ArrowException as error:
-        raise _not_utf8(str(error)) from None
-    return table, ragged
+    return {
+        "read_options": pa.csv.ReadOptions(use_threads=use_threads),
+        "parse_options": pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+        "convert_options": pa.csv.ConvertOptions(
+            column_types={name: pa.string() for name in names},
+            include_columns=wanted,
+            null_values=list(MISSING_WORDS),
+            strings_can_be_null=True,
+            # R writes a missing cell as NA and the word as "NA"; numbers do not care.
+            quoted_strings_can_be_null=False,
+        ),
+    }
 
 
 def _not_utf8(private: str) -> DataError:
     return DataError(
         "the file is not csv in UTF-8", todo="save it as UTF-8 with commas", private=private
     )
-
-
-def _count(content: mmap.mmap, sign: bytes) -> int:
-    step = 1 << 24
-    return sum(content[at : at + step].count(sign) for at in range(0, len(content), step))

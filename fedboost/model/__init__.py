@@ -12,8 +12,10 @@ Modules:
     hybrid         trees with a guest's and hosts' parts
     kinds          kinds of models, each behind one interface
     labels         what boosting needs of a label column
+    mapped_rows    rows to predict, whose cells lie in files
     networks       models of networks
     rounds         which trees each round has
+    scoring        scores a table of any number of rows
     shards         reads and writes a party's share of a model
     telling        noisy buckets that a host tells
     vertical       trees whose splits belong to several parties

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import objectives
 from fedboost.data.frame import Values
+from fedboost.data.mapped import let_go
 from fedboost.flow import MODEL, Artefact, Out, Place, StageContext
 from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import columns
+from fedboost.state import Growing, state
 
 CELLS_MAX = 1 << 24  # rows × trees, or columns, of a batch: 128 MiB of places, 64 MiB of cells
 
@@ -22,10 +26,23 @@ def rows_at_once(width: int) -> int:
     return max(1, CELLS_MAX // max(1, width))
 
 
+def batch_rows(most: int, facts: Mapping[str, Any]) -> int:
+    """Return how many rows a job scores at once with a model, by its facts; `most` as it says."""
+    return min(most, rows_at_once(facts["trees"]))
+
+
 def row_batches(n_rows: int, width: int) -> list[slice]:
     """Return the rows batch by batch, each of so many rows as `rows_at_once`."""
     most = rows_at_once(width)
     return [slice(first, min(first + most, n_rows)) for first in range(0, n_rows, most)]
+
+
+@state
+class BatchesState:
+    """What a guest keeps of finished batches."""
+
+    first: int  # row of the batch under way
+    margins: Growing[NDArray[np.float64]]  # (rows, outputs) of each
 
 
 @dataclass
@@ -35,27 +52,34 @@ class Batches(ABC):
     context: StageContext
     model: Artefact = field(init=False)  # the guest's shard
     values: Values = field(init=False)
-    margin: NDArray[np.float64] = field(init=False)  # (rows, outputs) of finished batches
+    margin: NDArray[np.float64] = field(init=False)  # (rows, outputs) of the batch under way
+    margins: list[NDArray[np.float64]] = field(default_factory=list)  # of finished ones
     first: int = 0  # row of the batch under way
 
     def __post_init__(self) -> None:
         self.model, self.values = self.context.artefacts[MODEL], columns.of_seat(self.context)
-        base = np.array(self.model.facts["base_margin"], np.float64)
-        self.margin = np.tile(base, (self.values.shape[0], 1))
 
     @property
     def rows(self) -> slice:
         """The rows of the batch under way."""
-        count = min(self.context.params.batch_rows, rows_at_once(self.model.facts["trees"]))
+        count = batch_rows(self.context.params.batch_rows, self.model.facts)
         return slice(self.first, min(self.first + count, self.values.shape[0]))
 
-    @abstractmethod
     def start_batch(self) -> None:
-        """Puts the rows of the next batch where they begin."""
+        """Begin with the rows of the next batch."""
+        base = np.array(self.model.facts["base_margin"], np.float64)
+        self.margin = np.tile(base, (self.rows.stop - self.first, 1))
+        self.place_batch()
+
+    @abstractmethod
+    def place_batch(self) -> None:
+        """Puts the rows of the batch where they begin."""
 
     def next_batch(self) -> Out:
         """Begin the next batch behind a finished one, or end."""
+        self.margins.append(self.margin)
         self.first = self.rows.stop
+        let_go(self.values)
         if self.first < self.values.shape[0]:
             self.start_batch()
             return Out()
@@ -69,12 +93,13 @@ class Batches(ABC):
 
 def snapshot(guest: Batches, _: Place) -> Artefact:
     """Margins of finished batches."""
-    return Artefact({"first": guest.first}, {"margin": guest.margin})
+    return Artefact.of_state(BatchesState(first=guest.first, margins=guest.margins))
 
 
 def restore(guest: Batches, kept: Artefact) -> StatusReport:
     """Carries on behind the last finished batch."""
-    guest.first, guest.margin = kept.facts["first"], kept.arrays["margin"].astype(np.float64)
+    known = kept.state(BatchesState)
+    guest.first, guest.margins = known.first, known.margins
     if guest.first >= guest.values.shape[0]:
         return guest.all_told()
     guest.start_batch()
@@ -83,7 +108,7 @@ def restore(guest: Batches, kept: Artefact) -> StatusReport:
 
 def finish(guest: Batches) -> Artefact:
     """The predictions float64 (rows, outputs): probabilities or means, or margins if wanted."""
-    prediction = guest.margin
+    prediction = np.concatenate(guest.margins)
     if not guest.context.params.output_margin:
-        prediction = objectives.transform(guest.model.facts["objective"], guest.margin)
+        prediction = objectives.transform(guest.model.facts["objective"], prediction)
     return Artefact({"model": guest.context.params.model}, {"prediction": prediction})

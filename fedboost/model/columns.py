@@ -84,9 +84,15 @@ def indices(facts: Facts, frame: Frame) -> list[int]:
 def values(facts: Facts, frame: Frame) -> Values:
     """float32 (rows, the model's columns), as its trees read them; dense or sparse, as the table.
 
-    Of a category its place in the model's list, NaN where it has none. Refuses as `indices` does.
+    Of a category its place in the model's list, NaN where it has none; the frame's own values where
+    they are that already. Refuses as `indices` does.
     """
-    chosen = frame.values[:, indices(facts, frame)]
+    places = indices(facts, frame)
+    known = {name: tuple(texts) for name, texts in facts["categories"].items()}
+    same = all(frame.categories[name] == known[name] for name in facts["columns"] if name in known)
+    if places == [*range(len(frame.columns))] and same:
+        return frame.values
+    chosen = frame.values[:, places]
     if not isinstance(chosen, np.ndarray):
         chosen.sort_indices()
         return chosen

@@ -27,7 +27,7 @@ from fedboost.report import page as report
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import names
 from fedboost.runtime.coordinator.node import CoordinatorNode
-from fedboost.runtime.jobs.submitted import check, read_spec
+from fedboost.runtime.jobs.submitted import check, hand_in, read_spec
 from fedboost.runtime.store.store import FINAL
 from fedboost.settings import parse, yaml_in
 
@@ -215,14 +215,11 @@ class _Pages:
         raise web.HTTPSeeOther(there)
 
     async def _handed_in(self, jobs: tuple[JobSpec, ...], key: str) -> list[str]:
-        ids: list[str] = []
-        for job in jobs:
-            try:
-                spec = read_spec(job.model_dump_json().encode())
-                ids.append((await self._node.submit_here(self._gate.user, spec, key)).id)
-            except FedboostError as error:
-                raise (error.at(handed_in=", ".join(ids)) if ids else error) from None
-        return ids
+        async def submit(job: JobSpec) -> str:
+            spec = read_spec(job.model_dump_json().encode())
+            return (await self._node.submit_here(self._gate.user, spec, key)).id
+
+        return [*(await hand_in(jobs, submit)).values()]
 
     async def _form(
         self, request: web.Request, text: str, news: Html | str = "", status: int = 200

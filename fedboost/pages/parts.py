@@ -10,9 +10,8 @@ from fedboost.messages.job_pb2 import JobStatus
 from fedboost.pages.frame import form, hidden
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
-from fedboost.report.page import TONES
 from fedboost.report.seen import RECENT_ROUNDS
-from fedboost.report.story import RoundSummary
+from fedboost.report.story import RoundSummary, tone_of
 from fedboost.report.tables import names
 
 RUNNING = "running"
@@ -34,7 +33,7 @@ def live(name: str, *content: object) -> Html:
 
 def badge(state: str) -> Html:
     """A job's state."""
-    tone = TONES.get(state, "go" if state == RUNNING else "wait" if "waiting" in state else "")
+    tone = tone_of(state) or ("go" if state == RUNNING else "wait" if "waiting" in state else "")
     return tag("span", state or "unknown", class_=f"badge {tone}".strip())
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from aiohttp import web
 
-from fedboost.audit.findings import Finding
 from fedboost.disk import read_file
 from fedboost.errors import FedboostError, PolicyError
 from fedboost.messages import job_pb2
@@ -303,8 +302,8 @@ class _Pages:
     def _audited(self, id_: str) -> AuditView:
         failure = self._audits.failure(id_)
         try:
-            findings = [Finding(**fields) for fields in self._transcripts.findings(id_)]
-        except (FedboostError, TypeError):
+            findings = self._transcripts.findings(id_)
+        except FedboostError:
             findings = []
             failure = failure or FedboostError(
                 "what the last audit found cannot be read", todo="audit the job again"

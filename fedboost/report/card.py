@@ -11,21 +11,12 @@ from fedboost.report import units
 from fedboost.report.charts import Axis, Line, LineChart, line_chart
 from fedboost.report.html import Html, join, style_sheet, tag
 from fedboost.report.seen import JobProgress, waiting_words
-from fedboost.report.story import in_order
+from fedboost.report.story import in_order, tone_of
 from fedboost.report.training import COLOUR_OF, OTHER_COLOUR
 
 SIZE = (330.0, 190.0)  # of the chart, user units
 ROUNDS_DRAWN_MIN = 3  # fewer are no curve
 WARNINGS_MAX = 3
-TONES = {
-    "running": "running",
-    "finished": "good",
-    "failed": "bad",
-    "cancelled": "bad",
-    "paused": "wait",
-    "waiting for approval": "wait",
-    "queued": "wait",
-}
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ def _framed(*content: Html) -> Html:
 
 
 def _tone(seen: JobProgress) -> str:
-    return TONES.get(seen.state, "")
+    return tone_of(seen.state) or ("running" if seen.state == "running" else "")
 
 
 def _head(shown: JobCard) -> Html:

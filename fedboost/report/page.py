@@ -20,7 +20,7 @@ from fedboost.report import (
 )
 from fedboost.report.disclosure import LedgerLine
 from fedboost.report.html import Html, join, style_sheet, tag
-from fedboost.report.story import Story, read
+from fedboost.report.story import Story, read, tone_of
 from fedboost.report.tables import names
 from fedboost.sweep.record import SweepRecord
 
@@ -41,7 +41,6 @@ SECTIONS = (
     ("timeline", "Timeline"),
 )
 FACT_CHARS = 30  # of a fact that stays on one line, on a phone too
-TONES = {"finished": "good", "failed": "bad", "cancelled": "bad", "paused": "wait"}
 
 
 def render(
@@ -87,7 +86,7 @@ def of_audit(job: str, party: str, findings: Sequence[Finding]) -> str:
 def of_sweep(record: SweepRecord) -> str:
     """A page with what a sweep came to, in any state."""
     base, state = record.sweep.base, record.state
-    badge = tag("span", state, class_=f"badge {TONES.get(state, '')}".strip())
+    badge = tag("span", state, class_=f"badge {tone_of(state)}".strip())
     head = tag(
         "header",
         tag("p", "fedboost sweep report", class_="kicker"),
@@ -121,7 +120,7 @@ def _head_of_page(story: Story) -> Html:
     hosts = [party for party in story.roles if party != story.guest]
     with_whom = f"{story.guest} with {names(hosts)}" if hosts else story.guest
     facts = [story.status.protocol, with_whom, units.day(story.status.created)]
-    tone = f"badge {TONES.get(story.state, '')}".strip()
+    tone = f"badge {tone_of(story.state)}".strip()
     badge = tag("span", story.state or "unknown", class_=tone)
     return tag(
         "header",

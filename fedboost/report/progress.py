@@ -27,16 +27,22 @@ class Progress:
 
     On a terminal: a bar, the last metrics, seconds a tree, bytes, time left, who is waited for.
     Elsewhere: a line for each change of state, stage and tenth of the job, or every ten seconds.
-    `clock` gives seconds since 1970, as the events' own times do.
+    `batch_rows` are those that a prediction scores at once. `clock` gives seconds since 1970, as
+    the events' own times do.
     """
 
     def __init__(
-        self, console: Console, name: str, *, clock: Callable[[], float] = time.time
+        self,
+        console: Console,
+        name: str,
+        *,
+        batch_rows: int = 0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._console = console
         self._name = printable(name)
         self._clock = clock
-        self._seen = JobProgress()
+        self._seen = JobProgress(batch_rows=batch_rows)
         self._waiting: tuple[Waiting, ...] = ()
         self._live = Live(
             self, console=console, refresh_per_second=4, transient=True, redirect_stdout=False

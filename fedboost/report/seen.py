@@ -30,6 +30,7 @@ class JobProgress:
     stage: str = ""
     step: str = ""
     round_name: str = "tree"
+    batch_rows: int = 0  # of a prediction, where somebody knows
     done: int = 0
     of: int = 0
     metrics: Metrics = field(default_factory=dict)
@@ -81,6 +82,10 @@ class JobProgress:
             self.rounds[self.done] = self.metrics
 
     @property
+    def _scores(self) -> bool:
+        return bool(self.batch_rows) and self.round_name == "batch"
+
+    @property
     def rests(self) -> bool:
         """True if nothing happens any more, or only when somebody is back."""
         return self.state in RESTS
@@ -96,6 +101,8 @@ class JobProgress:
         """``tree 3 of 25``, or the step at hand where there are no rounds yet."""
         if self.of:
             return f"{self.round_name} {self.done} of {self.of}"
+        if self._scores:
+            return f"{self.round_name} {self.done}"
         at = " ".join(part for part in (self.stage, self.step.replace("_", " ")) if part)
         return at or self.state or "starting"
 
@@ -116,6 +123,9 @@ class JobProgress:
         words = []
         if self.per_round is not None:
             words.append(f"{units.in_seconds(self.per_round)} a {self.round_name}")
+            if self._scores and self.per_round:
+                rate = round(self.batch_rows / self.per_round)
+                words.append(f"{units.in_count(rate)} rows a second")
         if self.bytes:
             words.append(f"{units.in_bytes(self.bytes)} sent")
         if self.began:

@@ -328,6 +328,11 @@ _STATES = {
 }
 
 
+def tone_of(state: str) -> str:
+    """Return the tone of a job's state: good, bad or wait; empty for one that is none of these."""
+    return _STATES.get(state, ("", ""))[1]
+
+
 def _moments(status: JobStatus, events: list[Event]) -> Iterator[Moment]:
     by = f"by {status.submitter}" if status.submitter else ""
     yield Moment(status.created, "Submitted", details=(by,) if by else ())

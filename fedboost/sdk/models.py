@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.data.frame import Frame
+from fedboost.data.sources import source_at
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
 from fedboost.model import kinds, shards
 from fedboost.model.kinds.kind import ImportanceShare
+from fedboost.model.scoring import score_table
 from fedboost.sdk.tables import TableLike, rows_of
 
 
@@ -48,14 +50,27 @@ class Model:
         as many columns in the model's order; NaN is a missing value. A ConfigError where the model
         is not whole: then its parties predict together, `fedboost model predict`.
         """
+        self._check_whole()
+        predictions = self._kind.predict_alone(self._shard, self._frame(rows))
+        return predictions[:, 0] if predictions.shape[1] == 1 else predictions
+
+    def predict_table(self, table: str | Path, out: str | Path) -> int:
+        """Score a file of any number of rows, or one that declares a table (.yaml); return how
+        many they are.
+
+        Reads and writes in batches: ids, by the columns of the training, and predictions go to
+        `out` as parquet. Errors as of `predict`; a DataError names what the table lacks.
+        """
+        self._check_whole()
+        return score_table(self._shard, source_at(str(table)), Path(out))
+
+    def _check_whole(self) -> None:
         if not self.is_whole:
             raise ConfigError(
                 f"this is only the shard of {self.facts['party']}: its parties predict together",
                 todo=f"fedboost model predict {self.id} --data …",
                 model=self.id,
             )
-        predictions = self._kind.predict_alone(self._shard, self._frame(rows))
-        return predictions[:, 0] if predictions.shape[1] == 1 else predictions
 
     def _frame(self, given: TableLike) -> Frame:
         rows = rows_of(given)

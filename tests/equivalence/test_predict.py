@@ -12,6 +12,7 @@ import pytest
 
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
+from fedboost.data import mapped
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, PolicyError, UnreachableError
@@ -266,6 +267,25 @@ def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_rows_o
     assert used[1] - used[0] == len(expected)
     written = trained.folder / "cluster" / "var" / "bank" / "predictions"
     assert pq.read_table(written / f"{journal.status.id}.parquet").equals(expected)
+
+
+def test_tables_that_lie_in_files_are_scored_to_the_same_bits(trained, breast, monkeypatch):
+    fresh = with_holes(breast, seed=11, share=0.3)
+    tables = dealt(fresh.set_column(0, "id", pc.cast(fresh["id"], pa.string())))
+    expected = score(trained.folder, tables, trained.model, batch_rows=100)
+    made = []
+    matrix = mapped.mapped_matrix
+
+    def noting(folder, n_rows, n_columns):
+        made.append(n_columns)
+        return matrix(folder, n_rows, n_columns)
+
+    monkeypatch.setattr("fedboost.model.mapped_rows.BATCH_ROWS", 64)
+    for module in ("fedboost.model.mapped_rows", "fedboost.data.mapped"):
+        monkeypatch.setattr(f"{module}.mapped_matrix", noting)
+    assert score(trained.folder, tables, trained.model, batch_rows=100).equals(expected)
+    assert made[:3] == [10, 10, 10]  # of three parties
+    assert list((trained.folder / "cluster" / "var" / "bank").glob("tmp*")) == []
 
 
 # What is refused

@@ -12,7 +12,14 @@ from fedboost.data.ids import encode_ids
 from fedboost.encoded_ids import EncodedIds
 from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
-from tests.equivalence.test_predict import NAMES, PREDICTION_GAP_MAX, VALIDATION, Trained, score
+from tests.equivalence.test_predict import (
+    NAMES,
+    PREDICTION_GAP_MAX,
+    VALIDATION,
+    Trained,
+    dealt,
+    score,
+)
 from tests.support.models import leaves, margins, own_shard, read_host_shard
 
 CITIES = ["Aachen", "Bonn", "Chur", "Dresden", "Essen", "Fulda", "Gera", "Hof", "Ulm"]
@@ -187,3 +194,12 @@ def test_shards_that_went_through_json_join_to_the_same_file(trained):
     joined = vertical.join(trained.shards["bank"], handed)
     assert joined.categories == trained.whole.categories
     assert xgboost_json(joined) == xgboost_json(trained.whole)
+
+
+def test_tables_that_lie_in_files_are_scored_to_the_same_bits(trained, monkeypatch):
+    """Codes of a batch are other ones than those of the table, and some cities are new."""
+    pooled = table_of(4, cities=(*CITIES, "Yverdon"), first_id=1000)
+    tables = dealt(pooled)
+    expected = score(trained.folder, tables, trained.model)
+    monkeypatch.setattr("fedboost.model.mapped_rows.BATCH_ROWS", 37)
+    assert score(trained.folder, tables, trained.model).equals(expected)

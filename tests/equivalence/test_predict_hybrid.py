@@ -13,6 +13,7 @@ from fedboost.crypto.schemes import SCHEMES
 from fedboost.crypto.workers import Serial
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.model import rounds, vertical
+from fedboost.model.batches import BatchesState
 from fedboost.model.hybrid import KEY, NO_NODE
 from tests.support.federated import GUEST, HOSTS, now
 from tests.support.hybrid_unscored import (
@@ -258,6 +259,6 @@ def test_a_prediction_carried_on_comes_to_the_same(model, batches):
     job, done = model
     room = job.scoring(done.shards, batch_rows=40, output_margin=True)
     kept = now(broken_off(room, "place_rows", batches + 1))
-    assert kept[GUEST].facts == {"first": 40 * batches}
+    assert kept[GUEST].state(BatchesState).first == 40 * batches
     found = now(later(room).carry_on(kept, batches))[GUEST].arrays["prediction"]
     assert found.tobytes() == scored(job, done.shards).tobytes()

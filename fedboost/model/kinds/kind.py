@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import objectives
-from fedboost.data.frame import Frame
+from fedboost.data.frame import BATCH_ROWS, Frame
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
 from fedboost.model import branches, export
@@ -125,6 +125,14 @@ class ModelKind(ABC):
     def check_tree(self, facts: Facts, tree: int) -> None:
         """Refuse, by a ConfigError, a tree, counted from 0, that the model does not have."""
         branches.check_tree(facts, tree)
+
+    def batch_rows(self, facts: Facts) -> int:
+        """Return how many rows of a table to score together: their bits are those of all at once.
+
+        Only a model that is whole is asked.
+        """
+        del facts
+        return BATCH_ROWS
 
     # One shard
 

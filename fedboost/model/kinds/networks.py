@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
+from fedboost.core.networks import block_rows
+from fedboost.data.frame import BATCH_ROWS
+from fedboost.encoded_ids import ROWS_MAX
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
 from fedboost.model import export, networks
@@ -38,6 +41,13 @@ class NetworkModel(ModelKind):
     def is_hashed(self, facts: Facts) -> bool:
         """Return True for columns of sparse tables that are read as they are."""
         return bool(facts["sparse"]) and facts["reading"] == "standard"
+
+    def batch_rows(self, facts: Facts) -> int:
+        """Return whole blocks of those that networks multiply, which decide how sums are rounded;
+        of sparse rows, whose blocks follow their values, all of them.
+        """
+        block = block_rows(facts["outputs"])
+        return ROWS_MAX if facts["sparse"] else max(block, BATCH_ROWS // block * block)
 
     def check_joined(self, facts: Facts) -> None:
         """See `ModelKind`."""

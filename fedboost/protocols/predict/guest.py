@@ -37,7 +37,7 @@ class Guest(Batches):
         self.shape = TreeShape.of(self.model.arrays)
         self.start_batch()
 
-    def start_batch(self) -> None:
+    def place_batch(self) -> None:
         """Put the rows at the roots and move them down the guest's own nodes."""
         self.at = np.tile(self.shape.roots, (self.rows.stop - self.rows.start, 1))
         self.descend()
@@ -92,7 +92,7 @@ def close_batch(guest: Guest) -> Out:
     value = guest.model.arrays["value"].astype(np.float64)
     # In the order of training, so that sums have the same bits.
     for tree, outputs in enumerate(rounds.outputs(guest.model.facts)):
-        guest.margin[guest.rows, outputs] += value[guest.at[:, tree]]
+        guest.margin[:, outputs] += value[guest.at[:, tree]]
     return guest.next_batch()
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core.partition import parent, right_child
 from fedboost.data.frame import Values, values_at
+from fedboost.data.mapped import let_go
 from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import MODEL, Artefact, Charge, DisclosureInfo, Out, Place, Spent, StageContext
 from fedboost.messages.job_pb2 import StatusReport
@@ -68,6 +69,7 @@ def direct_rows(host: Host, got: Questions) -> Out:
     split = np.repeat(np.array(shard, np.int64), counts)
     check_paths(host, rows, split)
     right = _goes_right(host, rows, split)
+    let_go(host.values)
     charges = (Charge(Spent.ROWS, host.values.shape[0]),)
     about = DisclosureInfo(len(np.unique(rows)), epsilon=host.epsilon, charges=charges)
     return Out(send=Directions(goes_right=wire.pack_bits(right)), about=about)

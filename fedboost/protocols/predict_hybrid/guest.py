@@ -54,7 +54,7 @@ class Guest(Batches):
         self.held = {host: shared[f"with_{host}"].astype(np.int64) for host in hosts}
         self.start_batch()
 
-    def start_batch(self) -> None:
+    def place_batch(self) -> None:
         """Put the rows at the bottom nodes of all trees."""
         self.at = self.tops.bottom(self.values, self.rows)
 
@@ -134,14 +134,13 @@ def close_batch(guest: Guest) -> Out:
         holders[guest.inside(host)] += 1
     mean = np.maximum(holders, 1)[:, None]
     value, is_scored = guest.tops.arrays["value"].astype(np.float64), guest.added.ndim == 3
-    margin = guest.margin[guest.rows]
+    margin = guest.margin
     # In the order of training, so that sums have the same bits.
     for tree, outputs in enumerate(rounds.outputs(guest.model.facts)):
         leaves = value[guest.at[:, tree]]
         margin[:, outputs] += leaves + guest.added[:, tree] / mean if is_scored else leaves
     if not is_scored:
         margin += guest.added / mean
-    guest.margin[guest.rows] = margin
     del guest.added
     return guest.next_batch()
 

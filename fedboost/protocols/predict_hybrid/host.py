@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.data.frame import Values
+from fedboost.data.mapped import let_go
 from fedboost.encrypted import leaf_values
 from fedboost.encrypted.leaf_answers import (
     MaskingHost,
@@ -162,4 +163,5 @@ def _leaves(host: Host, rows: slice, at: Indices) -> Indices:
     by_tree = [
         hybrid.descend(arrays, tree, host.values, rows, at[:, tree]) for tree in range(at.shape[1])
     ]
+    let_go(host.values)
     return np.stack(by_tree, axis=1)

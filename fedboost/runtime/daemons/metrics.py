@@ -96,7 +96,7 @@ _ALL = (
     Family("fedboost_checkpoints_total", "counter", ("stage",), "checkpoints kept here", "party"),
     Family("fedboost_ledger_rows", "gauge", (), "rows of the disclosure ledger", "party"),
     Family("fedboost_disclosed_sums", "gauge", ("dataset", "guest"),
-           "released sums per bin and row that a guest has got of a data set, over all jobs",
+           "sums per bin and row of a data set that disclosure_max counts for a guest, of all jobs",
            "party"),
     Family("fedboost_disclosed_sums_limit", "gauge", ("limit",),
            "the policy's disclosure_warn and disclosure_max, as warn and max", "party"),

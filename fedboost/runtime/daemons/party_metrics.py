@@ -14,6 +14,7 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.daemons.metrics import Metrics, Reading
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.party.parts import PeerCalls
+from fedboost.runtime.policy.account import sums_of
 from fedboost.runtime.transport.identity import Identity, Peer
 
 
@@ -27,7 +28,7 @@ class PartyMetrics(Metrics):
         worker_memory: Callable[[], int],
     ) -> None:
         super().__init__(config, "party", identity)
-        self._party, self._worker_memory = config, worker_memory
+        self._worker_memory = worker_memory
         self._node: PartyNode | None = None
         self._counted: dict[str, tuple[int, str, int]] = {}  # the last step of each job, by place
 
@@ -69,7 +70,8 @@ class PartyMetrics(Metrics):
     def read(self) -> Iterator[Reading]:
         """See `Metrics`."""
         yield from super().read()
-        policy = self._party.policy
+        assert self._node is not None
+        policy = self._node.config.policy  # as it is now: a reload may change it
         yield "fedboost_disclosed_sums_limit", ("warn",), policy.disclosure_warn
         yield "fedboost_disclosed_sums_limit", ("max",), policy.disclosure_max
         yield "fedboost_worker_memory_peak_bytes", (), self._worker_memory()
@@ -82,15 +84,20 @@ class PartyMetrics(Metrics):
         yield from self._disclosed()
 
     def _disclosed(self) -> Iterator[Reading]:
-        """Yield what data sets have told; one that our file no longer declares is another."""
+        """Yield what data sets have told, as the policy counts it; one that our file no longer
+        declares is another, of which the most is shown.
+        """
         assert self._node is not None
+        config, entries = self._node.config, self._node.spending.account.entries()
         sums: dict[tuple[str, str], float] = {}
         noise: dict[str, float] = {}
-        for entry in self._node.spending.account.entries():
-            dataset = entry.dataset if entry.dataset in self._party.datasets else OTHER
+        for entry in entries:
+            dataset = entry.dataset if entry.dataset in config.datasets else OTHER
             if entry.sums:
-                key = dataset, self.name(entry.guest)
-                sums[key] = sums.get(key, 0.0) + entry.sums
+                key, together = (dataset, self.name(entry.guest)), config.policy.together
+                of_table = [other for other in entries if other.is_about(entry.table)]
+                told = sums_of(of_table, together(entry.guest))
+                sums[key] = max(sums.get(key, 0.0), told)
             if entry.noise:
                 noise[dataset] = noise.get(dataset, 0.0) + entry.noise
         for labels, value in sums.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Awaitable, Callable, Sequence
 
 from fedboost import flow, protocols
 from fedboost.errors import ConfigError, FedboostError, PeerError
@@ -108,6 +109,22 @@ def read_spec(text: bytes) -> JobSpec:
             key="parties.aggregator",
         )
     return spec
+
+
+async def hand_in(
+    jobs: Sequence[JobSpec], submit: Callable[[JobSpec], Awaitable[str]]
+) -> dict[str, str]:
+    """Submit the jobs of a file, one for each guest; return their ids by guest.
+
+    An error says which were handed in before it.
+    """
+    ids: dict[str, str] = {}
+    for job in jobs:
+        try:
+            ids[job.parties.table().guest] = await submit(job)
+        except FedboostError as error:
+            raise (error.at(handed_in=", ".join(ids.values())) if ids else error) from None
+    return ids
 
 
 def check(spec: JobSpec, **where: str) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from fedboost import flow, protocols
-from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.model import shards
@@ -65,17 +64,12 @@ def _write_model(table: JobTable, protocol: flow.Protocol, left: Artefact) -> No
 
 def _write_predictions(table: JobTable, left: Artefact) -> None:
     """Write the ids as the party's table has them, in its order, with their predictions."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from fedboost.data.predictions import predictions_table
+    from fedboost.data.predictions import predictions_tables, write_parquet
 
     signed, files, rows = table.signed, table.files, table.aligned()
     assert table.id_cells is not None
     assert rows is not None
     used = {} if signed.model is None else signed.used_model(files.store.models)
     objective = used.get("objective", "")
-    made = predictions_table(table.id_cells, rows, left.arrays["prediction"], objective)
-    out = pa.BufferOutputStream()
-    pq.write_table(made, out)
-    write_file(files.predictions, out.getvalue().to_pybytes(), PUBLIC_MODE)
+    made = predictions_tables(table.id_cells, rows, left.arrays["prediction"], objective)
+    write_parquet(files.predictions, made)

@@ -54,24 +54,13 @@ class JobTable:
 
     def read(self, source: SourceSpec) -> None:
         """Load the party's table; refuse one that changed since the first attempt."""
-        from fedboost.data.loading import load_with_ids
+        from fedboost.data.mapped import let_go
         from fedboost.runtime.party import table_warnings
 
         self._check_disclosure()
         signed = self.signed
-        selection = signed.selection(self.files.store.models)
-        assert selection is not None
-        self.frame, self.id_cells = load_with_ids(
-            source,
-            selection,
-            party=signed.party,
-            needs_label=signed.role in signed.protocol.labelled,
-            needs_features=signed.role is not flow.GUEST
-            or signed.protocol.rows is flow.RowsUsed.OWN,
-            guest_label=signed.guest_label,
-        )
-        if signed.protocol.leaves != "predictions":
-            self.id_cells = None
+        self._load(source)
+        assert self.frame is not None
         give_back()  # what reading took beside the table
         if signed.protocol.leaves == "model":
             self.warnings = table_warnings.of_frame(signed.party, self.frame)
@@ -85,6 +74,32 @@ class JobTable:
                 todo="put the old table back, or submit a new job",
                 kind="the table has changed since the job began",
             )
+        let_go(self.frame.values)
+
+    def _load(self, source: SourceSpec) -> None:
+        from fedboost.data.loading import load_with_ids
+        from fedboost.model.mapped_rows import mapped_rows
+
+        signed, models = self.signed, self.files.store.models
+        selection, own = signed.selection(models), signed.protocol.rows is flow.RowsUsed.OWN
+        assert selection is not None
+        needs = signed.role is not flow.GUEST or own
+        predicts = signed.protocol.leaves == "predictions"
+        if predicts and signed.model is not None:
+            folder, facts = self.files.store.folder, signed.used_model(models)
+            self.frame, self.id_cells = mapped_rows(
+                source, selection, facts, folder, party=signed.party, needs_features=needs
+            )
+            return
+        self.frame, ids = load_with_ids(
+            source,
+            selection,
+            party=signed.party,
+            needs_label=signed.role in signed.protocol.labelled,
+            needs_features=needs,
+            guest_label=signed.guest_label,
+        )
+        self.id_cells = ids if predicts else None
 
     def release(self) -> None:
         """Let the table's memory go."""

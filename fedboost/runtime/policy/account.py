@@ -52,6 +52,10 @@ class AccountEntry:
         """Return which table it is about."""
         return Owned(self.dataset, self.source)
 
+    def is_about(self, table: Owned) -> bool:
+        """Return whether it is about that table, as `SAME` finds it."""
+        return self.dataset == table.dataset or (self.source != "" and self.source == table.source)
+
     @property
     def told(self) -> Amounts:
         """The equations by rows that have left, by column."""

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, write_file
+from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, replacing, write_file
 from fedboost.errors import ProtocolError, StoreError
 from fedboost.flow import Place
 from fedboost.runtime.store import pieces
@@ -95,7 +95,8 @@ class Checkpoints:
             after = before.with_all(grown or {})
             body["grown"] = after.named
             text = json.dumps({**body, "sha256": _digest(body)}).encode()
-            write_file(folder / body["arrays"], contents, SECRET_MODE)
+            with replacing(folder / body["arrays"], SECRET_MODE) as file:
+                file.writelines(contents)
             write_file(_path(folder, place), text, SECRET_MODE)
             self._pieces[folder] = after
             self._prune(folder)

@@ -16,11 +16,12 @@ import re
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedboost import protocols
+from fedboost.audit.findings import Finding
 from fedboost.disk import SECRET_MODE, make_folder, on_disk, opened, read_file, write_file
 from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import Artefact, Place
@@ -103,18 +104,25 @@ class Transcripts:
         """Removes that of a job, if there is one."""
         shutil.rmtree(self.folder(job), ignore_errors=True)
 
-    def keep_findings(self, job: str, findings: Sequence[dict[str, Any]]) -> None:
+    def keep_findings(self, job: str, findings: Sequence[Finding]) -> None:
         """Keeps what an audit has found, for the job's report."""
-        text = json.dumps(list(findings), indent=1).encode()
+        text = json.dumps([asdict(finding) for finding in findings], indent=1).encode()
         write_file(self.folder(job) / FINDINGS, text, SECRET_MODE)
 
-    def findings(self, job: str) -> list[dict[str, Any]]:
-        """Return what the last audit has found; nothing where none has run."""
+    def findings(self, job: str) -> list[Finding]:
+        """Return what the last audit has found; nothing where none has run.
+
+        A StoreError where the file is damaged, a ConfigError where another version wrote it.
+        """
         path = self.folder(job) / FINDINGS
         if not path.exists():
             return []
         try:
-            return json.loads(read_file(path))
+            return [Finding(**fields) for fields in json.loads(read_file(path))]
+        except TypeError:
+            raise ConfigError(
+                "what the audit found was written by another version", todo=f"fedboost audit {job}"
+            ) from None
         except (ValueError, RecursionError):
             raise StoreError(
                 "what the audit found is damaged", todo="fedboost audit", file=path.name

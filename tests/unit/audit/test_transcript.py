@@ -7,11 +7,12 @@ import pytest
 
 from fedboost.audit import attacks, transcript
 from fedboost.audit.attacks import AttackPlan
+from fedboost.audit.findings import SUMS, Finding
 from fedboost.encrypted import record
 from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import START, Artefact
 from fedboost.runtime.store import transcripts
-from fedboost.runtime.store.transcripts import END, Transcripts
+from fedboost.runtime.store.transcripts import END, FINDINGS, Transcripts
 from tests.equivalence.test_secureboost_whole_jobs import CarriedOn, snapshots
 from tests.support import hybrid_jobs, hybrid_unscored
 from tests.support.federated import GUEST, HOSTS, now
@@ -216,10 +217,14 @@ def test_a_damaged_part_is_named(kept, left):
 
 def test_findings_are_kept_for_the_report(kept):
     assert kept.findings(JOB) == []
-    kept.keep_findings(JOB, [{"attack": "x"}])
-    assert kept.findings(JOB) == [{"attack": "x"}]
-    (kept.folder(JOB) / "findings.json").write_text("{")
+    found = Finding(SUMS, "all", "precision", value=0.5, chance=0.1, worst=1.0, tried=3)
+    kept.keep_findings(JOB, [found])
+    assert kept.findings(JOB) == [found]
+    (kept.folder(JOB) / FINDINGS).write_text("{")
     with pytest.raises(StoreError, match="damaged"):
+        kept.findings(JOB)
+    (kept.folder(JOB) / FINDINGS).write_text('[{"attack": "of old"}]')
+    with pytest.raises(ConfigError, match="another version"):
         kept.findings(JOB)
 
 

@@ -18,7 +18,7 @@ from fedboost.errors import ConfigError
 from fedboost.report import page
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.store.transcripts import Transcripts
+from fedboost.runtime.store.transcripts import FINDINGS, Transcripts
 from fedboost.settings import load
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.support.federated import GUEST, HOSTS, job_spec, now
@@ -136,7 +136,7 @@ def test_findings_of_another_version_are_to_be_made_again(world):
     party, job = load(PartyConfig, folder / f"{GUEST}.yaml"), trained.status.id
     kept = Transcripts(party.store)
     before = kept.findings(job)
-    kept.keep_findings(job, [{"attack": "of old"}])
+    (kept.folder(job) / FINDINGS).write_text('[{"attack": "of old"}]')
     with pytest.raises(ConfigError, match="another version"):
         outcome.report_additions(party, job)
     kept.keep_findings(job, before)

@@ -16,7 +16,7 @@ from fedboost.cli.cluster import simulate
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import Scored
 from fedboost.crypto.workers import Serial
-from fedboost.data.predictions import predictions_table
+from fedboost.data.predictions import predictions_tables, write_parquet
 from fedboost.errors import ConfigError, DataError, FedboostError, UnreachableError
 from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
@@ -57,7 +57,7 @@ def refused(*args, kind: type[FedboostError] = ConfigError):
     return caught.value
 
 
-def in_process(spec, sources, folder):
+def in_process(spec, sources, folder, **_):
     """`run_job` without daemons."""
 
     async def work():
@@ -178,7 +178,7 @@ def test_a_job_that_does_not_finish_leaves_no_bag(town, monkeypatch, tmp_path):
     folder, said = town
     status = JobStatus(id="p-1", name="p", state="failed")
     status.reason.CopyFrom(faults.to_message(DataError("the ids of nobody meet")))
-    monkeypatch.setattr(predicting, "run_job", lambda *_: (JobJournal(status=status), {}))
+    monkeypatch.setattr(predicting, "run_job", lambda *_, **__: (JobJournal(status=status), {}))
     out = ("--out", tmp_path / "P.parquet", "--json")
     where = ("--cluster", folder / "cluster", "--average")
     ended = model("predict", *said["models"], *data(folder), *where, *out)
@@ -358,8 +358,8 @@ def test_models_of_one_guest_are_bagged_over_running_daemons(town, monkeypatch):
 def written(path, ids, values, objective=""):
     path.parent.mkdir(exist_ok=True)
     column = np.array(values)[:, None]
-    table = predictions_table(pa.table({"id": ids}), np.arange(len(ids)), column, objective)
-    pq.write_table(table, path)
+    tables = predictions_tables(pa.table({"id": ids}), np.arange(len(ids)), column, objective)
+    write_parquet(path, tables)
     return path
 
 

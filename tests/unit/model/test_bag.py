@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from fedboost.core.params import CLASSIFYING, OBJECTIVES
-from fedboost.data.predictions import OBJECTIVE, parted, predictions_table
+from fedboost.data.predictions import OBJECTIVE, parted, predictions_tables
 from fedboost.errors import ConfigError, DataError
 from fedboost.model.bag import By, Kind, bagged, check_alike
 
@@ -19,8 +19,8 @@ def part(name, ids, values, objective="", **more):
     table = ids if isinstance(ids, pa.Table) else pa.table({"id": ids})
     scores = np.array(values, dtype=float)
     scores = scores[:, None] if scores.ndim == 1 else scores
-    written = predictions_table(table, np.arange(len(scores)), scores, objective)
-    return parted(written, name)
+    written = predictions_tables(table, np.arange(len(scores)), scores, objective)
+    return parted(pa.concat_tables(written), name)
 
 
 def test_the_mean_is_over_the_models_that_scored_a_row():
@@ -116,15 +116,14 @@ def test_columns_of_ids_may_have_the_names_of_ours():
 def test_predictions_come_apart_as_they_were_put_together():
     ids = pa.table({"prediction": ["a", "b", "c"], "prediction_0": ["d", "e", "f"]})
     values = np.array([[0.1, 0.2], [0.3, 0.4]])
-    table = predictions_table(ids, np.array([2, 0]), values, "multi:softprob")
+    (table,) = predictions_tables(ids, np.array([2, 0]), values, "multi:softprob")
     found = parted(table, "P")
     assert found.ids.to_pydict() == {"prediction": ["a", "c"], "prediction_0": ["d", "f"]}
     assert found.values.tolist() == [[0.3, 0.4], [0.1, 0.2]]
     assert (found.name, found.objective) == ("P", "multi:softprob")
     assert parted(table.replace_schema_metadata(None), "P").objective == ""
-    assert OBJECTIVE not in (
-        predictions_table(ids, np.array([0]), values[:1]).schema.metadata or {}
-    )
+    (unsaid,) = predictions_tables(ids, np.array([0]), values[:1])
+    assert OBJECTIVE not in (unsaid.schema.metadata or {})
 
 
 # Refusals

@@ -2,9 +2,13 @@
 
 import re
 
+import pytest
+
 from fedboost.messages.fault_pb2 import Fault
 from fedboost.messages.job_pb2 import (
     Event,
+    JobJournal,
+    JobStatus,
     Metric,
     Progress,
     RoundDone,
@@ -13,8 +17,11 @@ from fedboost.messages.job_pb2 import (
     Waiting,
     Warned,
 )
+from fedboost.pages.parts import badge
 from fedboost.report.card import JobCard, card, trouble
-from fedboost.report.seen import JobProgress
+from fedboost.report.page import render
+from fedboost.report.seen import ENDS, JobProgress
+from fedboost.report.story import tone_of
 
 START = 1_700_000_000.0
 EVIL = "<script>alert(1)</script>\x1b[2J"
@@ -66,6 +73,15 @@ def test_a_curve_needs_some_rounds():
 def test_a_job_that_waits_for_owners_names_them():
     found = seen(state("waiting for approval", parties=["telco", "shop"]))
     assert "waiting for approval by telco, shop" in words(card(JobCard("credit", found, START)))
+
+
+@pytest.mark.parametrize("name", [*ENDS, "paused", "queued", "waiting for approval"])
+def test_a_state_has_one_tone_wherever_it_is_shown(name):
+    tone = tone_of(name)
+    assert tone
+    assert f'class="state {tone}"' in card(JobCard("credit", seen(state(name)), START))
+    assert f'class="badge {tone}"' in badge(name)
+    assert f'class="badge {tone}"' in render(JobJournal(status=JobStatus(state=name)))
 
 
 def test_a_job_that_failed_says_why_and_what_to_do():

@@ -10,6 +10,7 @@ from rich.console import Console
 from fedboost.messages.job_pb2 import Event, Metric, Progress, RoundDone, StateChanged, Waiting
 from fedboost.report import progress as shown
 from fedboost.report import units
+from fedboost.report.seen import JobProgress
 from tests.unit.report.test_journal import START, journal
 
 
@@ -48,6 +49,24 @@ def tree(number: int, of: int, at: float, seconds: float = 2.0) -> Event:
         metrics=[Metric(split="validation", name="auc", value=0.5 + number / 1000)],
     )
     return Event(at=at, round=done)
+
+
+def test_a_prediction_says_rows_a_second_where_its_batches_are_known():
+    def batch(number: int, of: int) -> Event:
+        progress = Progress(round="batch", done=number, of=of)
+        return Event(at=2.0 * number, round=RoundDone(progress=progress, seconds=2.0))
+
+    seen = JobProgress(batch_rows=262_144)
+    seen.event(tree(1, 3, at=1.0))
+    assert "rows" not in seen.pace_words(1.0)
+    seen.event(batch(1, 0))
+    assert seen.count_words == "batch 1"
+    assert "2 s a batch, 131,072 rows a second" in seen.pace_words(2.0)
+    seen.event(batch(2, 2))
+    assert seen.count_words == "batch 2 of 2"
+    unknown = JobProgress()
+    unknown.event(batch(1, 0))
+    assert "rows" not in unknown.pace_words(2.0)
 
 
 def test_without_a_terminal_each_line_is_whole_and_free_of_codes():

@@ -14,6 +14,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedboost.errors import BY_CODE, ConfigError, PeerError, PolicyError, StoreError
+from fedboost.flow.steps import Charge, Spent
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import (
     Event,
@@ -34,7 +35,7 @@ from fedboost.runtime.daemons import metrics
 from fedboost.runtime.daemons.metrics import CoordinatorMetrics
 from fedboost.runtime.daemons.party_metrics import PartyMetrics
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.policy.account import Account, AccountEntry
+from fedboost.runtime.policy.account import Account, AccountEntry, Owned, charge, told
 from fedboost.runtime.store.store import JobState, Store
 from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse
@@ -58,8 +59,8 @@ def ours() -> Any:
 class Node:
     """What a party's figures read of its node."""
 
-    def __init__(self, store):
-        self.ledger, self.spending = Ledger(store.database), self
+    def __init__(self, store, config):
+        self.config, self.ledger, self.spending = config, Ledger(store.database), self
         self.account = Account(store.database)
 
 
@@ -79,6 +80,16 @@ def page(made, store):
 
     async def inside():
         made.begin(store)
+        return await asyncio.to_thread(values, made)
+
+    return asyncio.run(inside())
+
+
+def again(made):
+    """The page once more, in an event loop of its own."""
+
+    async def inside():
+        made._loop = asyncio.get_running_loop()
         return await asyncio.to_thread(values, made)
 
     return asyncio.run(inside())
@@ -113,7 +124,7 @@ def party(store):
         "datasets": {"credit": {"path": "x.csv"}},
     })  # fmt: skip
     made = PartyMetrics(config, ours, lambda: 4096)
-    node: Any = Node(store)
+    node: Any = Node(store, config)
     made.around(node)
     yield made
     node.ledger.close()
@@ -273,6 +284,41 @@ def test_the_account_of_data_sets_is_shown(party, store):
     assert found["fedboost_disclosed_epsilon_row", ("credit",)] == 2.5
     assert found["fedboost_disclosed_sums_limit", ("max",)] == 0.15
     assert found["fedboost_ledger_rows", ()] == 0
+
+
+def test_sums_are_shown_as_the_policy_counts_them(party, store):
+    """Each job tells most of another column, and two guests may compare notes."""
+    node = party._node
+    table = Owned("credit", "")
+    for job, column, guest in (("a", "x", "telco"), ("b", "y", "telco"), ("c", "x", SECRET)):
+        store.add_job(job, job, b"{}", JobState.RUNNING)
+        node.account.expect(AccountEntry(job, "", "credit", "", guest, "secureboost", 10, 0.0, 0.0))
+        with node.account.changes() as sql:
+            charge(sql, table, job, guest, [Charge(Spent.SUMS, 0.02, column)])
+    found = page(party, store)
+    assert found["fedboost_disclosed_sums", ("credit", "telco")] == pytest.approx(0.04)
+    with node.account.changes() as sql:
+        assert told(sql, table, node.config.policy.together("telco"))[Spent.SUMS] == pytest.approx(
+            0.04
+        )
+    policy = node.config.policy.model_copy(update={"disclosure_apart": ["telco"]})
+    node.config = node.config.model_copy(update={"policy": policy})
+    assert again(party)["fedboost_disclosed_sums", ("credit", "telco")] == pytest.approx(0.02)
+
+
+def test_limits_and_data_sets_are_those_of_the_last_reload(party, store):
+    node = party._node
+    store.add_job("a", "a", b"{}", JobState.RUNNING)
+    node.account.expect(AccountEntry("a", "", "new", "", "telco", "secureboost", 10, 0.03, 0.0))
+    found = page(party, store)
+    assert found["fedboost_disclosed_sums", ("other", "telco")] == pytest.approx(0.03)
+    raw = node.config.model_dump() | {"datasets": {"new": {"path": "y.csv"}}}
+    fresh = parse(PartyConfig, raw)
+    policy = fresh.policy.model_copy(update={"disclosure_max": 0.5})
+    node.config = fresh.model_copy(update={"policy": policy})
+    found = again(party)
+    assert found["fedboost_disclosed_sums_limit", ("max",)] == 0.5
+    assert found["fedboost_disclosed_sums", ("new", "telco")] == pytest.approx(0.03)
 
 
 def test_a_node_and_its_links_are_counted_at_the_border(party):

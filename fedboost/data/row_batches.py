@@ -1,0 +1,129 @@
+"""A table of any number of rows, scored batch after batch: 8 bytes a row stay, to compare ids.
+
+All its rows are looked at twice: first their ids, of which none may occur again, then the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fedboost.data.frame import Frame
+from fedboost.data.ids import encode_ids, refuse_shared
+from fedboost.data.loading import absent_column, as_declared, frame_of, needed
+from fedboost.data.predictions import whole_numbers
+from fedboost.data.reading import placed, read_batches
+from fedboost.data.selection import Selection
+from fedboost.data.sheet import Sheet
+from fedboost.data.sources import SourceSpec
+from fedboost.encoded_ids import EncodedIds
+from fedboost.errors import DataError
+
+
+@dataclass(frozen=True)
+class RowBatches:
+    """A table whose ids have been looked at."""
+
+    source: SourceSpec
+    selection: Selection
+    rows: int
+    numbers: Collection[str]  # id columns whose texts are whole numbers throughout
+
+    @classmethod
+    def of(cls, source: SourceSpec, selection: Selection) -> RowBatches:
+        """Look at all ids; a DataError where rows lack one, or share it. Other errors are those of
+        `read_batches`.
+        """
+        hashes, numbers = [np.empty(0, np.uint64)], {*selection.id}
+        for ids, encoded in _ids(source, selection.id):
+            hashes.append(encoded.hashes())
+            numbers &= whole_numbers(ids)
+        found = np.concatenate(hashes)
+        del hashes
+        found.sort()
+        again = np.unique(found[1:][found[1:] == found[:-1]])
+        if len(again):  # equal ids, or different ones of one hash
+            refuse_shared(_of_hashes(source, selection.id, again), selection.id, len(found))
+        return cls(source, selection, len(found), numbers)
+
+    def frames(self, rows: int, *, needs_features: bool = True) -> Iterator[tuple[Frame, pa.Table]]:
+        """Yield so many rows at a time as a frame and the cells of their ids, in the table's order.
+
+        A DataError where a batch cannot be used, or the table is not the one that was looked at.
+        """
+        source, selection = self.source, self.selection
+        seen = 0
+        sheets = read_batches(source, needs=lambda names: needed(source, selection, names))
+        for sheet in _batched(sheets, rows):
+            first, seen = seen, seen + sheet.n_rows
+            with self._placed(first, seen), placed(file=source.name):
+                chosen = as_declared(source, selection, sheet)
+                how = source.id_format
+                frame = frame_of(sheet, chosen, needs_features=needs_features, id_format=how)
+                yield frame, pa.table({name: sheet.column(name) for name in selection.id})
+        if seen != self.rows:
+            raise DataError(
+                f"the table had {self.rows} rows and has {seen} now",
+                file=source.name,
+                todo="predict again once nobody changes it",
+            )
+
+    @contextmanager
+    def _placed(self, first: int, end: int) -> Iterator[None]:
+        """Within it, a DataError says of which rows it is, unless of all."""
+        try:
+            yield
+        except DataError as error:
+            if (first, end) != (0, self.rows):
+                error.where["rows"] = f"{first + 1} to {end}"
+            raise
+
+
+def row_count(source: SourceSpec, *, party: str = "") -> int:
+    """Return how many rows a table has; errors are those of `read_batches`."""
+    sheets = read_batches(source, party=party, needs=lambda names: {*names[:1], *source.dates})
+    return sum(sheet.n_rows for sheet in sheets)
+
+
+def _ids(source: SourceSpec, names: Sequence[str]) -> Iterator[tuple[pa.Table, EncodedIds]]:
+    """Yield the cells of the id columns and the ids, batch by batch."""
+    wanted = Selection(id=list(names), columns=[])
+    for sheet in read_batches(source, needs=lambda found: needed(source, wanted, found)):
+        with placed(file=source.name):
+            for name in names:
+                if not sheet.holds(name):
+                    raise absent_column("id", name, (*sheet.columns.column_names, *sheet.unread))
+            columns = [sheet.column(name) for name in names]
+            cells = pa.table(dict(zip(names, columns, strict=True)))
+            yield cells, encode_ids(columns, names, source.id_format)
+
+
+def _of_hashes(source: SourceSpec, names: Sequence[str], hashes: NDArray[np.uint64]) -> EncodedIds:
+    """Return the ids whose hash is one of these."""
+    found: list[bytes] = []
+    for _, encoded in _ids(source, names):
+        found += encoded.take(np.flatnonzero(np.isin(encoded.hashes(), hashes)))
+    return EncodedIds.of(found)
+
+
+def _batched(sheets: Iterator[Sheet], rows: int) -> Iterator[Sheet]:
+    """Yield the same rows, so many at a time; those of a sparse sheet as they come."""
+    held: list[pa.Table] = []
+    count, sheet = 0, None
+    for sheet in sheets:
+        if sheet.sparse is not None:
+            yield sheet
+            return
+        held.append(sheet.columns)
+        count += sheet.n_rows
+        while count >= rows:
+            table = pa.concat_tables(held)
+            yield replace(sheet, columns=table.slice(0, rows))
+            held, count = [table.slice(rows)], count - rows
+    if sheet is not None and count:
+        yield replace(sheet, columns=pa.concat_tables(held))

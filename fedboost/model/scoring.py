@@ -1,0 +1,53 @@
+"""A table's predictions by a model that its party holds whole, batch after batch, into a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fedboost.data.predictions import as_numbers, with_predictions, write_parquet
+from fedboost.data.reading import placed
+from fedboost.data.row_batches import RowBatches
+from fedboost.data.selection import Selection
+from fedboost.data.sources import SourceSpec
+from fedboost.flow import Artefact
+from fedboost.model import kinds
+from fedboost.settings import parse
+
+Progress = Callable[[int, int], None]  # rows that are done, and all
+
+
+def score_table(
+    shard: Artefact, source: SourceSpec, out: Path, tell: Progress | None = None, party: str = ""
+) -> int:
+    """Write ids and predictions of all rows, in their order, as parquet; return how many they are.
+
+    Memory does not grow with them but for 8 bytes a row while ids are compared; a table of which
+    `read_batches` makes one batch lies in memory. A ConfigError or DataError names the party and
+    the file where the table lacks what the model needs, and leaves an older file as it was.
+    """
+    kind = kinds.of(shard.facts)
+    objective = shard.facts.get("objective", "")
+    with placed(party=party, file=source.name):
+        table = RowBatches.of(source, selection_of(shard.facts))
+
+        def scored() -> Iterator[pa.Table]:
+            done = 0
+            for frame, ids in table.frames(kind.batch_rows(shard.facts)):
+                prediction = kind.predict_alone(shard, frame)
+                yield with_predictions(as_numbers(ids, table.numbers), prediction, objective)
+                done += frame.n_rows
+                if tell is not None:
+                    tell(done, table.rows)
+
+        return write_parquet(out, scored())
+
+
+def selection_of(facts: dict[str, Any]) -> Selection:
+    """The model's columns and the ids of its training, whatever else a table has."""
+    categorical = [name for name in facts["columns"] if name in facts["categories"]]
+    wanted = {"id": facts["id"], "columns": facts["columns"], "categorical": categorical}
+    return parse(Selection, wanted)
