@@ -55,15 +55,14 @@ def test_parts_leave_in_their_order_and_words_add_up(is_here):
 
     def send(out, part, is_last):
         assert out.send is not None
-        return [deliver(part, is_last)]
+        return {HOST: deliver(part, is_last)}
 
     async def run():
         bridge = Bridge()
         work = StepWork(step, ("state", "got"), lambda: None, send, bridge)
         if is_here:
             lagging = Lagging(bridge, stop)
-            before = asyncio.create_task(deliver("before", False))
-            lagging.follow(before)
+            lagging.follow({HOST: deliver("before", False)})
             await work.here(lagging)
             await lagging.arrive()
             assert left.pop(0) == ("before", False)
