@@ -75,6 +75,32 @@ def test_parts_leave_in_their_order_and_words_add_up(is_here):
     now(run())
 
 
+def test_only_what_goes_to_the_same_peer_waits_for_what_is_on_its_way():
+    async def run():
+        bridge, arrives = Bridge(), asyncio.Event()
+        lagging = Lagging(bridge, None)
+
+        def work(*peers):
+            def send(out, part, is_last):
+                return {peer: arrives.wait() for peer in peers}
+
+            given = Out(send={}) if peers else Out()
+            return StepWork(lambda: given, (), lambda: None, send, bridge)
+
+        await work(HOST).here(lagging)
+        await work().here(lagging)
+        await work(GUEST).here(lagging)
+        waits = asyncio.create_task(work(HOST).here(lagging))
+        await asyncio.sleep(0)
+        assert not waits.done()
+        assert list(lagging.under_way.values()) == [GUEST]
+        arrives.set()
+        await waits
+        await lagging.arrive()
+
+    now(run())
+
+
 def test_quick_steps_move_to_the_loop_and_the_walk_is_the_same(monkeypatch):
     here = []
     real = Session._work_here
