@@ -169,6 +169,11 @@ class Measures(MeasuresState):
         """The metrics of the best round, or of the last one before it whose sum was opened."""
         return next((one for one in self.history[self.best_round :: -1] if one), {})
 
+    @property
+    def words(self) -> int:
+        """Return how long a `tally` is."""
+        return sum(tally.length for tally in self._tallies.values())
+
     def tally(self, watched: Mapping[str, Watched]) -> Vector:
         """The own rows' share of the job's metrics after a round, int64."""
         shares = []

@@ -62,10 +62,12 @@ class Run(ABC):
         first: tuple[Step, ...] = (),
         among: tuple[str, ...] = (),
         slowly: Walk | None = None,
-        heads: tuple[Step, ...] = (),
+        around: tuple[tuple[Step, ...], tuple[Step, ...]] = ((), ()),
     ) -> None:
         """Has `steps` done in each round of a loop (`rounds`), and `first` before the first of them
-        in this attempt, if any is left, in one call with it; and `heads` in front of each call.
+        in this attempt, if any is left, in one call with it. `around` are steps in front of
+        each call and behind it; of a round, as many of the first steps as come behind may tell of
+        the round before.
 
         Several rounds may be asked for at once, so that nobody waits for the coordinator between
         two of them. One party's last step of a round may end the loop; each other party ends it as
@@ -73,14 +75,14 @@ class Run(ABC):
         does not come. A round that may be slow (`is_quick`) is walked by `slowly`, if there is one.
         Where a host is lost that is spared, all others do what any of them has done; `slowly` walks
         what is `broken_off` of the round, and the whole of the next one. For that no party's first
-        step in a call may wait for others: with `heads` it does not.
+        step in a call may wait for others: with those in front it does not.
         """
         before = first
         for _ in self.rounds(name, most, keeps=CheckpointPolicy.NOW_AND_THEN):
             if slowly is not None and not self.is_quick:
                 await slowly(self)
                 continue
-            await self(*before, *heads, *steps, among=among)
+            await self(*before, *around[0], *steps, *around[1], among=among)
             before = ()
 
     @property

@@ -10,7 +10,7 @@ from fedboost.core.params import metrics_of
 from fedboost.core.quantiles import Search
 from tests.equivalence.test_federboost_horizontal import MODES
 from tests.equivalence.test_secureboost_forests import KINDS as FORESTS
-from tests.support.federated import GUEST, HOSTS, now, with_seed
+from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
 from tests.support.horizontal_jobs import (
     CarriedOn,
     assert_pooled,
@@ -70,6 +70,22 @@ def test_the_coordinator_hears_every_metric_from_the_guest_alone():
         for one in room.state(GUEST).training.measures.history
     ]
     assert seen == expected
+
+
+@pytest.mark.parametrize(
+    "params", [{}, CLASSES, FORESTS["moving"]], ids=["binary", "classes", "a forest"]
+)
+def test_metrics_that_travel_with_the_next_trees_root_are_the_same(params, monkeypatch):
+    async def at_once(run, _, most, *steps, slowly, around):
+        assert slowly is not None
+        await run(*around[0], *steps * most, *around[1])
+
+    monkeypatch.setattr(Room, "loop", at_once)
+    done = assert_pooled(made({**params, "n_estimators": 4}, held=0.4))
+    assert [bool(one.metrics) for one in done.room.told].count(True) == 4
+    sent = [post.envelope.sender for post in done.room.posted if post.envelope.step == "measure"]
+    assert sent
+    assert len(sent) == len(set(sent))  # once a party
 
 
 # Early stopping

@@ -203,42 +203,43 @@ def sign_survivors(party: HistogramParty, present: tuple[str, ...]) -> Out:
 
 
 def sum_histograms(party: HistogramParty) -> Iterator[Out]:
-    """Our gradients in the cells of the open nodes."""
+    """Our gradients in the cells of the open nodes, behind metrics that are due."""
     training = party.training
     tree, layer = len(training.rounds), training.layer
-    own = training.sums()
-    schema = {"cells": party.cells, **training.asked()}
+    due, measured = _measured(party) if _owes_metrics(party) else (np.empty(0, np.int64), {})
+    own = np.concatenate([due, training.sums()])
+    schema = {"cells": party.cells, **training.asked(), **measured}
     fresh, unit = tree if layer == 0 else None, 1 << training.rules.fixed.bits
     what = Statistic("sum_histograms", (tree, layer), schema, fresh, unit)
     yield from given(party, own, what)
 
 
 def split_nodes(party: HistogramParty, got: Iterator[Total]) -> Out:
-    """Divides the open nodes as everybody does."""
-    training = party.training
+    """Divides the open nodes as everybody does, once metrics that are due have been read."""
+    training, told = party.training, StatusReport()
     total = party.sums.total(got, 1 << 62)
     if total is None and training.layer == 0:
         raise PeerError("a tree's first sum stays closed though all who are left signed for it")
+    if total is not None and _owes_metrics(party):
+        due, total = np.split(total, [training.measures.words])
+        told = _heard(party, due)
     training.take(total)
     if training.layer == party.params.max_depth:
         training.close_round()
         party.sums.broadcast(*(tree.feature.tobytes() for tree in training.rounds[-1]))
-    return Out()
+    return Out(told=told)
 
 
 def measure(party: HistogramParty) -> Iterator[Out]:
     """Our share of the metrics."""
-    training, of_round = party.training, len(party.training.rounds)
-    share, schema = training.measures.tally(training.watched), {"metrics": party.params.metrics}
-    yield from given(party, share, Statistic("measure", (of_round,), schema))
+    share, schema = _measured(party)
+    yield from given(party, share, Statistic("measure", (len(party.training.rounds),), schema))
 
 
 def read_metrics(party: HistogramParty, got: Iterator[Total]) -> Out:
     """The metrics of the round, and whether it was the last one."""
-    measured = party.training.measures.hear(party.sums.total(got, 1 << 62))
-    told = StatusReport(ends=TREES if party.training.measures.ends else "")
-    if party.is_guest:
-        told.metrics.extend(words.as_metrics(measured))
+    told = _heard(party, party.sums.total(got, 1 << 62))
+    told.ends = TREES if party.training.measures.ends else ""
     return Out(told=told)
 
 
@@ -313,6 +314,26 @@ def _check_begun(party: HistogramParty, present: tuple[str, ...]) -> None:
     training = party.training
     if training.layer == 0 and not training.is_grown:
         party.sums.check_begun(len(training.rounds), present, "a tree")
+
+
+def _owes_metrics(party: HistogramParty) -> bool:
+    """Return whether the sum at hand has the metrics of the round before in front: where nobody's
+    part can be left out of it.
+    """
+    training = party.training
+    return training.is_grown and training.layer == 0 and party.params.dropout == "wait"
+
+
+def _measured(party: HistogramParty) -> tuple[Vector, dict[str, Any]]:
+    """Return our share of the last round's metrics, and what a sum's schema says of them."""
+    training = party.training
+    return training.measures.tally(training.watched), {"metrics": party.params.metrics}
+
+
+def _heard(party: HistogramParty, total: Vector | None) -> StatusReport:
+    """Read everybody's metrics of the last round; the guest tells them."""
+    measured = party.training.measures.hear(total)
+    return StatusReport(metrics=words.as_metrics(measured) if party.is_guest else ())
 
 
 def _found(party: HistogramParty) -> Out:

@@ -66,7 +66,9 @@ METRICS = sums.WholeSum(measure, read_metrics)
 
 
 async def walk(run: Run) -> None:
-    """A tree costs a message there and back for each of its layers."""
+    """A tree costs a message there and back for each of its layers, and one for its metrics where
+    these do not travel with the next tree's root.
+    """
     waits = run.params.dropout == "wait"
     await run(show_columns, match_columns)
     await sums.compare(run, tell_standing)
@@ -83,7 +85,11 @@ async def walk(run: Run) -> None:
 
 
 async def grow_trees(run: Run) -> None:
-    """Several trees at once where they are quick; the job waits for a lost party."""
+    """Several trees at once where they are quick; the job waits for a lost party.
+
+    Where metrics end nothing, each tree's are a part of the next one's first sum, but for the last
+    one's of a call.
+    """
     depth = run.params.max_depth
 
     async def slowly(run: Run) -> None:
@@ -91,8 +97,11 @@ async def grow_trees(run: Run) -> None:
             await run(*LAYER.steps)
         await run(*METRICS.steps)
 
-    steps = (*LAYER.steps * depth, *METRICS.steps)
-    await run.loop("tree", run.params.n_estimators, *steps, slowly=slowly)
+    trees, layers, metrics = run.params.n_estimators, LAYER.steps * depth, METRICS.steps
+    if run.params.early_stopping_rounds is None:
+        await run.loop("tree", trees, *layers, slowly=slowly, around=((), metrics))
+    else:
+        await run.loop("tree", trees, *layers, *metrics, slowly=slowly)
 
 
 async def grow_trees_without_the_lost(run: Run) -> None:
@@ -120,6 +129,6 @@ async def grow_trees_without_the_lost(run: Run) -> None:
         "tree",
         run.params.n_estimators,
         *steps,
-        heads=(sums.stand_by,),
+        around=((sums.stand_by,), ()),
         slowly=slowly,
     )

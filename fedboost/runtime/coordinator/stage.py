@@ -211,7 +211,7 @@ class StageWalk(flow.Run):
         first: tuple[Step, ...] = (),
         among: tuple[str, ...] = (),
         slowly: flow.Walk | None = None,
-        heads: tuple[Step, ...] = (),
+        around: tuple[tuple[Step, ...], tuple[Step, ...]] = ((), ()),
     ) -> None:
         """See `flow.Run`: as many rounds at once as should be over when one is to be kept."""
         before, ended = first, ""
@@ -221,10 +221,10 @@ class StageWalk(flow.Run):
             is_slow = slowly is not None and not (self.is_quick and over in (None, self.present))
             if not rounds and not self.broken_off and not is_slow:
                 await self.commit()
-                ahead, gone = (*before, *heads), set(self.job.gone)
-                asked = ahead + steps * self._at_once(name, most - index)
+                ahead, behind, gone = (*before, *around[0]), around[1], set(self.job.gone)
+                asked = ahead + steps * self._at_once(name, most - index) + behind
                 said = await self._ask(asked, among=among, loop=name)
-                said = said[len(ahead) :]
+                said = said[len(ahead) + len(behind) :]
                 whole = len(said) - (self.job.gone > gone) * (len(said) % len(steps))
                 rounds.extend(said[at : at + len(steps)] for at in range(0, whole, len(steps)))
                 self.broken_off = steps[len(said) - whole :] if len(said) > whole else ()

@@ -150,13 +150,14 @@ class Rehearsal(flow.Run):
         first: tuple[Step, ...] = (),
         among: tuple[str, ...] = (),
         slowly: flow.Walk | None = None,
-        heads: tuple[Step, ...] = (),
+        around: tuple[tuple[Step, ...], tuple[Step, ...]] = ((), ()),
     ) -> None:
         """See `flow.Run`: all rounds at once, as where they are quick."""
         keeps = CheckpointPolicy.NOW_AND_THEN
         for number, _ in enumerate(self.rounds(name, most, keeps=keeps)):
             self._calling = not number
-            self._do(steps if number else (*first, *heads, *steps), None, among)
+            self._do(steps if number else (*first, *around[0], *steps), None, among)
+            self._do(around[1] if number + 1 == most else (), None, among)
 
     def _perform(self, step: Step, party: str, among: tuple[str, ...], phase: Phase) -> None:
         actor = self.actors[party]

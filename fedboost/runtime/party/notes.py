@@ -28,7 +28,8 @@ class Notes:
         self._lock = threading.Lock()  # what came first is written first
         self._coming: list[Noted] = []
         self._waiting: list[asyncio.Future[None]] = []
-        self._is_due = self._is_due_later = False
+        self._writes = 0  # so far, also what was refused
+        self._due = self._due_later = -1  # of how many writes the next is to come by itself
 
     def came(self, *messages: Noted, later: bool = False) -> asyncio.Future[None]:
         """Take messages in; return what is done once they, and all before, are on the disk: soon,
@@ -42,12 +43,13 @@ class Notes:
                 written.set_result(None)
                 return written
             self._waiting.append(written)
-        if later and not (self._is_due or self._is_due_later):
-            self._is_due_later = True
-            loop.call_later(LATER_S, self._later)
-        elif not (later or self._is_due):
-            self._is_due = True
-            loop.call_soon(self._soon, TURNS)
+            writes = self._writes
+        if later and self._due_later != writes:
+            self._due_later = writes
+            loop.call_later(LATER_S, self._soon, 0, writes)
+        elif not later and self._due != writes:
+            self._due = writes
+            loop.call_soon(self._soon, TURNS, writes)
         return written
 
     def leave(self, *messages: Noted) -> None:
@@ -59,6 +61,7 @@ class Notes:
             if not self._coming and not messages:
                 return
             self._record(self._coming, messages)
+            self._writes += 1
             self._coming, waiting, self._waiting = [], self._waiting, []
         _tell(waiting, None)
 
@@ -69,18 +72,17 @@ class Notes:
         except Exception as error:  # what is refused stays here, to be written with what leaves
             with self._lock:
                 waiting, self._waiting = self._waiting, []
+                self._writes += 1
             _tell(waiting, error)
 
-    def _later(self) -> None:
-        self._is_due_later = False
-        self.flush()
-
-    def _soon(self, turns: int) -> None:
-        if turns and self._coming:
-            asyncio.get_running_loop().call_soon(self._soon, turns - 1)
+    def _soon(self, turns: int, writes: int) -> None:
+        """Write what has come in so many turns, if it has not been written meanwhile."""
+        if self._writes != writes:
             return
-        self._is_due = False
-        self.flush()
+        if turns:
+            asyncio.get_running_loop().call_soon(self._soon, turns - 1, writes)
+        else:
+            self.flush()
 
 
 def _tell(waiting: Sequence[asyncio.Future[None]], error: Exception | None) -> None:

@@ -17,6 +17,7 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import LinkBytes
 from fedboost.runtime.ledger.rows import SALT_BYTES, Noted
 from fedboost.runtime.party.notes import Notes
+from fedboost.runtime.party.step_work import Sendings
 
 if TYPE_CHECKING:
     from fedboost.crypto.secrets import Secrets
@@ -99,7 +100,7 @@ class Outbox:
 
     def send(
         self, place: MessagePlace, receivers: Sequence[str], out: Out, *, spares: bool
-    ) -> list[Coroutine[Any, Any, None]]:
+    ) -> Sendings:
         """Return what brings each peer its message, noted as sent; each ends when its has arrived.
 
         A message that goes to everybody goes to the `receivers`. With `spares` one ends as well
@@ -117,15 +118,15 @@ class Outbox:
             about = {p: by_peer.get(p, DisclosureInfo()) for p in leaving}
             noted = [Noted(post.envelope, messages[p], about[p]) for p, post in leaving.items()]
             self.notes.leave(*noted)
-        arriving: list[Coroutine[Any, Any, None]] = []
+        arriving: dict[str, Coroutine[Any, Any, None]] = {}
         for peer, post in posts.items():
             if peer == self.party:  # in another role: nothing leaves
-                arriving.append(self.keep(post.envelope, messages[peer]))
+                arriving[peer] = self.keep(post.envelope, messages[peer])
                 continue
             sent = self.sent.setdefault(peer, Sent())
             sent.bytes += len(post.payload)
             sent.messages += 1
-            arriving.append(self._deliver(post, spares=spares))
+            arriving[peer] = self._deliver(post, spares=spares)
         return arriving
 
     async def _deliver(self, post: Post, *, spares: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +28,13 @@ from fedboost.runtime.party.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
 from fedboost.runtime.party.notes import Notes, Record
 from fedboost.runtime.party.outbox import Links, MessagePlace, Outbox, Sent, Terms
 from fedboost.runtime.party.roles import Roles
-from fedboost.runtime.party.step_work import PARTS_IN_FLIGHT_MAX, Lagging, Paces, StepWork
+from fedboost.runtime.party.step_work import (
+    PARTS_IN_FLIGHT_MAX,
+    Lagging,
+    Paces,
+    Sendings,
+    StepWork,
+)
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.bridge import Bridge, hear_out
 from fedboost.runtime.process.clock import now
@@ -344,7 +350,7 @@ class Session:
         if step.hears:
             given.append(self.context.table.among(step.hears, self._asked(step, call).among))
 
-        def send(out: Out, number: int, is_last: bool) -> list[Coroutine[Any, Any, None]]:
+        def send(out: Out, number: int, is_last: bool) -> Sendings:
             asked = self._asked(step, call)
             place = MessagePlace(step, asked.number, number, is_last)
             to_all = not isinstance(out.send, Mapping)

@@ -6,10 +6,10 @@ import asyncio
 import inspect
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from fedboost.errors import FedboostError
 from fedboost.flow import Out
@@ -19,6 +19,8 @@ from fedboost.runtime.process.bridge import Bridge
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
 SHORT_S = 0.005  # a step that takes no longer may be done by the event loop itself
 LATELY = 8  # calls of a step, all of which have been as short
+
+Sendings: TypeAlias = Mapping[str, Coroutine[Any, Any, None]]  # what brings each peer its message
 
 
 @dataclass
@@ -43,19 +45,28 @@ class Lagging:
 
     bridge: Bridge
     stop: Callable[[FedboostError], Coroutine[Any, Any, None]]  # ends the stage
-    under_way: deque[asyncio.Task[None]] = field(default_factory=deque)
+    under_way: dict[asyncio.Task[None], str] = field(default_factory=dict)  # to whom
     _stopping: asyncio.Task[None] | None = None
 
-    def follow(self, *sending: asyncio.Task[None]) -> None:
-        """Take in more of them. One that fails ends the stage: a step may wait for its answer."""
-        for one in sending:
-            one.add_done_callback(self._heard)
-        self.under_way.extend(sending)
+    def follow(self, sendings: Sendings) -> None:
+        """Begin more of them. One that fails ends the stage: a step may wait for its answer."""
+        started = self.bridge.start_here(*sendings.values())
+        for sending in started:
+            sending.add_done_callback(self._heard)
+        self.under_way.update(zip(started, sendings, strict=True))
 
-    async def arrive(self, most: int = 0) -> None:
-        """Wait until no more than `most` of them are on their way; raises why one is refused."""
-        while len(self.under_way) > most:
-            await self.bridge.wait_here(self.under_way.popleft())
+    async def arrive(self, peers: Collection[str] | None = None, most: int = 0) -> None:
+        """Wait until no more than `most` are on their way to `peers`, or to anybody; raises why one
+        is refused.
+        """
+        while True:
+            late = [
+                sending for sending, to in self.under_way.items() if peers is None or to in peers
+            ]
+            if len(late) <= most:
+                return
+            del self.under_way[late[0]]
+            await self.bridge.wait_here(late[0])
 
     def _heard(self, sending: asyncio.Task[None]) -> None:
         error = None if sending.cancelled() else sending.exception()
@@ -70,8 +81,7 @@ class StepWork:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     check: Callable[[], None]  # raises why the stage has been stopped
-    # What brings each peer its message: of a part, by its number, and whether it is the last
-    send: Callable[[Out, int, bool], list[Coroutine[Any, Any, None]]]
+    send: Callable[[Out, int, bool], Sendings]  # of a part, by its number; whether it is the last
     bridge: Bridge
     told: StatusReport = field(default_factory=StatusReport)
     seconds: float = 0.0  # computed so far
@@ -81,24 +91,26 @@ class StepWork:
         """Do it in this thread, which is not the loop's; parts leave while others are computed."""
         in_flight: deque[Future[None]] = deque()
         for sending, is_last in self._sendings():
-            in_flight.extend(self.bridge.start(loop, *sending))
+            in_flight.extend(self.bridge.start(loop, *sending.values()))
             while len(in_flight) > (0 if is_last else PARTS_IN_FLIGHT_MAX):
                 self.bridge.wait(in_flight.popleft())
 
     async def here(self, lagging: Lagging) -> None:
-        """Do it in the event loop; what leaves may arrive later, but behind what is `lagging`."""
+        """Do it in the event loop; what leaves may arrive later, but behind what is `lagging` on
+        the same link.
+        """
         left = 0
         for sending, _ in self._sendings():
             try:
-                await lagging.arrive(PARTS_IN_FLIGHT_MAX if left else 0)
+                await lagging.arrive(sending, PARTS_IN_FLIGHT_MAX if left else 0)
             except BaseException:
-                for unsent in sending:
+                for unsent in sending.values():
                     unsent.close()
                 raise
-            lagging.follow(*self.bridge.start_here(*sending))
+            lagging.follow(sending)
             left += len(sending)
 
-    def _sendings(self) -> Iterator[tuple[list[Coroutine[Any, Any, None]], bool]]:
+    def _sendings(self) -> Iterator[tuple[Sendings, bool]]:
         """Yield what sends each part, and whether it is the last one."""
         ahead, following = self._timed(self._first)
         part = 0
@@ -107,7 +119,7 @@ class StepWork:
             if ahead.told is not None:
                 self.told.MergeFrom(ahead.told)
             is_last = following is None
-            sending = [] if ahead.send is None else self.send(ahead, part, is_last)
+            sending = {} if ahead.send is None else self.send(ahead, part, is_last)
             yield sending, is_last
             if following is None:
                 return

@@ -232,6 +232,16 @@ def test_rounds_that_are_told_may_be_asked_for_at_once_the_first_walked_slowly(c
     assert all(one.seconds == pytest.approx(0.2 * KEEP_S) for one in told)
 
 
+def test_what_the_first_step_of_a_round_tells_belongs_to_the_round_before(clock):
+    job, run, events = walk_of()
+    job.controls = {name: Paced(name, clock, 0.0) for name in job.controls}
+    job.controls[BANK].tells_rounds = True
+    now(run.loop("tree", 3, COUNT, around=((COUNT,), (COUNT,))))
+    assert [len(call.turns) for call in calls_of(job, BANK)] == [3, 4]
+    told = [event.round for event in events if event.WhichOneof("what") == "round"]
+    assert [[metric.value for metric in one.metrics] for one in told] == [[3], [6], [7]]
+
+
 def test_where_a_host_is_lost_what_others_give_alone_is_still_read():
     steps = ROOT.steps
     names = [step.name for step in steps]

@@ -74,6 +74,24 @@ def test_a_message_that_is_waited_for_with_others_is_written_with_them_or_somewh
     now(run())
 
 
+def test_a_write_sets_the_time_anew_for_what_comes_behind_it(monkeypatch):
+    monkeypatch.setattr(notes, "LATER_S", 0.02)
+
+    async def run():
+        written = Written()
+        kept = Notes(written)
+        kept.came(A, later=True)
+        await asyncio.sleep(0.015)
+        kept.leave(OUT)
+        arrived = kept.came(B, later=True)
+        await asyncio.sleep(0.01)
+        assert written == [([A], [OUT])]
+        await arrived
+        assert written[1:] == [([B], [])]
+
+    now(run())
+
+
 def test_a_thread_that_writes_ends_the_loops_waits():
     async def run():
         written = Written()

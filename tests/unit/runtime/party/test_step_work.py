@@ -55,15 +55,14 @@ def test_parts_leave_in_their_order_and_words_add_up(is_here):
 
     def send(out, part, is_last):
         assert out.send is not None
-        return [deliver(part, is_last)]
+        return {HOST: deliver(part, is_last)}
 
     async def run():
         bridge = Bridge()
         work = StepWork(step, ("state", "got"), lambda: None, send, bridge)
         if is_here:
             lagging = Lagging(bridge, stop)
-            before = asyncio.create_task(deliver("before", False))
-            lagging.follow(before)
+            lagging.follow({HOST: deliver("before", False)})
             await work.here(lagging)
             await lagging.arrive()
             assert left.pop(0) == ("before", False)
@@ -72,6 +71,32 @@ def test_parts_leave_in_their_order_and_words_add_up(is_here):
         assert left == [(0, False), (2, True)]
         assert work.told.answers == "2"
         assert work.seconds > 0
+
+    now(run())
+
+
+def test_only_what_goes_to_the_same_peer_waits_for_what_is_on_its_way():
+    async def run():
+        bridge, arrives = Bridge(), asyncio.Event()
+        lagging = Lagging(bridge, None)
+
+        def work(*peers):
+            def send(out, part, is_last):
+                return {peer: arrives.wait() for peer in peers}
+
+            given = Out(send={}) if peers else Out()
+            return StepWork(lambda: given, (), lambda: None, send, bridge)
+
+        await work(HOST).here(lagging)
+        await work().here(lagging)
+        await work(GUEST).here(lagging)
+        waits = asyncio.create_task(work(HOST).here(lagging))
+        await asyncio.sleep(0)
+        assert not waits.done()
+        assert list(lagging.under_way.values()) == [GUEST]
+        arrives.set()
+        await waits
+        await lagging.arrive()
 
     now(run())
 
