@@ -52,11 +52,15 @@ class RowBatches:
         return cls(source, selection, len(found), numbers)
 
     def frames(self, rows: int, *, needs_features: bool = True) -> Iterator[tuple[Frame, pa.Table]]:
-        """Yield so many rows at a time as a frame and the cells of their ids, in the table's order.
+        """Yield so many rows at a time as a frame and the cells of their ids, in the table's order;
+        all at once where only a whole column says which categories are a declared missing value.
 
         A DataError where a batch cannot be used, or the table is not the one that was looked at.
         """
         source, selection = self.source, self.selection
+        missing = source.missing if selection.missing is None else selection.missing
+        if selection.categorical and missing in (0.0, 1.0):
+            rows = self.rows  # words for yes and no are numbers only in a column without others
         seen = 0
         sheets = read_batches(source, needs=lambda names: needed(source, selection, names))
         for sheet in _batched(sheets, rows):

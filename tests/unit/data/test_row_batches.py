@@ -203,3 +203,12 @@ def test_batches_hold_as_many_rows_as_were_asked_for(tmp_path, monkeypatch):
     source = written(tmp_path, "parquet", table())
     sheets = row_batches._batched(read_batches(source), 100)
     assert [sheet.n_rows for sheet in sheets] == [100, 100, 50]
+
+
+def test_words_for_yes_and_no_are_missing_values_as_in_the_whole_table(tmp_path):
+    words = ["true"] * 150 + ["perhaps"] * (ROWS - 150)
+    source = written(tmp_path, "csv", table(city=words)).model_copy(update={"missing": 1.0})
+    whole, _ = load_with_ids(source, CHOSEN, party="", needs_label=False, needs_features=True)
+    ((frame, _),) = RowBatches.of(source, CHOSEN).frames(100)
+    np.testing.assert_array_equal(frame.values, whole.values)
+    assert frame.categories == whole.categories == {"city": ("perhaps", "true")}
