@@ -33,6 +33,7 @@ CONNECT_S = 10  # until a scheduler that does not answer counts as gone, or one 
 LOST_S = 0.25  # the first pause behind a loss
 LOSSES_MAX = 8  # of workers, one after the other, while one layer is added up
 LOCAL = "this machine"
+LOGGERS = ("distributed", "distributed.client", "tornado.application")  # with levels of their own
 
 
 class _Kept:
@@ -145,7 +146,8 @@ class DaskShards:
                 "distributed.worker.http.routes": [],
             }
         )
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is lost, we say
+        for name in LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what is lost, we say
         address, security = self._standing()
         try:
             return Client(

@@ -10,6 +10,7 @@ from fedboost import wire
 from fedboost.crypto import residues
 from fedboost.crypto.api import BlindedPackages
 from fedboost.encrypted import (
+    adding,
     answers,
     candidates,
     cells,
@@ -34,7 +35,7 @@ from tests.unit.protocols.test_secureboost_attacks import ints, values_of
 
 TELCO, SHOP = HOSTS[:2]
 ROWS = 27  # of the second host in the tiny job
-MODULES = (answers, candidates, cells, growth, tree_batch, host_tree, release)  # of a host
+MODULES = (adding, answers, candidates, cells, growth, tree_batch, host_tree, release)  # of a host
 
 
 def only_from(sender, alter):

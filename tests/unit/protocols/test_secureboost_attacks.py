@@ -9,7 +9,7 @@ import pytest
 from fedboost import wire
 from fedboost.crypto import residues
 from fedboost.crypto.api import BlindedPackages, Ciphertexts
-from fedboost.encrypted import answers, cells, growth, host_tree, packed, ring, tree_batch
+from fedboost.encrypted import adding, answers, cells, growth, host_tree, packed, ring, tree_batch
 from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.errors import ConfigError, DataError, FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -378,7 +378,16 @@ def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
     released_by = (packed.PackedHostRows, packed.PackedHost, ring.RingHostRows, ring.RingHost)
     calls = [
         node.func.value.id if isinstance(node.func.value, ast.Name) else ast.dump(node.func.value)
-        for module in (host_steps, answers, cells, growth, tree_batch, host_tree, *released_by)
+        for module in (
+            host_steps,
+            adding,
+            answers,
+            cells,
+            growth,
+            tree_batch,
+            host_tree,
+            *released_by,
+        )
         for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

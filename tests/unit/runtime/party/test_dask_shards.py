@@ -127,6 +127,27 @@ def test_without_the_extra_it_is_named(cluster, monkeypatch):
     assert "fedboost[dask]" in error.todo
 
 
+def test_workers_that_are_lost_again_and_again_end_the_layer(own, monkeypatch):
+    def lost(*_):
+        raise OSError("Stream is closed")
+
+    monkeypatch.setattr(dask_shards, "LOST_S", 0.001)
+    monkeypatch.setattr(dask_shards._Run, "results", lost)
+    error = refusal(UnreachableError, lambda: own.run(divmod, [], [(1, 2)]))
+    assert "8 times in a row" in error.what
+
+
+def test_a_scheduler_that_answers_no_more_is_gone(cluster, monkeypatch):
+    other = DaskShards(cluster.settings())
+    assert other.count
+
+    def gone(*_):
+        raise OSError("Connection refused")
+
+    monkeypatch.setattr("distributed.Client.nthreads", gone)
+    assert "is gone" in refusal(UnreachableError, lambda: other.count).what
+
+
 @pytest.mark.full
 def test_processes_of_this_machine_are_made_again_when_they_die():
     own = DaskShards(parse(DaskWorkers, {"dask": {"local": 1}}))
