@@ -446,7 +446,7 @@ DECODERS: dict[str, Callable[[Path], Decoder]] = {
     "coordinator file": partial(settings, CoordinatorConfig, COORDINATOR),
     "archive": archive,
     "checkpoint json": partial(checkpoint, "json"),
-    "checkpoint npz": partial(checkpoint, "npz"),
+    "checkpoint arrays": partial(checkpoint, "arrays"),
     "checkpoint pieces": partial(checkpoint, "pieces"),
     "shard json": partial(shard, shards.FACTS),
     "shard npz": partial(shard, shards.ARRAYS),

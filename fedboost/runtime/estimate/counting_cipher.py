@@ -340,6 +340,15 @@ class CountingHostRows(_Counted, HostRows[Clear]):
             self._count(SUBTRACT, len(a))
             return a.like(a.data - b.data)
 
+    def siblings(self, parents: Sequence[Clear], others: Sequence[Clear]) -> list[Clear]:
+        """See `HostRows`; in place, where the scheme does so too."""
+        if not schemes.of(self.cipher.params).takes_nonces:
+            return super().siblings(parents, others)
+        self._count(SUBTRACT, sum(map(len, parents)))
+        for parent, other in zip(parents, others, strict=True):
+            parent.data = parent.data - other.data
+        return [*parents]
+
     def prefix_sums(self, cells: Clear, offsets: NDArray[np.integer]) -> Clear:
         """See `Adder`."""
         with cells.tally.aside():

@@ -9,7 +9,7 @@ from fedboost.data.outline import outline
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError
 from fedboost.job import JobSpec
-from fedboost.runtime.estimate.estimate import table_bytes
+from fedboost.runtime.estimate.estimate import held_bytes
 from fedboost.runtime.estimate.scenes import Said, from_words
 from fedboost.runtime.process.workers import ProcessWorkers
 
@@ -35,5 +35,4 @@ def estimated(spec: str, party: str, source: SourceSpec) -> int:
         stages = from_words(job, Said(rows, columns)).stages
     except ConfigError:  # it trains nothing: its table is most of what it holds
         stages = []
-    most = max((stage.memory.get(party, 0.0) for stage in stages), default=0.0)
-    return round(table_bytes(shape.rows, len(shape.columns)) + most)
+    return round(held_bytes(party, shape.rows, len(shape.columns), stages))

@@ -11,6 +11,7 @@ from typing import Any
 from fedboost import flow, protocols
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
+from fedboost.crypto.oprf.sizes import PART_IDS
 from fedboost.errors import ConfigError, ProtocolError
 from fedboost.flow import Protocol, RowsUsed
 from fedboost.job import Alignment
@@ -26,6 +27,7 @@ IN_FLIGHT = 5.0  # parts of a stream that are in memory as messages
 COPIES = 2.0  # of a message in memory: encoded, and as it is used
 IDS, OPRF_IDS = 192, 16_384  # of the largest set of ids that is aligned, by the method
 ID_COPIES = 4.5  # of ids and points: numbers and keys, and what worker processes are given
+PARTS, DIGEST_BYTES = 2, 65.0  # of an oblivious function: at work at once; kept of each row
 
 
 @dataclass
@@ -66,7 +68,12 @@ def _aligned(protocol: Protocol, sample: TableSample) -> Stage:
     params = Alignment(method=method_for(settings, scene.rows[scene.guest]))
     most = IDS if params.method == ECDH else OPRF_IDS
     stage = _measured(lambda each: _run(Rehearsal(protocol, params, sample.of_ids(most // each))))
-    return replace(stage, memory={p: ID_COPIES * n_bytes for p, n_bytes in stage.memory.items()})
+    memory = {party: ID_COPIES * n_bytes for party, n_bytes in stage.memory.items()}
+    if params.method != ECDH:
+        each = {party: n_bytes / scene.rows[party] for party, n_bytes in stage.memory.items()}
+        for party, rows in scene.rows.items():
+            memory[party] = each[party] * min(rows, PARTS * PART_IDS) + DIGEST_BYTES * rows
+    return replace(stage, memory=memory)
 
 
 def _trained(protocol: Protocol, params: Any, sample: TableSample) -> Stage:

@@ -38,12 +38,11 @@ from fedboost.runtime.party.step_work import (
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.bridge import Bridge, hear_out
 from fedboost.runtime.process.clock import now
-from fedboost.runtime.process.memory import give_back
+from fedboost.runtime.process.memory import LARGE_ROWS, give_back
 
 # Of one kind and sender, here and not used: those that may wait, and those that wait to wait.
 PARTS_HELD_MAX = PARTS_WAITING_MAX + 2 * (PARTS_IN_FLIGHT_MAX + 1)
-# A step that gives memory back: of fewer rows, taking it again costs more than is saved.
-SLOW_S, LARGE_ROWS = 0.5, 1 << 18
+SLOW_S = 0.5  # of a step on many rows that gives memory back
 STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
 
 

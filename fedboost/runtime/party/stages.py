@@ -125,7 +125,9 @@ class Stages:
         job.settle()
         place, tells = (request.round, *request.within), parts.judge.config.policy.tells
         job.table.stays = parts.rehearsing is not None
-        await asyncio.to_thread(give_back, of_cycles=True)  # the stage before
+        is_large = job.table.is_large
+        if is_large:
+            await asyncio.to_thread(give_back, of_cycles=True)  # the stage before
         again = await asyncio.to_thread(job.table.told_again, request.stage)
         warned = await asyncio.to_thread(job.table.warned, request.stage, tells)
         context = await asyncio.to_thread(
@@ -139,7 +141,8 @@ class Stages:
         context = replace(context, shards=parts.shards)
         checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
         withheld = await self._judge(job, request.stage, context)
-        await asyncio.to_thread(give_back)
+        if is_large:
+            await asyncio.to_thread(give_back)
         told = await asyncio.to_thread(
             parts.spending.judge_context, job.signed, request.stage, context
         )

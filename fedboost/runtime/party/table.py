@@ -17,7 +17,7 @@ from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import StatusReport, Warned
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.files import JobFiles
-from fedboost.runtime.process.memory import give_back
+from fedboost.runtime.process.memory import LARGE_ROWS, give_back, keep_apart
 from fedboost.runtime.store.rows_in_common import Disclosures, RowsInCommon, described, rows_again
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class JobTable:
         """Return what jobs have aligned, for others to use again."""
         return RowsInCommon(self.files.store.folder)
 
+    @property
+    def is_large(self) -> bool:
+        """Return whether memory that its job frees is worth the time of giving it back."""
+        return self.frame is not None and self.frame.n_rows >= LARGE_ROWS
+
     def read(self, source: SourceSpec) -> None:
         """Load the party's table; refuse one that changed since the first attempt."""
         from fedboost.data.mapped import let_go
@@ -61,6 +66,8 @@ class JobTable:
         signed = self.signed
         self._load(source)
         assert self.frame is not None
+        if self.is_large:
+            keep_apart()
         give_back()  # what reading took beside the table
         if signed.protocol.leaves == "model":
             self.warnings = table_warnings.of_frame(signed.party, self.frame)

@@ -9,10 +9,10 @@ from typing import Any
 
 DONTNEED = 4  # <bits/mman-linux.h>: MADV_DONTNEED
 QUIET_S = 10.0  # without a job at work, before a daemon gives all back
-# <malloc.h>. An arena for each thread would stay in fragments; so would a large array in any.
-ARENA_MAX, ARENAS = -8, 2
-MMAP_THRESHOLD, LARGE_BYTES = -3, 1 << 21  # from here on memory goes back as soon as it is freed
+ARENA_MAX, ARENAS = -8, 2  # <malloc.h>: M_ARENA_MAX; one for each thread would stay in fragments
+MMAP_THRESHOLD, APART_BYTES = -3, 1 << 21  # from here on memory goes back as soon as it is freed
 TRIM_THRESHOLD, TOP_BYTES = -1, 1 << 23  # that an arena keeps free at its end
+LARGE_ROWS = 1 << 18  # of fewer, taking memory again costs more than is saved
 
 
 def be_frugal() -> None:
@@ -21,7 +21,16 @@ def be_frugal() -> None:
     system = _c_library()
     if hasattr(system, "mallopt"):  # glibc
         system.mallopt(ARENA_MAX, ARENAS)
-        system.mallopt(MMAP_THRESHOLD, LARGE_BYTES)
+
+
+def keep_apart() -> None:
+    """Have large arrays lie in pages of their own, where they leave no holes, from here on.
+
+    The system clears such pages anew each time, which small jobs would feel.
+    """
+    system = _c_library()
+    if hasattr(system, "mallopt"):  # glibc
+        system.mallopt(MMAP_THRESHOLD, APART_BYTES)
         system.mallopt(TRIM_THRESHOLD, TOP_BYTES)
 
 

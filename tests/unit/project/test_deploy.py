@@ -22,7 +22,7 @@ from fedboost.job import JobSpec
 from fedboost.runtime.client.config import client_config
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.config.policy import Ask
-from fedboost.runtime.estimate.estimate import table_bytes
+from fedboost.runtime.estimate.estimate import held_bytes
 from fedboost.runtime.estimate.scenes import Said, from_words
 from fedboost.runtime.party.job_memory import DAEMON_BYTES, WORKER_BYTES
 from fedboost.runtime.transport.addresses import Timers, split_address
@@ -309,8 +309,8 @@ def test_limits_of_memory_are_half_as_much_again_as_the_estimate():
     stated = [SERVICES[name]["mem_limit"] for name in PARTIES]
     stated += [chart[role]["memory"] for role in ("party", "aggregator")]
     for party in PARTIES:
-        need = config(party).processes * WORKER_BYTES + DAEMON_BYTES + table_bytes(30_000, 8)
-        need += max(stage.memory.get(party, 0.0) for stage in stages)
+        held = held_bytes(party, 30_000, 8, stages)
+        need = config(party).processes * WORKER_BYTES + DAEMON_BYTES + held
         for limit in stated:
             mebibytes = int(re.sub(r".*:-|m\}$|Mi$", "", limit))
             assert 1.3 < mebibytes * 2**20 / need < 1.7, (party, limit)

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import estimate as benchmark
+from benchmarks import scale
 from fedboost import protocols
 from fedboost.cli import estimate as command
 from fedboost.crypto.lattice.packing_keys import PackingShape
@@ -19,7 +20,7 @@ from fedboost.flow import RowsUsed
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.estimate import counting_cipher, phases, prices, scenes
-from fedboost.runtime.estimate.estimate import Placement, estimate
+from fedboost.runtime.estimate.estimate import Placement, estimate, held_bytes
 from fedboost.runtime.estimate.prices import READ_CELL, READ_ROW, Prices
 from fedboost.runtime.estimate.scenes import Said, from_tables, from_words
 from fedboost.settings import parse
@@ -202,6 +203,18 @@ def test_a_search_for_cut_points_is_rehearsed_on_as_many_rows_as_it_needs():
     few = rehearsed("federboost-horizontal", {**TREES, "max_bin": 32}, rows=3000)
     wide = rehearsed("federboost-horizontal", {**TREES, "max_bin": 256}, rows=200_000, columns=100)
     assert n_bytes(wide)["telco->bank"] > 8 * n_bytes(few)["telco->bank"] > 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "guest", "host"), [(1_000_000, 0.50, 0.52), (2_500_000, 0.78, 0.80)]
+)
+def test_memory_is_what_daemons_have_held(rows, guest, host):
+    """In gigabytes, as `benchmarks.scale` measured them; 0.33 are a daemon's without rows."""
+    both = {"guest": rows, "host": rows}
+    stages = from_words(scale.job(), Said(both, dict.fromkeys(both, scale.COLUMNS))).stages
+    for party, measured in (("guest", guest), ("host", host)):
+        held = held_bytes(party, rows, scale.COLUMNS + 2, stages)
+        assert 0.33 + held / 1e9 == pytest.approx(measured, rel=0.22)
 
 
 def test_a_party_that_only_adds_up_has_memory_too():

@@ -62,8 +62,8 @@ print(resident() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such calls")
 @pytest.mark.parametrize(
     ("first", "last"),
-    [("", "memory.give_back()"), ("memory.be_frugal()", "")],
-    ids=["given back", "frugal"],
+    [("", "memory.give_back()"), ("memory.keep_apart()", "")],
+    ids=["given back", "kept apart"],
 )
 def test_arrays_that_are_freed_leave_little(first, last):
     script = WORK.format(first=first, last=last)
