@@ -22,6 +22,8 @@ from fedboost.runtime.ledger.signed_heads import entry
 from tests.support.toys import AGGREGATOR, PARTIES, ROWS, SIZES, Left, Toy
 
 OWN_FACTS = ("created", "arrays_sha256")  # of a shard; they differ from run to run
+# Keys of all sums that are left.
+OF_SUMS_TO_COME = ("fedboost.aggregation.MaskKeys", "fedboost.aggregation.DealtShares")
 SEALED = ("key", "leaf_value")  # arrays of an unscored model that hold what is encrypted
 LOST_LAYERS = 1  # whole layers of trees that an attempt may leave to the next one to grow again
 SECONDS_MAX = 3600.0  # of mock time; every wait of a toy job is far shorter
@@ -174,8 +176,13 @@ def _no_more_disclosed(toy: Toy, left: Left, whole: Left) -> None:
 def _disclosed(toy: Toy, rows: list[Row], left: Left) -> Counter[tuple[str, str, str]]:
     """Type, receiver and hash of what left; where chance has a part in it, its size instead."""
     exact = toy.is_drawn_again and left.attempts == 1
+
+    def size(row: Row) -> str:
+        """Return what a message is known by; nothing of keys, fewer in an attempt behind a tree."""
+        return "" if left.attempts > 1 and row.kind in OF_SUMS_TO_COME else str(row.values)
+
     return Counter(
-        (row.kind, row.peer, row.sha256 if exact else str(row.values))
+        (row.kind, row.peer, row.sha256 if exact else size(row))
         for row in rows
         if row.direction == "out"
     )

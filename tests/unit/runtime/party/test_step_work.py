@@ -77,8 +77,12 @@ def test_parts_leave_in_their_order_and_words_add_up(is_here):
 
 def test_only_what_goes_to_the_same_peer_waits_for_what_is_on_its_way():
     async def run():
-        bridge, arrives = Bridge(), asyncio.Event()
-        lagging = Lagging(bridge, None)
+        bridge, arrives, failures = Bridge(), asyncio.Event(), []
+
+        async def stop(error):
+            failures.append(error)
+
+        lagging = Lagging(bridge, stop)
 
         def work(*peers):
             def send(out, part, is_last):
