@@ -82,9 +82,9 @@ class EncodedIds(Sequence[bytes]):
         """The number of each wanted id among these, the first of equal ones, int64 (len(wanted),);
         -1 where it is none of them.
         """
-        table, own = self._table(), (self.data, self.offsets)
-        _find(table, *own, *own, True)
-        return _find(table, *own, wanted.data, wanted.offsets, False)
+        table, ids = self._table(), (self.data, self.offsets)
+        _find(table, *ids, *ids, True)
+        return _find(table, *ids, wanted.data, wanted.offsets, False)
 
     def hashes(self) -> Table:
         """A hash of each, uint64 (n,): equal for equal ids, and for hardly any others."""
@@ -92,14 +92,14 @@ class EncodedIds(Sequence[bytes]):
 
     def first(self) -> Indices:
         """The number of the first that is equal to each, int64 (n,): its own where no other is."""
-        own = self.data, self.offsets
-        return _find(self._table(), *own, *own, True)
+        ids = self.data, self.offsets
+        return _find(self._table(), *ids, *ids, True)
 
     def blocks(self, rows: Indices | None = None) -> Iterator[EncodedIds]:
         """All of them, or those numbered `rows`, `BLOCK` at a time."""
         for start in range(0, len(self if rows is None else rows), BLOCK):
-            own = slice(start, start + BLOCK)
-            yield self[own] if rows is None else self.take(rows[own])
+            block = slice(start, start + BLOCK)
+            yield self[block] if rows is None else self.take(rows[block])
 
     def _table(self) -> Table:
         """An empty table with room for all, and a third more."""
@@ -286,21 +286,21 @@ def _find(
     """Number of the string in the table that equals each wanted one, or -1; `enters` those of the
     table itself, so that each finds the first that equals it.
     """
-    found = np.empty(len(ends) - 1, np.int64)
-    for row in range(len(found)):
+    rows = np.empty(len(ends) - 1, np.int64)
+    for row in range(len(rows)):
         at, mark = _slot(table, data, offsets, wanted, ends[row], ends[row + 1])
         if enters and not table[at]:
             table[at] = mark | np.uint64(row + 1)
-        found[row] = np.int64(table[at] & LOW) - 1
-    return found
+        rows[row] = np.int64(table[at] & LOW) - 1
+    return rows
 
 
 @kernel
 def _hashes(data: Bytes, offsets: Indices) -> Table:
-    found = np.empty(len(offsets) - 1, np.uint64)
-    for row in range(len(found)):
-        found[row] = _hash(data, offsets[row], offsets[row + 1])
-    return found
+    hashes = np.empty(len(offsets) - 1, np.uint64)
+    for row in range(len(hashes)):
+        hashes[row] = _hash(data, offsets[row], offsets[row + 1])
+    return hashes
 
 
 @inlined

@@ -167,7 +167,7 @@ class ChosenScheme(Settings):
     @property
     def because(self) -> str:
         """Say why it is this one."""
-        against = "; ".join(one.in_words() for one in self.passed)
+        against = "; ".join(scheme.in_words() for scheme in self.passed)
         return against or "every party's policy allows it"
 
     def settled(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,11 +230,11 @@ class JobSpec(Settings):
 
     @model_validator(mode="after")
     def _classes_alike(self) -> JobSpec:
-        listed = {p: one.label_values for p, one in self.data.items() if one.label_values}
+        listed = {p: data.label_values for p, data in self.data.items() if data.label_values}
         for party, classes in listed.items():
-            first, own = next(iter(listed.items()))
-            same = {str(value) for value in classes} == {str(value) for value in own}
-            if len(classes) != len(own) or (same and classes != own):
+            first, other = next(iter(listed.items()))
+            same = {str(value) for value in classes} == {str(value) for value in other}
+            if len(classes) != len(other) or (same and classes != other):
                 raise ValueError(
                     f"label_values of {first} and {party} number the classes differently: list "
                     "them in one order"
@@ -266,8 +266,8 @@ class JobSpec(Settings):
     def _of(self, guest: str) -> JobSpec:
         parties = self.parties.model_copy(update={"guest": guest, "guests": None})
         data = {party: self.data[party] for party in parties.with_data}
-        own = {"name": self._named(guest), "parties": parties, "data": data}
-        return self.model_copy(update=own)
+        changed = {"name": self._named(guest), "parties": parties, "data": data}
+        return self.model_copy(update=changed)
 
     def _named(self, guest: str) -> str:
         return f"{self.name}-{guest}"

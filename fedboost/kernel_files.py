@@ -44,8 +44,8 @@ def folders() -> tuple[Path, ...]:
     if named := os.environ.get(VARIABLE):
         return (Path(named),)
     installed = Path(sys.prefix) / "share" / "fedboost" / "kernels"
-    own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return (installed, Path(own) / "fedboost" / "kernels")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return (installed, Path(cache) / "fedboost" / "kernels")
 
 
 @cache
@@ -150,9 +150,9 @@ def dispatcher(function: Callable[..., Any], stamp: str, *, is_inlined: bool) ->
     _ready()
     if is_inlined:
         return numba.njit(nogil=True, inline="always")(function)
-    found: Any = numba.njit(nogil=True)(function)
-    found._cache = Files(f"{function.__module__.rpartition('.')[2]}.{function.__name__}", stamp)
-    return found
+    compiled: Any = numba.njit(nogil=True)(function)
+    compiled._cache = Files(f"{function.__module__.rpartition('.')[2]}.{function.__name__}", stamp)
+    return compiled
 
 
 def _replace(path: Path, payload: bytes) -> None:

@@ -81,11 +81,11 @@ class Kernel:
         """The kernels that it calls, by their names in its module."""
         for name in self.function.__code__.co_names:
             value = self.function.__globals__.get(name)
-            found = (
+            callee = (
                 value if isinstance(value, Kernel) else _marked.get(getattr(value, "py_func", None))
             )
-            if found is not None:
-                yield name, found
+            if callee is not None:
+                yield name, callee
 
 
 def kernel(function: F) -> F:

@@ -34,8 +34,8 @@ def printable_message(message: M) -> M:
             if isinstance(value, str):
                 setattr(message, field.name, printable(value, keeps="\n", most=None))
             else:
-                value[:] = [printable(one, keeps="\n", most=None) for one in value]
+                value[:] = [printable(text, keeps="\n", most=None) for text in value]
         elif field.type == field.TYPE_MESSAGE:
-            for one in (value,) if isinstance(value, Message) else value:
-                printable_message(one)
+            for inner in (value,) if isinstance(value, Message) else value:
+                printable_message(inner)
     return message

@@ -226,7 +226,7 @@ def load(kind: type[Model], path: Path) -> Model:
 def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, str]) -> ConfigError:
     errors = error.errors(include_url=False, include_input=False)
     # A mistyped key is unknown, and the one that is meant is missing: the first says more.
-    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    first = next((entry for entry in errors if entry["type"] == "extra_forbidden"), errors[0])
     # A union's tag is in parentheses, and no key.
     path = [str(part) for part in first["loc"] if not str(part).startswith("(")]
     key = ".".join(path)
@@ -254,11 +254,11 @@ def _change(fault: str, about: Mapping[str, Any], path: list[str]) -> str:
 
 def _remedy(kind: type[BaseModel], key: str) -> str:
     """Return what to write in place of a key that a model does not know."""
-    own = kind.remedy(key) if issubclass(kind, Settings) else None
+    renamed = kind.remedy(key) if issubclass(kind, Settings) else None
     keys = {known.casefold(): known for known in kind.model_fields}
     nearest = difflib.get_close_matches(key.casefold(), keys, n=1, cutoff=NEAR)
-    if own or nearest:
-        return own or f"did you mean {keys[nearest[0]]!r}?"
+    if renamed or nearest:
+        return renamed or f"did you mean {keys[nearest[0]]!r}?"
     return f"remove it, or write one of: {', '.join(kind.model_fields)}"
 
 
@@ -292,7 +292,7 @@ def _model_in(annotation: Any) -> Any:
     if _is_model(annotation):
         return annotation
     for part in getattr(annotation, "__args__", ()):
-        found = _model_in(part)
-        if found is not None:
-            return found
+        model = _model_in(part)
+        if model is not None:
+            return model
     return None

@@ -74,7 +74,7 @@ class GrownList:
 def state_dict(kind: type[T], held: T) -> tuple[dict[str, Any], Arrays]:
     """Return facts and arrays that hold the fields of `kind`, a dataclass, which `held` has."""
     facts, arrays, grown = parted_state(kind, held)
-    return joined_state(facts, arrays, [one.since(0) for one in grown.values()])
+    return joined_state(facts, arrays, [kept_list.since(0) for kept_list in grown.values()])
 
 
 def parted_state(kind: type[T], held: T) -> tuple[dict[str, Any], Arrays, dict[str, GrownList]]:
@@ -91,11 +91,11 @@ def joined_state(
     texts: Texts = {}
     parts: dict[str, list[NDArray[Any]]] = {}
     for gained, columns in pieces:
-        for name, own in gained.items():
-            texts.setdefault(name, []).extend(own)
+        for name, more in gained.items():
+            texts.setdefault(name, []).extend(more)
         for name, column in columns.items():
             parts.setdefault(name, []).append(column)
-    held = {name: np.concatenate(own) for name, own in parts.items()}
+    held = {name: np.concatenate(more) for name, more in parts.items()}
     if texts:
         facts = {**facts, TEXTS: {**facts.get(TEXTS, {}), **texts}}
     return {**facts}, {**arrays, **held}
@@ -104,26 +104,26 @@ def joined_state(
 def load_state(kind: type[T], facts: Mapping[str, Any], arrays: Arrays) -> T:
     """Return what `state_dict` has been given; a DataError where anything lacks or is too much."""
     columns = Columns(dict(facts.get(TEXTS, {})), dict(arrays))
-    [found] = _codec_of(cast(Any, kind)).take(1, "", columns)
+    [value] = _codec_of(cast(Any, kind)).take(1, "", columns)
     unknown = [*columns.texts, *columns.arrays]
     if unknown:
         raise DataError(f"a state has {unknown[0]}, which {kind.__name__} has not")
-    return cast(T, found)
+    return cast(T, value)
 
 
 def restore_into(held: T, kept: T) -> None:
     """Set each field of the state `kept` in `held`, an object of the same kind or of one below."""
-    for one in fields(cast(Any, kept)):
-        own, value = getattr(held, one.name, None), getattr(kept, one.name)
-        if is_dataclass(own) and type(own) is not type(value) and isinstance(own, type(value)):
-            restore_into(own, value)
-        elif is_dataclass(own) and value is None:
+    for name in (part.name for part in fields(cast(Any, kept))):
+        now, value = getattr(held, name, None), getattr(kept, name)
+        if is_dataclass(now) and type(now) is not type(value) and isinstance(now, type(value)):
+            restore_into(now, value)
+        elif is_dataclass(now) and value is None:
             raise DataError(
-                f"what was kept has no {one.name}, which this attempt has",
+                f"what was kept has no {name}, which this attempt has",
                 todo="set the party's policy back to what it was, or submit the job anew",
             )
         else:
-            setattr(held, one.name, value)
+            setattr(held, name, value)
 
 
 @dataclass
@@ -141,12 +141,12 @@ class Columns:
 
     def take(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         """Remove `count` values of a field."""
-        found = self.arrays.pop(name, np.empty(0, dtype)) if count else np.empty(0, dtype)
-        if found.dtype != dtype or found.shape != (count,):
+        column = self.arrays.pop(name, np.empty(0, dtype)) if count else np.empty(0, dtype)
+        if column.dtype != dtype or column.shape != (count,):
             raise DataError(
-                f"a state has {found.dtype} {found.shape} as {name}, expected {dtype} {(count,)}"
+                f"a state has {column.dtype} {column.shape} as {name}, expected {dtype} {(count,)}"
             )
-        return found
+        return column
 
 
 class Codec(ABC):
@@ -173,8 +173,8 @@ class NumberCodec(Codec):
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
         """Remove them, as Python's numbers where they were."""
-        found = out.take(name, self.dtype, count)
-        return list(found) if self.dtype == np.float32 else cast(list[Any], found.tolist())
+        column = out.take(name, self.dtype, count)
+        return list(column) if self.dtype == np.float32 else cast(list[Any], column.tolist())
 
 
 class Strings(Codec):
@@ -187,10 +187,10 @@ class Strings(Codec):
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
         """Remove them."""
-        found = out.texts.pop(name, []) if count else []
-        if len(found) != count:
-            raise DataError(f"a state has {len(found)} texts as {name}, expected {count}")
-        return found
+        values = out.texts.pop(name, []) if count else []
+        if len(values) != count:
+            raise DataError(f"a state has {len(values)} texts as {name}, expected {count}")
+        return values
 
 
 @dataclass(frozen=True)
@@ -203,8 +203,8 @@ class Blocks(Codec):
     def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
         """Add copies."""
         arrays = [np.frombuffer(v, np.uint8) if self.is_bytes else v for v in values]
-        SHAPES.put([one.shape for one in arrays], f"{name}.shape", into)
-        flat = [one.astype(self.dtype, copy=False).ravel() for one in arrays]
+        SHAPES.put([array.shape for array in arrays], f"{name}.shape", into)
+        flat = [array.astype(self.dtype, copy=False).ravel() for array in arrays]
         into.put(name, np.concatenate([np.empty(0, self.dtype), *flat]))
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
@@ -232,8 +232,8 @@ class Optionals(Codec):
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
         """Remove them."""
         given = out.take(name, np.dtype(np.bool_), count)
-        found = iter(self.inner.take(int(given.sum()), f"{name}.value", out))
-        return [next(found) if there else None for there in given]
+        values = iter(self.inner.take(int(given.sum()), f"{name}.value", out))
+        return [next(values) if there else None for there in given]
 
 
 @dataclass(frozen=True)
@@ -247,13 +247,13 @@ class Many(Codec):
         """Add how many each has, and all of them."""
         ordered = [sorted(v) if self.kind in (set, frozenset) else v for v in values]
         into.put(name, np.array([len(value) for value in ordered], np.int64))
-        self.inner.put([one for value in ordered for one in value], f"{name}.each", into)
+        self.inner.put([item for value in ordered for item in value], f"{name}.each", into)
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
         """Remove them."""
         lengths = out.take(name, np.dtype(np.int64), count).tolist()
-        found = self.inner.take(sum(lengths), f"{name}.each", out)
-        return [self.kind(part) for part in _parts(found, lengths)]
+        items = self.inner.take(sum(lengths), f"{name}.each", out)
+        return [self.kind(part) for part in _parts(items, lengths)]
 
 
 @dataclass(frozen=True)
@@ -269,9 +269,9 @@ class GrowingLists(Codec):
         if len(values) != 1:
             self.many.put(values, name, into)
             return
-        [own] = values
-        into.put(name, np.array([len(own)], np.int64))
-        into.grown[name] = GrownList(own, len(own), f"{name}.each", self.many.inner)
+        [items] = values
+        into.put(name, np.array([len(items)], np.int64))
+        into.grown[name] = GrownList(items, len(items), f"{name}.each", self.many.inner)
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
         """Remove them."""
@@ -294,12 +294,12 @@ class Fields(Codec):
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
         """Remove them, and make the values of them."""
-        found = {
+        columns = {
             part: codec.take(count, f"{name}.{part}" if name else part, out)
             for part, codec in self.parts.items()
         }
-        rows = zip(*found.values(), strict=True) if found else iter([()] * count)
-        return [self.make(dict(zip(found, row, strict=True))) for row in rows]
+        rows = zip(*columns.values(), strict=True) if columns else iter([()] * count)
+        return [self.make(dict(zip(columns, row, strict=True))) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -362,8 +362,8 @@ def _container_of(hint: Any) -> Codec:
 
 def _indices_of(hints: Sequence[Any]) -> Codec:
     """Return the codec of tuples of these types."""
-    indices = {place: _codec_of(one) for place, one in enumerate(hints)}
-    return Fields(lambda found: tuple(found.values()), indices)
+    indices = {place: _codec_of(hint) for place, hint in enumerate(hints)}
+    return Fields(lambda values: tuple(values.values()), indices)
 
 
 def _blocks_of(dtype: Any) -> Codec:
@@ -377,12 +377,12 @@ def _blocks_of(dtype: Any) -> Codec:
 def _fields_of(kind: type) -> Codec:
     """Return the codec of a dataclass."""
     hints, parts = hints_of(kind, include_extras=True), {}
-    for one in fields(cast(Any, kind)):
+    for part in fields(cast(Any, kind)):
         try:
-            parts[one.name] = _codec_of(hints[one.name])
+            parts[part.name] = _codec_of(hints[part.name])
         except TypeError as error:
-            raise TypeError(f"{kind.__name__}.{one.name}: {error}") from None
-    return Fields(lambda found: kind(**found), parts)
+            raise TypeError(f"{kind.__name__}.{part.name}: {error}") from None
+    return Fields(lambda values: kind(**values), parts)
 
 
 def _parts(whole: Any, lengths: Sequence[int]) -> list[Any]:

@@ -89,17 +89,17 @@ class FilledLoader(Loader):
                 f"{key}: {reference} refers to nothing",
                 todo="write ${env:NAME} or ${file:/path}; $${ is a text that begins with ${",
             )
-        found = variable(name, key) if kind == "env" else content(name, key)
-        self.filled[found] = reference
-        return found
+        text = variable(name, key) if kind == "env" else content(name, key)
+        self.filled[text] = reference
+        return text
 
 
 def variable(name: str, key: str) -> str:
     """Return an environment variable; a ConfigError, at `key`, where there is none."""
-    found = os.environ.get(name)
-    if found is None:
+    text = os.environ.get(name)
+    if text is None:
         raise ConfigError(f"{key}: there is no variable {name}", todo=f"set {name}")
-    return found
+    return text
 
 
 def content(name: str, key: str) -> str:
@@ -108,10 +108,10 @@ def content(name: str, key: str) -> str:
     """
     try:
         with Path(name).expanduser().open("rb") as file:
-            found = file.read(FILE_BYTES_MAX + 1)
-        if len(found) > FILE_BYTES_MAX:
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
             raise ConfigError(f"{key}: {name} is no file of one value", todo="check the path")
-        return found.decode().removesuffix("\n")
+        return data.decode().removesuffix("\n")
     except OSError as error:
         reason = error.strerror
     except (ValueError, RuntimeError):  # no text, no path, nobody's home

@@ -55,12 +55,12 @@ def decode(kind: type[M], payload: bytes, sender: str) -> M:
 def json_object(text: bytes, what: str) -> dict[str, Any]:
     """The JSON object in a message, empty where there is no text; else a PeerError about `what`."""
     try:
-        found = json.loads(text or b"{}")
+        value = json.loads(text or b"{}")
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise PeerError(f"{what} must be a JSON object")
-    return found
+    return value
 
 
 def pack(values: NDArray[np.generic]) -> Array:

@@ -167,7 +167,7 @@ class Measures(MeasuresState):
     @property
     def latest(self) -> dict[str, dict[str, float]]:
         """The metrics of the best round, or of the last one before it whose sum was opened."""
-        return next((one for one in self.history[self.best_round :: -1] if one), {})
+        return next((metrics for metrics in self.history[self.best_round :: -1] if metrics), {})
 
     @property
     def words(self) -> int:

@@ -75,9 +75,9 @@ class Epoch:
 
     def offer(self) -> MaskKeys:
         """Our public keys and commitments to our self-masks, signed."""
-        own = self._own()
+        keys = self._own()
         offered = MaskKeys(
-            epoch=self.number, keys=wire.pack(own.keys), commitments=wire.pack(own.commitments)
+            epoch=self.number, keys=wire.pack(keys.keys), commitments=wire.pack(keys.commitments)
         )
         offered.signature = self._context.signer.sign(self._signed(self._context.party, offered))
         return offered
@@ -102,7 +102,7 @@ class Epoch:
             )
         ]
         shares = {
-            party: tuple(_rows([one[place] for one in kind]) for kind in dealt)
+            party: tuple(_rows([row[place] for row in kind]) for kind in dealt)
             for place, party in enumerate(self._table)
             if party in self._offers
         }
@@ -142,8 +142,8 @@ class Epoch:
         self.index += 1
         if self.index >= self.sums:
             raise ProtocolError(f"an epoch of {self.sums} sums has no keys for another one")
-        own = self_stream(self._selves[self.index], self._context.attempt_digest, context)
-        return [(own, 1), *self._pair_streams(self.index, context)]
+        stream = self_stream(self._selves[self.index], self._context.attempt_digest, context)
+        return [(stream, 1), *self._pair_streams(self.index, context)]
 
     def whole_streams(self, context: bytes) -> list[tuple[bytes, int]]:
         """The same of a sum that is opened over all members or not at all."""
@@ -267,10 +267,10 @@ def keys_of(offered: MaskKeys, count: int, party: str) -> ByteArray:
     return keys
 
 
-def pair_of(own: MaskKey, public: ByteArray, salt: bytes, party: str) -> Pair:
+def pair_of(key: MaskKey, public: ByteArray, salt: bytes, party: str) -> Pair:
     """Return what we share with a party; a PeerError names whose key shares nothing."""
     try:
-        return Pair(own.shared(public.tobytes()), salt)
+        return Pair(key.shared(public.tobytes()), salt)
     except PeerError:
         raise PeerError(f"a mask key of {party} is a point of small order") from None
 

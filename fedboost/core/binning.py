@@ -103,22 +103,22 @@ class Binning:
         """Entries that fall into the bin of zeros are left out, too."""
         number = cell_type(self.n_cells)
         missing = number(self.missing)
-        found = np.empty(values.nnz, number)
+        placed = np.empty(values.nnz, number)
         zero = np.empty(self.n_columns, number)
         padded, starts = self._padded
         for column, cuts in enumerate(self.cuts):
-            own = slice(values.indptr[column], values.indptr[column + 1])
-            _place(values.data[own, None], padded, starts[column:], missing, found[own, None])
+            span = slice(values.indptr[column], values.indptr[column + 1])
+            _place(values.data[span, None], padded, starts[column:], missing, placed[span, None])
             zero[column] = np.searchsorted(cuts, np.float32(0), side="right")
-        kept = found != np.repeat(zero, np.diff(values.indptr))
+        kept = placed != np.repeat(zero, np.diff(values.indptr))
         begins = np.concatenate(([0], np.cumsum(kept)))[values.indptr]
         rows = values.indices[kept].astype(np.int32)
-        return SparseBins(values.shape[0], begins, rows, found[kept], zero)
+        return SparseBins(values.shape[0], begins, rows, placed[kept], zero)
 
     def columns(self, start: int, stop: int) -> Binning:
         """The binning of columns start..stop-1 only, as the party that has them would fit it."""
-        own = {c - start: codes for c, codes in self.categories.items() if start <= c < stop}
-        return Binning(self.max_bin, self.cuts[start:stop], own)
+        categories = {c - start: codes for c, codes in self.categories.items() if start <= c < stop}
+        return Binning(self.max_bin, self.cuts[start:stop], categories)
 
 
 def fit(
@@ -259,11 +259,11 @@ def _padded(cuts: Sequence[Cuts]) -> tuple[Cuts, NDArray[np.int64]]:
     """All cuts one after the other, those of each column filled up with NaN to whole registers;
     and where each column's begin.
     """
-    sizes = [-(-len(own) // REGISTER) * REGISTER for own in cuts]
+    sizes = [-(-len(these) // REGISTER) * REGISTER for these in cuts]
     starts = np.cumsum([0, *sizes])
     flat = np.full(starts[-1], np.nan, np.float32)
-    for own, start in zip(cuts, starts.tolist(), strict=False):
-        flat[start : start + len(own)] = own
+    for these, start in zip(cuts, starts.tolist(), strict=False):
+        flat[start : start + len(these)] = these
     return flat, starts
 
 
@@ -282,10 +282,10 @@ def _place(
     """
     for begin in range(0, values.shape[0], ROWS_AT_ONCE):
         for c in range(values.shape[1]):
-            own = cuts[starts[c] : starts[c + 1]]
+            these = cuts[starts[c] : starts[c + 1]]
             for i in range(begin, min(values.shape[0], begin + ROWS_AT_ONCE)):
                 x = values[i, c]
                 count = 0
-                for j in range(len(own)):
-                    count += own[j] <= x
+                for j in range(len(these)):
+                    count += these[j] <= x
                 bins[i, c] = missing if np.isnan(x) else count

@@ -41,8 +41,8 @@ class SparseBins:
 
     def column(self, number: int) -> tuple[Rows, Dense]:
         """The entries of one column: rows and bins."""
-        own = slice(int(self.starts[number]), int(self.starts[number + 1]))
-        return self.rows[own], self.bins[own]
+        span = slice(int(self.starts[number]), int(self.starts[number + 1]))
+        return self.rows[span], self.bins[span]
 
     def take(self, columns: Rows) -> SparseBins:
         """Some columns, int32 in any order."""
@@ -84,13 +84,13 @@ def of_rows(bins: Bins, column: int, rows: Rows) -> Dense:
     """The bins (m,) of some rows, int32 (m,), in one column."""
     if not isinstance(bins, SparseBins):
         return bins[rows, column]
-    stored, own = bins.column(column)
-    found = np.full(len(rows), bins.zero[column], bins.zero.dtype)
+    stored, column_bins = bins.column(column)
+    cells = np.full(len(rows), bins.zero[column], bins.zero.dtype)
     if len(stored):
         place = np.minimum(np.searchsorted(stored, rows), len(stored) - 1)
         there = stored[place] == rows
-        found[there] = own[place[there]]
-    return found
+        cells[there] = column_bins[place[there]]
+    return cells
 
 
 def entries(bins: SparseBins, node_rows: Sequence[Rows]) -> tuple[Indices, Rows]:

@@ -92,7 +92,7 @@ def as_set(bins: Indices) -> bytes:
 
 def as_sets(sets: list[bytes]) -> Sets:
     """uint8 (n, SET_BYTES) of what `as_set` gave; no bytes at all stand for no bin."""
-    return np.frombuffer(b"".join(one or bytes(SET_BYTES) for one in sets), np.uint8).reshape(
+    return np.frombuffer(b"".join(codes or bytes(SET_BYTES) for codes in sets), np.uint8).reshape(
         -1, SET_BYTES
     )
 

@@ -157,19 +157,19 @@ class ColumnReading:
 
         `ids` uint32 (columns,) are what sparse columns are hashed by: their places if absent.
         """
-        found: list[Inputs] = []
+        forms: list[Inputs] = []
         if self.standardises and isinstance(values, np.ndarray):
             assert self.scale is not None
-            found.append(self.scale.inputs(values))
+            forms.append(self.scale.inputs(values))
         elif self.standardises:
-            found.append(_hashed(values, ids))
+            forms.append(_hashed(values, ids))
         if self.cuts is not None:
             bins = self.cuts.binning.transform(values)
             if self.form != "bins":
-                found.append(_ranked(bins, self.cuts.binning, ids))
+                forms.append(_ranked(bins, self.cuts.binning, ids))
             if self.form != "rank":
-                found.append(BinInputs(bins, self.cuts, self.weights_per_output))
-        return found[0] if len(found) == 1 else TurnInputs(tuple(found))
+                forms.append(BinInputs(bins, self.cuts, self.weights_per_output))
+        return forms[0] if len(forms) == 1 else TurnInputs(tuple(forms))
 
 
 def searches(params: ColumnParams, *, is_sparse: bool) -> bool:
@@ -197,15 +197,15 @@ class BinInputs:
     def forward(self, rows: slice, network: Network) -> Floats:
         """See Inputs; output after output, so that a column's bins are read one behind another."""
         columns, sums = _looked_up(network, self.cuts, self.weights_per_output)
-        found = np.zeros((network.outputs, rows.stop - rows.start))
+        outputs = np.zeros((network.outputs, rows.stop - rows.start))
         if isinstance(self.bins, SparseBins):
             # What a 0 adds to an output is the same for all rows, and normalising takes it off.
             sums = sums - sums[np.arange(len(sums)), self.bins.zero[columns]][:, None]
             listed = self.bins.starts, self.bins.rows, self.bins.bins
-            _add_listed(listed, columns, sums, rows.start, found)
+            _add_listed(listed, columns, sums, rows.start, outputs)
         else:
-            _add_cells(self.bins[rows], columns, sums, found)
-        return found.T
+            _add_cells(self.bins[rows], columns, sums, outputs)
+        return outputs.T
 
     def reach(self) -> float:
         """See Inputs."""
@@ -233,7 +233,7 @@ class TurnInputs:
 
     def reach(self) -> float:
         """See Inputs."""
-        return max(own.reach() for own in self.forms)
+        return max(form.reach() for form in self.forms)
 
 
 @lru_cache(maxsize=2)  # every block of rows and every pass over them asks again
@@ -289,13 +289,13 @@ def _ranked(bins: Bins, binning: Binning, ids: NDArray[np.uint32] | None) -> Inp
 
 
 @kernel
-def _add_cells(bins: Dense, columns: Indices, sums: Floats, found: Floats) -> None:
+def _add_cells(bins: Dense, columns: Indices, sums: Floats, outputs: Floats) -> None:
     """Adds to `found` (outputs, rows) what each lookup, as many of each output, gives."""
-    each = len(columns) // len(found)
+    each = len(columns) // len(outputs)
     for i in range(len(columns)):
-        total, own, cells = found[i // each], sums[i], bins[:, columns[i]]
+        total, sums_by_bin, cells = outputs[i // each], sums[i], bins[:, columns[i]]
         for row in range(len(total)):
-            total[row] += own[cells[row]]
+            total[row] += sums_by_bin[cells[row]]
 
 
 @kernel
@@ -304,16 +304,16 @@ def _add_listed(
     columns: Indices,
     sums: Floats,
     first: int,
-    found: Floats,
+    outputs: Floats,
 ) -> None:
     """The same of the rows from `first` on whose bins a sparse table lists."""
     starts, rows, bins = listed
-    each, last = len(columns) // len(found), first + found.shape[1]
+    each, last = len(columns) // len(outputs), first + outputs.shape[1]
     for i in range(len(columns)):
-        total, own = found[i // each], sums[i]
+        total, sums_by_bin = outputs[i // each], sums[i]
         begin, end = starts[columns[i]], starts[columns[i] + 1]
         begin += np.searchsorted(rows[begin:end], first)
         for entry in range(begin, end):
             if rows[entry] >= last:
                 break
-            total[rows[entry] - first] += own[bins[entry]]
+            total[rows[entry] - first] += sums_by_bin[bins[entry]]

@@ -104,9 +104,9 @@ def _nearest(
     fits = True
     for i in range(len(g)):
         for j in range(g.shape[1]):
-            own, curve = g[i, j], h[i, j]
-            fits &= abs(own) <= bounds[0] and 0.0 <= curve <= bounds[1]
-            nearest[i, 2 * j] = np.int64(np.rint(np.divide(own, units[0])))
+            slope, curve = g[i, j], h[i, j]
+            fits &= abs(slope) <= bounds[0] and 0.0 <= curve <= bounds[1]
+            nearest[i, 2 * j] = np.int64(np.rint(np.divide(slope, units[0])))
             nearest[i, 2 * j + 1] = np.int64(np.rint(np.divide(curve, units[1])))
     return fits
 

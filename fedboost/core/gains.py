@@ -47,8 +47,8 @@ def gains(
     either child's hessian sum over the outputs is below min_child_weight, and where the weights
     stand against `moves`. Swapping left and right gives the same bits.
     """
-    own = np.ascontiguousarray(left), np.ascontiguousarray(total)
-    return _gains(*own, bounds, moves, _rule(params, fixed))
+    arrays = np.ascontiguousarray(left), np.ascontiguousarray(total)
+    return _gains(*arrays, bounds, moves, _rule(params, fixed))
 
 
 def best_at_thresholds(
@@ -70,8 +70,8 @@ def best_at_thresholds(
     """
     groups = NO_GROUPS if limits.groups is None else limits.groups
     bounds = NO_BOUNDS if limits.bounds is None else limits.bounds
-    own = np.ascontiguousarray(cells), np.ascontiguousarray(totals)
-    return _best(*own, columns, (groups, bounds), _rule(params, fixed))
+    arrays = np.ascontiguousarray(cells), np.ascontiguousarray(totals)
+    return _best(*arrays, columns, (groups, bounds), _rule(params, fixed))
 
 
 def _rule(params: TreeParams, fixed: FixedPoint) -> Rule:
@@ -118,23 +118,23 @@ def _is_light(sums: Sums, rule: Rule) -> Bits:
 def _gains(left: Sums, total: Sums, bounds: Floats, moves: Moves, rule: Rule) -> Floats:
     """See `gains`."""
     right = total - left
-    (found, on_left), (others, on_right) = _scores(left, rule, bounds), _scores(right, rule, bounds)
+    (gains, on_left), (others, on_right) = _scores(left, rule, bounds), _scores(right, rule, bounds)
     whole = _scores(total.reshape(1, -1), rule, bounds)[0][0]
     light = _is_light(left, rule) | _is_light(right, rule)
     for i in range(len(left)):
         move = moves[i] if len(moves) > 1 else moves[0]
         if light[i] or (on_right[i] - on_left[i]) * move < 0:
-            found[i] = -np.inf
+            gains[i] = -np.inf
         else:
-            found[i] = (found[i] + others[i]) - whole
-    return found
+            gains[i] = (gains[i] + others[i]) - whole
+    return gains
 
 
 @kernel
-def _is_cut(own: Groups, b: int, last: int, on_left: bool) -> bool:
+def _is_cut(group_of: Groups, b: int, last: int, on_left: bool) -> bool:
     """Return whether a candidate divides groups and no cells of one."""
-    apart = own[-1] != own[last]
-    return own[b] != own[b + 1] and (apart or not on_left) if b < last else apart
+    apart = group_of[-1] != group_of[last]
+    return group_of[b] != group_of[b + 1] and (apart or not on_left) if b < last else apart
 
 
 @kernel
@@ -187,8 +187,8 @@ def _best(
                 if not gain[i] > best[node]:
                     continue
                 c, b, on_left = indices[owner[i]], listed[i, 0], listed[i, 1]
-                own = n_bins[owner[i]] - 1
-                if not len(groups) or _is_cut(groups[node, c], b, own, on_left == 1):
+                last_bin = n_bins[owner[i]] - 1
+                if not len(groups) or _is_cut(groups[node, c], b, last_bin, on_left == 1):
                     best[node], won[node] = gain[i], left[i]
                     where[node, 0], where[node, 1], where[node, 2] = c, b, on_left
             n = 0

@@ -89,12 +89,12 @@ class Round:
 
     def added(self, inputs: Inputs) -> Floats:
         """Return what the round adds to the margins of rows, float64 (n, classes)."""
-        found = np.empty((inputs.n_rows, self.weights.shape[1]))
+        margin = np.empty((inputs.n_rows, self.weights.shape[1]))
         weights = self.weights.astype(np.float64)
         with one_thread():
             for rows in inputs.blocks(self.network.outputs):
-                found[rows] = shares(inputs.forward(rows, self.network), self.normal) @ weights
-        return found
+                margin[rows] = shares(inputs.forward(rows, self.network), self.normal) @ weights
+        return margin
 
 
 @cache
@@ -151,13 +151,13 @@ def solved(squares: Floats, pull: Floats, params: GbunParams) -> NDArray[np.floa
     """
     from scipy.linalg import cho_solve
 
-    found = []
-    for own, own_pull in zip(squares, pull, strict=True):
-        equations = own + params.reg_lambda * np.eye(len(own))
+    steps = []
+    for square, output_pull in zip(squares, pull, strict=True):
+        equations = square + params.reg_lambda * np.eye(len(square))
         with one_thread():
             factor = _factor(equations)
-            found.append(-params.learning_rate * cho_solve((factor, True), own_pull))
-    return np.stack(found, axis=1).astype(np.float32)
+            steps.append(-params.learning_rate * cho_solve((factor, True), output_pull))
+    return np.stack(steps, axis=1).astype(np.float32)
 
 
 def _factor(equations: Floats) -> Floats:
@@ -207,8 +207,8 @@ class TrainedNetworks:
         """float64 (n, classes) of float32 (n, columns), with the rounds up to the best one."""
         inputs = self.reading.inputs(values)
         margin = np.tile(self.base_margin, (inputs.n_rows, 1))
-        for one in self.rounds[: self.best_round + 1]:
-            margin += one.added(inputs)
+        for network in self.rounds[: self.best_round + 1]:
+            margin += network.added(inputs)
         return margin
 
     def predict(self, values: Values) -> Floats:
@@ -240,8 +240,8 @@ def train(
     history: History = []
     while len(rounds) < params.n_estimators and not stopping.stop:
         rounds.append(_round(params, objective, table, inputs["train"], margins["train"], rounds))
-        for name, own in inputs.items():
-            margins[name] += rounds[-1].added(own)
+        for name, table_inputs in inputs.items():
+            margins[name] += rounds[-1].added(table_inputs)
         history.append(_measured(params, parts, margins))
         if params.early_stopping_rounds is not None:
             stopping = stopping.after(history[-1]["validation"][params.metrics[-1]])
@@ -268,7 +268,7 @@ def _measured(
     params: GbunParams, parts: Mapping[str, TrainingTable], margins: Mapping[str, Floats]
 ) -> dict[str, dict[str, float]]:
     predictions = {
-        name: objectives.transform(params.objective, own) for name, own in margins.items()
+        name: objectives.transform(params.objective, margin) for name, margin in margins.items()
     }
     return {
         name: {

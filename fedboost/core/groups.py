@@ -51,9 +51,9 @@ class Segments:
     @classmethod
     def of(cls, groups: Numbers, n_bins: int) -> Self:
         """Return the segments of groups (n_cells,)."""
-        own = groups[:n_bins].astype(np.int64)
-        bounds = np.concatenate(([0], np.flatnonzero(np.diff(own)) + 1, [n_bins]))
-        return cls(bounds, bool(groups[-1] != own[-1]))
+        known = groups[:n_bins].astype(np.int64)
+        bounds = np.concatenate(([0], np.flatnonzero(np.diff(known)) + 1, [n_bins]))
+        return cls(bounds, bool(groups[-1] != known[-1]))
 
     @classmethod
     def finest(cls, n_bins: int) -> Self:
@@ -107,11 +107,11 @@ class Minimum(MinimumState):
         """Begins a layer of these nodes; `training` holds the rows that the tree learns from."""
         above, self.nodes = self.nodes, {}
         pairs = {node: [node, sibling(node)] if parent(node) in above else [node] for node in nodes}
-        counted = list(dict.fromkeys(one for pair in pairs.values() for one in pair))
+        counted = list(dict.fromkeys(child for pair in pairs.values() for child in pair))
         counts = dict(zip(counted, self._counts(training, counted), strict=True))
         for node, pair in pairs.items():
             beside = self.nodes.get(pair[-1])
-            sides = [(counts[one], self._possible(above, one)) for one in pair]
+            sides = [(counts[child], self._possible(above, child)) for child in pair]
             if beside is None:
                 whole = finest(self._n_bins, self._n_cells)
                 before = above[parent(node)].groups if len(pair) > 1 else whole
@@ -136,8 +136,8 @@ class Minimum(MinimumState):
         """
         if least is None or (least[columns] <= 1).all():
             return None
-        own = least[columns]
-        return cls(bins, columns, binning.n_bins[columns], binning.n_cells, own)
+        rows = least[columns]
+        return cls(bins, columns, binning.n_bins[columns], binning.n_cells, rows)
 
     def groups(self, node: int) -> Numbers:
         """Return the groups of an open node."""
@@ -186,8 +186,8 @@ def usable(
     drawn = columns.usable(nodes)
     if drawn is None:
         return held
-    own = finest(binning.n_bins[columns.all], binning.n_cells)[None] if held is None else held
-    return np.where(drawn[..., None], own, own.dtype.type(0))
+    groups = finest(binning.n_bins[columns.all], binning.n_cells)[None] if held is None else held
+    return np.where(drawn[..., None], groups, groups.dtype.type(0))
 
 
 def coarsened(
@@ -227,8 +227,8 @@ def _smallest(groups: Numbers, counts: Counts) -> int | None:
     several = (groups != groups[:, :1]).any(axis=1)
     if not several.any():
         return None
-    own = groups[several].astype(np.int64)
-    indices = own + (MAX_BIN + 2) * np.arange(len(own))[:, None]
+    counted_groups = groups[several].astype(np.int64)
+    indices = counted_groups + (MAX_BIN + 2) * np.arange(len(counted_groups))[:, None]
     rows = np.bincount(indices.ravel(), weights=counts[several].ravel())
     held = rows[rows > 0]
     return int(held.min()) if len(held) else None
@@ -249,7 +249,7 @@ def _coarsened(
     least: NDArray[np.int64],
 ) -> Numbers:
     """See `coarsened`; rows and possible (sides, columns, n_cells)."""
-    found = before.copy()
+    coarse = before.copy()
     sides, missing = rows.shape[0], before.shape[1] - 1
     for c in range(len(before)):
         if least[c] <= 1:
@@ -285,6 +285,6 @@ def _coarsened(
         for b in range(last + 1):
             if number < closed and b == ends[number + 1]:
                 number += 1
-            found[c, b] = number
-        found[c, missing] = number + 1 if apart else number
-    return found
+            coarse[c, b] = number
+        coarse[c, missing] = number + 1 if apart else number
+    return coarse

@@ -38,9 +38,11 @@ class GrowingTrees:
     def take(self, sums: Sums) -> None:
         """Grows one layer of every tree that is not over, from everybody's int64 (Σ sizes,)."""
         assert sums.shape == (sum(self.sizes),)
-        for tree, own in zip(self.trees, np.split(sums, np.cumsum(self.sizes)[:-1]), strict=True):
+        for tree, tree_sums in zip(
+            self.trees, np.split(sums, np.cumsum(self.sizes)[:-1]), strict=True
+        ):
             if not tree.is_over:
-                tree.take(own.reshape(tree.shape))
+                tree.take(tree_sums.reshape(tree.shape))
 
     def close(self) -> None:
         """Ends all trees at their last complete layer."""
@@ -70,8 +72,8 @@ def planted(
         gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
         gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor, sample.fractions)
     tree = int(forest.starts(params)[number])
-    for own in np.split(gh, params.trees_per_round, axis=1):
-        mine = np.ascontiguousarray(own)
+    for tree_gh in np.split(gh, params.trees_per_round, axis=1):
+        mine = np.ascontiguousarray(tree_gh)
         for inside in sample.trees:
             columns = TreeColumns.drawn(params, tree, groups)
             yield GrowingTree(rules, bins, mine, inside, columns)

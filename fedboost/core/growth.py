@@ -66,8 +66,8 @@ class Rules:
         direction = 0 if at is None else int(self.directions[at[0]])
         if at is not None and at[1] == self.binning.n_bins[at[0]] - 1:
             direction = direction and monotone.BY_WEIGHT
-        own = known.get(node, monotone.ANY)
-        below = monotone.of_children(sums, direction, own, self.params, self.fixed)
+        interval = known.get(node, monotone.ANY)
+        below = monotone.of_children(sums, direction, interval, self.params, self.fixed)
         known[left_child(node)], known[right_child(node)] = below
 
     def gains(self, left: Sums, total: Sums, bounds: Floats | None) -> Floats:
@@ -146,10 +146,10 @@ class GrowingTree(GrowingState):
         """
         if self._views:
             return np.sum([view.sums(self.asked) for view in self._views], axis=0)
-        own = [self.partition.rows(node) for node in self.asked]
+        rows_of_nodes = [self.partition.rows(node) for node in self.asked]
         n_cells = self._rules.binning.n_cells
         threads = self._rules.threads
-        return histogram.build(self._bins, own, self.gh, n_cells, self._columns, threads)
+        return histogram.build(self._bins, rows_of_nodes, self.gh, n_cells, self._columns, threads)
 
     def take(self, sums: Sums) -> None:
         """Grows one layer from the sums int64 `shape` over everybody's rows."""
@@ -160,16 +160,16 @@ class GrowingTree(GrowingState):
         limits = Limits(self._released(nodes), self._rules.bounds(nodes, self.bounds))
         won = choose(self._rules, cells, totals, self._columns, limits)
         gains = self._gains()
-        gains |= {n: found[0].gain for n, found in zip(nodes, won, strict=True) if found}
+        gains |= {n: best[0].gain for n, best in zip(nodes, won, strict=True) if best}
         leaves = self._rules.params.max_leaves
         divides = made(gains, leaves)
         self.depth += 1
-        for node, own, found in zip(nodes, cells, won, strict=True):
-            if found is not None and node in divides:
+        for node, node_cells, best in zip(nodes, cells, won, strict=True):
+            if best is not None and node in divides:
                 if self._rules.own_rows_min:  # the children are of what the column has seen
-                    column = np.searchsorted(self._columns, found[0].column)
-                    self.totals[node] = own[column].sum(axis=0)
-                self._divide(node, *found)
+                    column = np.searchsorted(self._columns, best[0].column)
+                    self.totals[node] = node_cells[column].sum(axis=0)
+                self._divide(node, *best)
         if self.depth == self._depth:
             self.close()
             return
@@ -233,7 +233,7 @@ class GrowingTree(GrowingState):
         return nodes, cells
 
     def _gains(self) -> dict[int, float]:
-        return {node: own.gain for node, own in self.splits.items()}
+        return {node: best.gain for node, best in self.splits.items()}
 
     def _seen_totals(self, nodes: Sequence[int], cells: Sums) -> Sums:
         """The open nodes' sums, (nodes, 2·outputs), or (nodes, columns, 2·outputs)."""
@@ -263,18 +263,18 @@ class GrowingTree(GrowingState):
     def _move(self, nodes: Sequence[int]) -> None:
         """Moves the own rows of a layer's divided nodes into their children."""
         made = [self.splits[node] for node in nodes]
-        last = np.array([one.bin for one in made], np.int16)
-        on_left = np.array([one.missing_left for one in made], np.bool_)
-        sets = categories.as_sets([one.left_bins for one in made])
+        last = np.array([division.bin for division in made], np.int16)
+        on_left = np.array([division.missing_left for division in made], np.bool_)
+        sets = categories.as_sets([division.left_bins for division in made])
         turns = split.turns(last, on_left, sets, self._rules.binning.missing)
         if not isinstance(self._bins, SparseBins):
-            columns = np.array([one.column for one in made], np.int32)
+            columns = np.array([division.column for division in made], np.int32)
             crew = self._rules.threads
             self.partition.divide_layer(nodes, self._bins, columns, turns, crew)
             return
-        for node, one, right in zip(nodes, made, turns, strict=True):
-            own = of_rows(self._bins, one.column, self.partition.rows(node))
-            self.partition.divide(node, right[own])
+        for node, division, right in zip(nodes, made, turns, strict=True):
+            column = of_rows(self._bins, division.column, self.partition.rows(node))
+            self.partition.divide(node, right[column])
 
     def _lighter_children(self) -> list[int]:
         """Return the child of each divided node whose histogram is asked for; the other's is the
@@ -307,9 +307,11 @@ def choose(
     for place in np.flatnonzero(by_category).tolist():
         for node, each in enumerate(totals):
             total = each[place % len(each)]
-            own = limits.of(node, place)
-            found = _by_categories(rules, cells[node, place], total, int(columns[place]), own)
-            won[node] = _better(won[node], found)
+            interval = limits.of(node, place)
+            candidate = _by_categories(
+                rules, cells[node, place], total, int(columns[place]), interval
+            )
+            won[node] = _better(won[node], candidate)
     return won
 
 
@@ -359,14 +361,14 @@ def _by_categories(
     if absent is not None and not segments.apart:
         sums[-1] += absent
         absent = None
-    found = categories.divisions(sums, absent, rules.params, rules.fixed)
-    left = found.left
+    divisions = categories.divisions(sums, absent, rules.params, rules.fixed)
+    left = divisions.left
     gain = rules.gains(left, total, limits.bounds)
     best = split.best(gain, rules.params)
     if best < 0:
         return None
-    chosen = found.bins(best)
-    missing_left = bool(found.missing_left[best]) or segments.holds_missing(chosen)
+    chosen = divisions.bins(best)
+    missing_left = bool(divisions.missing_left[best]) or segments.holds_missing(chosen)
     left_bins = categories.as_set(segments.members(chosen))
     won = Split(
         column=column,
@@ -379,7 +381,7 @@ def _by_categories(
     return won, left[best].copy()
 
 
-def _better(one: Won | None, other: Won | None) -> Won | None:
+def _better(first: Won | None, second: Won | None) -> Won | None:
     """The split of greater gain, or of the lower column where gains are equal."""
-    found = [won for won in (one, other) if won is not None]
-    return min(found, key=lambda won: (-won[0].gain, won[0].column), default=None)
+    candidates = [won for won in (first, second) if won is not None]
+    return min(candidates, key=lambda won: (-won[0].gain, won[0].column), default=None)

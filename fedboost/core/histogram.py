@@ -62,11 +62,11 @@ def children(
     fewer = {node: smaller_child(partition, node) for node in sorted(parents)}
     n_cells = next((whole.shape[1] for whole in parents.values()), 0)
     parts = build(bins, [partition.rows(child) for child in fewer.values()], gh, n_cells, columns)
-    found: dict[int, Sums] = {}
+    histograms: dict[int, Sums] = {}
     for (node, child), part in zip(fewer.items(), parts, strict=True):
         both = {child: part, sibling(child): parents[node] - part}
-        found.update(sorted(both.items()))
-    return found
+        histograms.update(sorted(both.items()))
+    return histograms
 
 
 def _add_entries(
@@ -76,22 +76,22 @@ def _add_entries(
     indices, nodes = entries(bins, node_rows)
     place_of = np.full(bins.shape[1], -1, np.int32)
     place_of[columns] = np.arange(len(columns), dtype=np.int32)
-    own = place_of[bins.columns[indices]]
-    kept = own >= 0
-    indices, nodes, own = indices[kept], nodes[kept], own[kept]
-    _add_each(bins.bins[indices], own, nodes, gh[bins.rows[indices]], sums)
+    place = place_of[bins.columns[indices]]
+    kept = place >= 0
+    indices, nodes, place = indices[kept], nodes[kept], place[kept]
+    _add_each(bins.bins[indices], place, nodes, gh[bins.rows[indices]], sums)
     for node, rows in enumerate(node_rows):
         rest = gh[rows].sum(axis=0) - sums[node].sum(axis=1)
         sums[node, np.arange(len(columns)), bins.zero[columns]] += rest
 
 
 @kernel
-def _add_each(bins: Dense, columns: Rows, nodes: Rows, own: Sums, sums: Sums) -> None:
+def _add_each(bins: Dense, columns: Rows, nodes: Rows, row_gh: Sums, sums: Sums) -> None:
     """Each entry's gradients, int64 (entries, k), to its cell."""
     for i in range(len(bins)):
         cell = sums[nodes[i], columns[i], bins[i]]
-        for j in range(own.shape[1]):
-            cell[j] += own[i, j]
+        for j in range(row_gh.shape[1]):
+            cell[j] += row_gh[i, j]
 
 
 @kernel
@@ -112,18 +112,18 @@ def _add_rows(
                 for j in range(i, ahead):
                     row = np.uint32(rows[j])
                     touched += bins[row, 0] + bins[row, end] + gh[row, 0]
-            own, first = bins[np.uint32(rows[i])], begin
+            row_bins, first = bins[np.uint32(rows[i])], begin
             if width == 2:
                 g, h = gh[np.uint32(rows[i]), 0], gh[np.uint32(rows[i]), 1]
                 for j in range(len(columns)):
-                    cell = first + two * np.uint64(own[np.uint32(columns[j])])
+                    cell = first + two * np.uint64(row_bins[np.uint32(columns[j])])
                     cells[cell] += g
                     cells[cell + np.uint64(1)] += h
                     first += apart
             else:
                 each = gh[np.uint32(rows[i])]
                 for j in range(len(columns)):
-                    cell = first + np.uint64(width) * np.uint64(own[np.uint32(columns[j])])
+                    cell = first + np.uint64(width) * np.uint64(row_bins[np.uint32(columns[j])])
                     for k in range(width):
                         cells[cell + np.uint64(k)] += each[k]
                     first += apart

@@ -149,10 +149,10 @@ def counted(
     objective's bound.
     """
     g, h = rules.fixed.decode_g(moved[:, 0::2]), rules.fixed.decode_h(moved[:, 1::2])
-    own, lam = leaves[learns], rules.params.reg_lambda
-    rows = np.bincount(own, minlength=tree.n_nodes)[:, None]
+    leaf, lam = leaves[learns], rules.params.reg_lambda
+    rows = np.bincount(leaf, minlength=tree.n_nodes)[:, None]
     weight = np.stack(
-        [np.bincount(own, h[learns, k], minlength=tree.n_nodes) for k in range(h.shape[1])], axis=1
+        [np.bincount(leaf, h[learns, k], minlength=tree.n_nodes) for k in range(h.shape[1])], axis=1
     )
     below = weight + lam
     factor = np.divide(rows + lam, below, out=np.ones_like(below), where=below > 0.0)
@@ -181,10 +181,10 @@ class Subtrees:
     def leaves(self, bins: Bins, at: Rows, missing: int) -> Rows:
         """The leaf of each row, int32 (m,), that begins at the bottom node `at`, int32 (m,)."""
         nodes = at.copy()
-        for node, own in sorted(self.splits.items()):
+        for node, cut in sorted(self.splits.items()):
             (rows,) = np.nonzero(nodes == node)
-            column = of_rows(bins, own.column, rows.astype(np.int32))
-            right = split.goes_right(column, own.bin, own.missing_left, missing, own.left_bins)
+            column = of_rows(bins, cut.column, rows.astype(np.int32))
+            right = split.goes_right(column, cut.bin, cut.missing_left, missing, cut.left_bins)
             nodes[rows] = np.where(right, right_child(node), left_child(node))
         return nodes
 
@@ -194,11 +194,11 @@ class Subtrees:
         (m, 1) where it saw none: a round's sample may leave out all of its rows.
         """
         width = len(next(iter(self.values.values()))) if self.values else 1
-        found = np.zeros((len(at), width))
+        values = np.zeros((len(at), width))
         leaves = self.leaves(bins, at, missing)
         for leaf, value in self.values.items():
-            found[leaves == leaf] = value
-        return found
+            values[leaves == leaf] = value
+        return values
 
 
 @dataclass(frozen=True)
@@ -231,11 +231,11 @@ def train(
     fixed = encoding(params, objective, summary)
     parts = [(table.values, table.categorical), *((p.values, p.categorical) for p in hosts)]
     cuts = [binning.fit(values, params.max_bin, kinds) for values, kinds in parts]
-    bins = [own.transform(values) for own, (values, _) in zip(cuts, parts, strict=True)]
+    bins = [cut.transform(values) for cut, (values, _) in zip(cuts, parts, strict=True)]
     least = [1, *(part.group_rows_min for part in hosts)]
     rules = [
-        Rules(params, own, fixed, np.full(own.n_columns, rows, np.int32))
-        for own, rows in zip(cuts, least, strict=True)
+        Rules(params, cut, fixed, np.full(cut.n_columns, rows, np.int32))
+        for cut, rows in zip(cuts, least, strict=True)
     ]
     watched = Watched.of(table, cuts[0], objective)
     rounds: list[tuple[HybridTree, ...]] = []
@@ -248,12 +248,12 @@ def train(
         scaled = g[sample.rows] * factor, h[sample.rows] * factor
         gh[sample.rows] = fixed.encode(*scaled, sample.fractions)
         trees: list[HybridTree] = []
-        for own in np.split(gh, params.trees_per_round, axis=1):
+        for tree_gh in np.split(gh, params.trees_per_round, axis=1):
             columns = [
-                TreeColumns.drawn(params, number, (one.shape[1],), first=k)
-                for k, one in enumerate(bins)
+                TreeColumns.drawn(params, number, (side.shape[1],), first=k)
+                for k, side in enumerate(bins)
             ]
-            grower = _Grower(rules, bins, np.ascontiguousarray(own), sample.rows, columns)
+            grower = _Grower(rules, bins, np.ascontiguousarray(tree_gh), sample.rows, columns)
             trees.append(grower.tree([part.rows for part in hosts]))
             number += 1
         added = [params.learning_rate * predict(tree, rules, bins, hosts) for tree in trees]
@@ -271,8 +271,8 @@ def predict(
     at = tree.top.node[leaves]
     total = np.zeros((len(at), tree.top.value.shape[1]))
     holders = np.zeros(len(at))
-    for part, own, subtrees in zip(hosts, bins[1:], tree.hosts, strict=True):
-        total[part.rows] += subtrees.predict(own, at[part.rows], missing)
+    for part, host_bins, subtrees in zip(hosts, bins[1:], tree.hosts, strict=True):
+        total[part.rows] += subtrees.predict(host_bins, at[part.rows], missing)
         holders[part.rows] += 1
     return tree.top.value[leaves] + total / np.maximum(holders, 1)[:, None]
 
@@ -314,22 +314,22 @@ class _Grower:
         columns = self.columns[k].all
         minimum = Minimum.of(rules.binning, self.bins[k], columns, rules.least)
         for layer in range(params.guest_depth, params.guest_depth + params.host_depth):
-            own = [standing.rows(node) for node in open_nodes]
-            cells = histogram.build(self.bins[k], own, gh, rules.binning.n_cells, columns)
-            totals = np.array([gh[some].sum(axis=0) for some in own])
+            node_rows = [standing.rows(node) for node in open_nodes]
+            cells = histogram.build(self.bins[k], node_rows, gh, rules.binning.n_cells, columns)
+            totals = np.array([gh[some].sum(axis=0) for some in node_rows])
             released = None
-            if minimum is not None and own:
+            if minimum is not None and node_rows:
                 minimum.open(open_nodes, standing)
                 released = minimum.stacked(open_nodes)
             # The host's own numbers of nodes begin below all of the guest's layers.
-            drawn = [(1 << layer) - 1] * len(own)
+            drawn = [(1 << layer) - 1] * len(node_rows)
             released = groups.usable(rules.binning, self.columns[k], drawn, released)
-            won = choose(rules, cells, totals, columns, split.Limits(released)) if own else []
+            won = choose(rules, cells, totals, columns, split.Limits(released)) if node_rows else []
             divided = []
-            for node, some, found in zip(open_nodes, own, won, strict=True):
-                if found is None:
+            for node, some, division in zip(open_nodes, node_rows, won, strict=True):
+                if division is None:
                     continue
-                best, _ = found
+                best, _ = division
                 column = of_rows(self.bins[k], best.column, some)
                 missing = rules.binning.missing
                 right = split.goes_right(

@@ -248,7 +248,7 @@ def _gradients(rules: Rules, objective: Objective, rows: Watched) -> Gradients:
     parts = shared(rules.threads, objective.gradients, task, len(rows.y), work)
     if len(parts) == 1:
         return parts[0]
-    g, h = (np.concatenate(own) for own in zip(*parts, strict=True))
+    g, h = (np.concatenate(blocks) for blocks in zip(*parts, strict=True))
     return g, h
 
 
@@ -258,8 +258,10 @@ def renewed(tree: Tree, rules: Rules, rows: Watched, chosen: Rows) -> Tree:
     residual, weight = (rows.y - rows.margin[:, 0])[chosen], rows.weight[chosen]
     value = np.zeros_like(tree.value)
     for leaf in np.flatnonzero(tree.is_leaf):
-        own = leaves == leaf
-        value[leaf] = rules.params.learning_rate * objectives.median(residual[own], weight[own])
+        in_leaf = leaves == leaf
+        value[leaf] = rules.params.learning_rate * objectives.median(
+            residual[in_leaf], weight[in_leaf]
+        )
     return replace(tree, value=value)
 
 
@@ -272,18 +274,18 @@ def add_trees(
     per_class = len(trees) // margin.shape[1]
     for i, tree in enumerate(trees):
         is_wide = tree.value.shape[1] == margin.shape[1]
-        own = slice(None) if is_wide else slice(i // per_class, i // per_class + 1)
-        tree.add_to(margin[:, own], bins, missing, threads)
+        columns = slice(None) if is_wide else slice(i // per_class, i // per_class + 1)
+        tree.add_to(margin[:, columns], bins, missing, threads)
 
 
 def add_to_margin(margin: Floats, added: Sequence[Floats]) -> None:
     """Adds a round's trees in place, float64 (n, outputs) each, or (n, 1) class after class."""
     per_class = len(added) // margin.shape[1]
-    for i, one in enumerate(added):
-        if one.shape[1] == margin.shape[1]:
-            margin += one
+    for i, values in enumerate(added):
+        if values.shape[1] == margin.shape[1]:
+            margin += values
         else:
-            margin[:, i // per_class] += one[:, 0]
+            margin[:, i // per_class] += values[:, 0]
 
 
 def _check(
@@ -299,9 +301,9 @@ def _check(
         raise ConfigError(f"group_rows_min is said of {len(table.group_rows_min)} columns")
     if table.own_rows_min and len(table.own_rows_min) != len(table.row_groups or (0,)):
         raise ConfigError(f"own_rows_min is said of {len(table.own_rows_min)} parties")
-    own = table.row_groups
-    if own and (sum(own) != len(table.y) or min(own) < 0):
-        raise ConfigError(f"row groups {own} do not make up {len(table.y)} rows")
+    group_sizes = table.row_groups
+    if group_sizes and (sum(group_sizes) != len(table.y) or min(group_sizes) < 0):
+        raise ConfigError(f"row groups {group_sizes} do not make up {len(table.y)} rows")
     if params.early_stopping_rounds is not None and validation is None:
         raise ConfigError(
             "early_stopping_rounds needs validation rows and there are none",

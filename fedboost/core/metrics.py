@@ -87,7 +87,7 @@ def _merged(positive: Floats, negative: Floats) -> tuple[Floats, Floats, Floats]
     """Return the distinct scores, falling, and how many rows of either class are at or above each,
     from both classes' negated scores, rising.
     """
-    found = np.empty((3, len(positive) + len(negative)))
+    merged = np.empty((3, len(positive) + len(negative)))
     places = i = j = 0
     while i < len(positive) or j < len(negative):
         if j == len(negative) or (i < len(positive) and positive[i] < negative[j]):
@@ -98,9 +98,9 @@ def _merged(positive: Floats, negative: Floats) -> tuple[Floats, Floats, Floats]
             i += 1
         while j < len(negative) and negative[j] == score:
             j += 1
-        found[0, places], found[1, places], found[2, places] = -score, i, j
+        merged[0, places], merged[1, places], merged[2, places] = -score, i, j
         places += 1
-    return found[0, :places], found[1, :places], found[2, :places]
+    return merged[0, :places], merged[1, :places], merged[2, :places]
 
 
 def cumulated(score: Floats, positive: Floats, negative: Floats, n_rows: int) -> Ranking:
@@ -152,8 +152,10 @@ def _ks(ranks: Ranking) -> float:
 
 
 def _log_loss(y: Floats, p: Floats) -> Floats:
-    own = np.where(y > 0.5, p, 1.0 - p) if p.ndim == 1 else p[np.arange(len(y)), y.astype(np.intp)]
-    return -np.log(np.maximum(own, PROBABILITY_MIN))
+    likely = (
+        np.where(y > 0.5, p, 1.0 - p) if p.ndim == 1 else p[np.arange(len(y)), y.astype(np.intp)]
+    )
+    return -np.log(np.maximum(likely, PROBABILITY_MIN))
 
 
 def guesses(p: Floats) -> Floats:
@@ -177,9 +179,9 @@ def _distances(y: Floats, p: Floats) -> Floats:
     return np.abs(y - p)
 
 
-def _f1(hit: Floats, own: Floats, guessed: Floats) -> float:
+def _f1(hit: Floats, actual: Floats, guessed: Floats) -> float:
     """A class that no row with a weight is of or predicted as does not count."""
-    named = own + guessed
+    named = actual + guessed
     seen = named > 0.0
     return float(np.mean(2.0 * hit[seen] / named[seen])) if seen.any() else 0.0
 
@@ -215,9 +217,9 @@ class OfRanking:
         """Return the metric of these rows."""
         if p.ndim == 1:
             return self.read(ranking(y, p, w))
-        own = [(y == c).astype(np.float64) for c in range(p.shape[1])]
-        held = [(one, p[:, c]) for c, one in enumerate(own) if (one * w).sum() > 0.0]
-        return float(np.mean([self.read(ranking(one, score, w)) for one, score in held]))
+        masks = [(y == c).astype(np.float64) for c in range(p.shape[1])]
+        held = [(mask, p[:, c]) for c, mask in enumerate(masks) if (mask * w).sum() > 0.0]
+        return float(np.mean([self.read(ranking(mask, score, w)) for mask, score in held]))
 
 
 @dataclass(frozen=True)
@@ -232,10 +234,10 @@ class OfCounts:
         """Return the metric of these rows."""
         guess = guesses(p)
         classes = [1.0] if p.ndim == 1 else np.union1d(y, guess)
-        hit = [w[(y == one) & (guess == one)].sum() for one in classes]
-        own = [w[y == one].sum() for one in classes]
-        guessed = [w[guess == one].sum() for one in classes]
-        return self.read(np.array(hit), np.array(own), np.array(guessed))
+        hit = [w[(y == c) & (guess == c)].sum() for c in classes]
+        true = [w[y == c].sum() for c in classes]
+        guessed = [w[guess == c].sum() for c in classes]
+        return self.read(np.array(hit), np.array(true), np.array(guessed))
 
 
 @dataclass(frozen=True)

@@ -136,10 +136,10 @@ class SparseInputs:
     def forward(self, rows: slice, network: Network) -> Floats:
         """See Inputs; column by column, so that each weight is hashed once a block."""
         part = self._part(rows)
-        found = np.zeros((rows.stop - rows.start, network.outputs))
+        outputs = np.zeros((rows.stop - rows.start, network.outputs))
         number, seeds = np.uint32(network.number), network.hash_seeds
-        _add_columns(part.listed, part.columns, number, seeds, found)
-        return found
+        _add_columns(part.listed, part.columns, number, seeds, outputs)
+        return outputs
 
     def reach(self) -> float:
         """See Inputs."""
@@ -170,10 +170,10 @@ class SparseInputs:
         """A block's columns that have values; made once, as every round goes through all blocks."""
         key = rows.start, rows.stop
         if key not in self._parts:
-            own = self._by_row[rows].tocsc()
-            (columns,) = np.nonzero(np.diff(own.indptr))
-            ends = np.concatenate([own.indptr[columns], own.indptr[-1:]]).astype(np.int64)
-            listed = ends, own.indices.astype(np.int32, copy=False), own.data
+            block = self._by_row[rows].tocsc()
+            (columns,) = np.nonzero(np.diff(block.indptr))
+            ends = np.concatenate([block.indptr[columns], block.indptr[-1:]]).astype(np.int64)
+            listed = ends, block.indices.astype(np.int32, copy=False), block.data
             self._parts[key] = SparseRows(listed, self.ids[columns])
         return self._parts[key]
 
@@ -202,7 +202,7 @@ def _add_columns(
     columns: NDArray[np.uint32],
     network: np.uint32,
     seeds: NDArray[np.uint32],
-    found: Floats,
+    outputs: Floats,
 ) -> None:
     """Adds to `found` (rows, outputs) what each column, as a csc array lists it, gives."""
     indptr, indices, data = part
@@ -211,6 +211,6 @@ def _add_columns(
         for k in range(len(seeds)):
             weights[k] = hashed_weight(columns[c], network, seeds[k])
         for i in range(indptr[c], indptr[c + 1]):
-            row, value = found[indices[i]], np.float64(data[i])
+            row, value = outputs[indices[i]], np.float64(data[i])
             for k in range(len(seeds)):
                 row[k] += value * weights[k]

@@ -170,8 +170,8 @@ class Softmax:
         """See Objective."""
         p = _softmax(margin)
         w = weight[:, None]
-        own = y.astype(np.intp)[:, None] == np.arange(self.n_outputs)
-        return w * (p - own), w * (2.0 * p * (1.0 - p))
+        is_class = y.astype(np.intp)[:, None] == np.arange(self.n_outputs)
+        return w * (p - is_class), w * (2.0 * p * (1.0 - p))
 
     def bounds(self, summary: Summary) -> tuple[float, float]:
         """See Objective."""

@@ -44,6 +44,6 @@ def remedy(name: str, known: Container[str]) -> str | None:
     """Return what to do instead of giving a parameter by another library's name, where one of the
     `known` parameters is meant or there is a reason why there is none.
     """
-    if (own := _NAMES.get(name)) is not None and own in known:
-        return f"write {own!r}, which is what {name} is called here"
+    if (ours := _NAMES.get(name)) is not None and ours in known:
+        return f"write {ours!r}, which is what {name} is called here"
     return _REASONS.get(name)

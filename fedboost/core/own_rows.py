@@ -60,11 +60,11 @@ class Layer:
     @classmethod
     def of(cls, splits: Mapping[int, Split], bins: Bins, rows: Rows, missing: int) -> Self:
         """Return the views of some nodes."""
-        columns, by = np.unique([one.column for one in splits.values()], return_inverse=True)
+        columns, by = np.unique([cut.column for cut in splits.values()], return_inverse=True)
         cells = np.arange(missing + 1, dtype=np.uint16)
         right = [
-            split.goes_right(cells, one.bin, one.missing_left, missing, one.left_bins)
-            for one in splits.values()
+            split.goes_right(cells, cut.bin, cut.missing_left, missing, cut.left_bins)
+            for cut in splits.values()
         ]
         values = np.stack([of_rows(bins, column, rows) for column in columns.tolist()])
         return cls(tuple(splits), values, by.astype(np.int32), np.stack(right))
@@ -166,8 +166,8 @@ def of_parties(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: Rows) ->
     ends = np.cumsum(rules.row_groups or (len(gh),))[:-1]
     parts = np.split(rows, np.searchsorted(rows, ends))
     return [
-        OwnRows(rules.binning, bins, gh, own, columns, least)
-        for own, least in zip(parts, rules.own_rows_min, strict=True)
+        OwnRows(rules.binning, bins, gh, party_gh, columns, least)
+        for party_gh, least in zip(parts, rules.own_rows_min, strict=True)
     ]
 
 

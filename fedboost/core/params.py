@@ -174,8 +174,10 @@ class BoostingParams(Settings):
         Where the job names none: XGBoost's own, and before it for binary labels the AUC that
         everybody asks for first.
         """
-        own = metrics_of(self.objective)[:1]
-        return self.eval_metric or (("auc", *own) if self.objective == "binary:logistic" else own)
+        usual = metrics_of(self.objective)[:1]
+        return self.eval_metric or (
+            ("auc", *usual) if self.objective == "binary:logistic" else usual
+        )
 
     @property
     def step_max(self) -> float:

@@ -115,8 +115,8 @@ class Partition:
         divided, right = np.empty_like(rows), turns.view(np.uint8)
 
         def task(part: slice) -> tuple[Any, ...]:
-            own = slice(part.start, part.stop + 1)
-            return bins, rows, starts[own], (columns[part], right[part]), divided
+            bounds = slice(part.start, part.stop + 1)
+            return bins, rows, starts[bounds], (columns[part], right[part]), divided
 
         parts = shared(threads, _divide_layer, task, len(nodes), DIVIDING_WORK * len(rows))
         middles = np.concatenate(parts)

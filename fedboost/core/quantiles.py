@@ -122,11 +122,11 @@ class Search:
         if misfits.any():
             raise _misfit(f"{np.count_nonzero(misfits[first])} of {len(below)} sums do not fit")
         rank, tolerance = self._targets.rank[place], self._targets.tolerance[place]
-        found = np.abs(count - rank) <= tolerance
-        self._close(place[found], middle[found], count[found])
-        short = ~found & (count < rank)
+        is_close = np.abs(count - rank) <= tolerance
+        self._close(place[is_close], middle[is_close], count[is_close])
+        short = ~is_close & (count < rank)
         self._low[place[short]], self._low_count[place[short]] = middle[short], count[short]
-        over = ~found & (count > rank)
+        over = ~is_close & (count > rank)
         self._high[place[over]], self._high_count[place[over]] = middle[over], count[over]
         self._close_ties()
 
@@ -140,12 +140,12 @@ class Search:
         assert self.is_over
         bounds = np.searchsorted(self._targets.column, np.arange(len(self._present) + 1))
         least = max(1, self._group)
-        found = []
+        cuts = []
         for column, total in enumerate(self._present.tolist()):
-            own = slice(bounds[column], bounds[column + 1])
-            kept = _far_apart(self._cut_count[own].tolist(), total, least)
-            found.append(_floats(self._cut[own][kept]))
-        return tuple(found)
+            span = slice(bounds[column], bounds[column + 1])
+            kept = _far_apart(self._cut_count[span].tolist(), total, least)
+            cuts.append(_floats(self._cut[span][kept]))
+        return tuple(cuts)
 
     def _next(self) -> tuple[NDArray[np.int32], Keys]:
         """Column and next probe's key of each open target; keys rise within a column."""

@@ -71,8 +71,8 @@ def _own(party: int) -> tuple[int, ...]:
 
 def _uniform(words: NDArray[np.uint64]) -> Floats:
     """Random words as numbers in [0, 1)."""
-    found = (words >> np.uint64(11)).astype(np.float64)
-    return np.ldexp(found, -53, out=found)
+    fractions = (words >> np.uint64(11)).astype(np.float64)
+    return np.ldexp(fractions, -53, out=fractions)
 
 
 def _with_chance(rate: float, n_rows: int, seed: int, purpose: Purpose, *numbers: int) -> Rows:
@@ -118,15 +118,15 @@ class TreeColumns:
         """
         if not self.params.draws_within_trees:
             return None
-        found = [np.isin(self.all, self._of_node(node)) for node in nodes]
-        return np.array(found, np.bool_).reshape(len(nodes), len(self.all))
+        masks = [np.isin(self.all, self._of_node(node)) for node in nodes]
+        return np.array(masks, np.bool_).reshape(len(nodes), len(self.all))
 
     def _of_node(self, node: int) -> Rows:
         params, chosen = self.params, [np.empty(0, np.int32)]
-        for party, own in self.parts.items():
+        for party, party_columns in self.parts.items():
             layer = (params.seed, Purpose.LAYER_COLUMNS, self.tree, party, layer_of(node))
             below = (params.seed, Purpose.NODE_COLUMNS, self.tree, party, node)
-            of_layer = _some(own, params.colsample_bylevel, *layer)
+            of_layer = _some(party_columns, params.colsample_bylevel, *layer)
             chosen.append(_some(of_layer, params.colsample_bynode, *below))
         return np.concatenate(chosen)
 
@@ -167,13 +167,13 @@ class RowDraws:
 
     def fractions(self, width: int) -> Floats:
         """float64 (n_rows, width), uniform in [0, 1)."""
-        own = (self.round_number, *_own(self.party))
-        stream = _stream(self.seed, Purpose.ROUNDING, *own)
-        found = np.empty(self.n_rows * width)
-        for first in range(0, len(found), BLOCK):  # no words of all rows beside their numbers
-            some = found[first : first + BLOCK]
+        position = (self.round_number, *_own(self.party))
+        stream = _stream(self.seed, Purpose.ROUNDING, *position)
+        numbers = np.empty(self.n_rows * width)
+        for first in range(0, len(numbers), BLOCK):  # no words of all rows beside their numbers
+            some = numbers[first : first + BLOCK]
             some[:] = _uniform(stream.random_raw(len(some)))
-        return found.reshape(self.n_rows, width)
+        return numbers.reshape(self.n_rows, width)
 
 
 def of_round(
@@ -212,23 +212,23 @@ def of_groups(
     """
     starts = np.cumsum([0, *row_groups])[:-1].astype(np.int32)
     parts = [
-        of_round(params, own, number, number, party)
-        for party, own in enumerate(np.split(gradients, starts[1:]))
+        of_round(params, mine, number, number, party)
+        for party, mine in enumerate(np.split(gradients, starts[1:]))
     ]
     if len(parts) == 1:
         return parts[0]
     trees = zip(*(part.trees for part in parts), strict=True)
     return Sample(
-        tuple(_joined(starts, own) for own in trees),
+        tuple(_joined(starts, rows) for rows in trees),
         _joined(starts, [part.rows for part in parts]),
         np.concatenate([part.factor for part in parts]),
-        tuple(one for part in parts for one in part.parts),
+        tuple(tree for part in parts for tree in part.parts),
     )
 
 
 def _joined(starts: Rows, parts: Sequence[Rows]) -> Rows:
     """The parties' own row numbers as those of the table that they make up."""
-    return np.concatenate([start + own for start, own in zip(starts, parts, strict=True)])
+    return np.concatenate([start + rows for start, rows in zip(starts, parts, strict=True)])
 
 
 def goss(

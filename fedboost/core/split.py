@@ -155,5 +155,5 @@ def weight(G: Sums, below: Floats, params: TreeParams, fixed: FixedPoint) -> Flo
     pull = fixed.decode_g(G)
     if params.reg_alpha:
         pull = np.sign(pull) * np.maximum(np.abs(pull) - params.reg_alpha, 0.0)
-    found = -np.divide(pull, below, out=np.zeros_like(pull), where=below > 0.0)
-    return np.clip(found, -params.step_max, params.step_max) if params.step_max else found
+    step = -np.divide(pull, below, out=np.zeros_like(pull), where=below > 0.0)
+    return np.clip(step, -params.step_max, params.step_max) if params.step_max else step

@@ -86,7 +86,9 @@ class Tally:
                 todo="leave it out of eval_metric",
             )
         self._measures = measures
-        self._ranked = {name: own for name, own in measures.items() if isinstance(own, OfRanking)}
+        self._ranked = {
+            name: kind for name, kind in measures.items() if isinstance(kind, OfRanking)
+        }
         self._classes = params.num_class or 1
         self._regression = params.objective not in CLASSIFYING
         self._rows, self._bits = rows, bits_for(rows)
@@ -99,11 +101,11 @@ class Tally:
         self._length = 0
         self._weight = self._part(1, weight_bound)
         self._means = {
-            name: (own, self._part(1, weight_bound * own.most(self._reach)))
-            for name, own in measures.items()
-            if isinstance(own, WeightedMean)
+            name: (kind, self._part(1, weight_bound * kind.most(self._reach)))
+            for name, kind in measures.items()
+            if isinstance(kind, WeightedMean)
         }
-        self._counts = any(isinstance(own, OfCounts) for own in measures.values())
+        self._counts = any(isinstance(kind, OfCounts) for kind in measures.values())
         self._confusion = self._part(3 * self._classes if self._counts else 0, weight_bound)
         histograms = 2 * self._bins * len(self._centres)
         self._scores = self._part(histograms if self._ranked else 0, weight_bound)
@@ -126,8 +128,8 @@ class Tally:
         w = np.rint(weight / self._weight.unit).astype(np.int64)
         sums = np.zeros(self._length, np.int64)
         sums[self._weight.slots] = w.sum()
-        for own, part in self._means.values():
-            losses = np.minimum(own.per_row(y, p) * weight, part.bound)
+        for measure, part in self._means.values():
+            losses = np.minimum(measure.per_row(y, p) * weight, part.bound)
             sums[part.slots] = np.rint(losses / part.unit).astype(np.int64).sum()
         if self._counts:
             sums[self._confusion.slots] = self._confused(y, metrics.guesses(p), w)
@@ -176,10 +178,10 @@ class Tally:
             (weight,) = total[self._weight.slots].tolist()
             if self._ranked:
                 every = total[self._scores.slots].reshape(len(self._centres), -1).tolist()
-                fits = all(sum(own) == weight for own in every)
-            hit, own, guessed = total[self._confusion.slots].reshape(3, -1)
-            fits = fits and bool((hit <= own).all() and (hit <= guessed).all())
-            fits = fits and max(sum(own.tolist()), sum(guessed.tolist())) <= weight
+                fits = all(sum(counts) == weight for counts in every)
+            hit, counts, guessed = total[self._confusion.slots].reshape(3, -1)
+            fits = fits and bool((hit <= counts).all() and (hit <= guessed).all())
+            fits = fits and max(sum(counts.tolist()), sum(guessed.tolist())) <= weight
         if not fits:
             raise JobError(
                 f"the {self._length} sums of the metrics are impossible for {self._rows} rows",
@@ -195,16 +197,16 @@ class Tally:
             return float(np.mean([measure.read(ranks) for ranks in self._rankings(total)]))
         if isinstance(measure, OfCounts):
             return measure.read(*_decoded(self._confusion, total).reshape(3, -1))
-        own, part = self._means[name]
+        mean_of, part = self._means[name]
         (mean,) = _decoded(part, total) / _decoded(self._weight, total)
-        return own.finish(float(mean))
+        return mean_of.finish(float(mean))
 
     def _confused(self, y: Floats, guess: Floats, w: Integers) -> Integers:
         """Weights of the hits, of the rows and of the guesses of each class; (3·classes,)."""
         sums = np.zeros((3, max(2, self._classes)), np.int64)
-        own, named, hit = y.astype(np.intp), guess.astype(np.intp), y == guess
-        np.add.at(sums[0], own[hit], w[hit])
-        np.add.at(sums[1], own, w)
+        actual, named, hit = y.astype(np.intp), guess.astype(np.intp), y == guess
+        np.add.at(sums[0], actual[hit], w[hit])
+        np.add.at(sums[1], actual, w)
         np.add.at(sums[2], named, w)
         return sums[:, -self._classes :].ravel()  # of two classes, class 1
 
@@ -212,8 +214,8 @@ class Tally:
         """Weights by class, side and bin of the score, flat; sides are the class and the others."""
         sums = np.zeros((len(self._centres), 2 * self._bins), np.int64)
         by_class = [(y > 0.5, p)] if p.ndim == 1 else [(y == c, p[:, c]) for c in range(p.shape[1])]
-        for own, centre, (is_own, score) in zip(sums, self._centres, by_class, strict=True):
-            np.add.at(own, np.where(is_own, 0, self._bins) + self._indices(score, centre), w)
+        for class_sums, centre, (is_own, score) in zip(sums, self._centres, by_class, strict=True):
+            np.add.at(class_sums, np.where(is_own, 0, self._bins) + self._indices(score, centre), w)
         return sums.ravel()
 
     def _indices(self, p: Floats, centre: float) -> Integers:
@@ -228,16 +230,16 @@ class Tally:
         or with several classes of each that a row has, against all others."""
         # Highest bins first.
         every = total[self._scores.slots].reshape(-1, 2, self._bins)[:, :, ::-1]
-        found = []
+        rankings = []
         for centre, (positive, negative) in zip(self._centres, every, strict=True):
             if len(every) > 1 and not positive.any():
                 continue
             (used,) = np.nonzero(positive + negative)
             distance = LOGIT_UNIT * np.sinh((self._middle - used) / self._bins_per_unit)
-            own, others = np.cumsum(positive[used]), np.cumsum(negative[used])
-            weights = own * self._scores.unit, others * self._scores.unit
-            found.append(metrics.cumulated(centre + distance, *weights, self._rows))
-        return found
+            positives, others = np.cumsum(positive[used]), np.cumsum(negative[used])
+            weights = positives * self._scores.unit, others * self._scores.unit
+            rankings.append(metrics.cumulated(centre + distance, *weights, self._rows))
+        return rankings
 
 
 def _centres(base_margin: Floats) -> list[float]:

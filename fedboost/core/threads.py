@@ -48,5 +48,5 @@ def shared(
     tasks = [task(slice(*bounds)) for bounds in itertools.pairwise(ends)]
     if threads is None or count == 1:
         return [kernel(*tasks[0])]
-    pending = [threads.submit(kernel, *own) for own in tasks[1:]]
-    return [kernel(*tasks[0]), *(one.result() for one in pending)]
+    pending = [threads.submit(kernel, *given) for given in tasks[1:]]
+    return [kernel(*tasks[0]), *(call.result() for call in pending)]

@@ -211,15 +211,15 @@ def _multiply_up(
     window_bits: int,
     constants: Constants,
     lifted: NDArray[np.uint32],
-    found: tuple[Numbers, Numbers, Numbers],
+    products: tuple[Numbers, Numbers, Numbers],
 ) -> None:
     """Products of one entry a window, as z, d and s; see `PrimePowers`. `lifted`: 1 − R modulo p.
 
     Window after window, so that its entries stay in cache. An m is subtracted as R − 1 − m.
     """
-    found_z, found_d, found_s = found
+    by_z, by_d, by_s = products
     _, _, bits = constants
-    n, count = found_z.shape[1], len(exponents)
+    n, count = by_z.shape[1], len(exponents)
     groups = -(-count // LANES)
     mask = np.uint32((1 << bits) - 1)
     z = np.zeros((groups, (n + EDGE) * LANES), np.uint32)
@@ -256,9 +256,9 @@ def _multiply_up(
         for limb in range(n):
             at = limb * LANES + w
             carry += s[group, at]
-            found_s[row, limb] = np.uint32(carry) & mask
+            by_s[row, limb] = np.uint32(carry) & mask
             carry >>= np.uint64(bits)
-            found_z[row, limb], found_d[row, limb] = z[group, at], d[group, at]
+            by_z[row, limb], by_d[row, limb] = z[group, at], d[group, at]
 
 
 def uniform(bound: mpz, count: int) -> list[mpz]:

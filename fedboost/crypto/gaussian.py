@@ -35,33 +35,33 @@ def discrete_gaussian(sigmas: Numbers, secrets: Secrets, *purpose: Purpose) -> N
     flat = np.ascontiguousarray(sigmas, dtype=np.int64).ravel()
     if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) <= SIGMA_MOST:
         raise ValueError(f"a standard deviation is from 0 to {SIGMA_MOST}")
-    found = np.zeros(len(flat), np.int64)
+    drawn = np.zeros(len(flat), np.int64)
     for first in range(0, len(flat), _BLOCK):
-        own = slice(first, first + _BLOCK)
-        count = 8 * (_WORDS_EACH * len(flat[own]) + _WORDS_SPARE)
+        block = slice(first, first + _BLOCK)
+        count = 8 * (_WORDS_EACH * len(flat[block]) + _WORDS_SPARE)
         data = secrets.bytes(count, "gaussian", first, *purpose)
         words = (np.frombuffer(data, dtype="<u8") >> np.uint64(1)).astype(np.int64)
         try:
-            _fill(words, flat[own], found[own])
+            _fill(words, flat[block], drawn[block])
         except IndexError:
             raise FedboostError("the random words of a Gaussian ran out") from None
-    return found.reshape(sigmas.shape)
+    return drawn.reshape(sigmas.shape)
 
 
 def widened(sigma: Numbers, over: int, under: int) -> Numbers:
     """σ·√(over / under), rounded up to whole numbers; 0 stays 0."""
-    squares = [int(one) ** 2 * over for one in sigma.ravel()]
+    squares = [int(value) ** 2 * over for value in sigma.ravel()]
     roots = [math.isqrt((square - 1) // under) + 1 if square else 0 for square in squares]
     return np.array(roots, np.int64).reshape(sigma.shape)
 
 
 @kernel
-def _fill(words: Numbers, sigmas: Numbers, found: Numbers) -> None:
+def _fill(words: Numbers, sigmas: Numbers, drawn: Numbers) -> None:
     """A number for each σ that is not 0; words are uniform below 2^63."""
     at = np.zeros(1, np.int64)  # the next word
     for i in range(len(sigmas)):
         if sigmas[i] > 0:
-            found[i] = _number(words, at, sigmas[i])
+            drawn[i] = _number(words, at, sigmas[i])
 
 
 @kernel

@@ -32,15 +32,15 @@ def fresh_key() -> bytes:
 def digests(ids: EncodedIds, key: bytes) -> NDArray[np.uint8]:
     """Return one digest for each id, uint8 (n, 16), in their order: the head of an HMAC."""
     inner, outer = (bytes(byte ^ pad for byte in key.ljust(BLOCK_BYTES, b"\0")) for pad in PADS)
-    found = np.empty((len(ids), DIGEST_BYTES), np.uint8)
+    rows = np.empty((len(ids), DIGEST_BYTES), np.uint8)
     at = 0
     for some in ids.blocks():
         first = sha256_each(inner, some)
         ends = np.arange(len(some) + 1) * first.shape[1]
         second = sha256_each(outer, EncodedIds(first.reshape(-1), ends))
-        found[at : at + len(some)] = second[:, :DIGEST_BYTES]
+        rows[at : at + len(some)] = second[:, :DIGEST_BYTES]
         at += len(some)
-    return found
+    return rows
 
 
 def named_rows(ids: EncodedIds, key: bytes, count: int, data: bytes) -> NDArray[np.int64]:
@@ -70,27 +70,27 @@ def digest_of_all(ids: EncodedIds, key: bytes, rows: NDArray[np.int64] | None = 
 
 
 @kernel
-def _named(own: Words, named: Words) -> NDArray[np.bool_]:
+def _named(digests: Words, named: Words) -> NDArray[np.bool_]:
     """Which digests, (n, 2) and all different, are among others, (m, 2): bool (n,).
 
     The table holds the own ones, which a peer cannot make collide: it chose the key, not the ids.
     """
     size = 16
-    while size < 2 * len(own):
+    while size < 2 * len(digests):
         size *= 2
-    table, found = np.full(size, -1, np.int32), np.zeros(len(own), np.bool_)
+    table, is_named = np.full(size, -1, np.int32), np.zeros(len(digests), np.bool_)
     mask = np.uint64(size - 1)
-    for row in range(len(own)):
-        at = own[row, 0] & mask
+    for row in range(len(digests)):
+        at = digests[row, 0] & mask
         while table[at] >= 0:
             at = (at + np.uint64(1)) & mask
         table[at] = row
-    for one in range(len(named)):
-        at = named[one, 0] & mask
+    for number in range(len(named)):
+        at = named[number, 0] & mask
         while table[at] >= 0:
             row = table[at]
-            if own[row, 0] == named[one, 0] and own[row, 1] == named[one, 1]:
-                found[row] = True
+            if digests[row, 0] == named[number, 0] and digests[row, 1] == named[number, 1]:
+                is_named[row] = True
                 break
             at = (at + np.uint64(1)) & mask
-    return found
+    return is_named

@@ -206,14 +206,14 @@ class Layout(ABC):
         limbs = np.zeros((len(packages), width), dtype=np.int64)
         for number, lane in enumerate(self.lanes):
             chosen = np.flatnonzero(packages.lane == number)
-            own = np.zeros((len(chosen), width), dtype=np.int64)
+            rows = np.zeros((len(chosen), width), dtype=np.int64)
             first, size = packages.first[chosen], packages.size[chosen]
             for place, digit, shift in lane.fields():
                 there = size > place
                 held = masks.limbs[first + place * there, digit.column] * there[:, None]
                 for limb in range(held.shape[1]):
-                    deposit(own, held[:, limb], shift + limb * LIMB_BITS)
-            limbs[chosen] = own
+                    deposit(rows, held[:, limb], shift + limb * LIMB_BITS)
+            limbs[chosen] = rows
         return bytes_of(limbs, 4 * width)
 
     def unpack(self, plaintexts: ByteArray, counts: Sequence[int]) -> Sums | None:
@@ -247,8 +247,8 @@ def _lifted(plaintexts: ByteArray, lane: Lane) -> Limbs:
     width = -(-max(8 * plaintexts.shape[1], lane.package_bits) // LIMB_BITS)
     added = limbs_of(np.frombuffer(lift.to_bytes(4 * width, "big"), np.uint8).reshape(1, -1))
     limbs = np.broadcast_to(added, (len(plaintexts), width)).copy()
-    own = limbs_of(plaintexts)
-    limbs[:, : own.shape[1]] += own
+    held = limbs_of(plaintexts)
+    limbs[:, : held.shape[1]] += held
     return limbs_of(bytes_of(limbs, 4 * width))
 
 

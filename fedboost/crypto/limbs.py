@@ -53,13 +53,13 @@ def deposit(limbs: Limbs, values: NDArray[np.int64], shift: int) -> None:
 def digits_at(limbs: Limbs, shift: int, bits: int) -> NDArray[np.uint64]:
     """⌊number / 2^shift⌋ mod 2^bits, for limbs without carries; at most 64 bits."""
     first, within = divmod(shift, LIMB_BITS)
-    found = np.zeros(len(limbs), dtype=np.uint64)
+    digits = np.zeros(len(limbs), dtype=np.uint64)
     for place in range(first, min(first + 3, limbs.shape[1])):
         limb = limbs[:, place].astype(np.uint64)
         up = (place - first) * LIMB_BITS - within
         if up < 64:
-            found |= limb << np.uint64(up) if up >= 0 else limb >> np.uint64(-up)
-    return found & np.uint64((1 << bits) - 1)
+            digits |= limb << np.uint64(up) if up >= 0 else limb >> np.uint64(-up)
+    return digits & np.uint64((1 << bits) - 1)
 
 
 def integers(data: ByteArray, *, signed: bool = False) -> list[int]:
@@ -86,9 +86,9 @@ def rows_of(values: Iterable[int], width: int) -> ByteArray:
 
 def resized(data: ByteArray, width: int) -> ByteArray:
     """Return the same signed numbers in another width, which holds them."""
-    own = data.shape[1]
-    if width <= own:
-        return np.ascontiguousarray(data[:, own - width :])
+    bytes_each = data.shape[1]
+    if width <= bytes_each:
+        return np.ascontiguousarray(data[:, bytes_each - width :])
     wider = np.repeat(np.where(data[:, :1] & 0x80, np.uint8(0xFF), np.uint8(0)), width, axis=1)
-    wider[:, width - own :] = data
+    wider[:, width - bytes_each :] = data
     return wider

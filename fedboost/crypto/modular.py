@@ -123,10 +123,10 @@ class ModularPublic:
     def scale(self, ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> Ciphertexts:
         """factors[i] · ciphertexts[i] in all lanes; see `api.PublicKey`."""
         check_factors(ciphertexts, factors)
-        each, own = ciphertexts.each, np.repeat(factors, ciphertexts.lanes)
+        each, each_factor = ciphertexts.each, np.repeat(factors, ciphertexts.lanes)
         cuts = blocks(len(each), self.workers.count, 8, SCALE_MAX)
         parts = self.workers.map(
-            kernels.scale_each, [(self.key, each[cut], own[cut]) for cut in cuts]
+            kernels.scale_each, [(self.key, each[cut], each_factor[cut]) for cut in cuts]
         )
         return ciphertexts.like(self._joined(parts))
 
@@ -168,9 +168,9 @@ class ModularPublic:
         tasks = []
         for cut in blocks(len(packages), self.workers.count, 32, 256):
             data = held[ends[cut.start] : ends[cut.stop]]
-            own = [widths[lane] for lane in packages.lane[cut]]
+            room = [widths[lane] for lane in packages.lane[cut]]
             above = None if added is None else added[cut]
-            tasks.append((self.key, data, packages.size[cut].tolist(), own, factors[cut], above))
+            tasks.append((self.key, data, packages.size[cut].tolist(), room, factors[cut], above))
         parts = self.workers.threads.map(kernels.release_packages, tasks)
         return seal_released(self._joined(parts))
 
@@ -290,11 +290,11 @@ class ModularPrivate:
         cuts = blocks(len(packages), self.workers.count, 1, 256)
         tasks = [(self._secret, packages.each[cut]) for cut in cuts]
         parts = self.workers.map(kernels.decrypt_packages, tasks)
-        found = [part for part in parts if part is not None]
+        done = [part for part in parts if part is not None]
         sums = None
-        if len(found) == len(parts):
+        if len(done) == len(parts):
             empty = np.empty((0, kernels.plaintext_bytes(self._secret.key)), dtype=np.uint8)
-            sums = layout.unpack(np.concatenate([empty, *found]), counts)
+            sums = layout.unpack(np.concatenate([empty, *done]), counts)
         if sums is None:
             raise PeerError(OUT_OF_RANGE)
         return sums

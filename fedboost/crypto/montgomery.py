@@ -72,9 +72,9 @@ class Montgomery:
         """Big-endian rows as limbs."""
         words = np.zeros((len(data), -(-data.shape[1] // 8) * 8), np.uint8)
         words[:, words.shape[1] - data.shape[1] :] = data
-        found = np.empty((len(data), self.limbs), np.uint32)
-        _split(words.view(">u8")[:, ::-1].astype(np.uint64), self.bits, found)
-        return found
+        limbs = np.empty((len(data), self.limbs), np.uint32)
+        _split(words.view(">u8")[:, ::-1].astype(np.uint64), self.bits, limbs)
+        return limbs
 
     def of(self, values: list[mpz]) -> Numbers:
         """Numbers below the modulus as limbs."""
@@ -96,10 +96,10 @@ class Montgomery:
         into: Numbers | None = None,
     ) -> Numbers:
         """a[first[i]] · b[second[i]] / R, written to `into`, which is neither `a` nor `b`."""
-        found = np.empty((len(first), self.limbs), np.uint32) if into is None else into
+        product = np.empty((len(first), self.limbs), np.uint32) if into is None else into
         at = first.astype(np.int64, copy=False), second.astype(np.int64, copy=False)
-        _multiply(a, at[0], b, at[1], self.constants, found)
-        return found
+        _multiply(a, at[0], b, at[1], self.constants, product)
+        return product
 
     def run_products(
         self, numbers: Numbers, order: NDArray[np.int64], lengths: NDArray[np.int64]
@@ -134,9 +134,9 @@ class Montgomery:
 
     def squared(self, numbers: Numbers, times: int) -> Numbers:
         """Numbers times R, squared so many times: what they come to times R."""
-        found = np.empty_like(numbers)
-        _square(numbers, times, self.constants, found)
-        return found
+        square = np.empty_like(numbers)
+        _square(numbers, times, self.constants, square)
+        return square
 
 
 @functools.lru_cache(maxsize=8)
@@ -239,7 +239,7 @@ def _multiply(
     b: Numbers,
     second: NDArray[np.int64],
     constants: Constants,
-    found: Numbers,
+    products: Numbers,
 ) -> None:
     """See `Montgomery.products`; the last lanes repeat the last product."""
     n = a.shape[1]
@@ -257,11 +257,11 @@ def _multiply(
         product(x, y, start, constants, scratch, out)
         for w in range(min(LANES, len(first) - begin)):
             for limb in range(n):
-                found[begin + w, limb] = out[limb * LANES + w]
+                products[begin + w, limb] = out[limb * LANES + w]
 
 
 @kernel
-def _square(a: Numbers, times: int, constants: Constants, found: Numbers) -> None:
+def _square(a: Numbers, times: int, constants: Constants, square: Numbers) -> None:
     """See `Montgomery.squared`; a square's limbs take the place of those that are done with."""
     n = a.shape[1]
     y = np.zeros((n + 2 * EDGE) * LANES, np.uint32)
@@ -277,20 +277,20 @@ def _square(a: Numbers, times: int, constants: Constants, found: Numbers) -> Non
             product(x, y, none, constants, scratch, out)
         for w in range(min(LANES, len(a) - begin)):
             for limb in range(n):
-                found[begin + w, limb] = out[limb * LANES + w]
+                square[begin + w, limb] = out[limb * LANES + w]
 
 
 @kernel
-def _split(words: Words, bits: int, found: Numbers) -> None:
+def _split(words: Words, bits: int, numbers: Numbers) -> None:
     """64-bit words, least first, as limbs; what is above the last word is zero."""
     mask = (U(1) << U(bits)) - U(1)
-    for row in range(found.shape[0]):
-        for limb in range(found.shape[1]):
+    for row in range(numbers.shape[0]):
+        for limb in range(numbers.shape[1]):
             place, within = limb * bits // 64, limb * bits % 64
             value = words[row, place] >> U(within) if place < words.shape[1] else U(0)
             if within + bits > 64 and place + 1 < words.shape[1]:
                 value |= words[row, place + 1] << U(64 - within)
-            found[row, limb] = value & mask
+            numbers[row, limb] = value & mask
 
 
 @kernel

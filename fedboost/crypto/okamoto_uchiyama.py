@@ -76,9 +76,9 @@ class OuKey:
     def bare(self, plaintexts: list[int]) -> list[mpz]:
         """g^m."""
         base = _powers_of(self)
-        one = np.zeros(len(plaintexts), np.int64)
+        zeros = np.zeros(len(plaintexts), np.int64)
         powers = base.powers(plaintexts)
-        powers = base.field.products(powers, np.arange(len(powers)), base.field.of([mpz(1)]), one)
+        powers = base.field.products(powers, np.arange(len(powers)), base.field.of([mpz(1)]), zeros)
         return numbers(base.field.data(powers))
 
 

@@ -115,8 +115,8 @@ class ResiduePublic:
         """factors[i] · ciphertexts[i] in all lanes; see `api.PublicKey`."""
         self._check_knows()
         check_factors(ciphertexts, factors)
-        own = np.repeat(factors, ciphertexts.lanes).tolist()
-        values = zip(integers(ciphertexts.each), own, strict=True)
+        factor_of = np.repeat(factors, ciphertexts.lanes).tolist()
+        values = zip(integers(ciphertexts.each), factor_of, strict=True)
         scaled = rows_of([value * factor % self.modulus for value, factor in values], self.width)
         return ciphertexts.like(scaled)
 

@@ -71,7 +71,7 @@ class Embedded:
     ) -> list[T]:
         """See `Shards`."""
         parts = [tuple(each[i] for each in kept) for i in range(len(tasks))]
-        results = [kernel(*own, *task) for own, task in zip(parts, tasks, strict=True)]
+        results = [kernel(*held, *task) for held, task in zip(parts, tasks, strict=True)]
         if join is None:
             return results
         return [reduce(lambda a, b: join(*parts[0], a, b), results)]

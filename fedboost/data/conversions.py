@@ -71,8 +71,8 @@ def without_value(sheet: Sheet, names: Iterable[str], missing: float) -> Sheet:
     for name in names:
         if name in sheet.indices and kind_of(table.column(name).type) in READABLE:
             cells = plain(table.column(name))
-            found = pa.array(_are(read_numbers(cells).values, missing))
-            table = _put(table, name, pc.if_else(found, None, cells))
+            is_missing = pa.array(_are(read_numbers(cells).values, missing))
+            table = _put(table, name, pc.if_else(is_missing, None, cells))
     if sparse is not None:
         if np.float32(missing) == 0:
             raise DataError(

@@ -100,10 +100,10 @@ def _dataset(source: SourceSpec) -> ds.Dataset:
     if about.type is pafs.FileType.File:
         schema = pq.read_schema(path, filesystem=filesystem)  # also one with names that are twice
         return ds.dataset([path], schema=schema, filesystem=filesystem, format="parquet")
-    found = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
-    inside = [one.path for one in found if one.type is pafs.FileType.File]
+    entries = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
+    inside = [entry.path for entry in entries if entry.type is pafs.FileType.File]
     inside = [file for file in sorted(inside) if not _is_hidden(file.removeprefix(path))]
-    if any(f"/{LOG}/" in one.path for one in found):
+    if any(f"/{LOG}/" in entry.path for entry in entries):
         raise ConfigError("the folder is a Delta table", todo="write: format: delta")
     if not inside:
         raise absent("its folder holds no files")
@@ -149,15 +149,15 @@ def storage(source: SourceSpec) -> tuple[Any, str]:
 
 def key_texts(keys: StorageKeys) -> dict[str, str]:
     """Return the secrets themselves, read now; a DataError where one is not there."""
-    found = {}
+    texts = {}
     for name in StorageKeys.model_fields:
         reference = getattr(keys, name)
         if reference is not None:
             try:
-                found[name] = reference.read(f"keys.{name}")
+                texts[name] = reference.read(f"keys.{name}")
             except ConfigError as error:
                 raise refused("; ".join(error.lines())) from None
-    return found
+    return texts
 
 
 def _delta(source: SourceSpec, inside: Any) -> ds.Dataset:
@@ -210,26 +210,26 @@ def _delta_options(source: SourceSpec) -> dict[str, str]:
 def _expression(rows: Sequence[RowFilter], schema: pa.Schema) -> ds.Expression | None:
     """Return the condition that rows, row groups and folders are chosen by; None for all rows."""
     chosen = None
-    for one in rows:
-        if one.column not in schema.names:
+    for condition in rows:
+        if condition.column not in schema.names:
             raise DataError(
-                f"the table has no column {one.column!r}, by which its rows are chosen",
-                column=one.column,
+                f"the table has no column {condition.column!r}, by which its rows are chosen",
+                column=condition.column,
                 todo="correct 'rows' of the data set",
                 kind="the table lacks a column by which its rows are chosen",
             )
-        kind, field = schema.field(one.column).type, ds.field(one.column)
+        kind, field = schema.field(condition.column).type, ds.field(condition.column)
         try:
-            if one.one_of is not None:
-                parts = [field.isin(pa.array(one.one_of).cast(kind))]
+            if condition.one_of is not None:
+                parts = [field.isin(pa.array(condition.one_of).cast(kind))]
             else:
-                low, high = one.at_least, one.below
+                low, high = condition.at_least, condition.below
                 parts = [field >= pa.scalar(low).cast(kind)] if low is not None else []
                 parts += [field < pa.scalar(high).cast(kind)] if high is not None else []
         except (pa.ArrowException, NotImplementedError):
             raise DataError(
                 f"the values by which rows are chosen do not fit cells of type {kind}",
-                column=one.column,
+                column=condition.column,
                 todo="correct 'rows' of the data set",
                 kind="the values by which rows are chosen do not fit their column",
             ) from None

@@ -37,7 +37,7 @@ def encode_ids(
     DataError where a cell is missing, a type cannot name rows, or a float column holds what is
     no whole number or more than its type counts exactly. Whether ids differ is not checked here.
     """
-    return framed(*(_part(*one, how) for one in zip(columns, names, strict=True)))
+    return framed(*(_part(*column, how) for column in zip(columns, names, strict=True)))
 
 
 def spelled(column: pa.ChunkedArray, name: str, how: IdFormat) -> pa.ChunkedArray:
@@ -67,12 +67,12 @@ def refuse_shared(ids: EncodedIds, names: Sequence[str], n_rows: int) -> None:
 
 def parts_of(id_: bytes) -> list[str]:
     """Return the texts of the parts of an encoded id."""
-    found, at = [], 0
+    parts, at = [], 0
     while at < len(id_):
         size = int.from_bytes(id_[at : at + LENGTH_BYTES], "big")
         at += LENGTH_BYTES + size
-        found.append(id_[at - size : at].decode())
-    return found
+        parts.append(id_[at - size : at].decode())
+    return parts
 
 
 def _part(column: pa.ChunkedArray, name: str, how: IdFormat | None) -> EncodedIds:

@@ -87,8 +87,10 @@ def needed(source: SourceSpec, selection: Selection, names: Sequence[str]) -> Co
     if not {*used, *selection.ignore, *selection.categorical} <= {*names}:
         return names
     if selection.columns is None:
-        own = source.columns
-        kept_back = {*source.kept_back, *selection.ignore} if own is None else {*names} - {*own}
+        listed = source.columns
+        kept_back = (
+            {*source.kept_back, *selection.ignore} if listed is None else {*names} - {*listed}
+        )
         used |= {*names} - kept_back
     return used | {*selection.categorical, *source.dates}
 

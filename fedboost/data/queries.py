@@ -206,7 +206,7 @@ def _without(text: str, address: str, reference: str) -> str:
     parts = urlsplit(address)
     inside = [text for name, text in parse_qsl(parts.query) if name.lower() in SECRET_PARAMETERS]
     secrets = {address, parts.password, *inside}
-    hidden = {form for one in secrets if one for form in (one, unquote(one), quote(one))}
+    hidden = {form for part in secrets if part for form in (part, unquote(part), quote(part))}
     for secret in sorted(hidden, key=len, reverse=True):
         text = text.replace(secret, reference)
     return text

@@ -43,13 +43,13 @@ class RowBatches:
         for ids, encoded in _ids(source, selection.id):
             hashes.append(encoded.hashes())
             numbers &= whole_numbers(ids)
-        found = np.concatenate(hashes)
+        every = np.concatenate(hashes)
         del hashes
-        found.sort()
-        again = np.unique(found[1:][found[1:] == found[:-1]])
+        every.sort()
+        again = np.unique(every[1:][every[1:] == every[:-1]])
         if len(again):  # equal ids, or different ones of one hash
-            refuse_shared(_of_hashes(source, selection.id, again), selection.id, len(found))
-        return cls(source, selection, len(found), numbers)
+            refuse_shared(_of_hashes(source, selection.id, again), selection.id, len(every))
+        return cls(source, selection, len(every), numbers)
 
     def frames(self, rows: int, *, needs_features: bool = True) -> Iterator[tuple[Frame, pa.Table]]:
         """Yield so many rows at a time as a frame and the cells of their ids, in the table's order;
@@ -97,7 +97,7 @@ def row_count(source: SourceSpec, *, party: str = "") -> int:
 def _ids(source: SourceSpec, names: Sequence[str]) -> Iterator[tuple[pa.Table, EncodedIds]]:
     """Yield the cells of the id columns and the ids, batch by batch."""
     wanted = Selection(id=list(names), columns=[])
-    for sheet in read_batches(source, needs=lambda found: needed(source, wanted, found)):
+    for sheet in read_batches(source, needs=lambda read: needed(source, wanted, read)):
         with placed(file=source.name):
             for name in names:
                 if not sheet.holds(name):
@@ -109,10 +109,10 @@ def _ids(source: SourceSpec, names: Sequence[str]) -> Iterator[tuple[pa.Table, E
 
 def _of_hashes(source: SourceSpec, names: Sequence[str], hashes: NDArray[np.uint64]) -> EncodedIds:
     """Return the ids whose hash is one of these."""
-    found: list[bytes] = []
+    ids: list[bytes] = []
     for _, encoded in _ids(source, names):
-        found += encoded.take(np.flatnonzero(np.isin(encoded.hashes(), hashes)))
-    return EncodedIds.of(found)
+        ids += encoded.take(np.flatnonzero(np.isin(encoded.hashes(), hashes)))
+    return EncodedIds.of(ids)
 
 
 def _batched(sheets: Iterator[Sheet], rows: int) -> Iterator[Sheet]:

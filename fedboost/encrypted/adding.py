@@ -103,11 +103,11 @@ class AddingRows(Generic[H]):
         ends = self.ends
 
         def make(i: int) -> PlacedCells:
-            rows, own = chosen[i]
-            if rows == own == ALL:
+            rows, columns = chosen[i]
+            if rows == columns == ALL:
                 return PlacedCells(numbers, place)
             first = 0 if ends is None else ends[i]
-            return PlacedCells(numbers.part(rows, own), (place[rows] - first).astype(np.int32))
+            return PlacedCells(numbers.part(rows, columns), (place[rows] - first).astype(np.int32))
 
         return AddingTree(self, self.shards.keep(len(chosen), make), numbers, chosen)
 
@@ -123,15 +123,15 @@ class AddingTree(Generic[H]):
 
     def added_up(self, node_rows: Sequence[Rows]) -> H:
         """The cells of nodes with these rows, int32 each, node after node."""
-        tasks = [([_within(rows, own) for own in node_rows],) for rows, _ in self.chosen]
+        tasks = [([_within(rows, inside) for inside in node_rows],) for rows, _ in self.chosen]
         kept, run = (self.rows.kept, self.kept), self.rows.shards.run
         if self.rows.ends is not None:
             sums: list[H] = run(add_up, kept, tasks, add_to)
             return sums[0]
-        found: list[H] = run(add_up, kept, tasks)
-        if len(found) == 1:
-            return found[0]
-        cells: H = joined(found)
+        results: list[H] = run(add_up, kept, tasks)
+        if len(results) == 1:
+            return results[0]
+        cells: H = joined(results)
         ordered: H = cells[self._order(len(node_rows))]
         return ordered
 
@@ -149,18 +149,18 @@ class AddingTree(Generic[H]):
 
 def add_up(rows: RowSums[H], cells: PlacedCells, node_rows: Sequence[Rows]) -> H:
     """The cells of these nodes, node after node, from their rows."""
-    own, place = cells.numbers, cells.place
-    asked = own.additions(node_rows)
+    numbers, place = cells.numbers, cells.place
+    asked = numbers.additions(node_rows)
     skipped = asked.skipped
-    sums = rows.sums(place[asked.rows], asked.cells, own.n_cells * len(node_rows))
+    sums = rows.sums(place[asked.rows], asked.cells, numbers.n_cells * len(node_rows))
     if (skipped < 0).all():
         return sums
     every = place[np.concatenate([np.empty(0, np.int32), *node_rows])]
-    lengths = [len(one) for one in node_rows]
+    lengths = [len(some) for some in node_rows]
     node = np.repeat(np.arange(len(node_rows), dtype=np.int32), lengths)
     totals = rows.sums(every, node[:, None], len(node_rows))
-    base = (own.n_cells * np.arange(len(node_rows))[:, None] + own.starts[:-1]).ravel()
-    offsets = np.append(base, own.n_cells * len(node_rows))
+    base = (numbers.n_cells * np.arange(len(node_rows))[:, None] + numbers.starts[:-1]).ravel()
+    offsets = np.append(base, numbers.n_cells * len(node_rows))
     left_out = np.tile(skipped, len(node_rows))
     filled = np.where(left_out < 0, -1, base + left_out)
     return fill_skipped(rows.adds, sums, offsets, filled, totals)

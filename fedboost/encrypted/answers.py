@@ -69,13 +69,13 @@ def divisions(
     tree_batch: TreeBatch[HostTree[Any]], won: Mapping[int, Named], binning: Binning, bins: Bins
 ) -> dict[int, Bits]:
     """Return which rows of each won node go right."""
-    found = {}
+    rights = {}
     for number, (column, place, missing_left, left_bins) in won.items():
         tree, node = tree_batch.at(number)
         tree.note_split(node, (column, place, missing_left, left_bins))
-        own = of_rows(bins, column, tree.growth.everyone.rows(node))
-        found[number] = split.goes_right(own, place, missing_left, binning.missing, left_bins)
-    return found
+        cells = of_rows(bins, column, tree.growth.everyone.rows(node))
+        rights[number] = split.goes_right(cells, place, missing_left, binning.missing, left_bins)
+    return rights
 
 
 def named_splits(won: Mapping[int, Named], binning: Binning, first: int) -> Iterator[OwnSplit]:

@@ -48,11 +48,11 @@ class Shape:
 
     def columns(self) -> list[tuple[int, int, bool]]:
         """Yield each categorical column's first index, its categories, and whether rows miss it."""
-        found, first = [], self.candidates
+        runs, first = [], self.candidates
         for count, missing in zip(self.categories, self.missing, strict=True):
-            found.append((first, count, missing))
+            runs.append((first, count, missing))
             first += count + missing
-        return found
+        return runs
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class NodeCandidates:
     ) -> Self:
         """Return candidates in a fresh secret order; `node` is their tree and their heap id."""
         order = [secrets.permutation(len(listed), "candidates", *node)]
-        ends = len(listed) + np.cumsum([one.n_sums for one in categorical], dtype=np.int64)
+        ends = len(listed) + np.cumsum([offered.n_sums for offered in categorical], dtype=np.int64)
         for place in secrets.permutation(len(categorical), "columns", *node).tolist():
             column, end = categorical[place], ends[place]
             groups = secrets.permutation(len(column.groups), "categories", *node, column.column)
@@ -114,7 +114,7 @@ class NodeCandidates:
     @property
     def columns(self) -> NDArray[np.int32]:
         """The table's columns that there are sums of, int32 ascending."""
-        by_category = np.array([one.column for one in self.categorical], np.int32)
+        by_category = np.array([entry.column for entry in self.categorical], np.int32)
         return np.unique(np.concatenate([self.listed.column, by_category]))
 
     def named(self, node: int, choice: Indices) -> Named:
@@ -145,7 +145,7 @@ class NodeCandidates:
     @cached_property
     def _starts(self) -> Indices:
         """Return where each categorical column's sums begin in canonical order."""
-        counts = [len(self.listed), *(one.n_sums for one in self.categorical)]
+        counts = [len(self.listed), *(entry.n_sums for entry in self.categorical)]
         return np.cumsum(counts, dtype=np.int64)[:-1]
 
     def _column_of(self, sums: Indices) -> Indices:

@@ -95,8 +95,8 @@ class Cells:
         minimum, and a single one of a column that it has not drawn; None for a group of each cell.
         """
         held = None if minimum is None else minimum.stacked([node])
-        found = usable(self._binning, self.drawn, [node], held)
-        return None if found is None else found[0]
+        stacked = usable(self._binning, self.drawn, [node], held)
+        return None if stacked is None else stacked[0]
 
 
 class DenseCells(CellNumbers):
@@ -116,8 +116,8 @@ class DenseCells(CellNumbers):
         # No whole array is wider than the cells, which a root has of every row and column.
         cells = np.add(bins, self.starts[:-1].astype(np.int32), dtype=np.int32)
         ends = np.cumsum([len(rows) for rows in node_rows])
-        for number, (own, end) in enumerate(zip(node_rows, ends, strict=True)):
-            cells[end - len(own) : end] += number * self.n_cells
+        for number, (some, end) in enumerate(zip(node_rows, ends, strict=True)):
+            cells[end - len(some) : end] += number * self.n_cells
         skipped = self._skipped(bins)
         if (skipped >= 0).any():
             cells[bins == skipped] = -1
@@ -131,8 +131,8 @@ class DenseCells(CellNumbers):
 
     def part(self, rows: slice, columns: slice) -> DenseCells:
         """See `CellNumbers`."""
-        own = np.ascontiguousarray(self._bins[rows, columns])
-        return DenseCells(own, self.n_bins[columns], leave_out=self._leave_out)
+        bins = np.ascontiguousarray(self._bins[rows, columns])
+        return DenseCells(bins, self.n_bins[columns], leave_out=self._leave_out)
 
     def _skipped(self, bins: Dense) -> Indices:
         """The most frequent bin of each column where leaving it out pays."""
@@ -167,10 +167,10 @@ class SparseCells(CellNumbers):
 
     def missing(self, rows: Rows) -> Bits:
         """Looks at the entries without a value alone."""
-        found = np.zeros(len(self.n_bins), np.bool_)
+        lacks = np.zeros(len(self.n_bins), np.bool_)
         there = np.isin(self._bins.rows[self._lacking], rows)
-        found[self._columns[self._lacking[there]]] = True
-        return found
+        lacks[self._columns[self._lacking[there]]] = True
+        return lacks
 
     def part(self, rows: slice, columns: slice) -> SparseCells:
         """See `CellNumbers`."""

@@ -65,10 +65,10 @@ def choose(params: EncryptedTreeParams, offers: Mapping[str, SchemeOffer]) -> Ch
 
     A ConfigError where none is left.
     """
-    named = {name for own in offers.values() for name in own.named}
+    named = {name for offer in offers.values() for name in offer.named}
     passed: list[PassedOver] = []
     for name in ORDER:
-        too_many = name == MANY_ROWS and any(one.why == "rows" for one in passed)
+        too_many = name == MANY_ROWS and any(skipped.why == "rows" for skipped in passed)
         if name not in ALWAYS and name not in named and not too_many:
             continue
         against = _against(params, name, offers)
@@ -76,7 +76,7 @@ def choose(params: EncryptedTreeParams, offers: Mapping[str, SchemeOffer]) -> Ch
             return ChosenScheme(scheme=name, passed=tuple(passed))
         passed.append(against)
     raise ConfigError(
-        "no encryption scheme suits all: " + "; ".join(one.in_words() for one in passed),
+        "no encryption scheme suits all: " + "; ".join(skipped.in_words() for skipped in passed),
         todo="change the job, or ask the owners to allow one more scheme in policy.schemes",
         key="encryption.scheme",
     )
@@ -92,8 +92,8 @@ def check(params: object, chosen: ChosenScheme | None) -> None:
         return
     if chosen is None:
         raise PeerError("the manifest names no encryption scheme, and the job says auto")
-    passed = {one.scheme: one.what for one in chosen.passed if one.why == "settings"}
-    considered = [*(one.scheme for one in chosen.passed), chosen.scheme]
+    passed = {entry.scheme: entry.what for entry in chosen.passed if entry.why == "settings"}
+    considered = [*(entry.scheme for entry in chosen.passed), chosen.scheme]
     true = {name: _lack(params, name) for name in considered if name in ORDER}
     if set(considered) - set(ORDER) or passed != {n: what for n, what in true.items() if what}:
         raise PeerError(
@@ -107,7 +107,7 @@ def _against(
     if what := _lack(params, name):
         return PassedOver(scheme=name, why="settings", what=what)
     for why in OBJECTIONS:
-        parties = tuple(party for party, own in offers.items() if own.against.get(name) == why)
+        parties = tuple(party for party, offer in offers.items() if offer.against.get(name) == why)
         if parties:
             return PassedOver(scheme=name, why=why, parties=parties)
     return None
@@ -123,9 +123,9 @@ def _lack(params: EncryptedTreeParams, name: str) -> str:
 def _adds_up(params: EncryptedTreeParams, name: str, rows: int) -> bool:
     """Return whether the scheme adds up so many rows; True where settings speak against it."""
     encryption = params.encryption.model_copy(update={"scheme": name})
-    own = params.model_copy(update={"encryption": encryption})
+    with_scheme = params.model_copy(update={"encryption": encryption})
     try:
-        schemes.of(own).bits_of(own, rows)
+        schemes.of(with_scheme).bits_of(with_scheme, rows)
     except ConfigError:
         return bool(_lack(params, name))
     return True

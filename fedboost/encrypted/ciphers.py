@@ -344,11 +344,11 @@ def addressed(
     first: pb.EncryptedGradients, rows: GuestRows, hosts: Sequence[str]
 ) -> pb.EncryptedGradients | dict[str, pb.EncryptedGradients]:
     """The first part of a stream with each host's key; one for all where nobody has its own."""
-    found = {}
+    parts = {}
     for host in hosts:
         key = rows.key_for(host)
         if not key:
             return first
-        found[host] = pb.EncryptedGradients(tree_key=key)
-        found[host].MergeFrom(first)
-    return found
+        parts[host] = pb.EncryptedGradients(tree_key=key)
+        parts[host].MergeFrom(first)
+    return parts

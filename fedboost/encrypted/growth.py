@@ -103,9 +103,9 @@ def read_sample(part: pb.EncryptedGradients, n_rows: int, n_trees: int) -> list[
         inside = wire.unpack_bits(part.trees, n_trees * len(rows), what).reshape(n_trees, -1)
         if not inside.any(axis=0).all() or not inside.any(axis=1).all():
             raise PeerError("the guest sent a tree without rows, or rows without a tree")
-    found = np.zeros((n_trees, n_rows), np.bool_)
-    found[:, rows] = inside
-    return list(found)
+    samples = np.zeros((n_trees, n_rows), np.bool_)
+    samples[:, rows] = inside
+    return list(samples)
 
 
 def _standing(chosen: NDArray[np.bool_], at: NDArray[np.int32] | None) -> Partition:

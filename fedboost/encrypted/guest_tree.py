@@ -119,16 +119,16 @@ class GuestTree(GuestTreeState):
         gains = {node: won.gain for node, won in self.won.items()}
         above = made_above(gains, self._rules.params.max_leaves)
         chosen = [node for node in self.chosen if node in above]
-        found = [child for node in chosen for child in (left_child(node), right_child(node))]
+        candidates = [child for node in chosen for child in (left_child(node), right_child(node))]
         if not self.layers:
-            found = list(self.totals)
-            if found == [ROOT]:
-                self.opened = found
-                return found
+            candidates = list(self.totals)
+            if candidates == [ROOT]:
+                self.opened = candidates
+                return candidates
         least = 2 * self._rules.params.min_child_weight
         self.opened = [
             node
-            for node in found
+            for node in candidates
             if float(split.cover(self.totals[node][1::2], self._rules.fixed)) >= least
         ]
         return self.opened
@@ -137,14 +137,14 @@ class GuestTree(GuestTreeState):
         """Children of this layer's winners that may divide, as far as one can say before the rows
         have divided: of tied candidates one may leave enough in a child.
         """
-        least, found = 2 * self._rules.params.min_child_weight, []
+        least, children = 2 * self._rules.params.min_child_weight, []
         for node in self.chosen:
             left = self.won[node].left
             sides = ((left_child(node), left), (right_child(node), self.totals[node] - left))
             for child, sums in sides:
                 if (split.cover(sums[:, 1::2], self._rules.fixed) >= least).any():
-                    found.append(child)
-        return found
+                    children.append(child)
+        return children
 
     def own_best(self, number: int) -> dict[int, Won]:
         """The best split among the guest's own columns of each open node of tree `number`."""
@@ -156,13 +156,13 @@ class GuestTree(GuestTreeState):
         stacked = np.array([cells[node] for node in self.opened])
         released = groups.usable(self._rules.binning, self._drawn, self.opened)
         limits = split.Limits(released, self._rules.bounds(self.opened, self.bounds))
-        found = choose(self._rules, stacked, totals, self._columns, limits)
-        for node, one in zip(self.opened, found, strict=True):
-            if one is not None:
-                own, left = one
-                rule = (own.column, own.threshold, own.missing_left, own.left_bins)
+        winners = choose(self._rules, stacked, totals, self._columns, limits)
+        for node, winner in zip(self.opened, winners, strict=True):
+            if winner is not None:
+                cut, left = winner
+                rule = (cut.column, cut.threshold, cut.missing_left, cut.left_bins)
                 kept = OwnSplit(number, node, *rule)
-                best[node] = Won(vertical.GUEST, own.gain, left[None], split=kept, bin=own.bin)
+                best[node] = Won(vertical.GUEST, cut.gain, left[None], split=kept, bin=cut.bin)
         self._cells = cells
         return best
 
@@ -171,8 +171,8 @@ class GuestTree(GuestTreeState):
         if not len(self.growth.training.rows(node)):
             return None
         bounds = self._rules.bounds([node], self.bounds)
-        own = None if bounds is None else bounds[0]
-        return best_of(self._rules, self.totals[node], sums, shape, own)
+        interval = None if bounds is None else bounds[0]
+        return best_of(self._rules, self.totals[node], sums, shape, interval)
 
     def choose(self, won: Mapping[int, Won]) -> None:
         """Takes the winners of this layer; the other open nodes stay leaves, and so do those that
@@ -187,7 +187,7 @@ class GuestTree(GuestTreeState):
         """Return what is known of the open nodes' sums."""
         rows = [self.growth.training.rows(node) for node in self.opened]
         noise = self._rules.noise.most
-        return [Expected(len(own), _most(self.gh[own]) + noise) for own in rows]
+        return [Expected(len(inside), _most(self.gh[inside]) + noise) for inside in rows]
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
         """Return how the rows of the nodes divide that a split of the guest's own won."""
@@ -195,10 +195,10 @@ class GuestTree(GuestTreeState):
         for node in self.chosen:
             won = self.won[node]
             if won.split is not None:
-                own, missing = won.split, self._rules.binning.missing
-                bins = of_rows(self._bins, own.feature, self.growth.everyone.rows(node))
+                division, missing = won.split, self._rules.binning.missing
+                bins = of_rows(self._bins, division.feature, self.growth.everyone.rows(node))
                 divisions[node] = split.goes_right(
-                    bins, won.bin, own.missing_left, missing, own.left_bins
+                    bins, won.bin, division.missing_left, missing, division.left_bins
                 )
         return divisions
 
@@ -236,15 +236,15 @@ class GuestTree(GuestTreeState):
 
     def leaves(self) -> dict[int, NDArray[np.float64]]:
         """The leaves' values, −G/(H + λ) times learning_rate; (outputs,) each."""
-        rules, found = self._rules, {}
+        rules, values = self._rules, {}
         for node in self._leaf_nodes():
             G, H = self.totals[node][0::2], self.totals[node][1::2]
-            found[node] = split.leaf_value(G, H, rules.params, rules.fixed)
+            values[node] = split.leaf_value(G, H, rules.params, rules.fixed)
             bounds = rules.bounds([node], self.bounds)
             if bounds is not None:
                 rate = rules.params.learning_rate
-                found[node] = monotone.within(found[node][None], bounds, rate)[0]
-        return found
+                values[node] = monotone.within(values[node][None], bounds, rate)[0]
+        return values
 
     def medians(
         self, residual: NDArray[np.float64], weight: NDArray[np.float64]
@@ -256,13 +256,15 @@ class GuestTree(GuestTreeState):
         rate, training = self._rules.params.learning_rate, self.growth.training
         rows = {node: training.below(node) for node in self._leaf_nodes()}
         return {
-            node: rate * np.array([objectives.median(residual[own], weight[own])])
-            for node, own in rows.items()
+            node: rate * np.array([objectives.median(residual[inside], weight[inside])])
+            for node, inside in rows.items()
         }
 
     def _made(self, won: Mapping[int, Won]) -> set[int]:
         """The nodes among these that the tree divides, as far as it has grown."""
-        return made({node: one.gain for node, one in won.items()}, self._rules.params.max_leaves)
+        return made(
+            {node: winner.gain for node, winner in won.items()}, self._rules.params.max_leaves
+        )
 
     def _nodes(self) -> dict[int, Won | None]:
         """The nodes of the finished tree, ascending, each with its split; None for leaves.
@@ -306,10 +308,10 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
         bins (n, own columns), gh int64 (n, 2·outputs); `first` is the number of the first tree.
         """
         params, trees = rules.params, []
-        for number, own in enumerate(rows, start=first):
+        for number, tree_rows in enumerate(rows, start=first):
             columns = TreeColumns.drawn(params, number, (bins.shape[1],))
             sampled = np.zeros(len(gh), np.bool_)
-            sampled[own] = True
+            sampled[tree_rows] = True
             trees.append(GuestTree(rules, bins, gh, Growth.begun(sampled), columns))
         return cls(trees)
 
@@ -324,14 +326,18 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
 
     def own_best(self, first: int) -> dict[int, Won]:
         """The guest's own best splits; `first` is the number of the first tree."""
-        found = [tree.own_best(first + place) for place, tree in enumerate(self.trees)]
+        bests = [tree.own_best(first + place) for place, tree in enumerate(self.trees)]
         return dict(
-            zip(self.numbers(found), [won for own in found for won in own.values()], strict=True)
+            zip(
+                self.numbers(bests),
+                [won for tree_best in bests for won in tree_best.values()],
+                strict=True,
+            )
         )
 
     def expected(self) -> list[Expected]:
         """Return what is known of the open nodes' sums."""
-        return [one for tree in self.trees for one in tree.expected()]
+        return [node for tree in self.trees for node in tree.expected()]
 
     def best_of(self, number: int, sums: Sums, shape: Shape) -> Best | None:
         """The best of a host's offer for an open node."""
@@ -340,11 +346,11 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
 
     def choose(self, won: Mapping[int, Won]) -> None:
         """Takes the winners of this layer."""
-        own: list[dict[int, Won]] = [{} for _ in self.trees]
-        for number, one in won.items():
+        of_trees: list[dict[int, Won]] = [{} for _ in self.trees]
+        for number, winner in won.items():
             place, node = divmod(number, STRIDE)
-            own[place][node] = one
-        for tree, mine in zip(self.trees, own, strict=True):
+            of_trees[place][node] = winner
+        for tree, mine in zip(self.trees, of_trees, strict=True):
             tree.choose(mine)
 
     def owned(self, owner: int) -> list[int]:
@@ -355,14 +361,14 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
         """Return how the rows divide at the guest's own splits."""
-        found = [tree.own_divisions() for tree in self.trees]
-        bits = [one for own in found for one in own.values()]
-        return dict(zip(self.numbers(found), bits, strict=True))
+        of_trees = [tree.own_divisions() for tree in self.trees]
+        bits = [rows for divided in of_trees for rows in divided.values()]
+        return dict(zip(self.numbers(of_trees), bits, strict=True))
 
     def divide(self, divisions: Mapping[int, NDArray[np.bool_]], hosts: Sequence[str] = ()) -> None:
         """Moves the rows of every tree, and refuses as `GuestTree.divide` does."""
-        for tree, own in zip(self.trees, self.by_tree(divisions), strict=True):
-            tree.divide(own, hosts)
+        for tree, divided in zip(self.trees, self.by_tree(divisions), strict=True):
+            tree.divide(divided, hosts)
 
 
 def _most(gh: Sums) -> Sums:

@@ -114,21 +114,21 @@ class HostTree(HostTreeState, Generic[H]):
         self._keep(histograms, rows)
         offered = {node: self._offered(node, secrets, number) for node in nodes}
         grouped, first_group = self._group_sums(rows.adds, histograms, offered), 0
-        found = {}
-        for node, own in offered.items():
+        sums_of = {}
+        for node, offer in offered.items():
             cells = sums = histograms[node]
-            column = np.searchsorted(self._columns, own.listed.column)
-            up_to = self._starts[column] + own.listed.bin
-            n_groups = len(own.order) - len(own.listed)
+            column = np.searchsorted(self._columns, offer.listed.column)
+            up_to = self._starts[column] + offer.listed.bin
+            n_groups = len(offer.order) - len(offer.listed)
             if grouped is not None and n_groups:
                 sums = cells.joined([grouped[first_group : first_group + n_groups]])
                 first_group += n_groups
             first = np.concatenate([up_to, np.arange(len(cells), len(cells) + n_groups)])
             second = np.full(len(first), -1)
             missing = self._starts[column + 1] - 1
-            second[: len(up_to)] = np.where(own.listed.missing_left, missing, -1)
-            found[node] = own, Pairs(sums, first, cells, second)
-        return found
+            second[: len(up_to)] = np.where(offer.listed.missing_left, missing, -1)
+            sums_of[node] = offer, Pairs(sums, first, cells, second)
+        return sums_of
 
     def note_released(self, node: int) -> None:
         """Remembers over which groups of cells the sums of an open node have left."""
@@ -152,17 +152,20 @@ class HostTree(HostTreeState, Generic[H]):
         ordered = np.flatnonzero(~self._by_category).astype(np.int32)
         listed = split.candidates(self._n_bins.astype(np.int32), missing, ordered)
         chosen: slice | Bits = slice(None)
-        own, usable = self._cells_of.groups(node, self.minimum), self._cells_of.drawn.usable([node])
+        grouped, usable = (
+            self._cells_of.groups(node, self.minimum),
+            self._cells_of.drawn.usable([node]),
+        )
         by_category = self._by_category if usable is None else self._by_category & usable[0]
-        if own is not None:
-            (chosen,) = groups.released(own[None], listed, self._n_bins)
+        if grouped is not None:
+            (chosen,) = groups.released(grouped[None], listed, self._n_bins)
         column = self._columns[listed.column[chosen]]
         listed = Candidates(column, listed.bin[chosen], listed.missing_left[chosen])
         categorical = []
         for c in np.flatnonzero(by_category):
             segments = Segments.finest(int(self._n_bins[c]))
-            if own is not None:
-                segments = Segments.of(own[c], int(self._n_bins[c]))
+            if grouped is not None:
+                segments = Segments.of(grouped[c], int(self._n_bins[c]))
             lacks = bool(missing[c]) and segments.apart
             categorical.append(CategoricalColumn(int(self._columns[c]), segments, lacks))
         return NodeCandidates.shuffled(listed, categorical, secrets, (number, node))
@@ -175,9 +178,9 @@ class HostTree(HostTreeState, Generic[H]):
         for node, candidates in offered.items():
             for column in candidates.categorical:
                 c = np.searchsorted(self._columns, column.column)
-                own = np.append(column.groups.lengths, np.ones(int(column.missing), np.int64))
-                parts.append(histograms[node][self._starts[c] : self._starts[c] + own.sum()])
-                lengths.append(own)
+                counts = np.append(column.groups.lengths, np.ones(int(column.missing), np.int64))
+                parts.append(histograms[node][self._starts[c] : self._starts[c] + counts.sum()])
+                lengths.append(counts)
         if not parts:
             return None
         length, held = np.concatenate(lengths), joined(parts)
@@ -190,22 +193,22 @@ class HostTree(HostTreeState, Generic[H]):
         """The encrypted histogram of each node with running sums: added up, or its parent's minus
         its sibling's.
         """
-        found = {node: self._cells[node] for node in nodes if node in self._cells}
-        added = self._to_add([node for node in nodes if node not in found])
+        made_of = {node: self._cells[node] for node in nodes if node in self._cells}
+        added = self._to_add([node for node in nodes if node not in made_of])
         n_cells = int(self._starts[-1])
         if added:
             sums = self._running(rows, self._added_up(rows, added))
             for i, node in enumerate(added):
-                found[node] = sums[i * n_cells : (i + 1) * n_cells]
-        rest = [node for node in nodes if node not in found]
+                made_of[node] = sums[i * n_cells : (i + 1) * n_cells]
+        rest = [node for node in nodes if node not in made_of]
         if rest:
-            beside = self._cells | found
+            beside = self._cells | made_of
             above = [self._parents.pop(parent(node)) for node in rest]
             made = rows.siblings(above, [beside[sibling(node)] for node in rest])
-            found.update(zip(rest, made, strict=True))
+            made_of.update(zip(rest, made, strict=True))
         # A sibling whose turn comes later can be made no more: its parent has become this one.
-        self._cells.update({n: found[n] for n in added if n not in nodes and n in self.opened})
-        return {node: found[node] for node in nodes}
+        self._cells.update({n: made_of[n] for n in added if n not in nodes and n in self.opened})
+        return {node: made_of[node] for node in nodes}
 
     def _to_add(self, nodes: Sequence[int]) -> list[int]:
         """Return the one of two siblings with fewer rows, whether or not it is open itself; none
@@ -280,8 +283,8 @@ class HostTreeBatch(TreeBatch[HostTree[Any]]):
 
     def smallest_group(self, numbers: Iterable[int]) -> int | None:
         """Rows of the smallest group whose sum some open nodes let go; None for no minimum."""
-        found = [tree.smallest_group(node) for tree, node in map(self.at, numbers)]
-        return min((rows for rows in found if rows is not None), default=None)
+        sizes = [tree.smallest_group(node) for tree, node in map(self.at, numbers)]
+        return min((rows for rows in sizes if rows is not None), default=None)
 
     def note_offered(self, offered: Mapping[int, NodeCandidates]) -> None:
         """Remembers what leaves: candidates to choose from, and for an audit their groups."""

@@ -136,10 +136,10 @@ def check_value_bits_fit(context: StageContext, got: pb.EncryptionKey, n_rows: i
     """Refuses, by a PeerError, a precision that no job has of whose training rows we have `n_rows`,
     perhaps not all.
     """
-    own, scheme = context.params.precision_bits, schemes.of(context.params)
+    asked, scheme = context.params.precision_bits, schemes.of(context.params)
     least, most = scheme.bits_least, scheme.bits_of(context.params, n_rows)
-    if not (own or least) <= got.value_bits <= (own or most):
-        expected = str(own) if own else f"{least} to {most}"
+    if not (asked or least) <= got.value_bits <= (asked or most):
+        expected = str(asked) if asked else f"{least} to {most}"
         raise PeerError(
             f"the guest declares {got.value_bits} bits per gradient, the job has {expected}"
         )

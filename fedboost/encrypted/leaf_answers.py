@@ -52,9 +52,9 @@ class Precision:
         """
         most = min(params.precision_bits or VALUE_BITS_MAX, VALUE_BITS_MAX)
         for bits in range(most, min(most, VALUE_BITS_MIN) - 1, -1):
-            found = cls.agreed(params, n_hosts, bits)
-            if found.fraction_bits >= n_rows.bit_length() + SPARE_BITS:
-                return found
+            shape = cls.agreed(params, n_hosts, bits)
+            if shape.fraction_bits >= n_rows.bit_length() + SPARE_BITS:
+                return shape
         raise ConfigError(
             f"leaf values of {n_rows} rows, {n_hosts} hosts and {params.n_estimators} rounds "
             "do not fit",
@@ -65,12 +65,12 @@ class Precision:
     def agreed(cls, params: HybridParams, n_hosts: int, bits: int) -> Self:
         """The one that the guest has chosen, by the bits of a gradient that it declares."""
         outputs = params.n_outputs // params.trees_per_round
-        found = cls(bits, n_hosts, params.n_estimators, outputs)
-        if bits < 1 or found.fraction_bits < SPARE_BITS:
+        shape = cls(bits, n_hosts, params.n_estimators, outputs)
+        if bits < 1 or shape.fraction_bits < SPARE_BITS:
             raise PeerError(
                 f"the guest declares {bits} bits per gradient, with which leaf values do not fit"
             )
-        return found
+        return shape
 
     @property
     def fraction_bits(self) -> int:
@@ -129,7 +129,7 @@ class MaskingHost:
         what = "the rows that other hosts have"
         bits = wire.unpack_bits(got.rows, len(self.others) * n_rows, what)
         each = bits.reshape(len(self.others), n_rows)
-        self.shared = {h: np.flatnonzero(own) for h, own in zip(self.others, each, strict=True)}
+        self.shared = {h: np.flatnonzero(rows) for h, rows in zip(self.others, each, strict=True)}
 
     def masks(self, number: int, rows: slice, packing: LeafLayout, each: int = 1) -> Masks | None:
         """Return the masks of answer `number` of the stage, for our rows from `rows.start` to

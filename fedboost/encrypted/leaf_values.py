@@ -65,8 +65,8 @@ class LeafValues:
 
 def as_arrays(trees: Sequence[LeafValues]) -> dict[str, NDArray[np.generic]]:
     """For the host's shard: the leaves of all trees, one after the other."""
-    data = [one.values.data for one in trees] or [np.empty((0, 1, 1), np.uint8)]
-    lengths = [len(one.nodes) for one in trees]
+    data = [tree.values.data for tree in trees] or [np.empty((0, 1, 1), np.uint8)]
+    lengths = [len(tree.nodes) for tree in trees]
     return {
         "leaf_tree": np.repeat(np.arange(len(trees), dtype=np.int32), lengths),
         "leaf_node": np.concatenate([np.empty(0, np.int64), *(t.nodes for t in trees)]).astype(
@@ -78,9 +78,9 @@ def as_arrays(trees: Sequence[LeafValues]) -> dict[str, NDArray[np.generic]]:
 
 def from_arrays(arrays: Mapping[str, NDArray[np.generic]], trees: int) -> list[LeafValues]:
     """Return what `as_arrays` wrote."""
-    found = []
+    values = []
     for tree in range(trees):
-        own = arrays["leaf_tree"] == tree
-        data = np.ascontiguousarray(arrays["leaf_value"][own]).astype(np.uint8)
-        found.append(LeafValues(arrays["leaf_node"][own].astype(np.int64), Ciphertexts(data)))
-    return found
+        of_tree = arrays["leaf_tree"] == tree
+        data = np.ascontiguousarray(arrays["leaf_value"][of_tree]).astype(np.uint8)
+        values.append(LeafValues(arrays["leaf_node"][of_tree].astype(np.int64), Ciphertexts(data)))
+    return values

@@ -75,15 +75,15 @@ class Meter:
         """
         before = self.equations.copy()
         for number, candidates in offered.items():
-            own = self._layer[number] = candidates.columns
-            self.equations[own] += self._values
+            columns = self._layer[number] = candidates.columns
+            self.equations[columns] += self._values
             place, node = divmod(number, STRIDE)
             if node == ROOT:
                 continue
             beside = self._layer.get(place * STRIDE + sibling(node))
             above = self._above.get(place * STRIDE + parent(node))
             if beside is not None and above is not None:
-                known = np.intersect1d(np.intersect1d(own, beside), above)
+                known = np.intersect1d(np.intersect1d(columns, beside), above)
                 self.equations[known] -= self._values
         return self._charges(self.equations - before)
 
@@ -96,7 +96,7 @@ class Meter:
         told = np.flatnonzero(more)
         amounts = (more[told] / self._rows).tolist()
         names = [self._names[column] for column in told.tolist()]
-        return tuple(Charge(Spent.SUMS, *one) for one in zip(amounts, names, strict=True))
+        return tuple(Charge(Spent.SUMS, *charged) for charged in zip(amounts, names, strict=True))
 
 
 def ordered(
@@ -111,7 +111,7 @@ def ordered(
     for node, (column, *_) in cuts.items():
         cut = sizes[node] / max(1, n_bins[column] - 1) / max(1, frame.n_rows)
         told[column] = told.get(column, 0.0) + cut
-    return tuple(Charge(Spent.SUMS, told[one], frame.columns[one]) for one in sorted(told))
+    return tuple(Charge(Spent.SUMS, told[number], frame.columns[number]) for number in sorted(told))
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def expected(params: TreeParams, trees: Trees, group: int, columns: int | None) 
     """
     nodes = trees.roots * ((1 << trees.layers) - 1)
     sums = trees.roots * (1 << (trees.layers - 1))
-    numbers = [number for own in trees.rounds for number in own]
+    numbers = [number for of_round in trees.rounds for number in of_round]
     share = min(1.0, 2.0 / (1 + columns)) if columns else 1.0
     within = params.draws_within_trees
     told, used = sums * len(numbers), len(numbers)
@@ -143,9 +143,9 @@ def expected(params: TreeParams, trees: Trees, group: int, columns: int | None) 
     if columns and (within or params.column_rate < 1.0) and drawn <= DRAWN_MAX:
         times, of_bins = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
         for number in numbers:
-            own = TreeColumns.drawn(params, number, (columns,), first=group)
-            times[own.all] += 1
-            of_bins[own.all] += _told(own, trees) if within else sums
+            of_tree = TreeColumns.drawn(params, number, (columns,), first=group)
+            times[of_tree.all] += 1
+            of_bins[of_tree.all] += _told(of_tree, trees) if within else sums
         told, used = int(of_bins.max()), int(times.max())
     elif within:  # at most: where every other layer tells a column, all of its sums count
         told = math.ceil(4 / 3 * told)

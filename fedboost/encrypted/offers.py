@@ -134,7 +134,7 @@ def read_offers(
             raise PeerError(f"{', '.join(strangers)} offered splits, expected {', '.join(coming)}")
         for host, part in parts.items():
             coming[host].add(part)
-    return {host: one.whole() for host, one in coming.items()}
+    return {host: offer.whole() for host, offer in coming.items()}
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def best_of(
         )
         for first, count, missing in shape.columns()
     ]
-    left = np.concatenate([sums[: shape.candidates], *(found.left for found in grouped)])
+    left = np.concatenate([sums[: shape.candidates], *(divisions.left for divisions in grouped)])
     possible = left.copy()
     possible[:, 1::2] = np.clip(left[:, 1::2], 0, total[1::2])
     gain = rules.gains(possible, total, bounds)
@@ -183,12 +183,12 @@ def _choice(place: int, grouped: Sequence[Divisions], shape: Shape) -> Indices:
     """The places of the sums of one candidate, counted thresholds first, then column by column."""
     if place < shape.candidates:
         return np.array([place])
-    starts = np.cumsum([shape.candidates, *(len(found) for found in grouped)])
+    starts = np.cumsum([shape.candidates, *(len(divisions) for divisions in grouped)])
     column = int(np.searchsorted(starts, place, side="right")) - 1
-    found, number = grouped[column], place - int(starts[column])
+    divisions, number = grouped[column], place - int(starts[column])
     first, count, _ = shape.columns()[column]
-    absent = [first + count] if found.missing_left[number] else []
-    return np.append(first + found.bins(number), absent).astype(np.int64)
+    absent = [first + count] if divisions.missing_left[number] else []
+    return np.append(first + divisions.bins(number), absent).astype(np.int64)
 
 
 def write_choices(chosen: Mapping[int, Sequence[Indices]]) -> pb.WonSplits:

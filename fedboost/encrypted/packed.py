@@ -147,18 +147,18 @@ class PackedHostRows(HostRows[Ciphertexts]):
 
     def blind(self, nodes: Sequence[NodeSums[Ciphertexts]]) -> Iterator[pb.Ciphertexts]:
         """Compressed and blinded, in one part."""
-        counts, own = [len(node.sums) for node in nodes], self.keys
+        counts, keys = [len(node.sums) for node in nodes], self.keys
         sums = []
         for _, together in groupby(nodes, lambda node: id(node.sums.a)):  # made in one go
             pairs = [node.sums for node in together]
-            first = np.concatenate([one.first for one in pairs])
-            second = np.concatenate([one.second for one in pairs])
-            sums.append(own.key.pairs(replace(pairs[0], first=first, second=second)))
+            first = np.concatenate([pair.first for pair in pairs])
+            second = np.concatenate([pair.second for pair in pairs])
+            sums.append(keys.key.pairs(replace(pairs[0], first=first, second=second)))
         noise = [node.noise for node in nodes if node.noise is not None]
         masks = as_masks(np.concatenate(noise)) if noise else None
         every = Ciphertexts.concat(sums)
-        released = own.key.release(every, own.layout, own.blinders, counts, masks)
-        own.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
+        released = keys.key.release(every, keys.layout, keys.blinders, counts, masks)
+        keys.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
         yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
 
 
@@ -201,8 +201,8 @@ class PackedScheme(TreeScheme):
 
     def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
         """The objective's own, but for the room that noise needs."""
-        own = of(params)
-        return replace(own, bits=self.bits_of(params, n_rows)) if params.host_noise else own
+        usual = of(params)
+        return replace(usual, bits=self.bits_of(params, n_rows)) if params.host_noise else usual
 
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = 0) -> CipherSizes:
         """Return those of the job's keys."""
@@ -214,8 +214,8 @@ class PackedScheme(TreeScheme):
 
     def key_bytes(self, params: EncryptedTreeParams) -> int:
         """As the scheme states it."""
-        own = params.encryption
-        return SCHEMES[own.scheme].public_bytes(own.key_bits)
+        encryption = params.encryption
+        return SCHEMES[encryption.scheme].public_bytes(encryption.key_bits)
 
     def guest_side(
         self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]

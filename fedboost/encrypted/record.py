@@ -92,9 +92,9 @@ class HostRecord(Record):
         indices = np.searchsorted(tree.columns, self._columns[used])
         finest = np.tile(np.arange(self._n_cells), (len(indices), 1))
         opened = sorted(tree.released)
-        groups = [finest if (own := tree.released[n]) is None else own[indices] for n in opened]
+        groups = [finest if (held := tree.released[n]) is None else held[indices] for n in opened]
         at = tree.growth.training.node_of_rows(self._n_rows)[self._training]
-        found: Mapping[str, NDArray[np.generic]] = {
+        arrays: Mapping[str, NDArray[np.generic]] = {
             AT: at.astype(np.int16),  # MAX_DEPTH bounds heap ids
             NODES: np.array(opened, np.int32),
             USED: np.flatnonzero(used).astype(np.int32),
@@ -102,7 +102,7 @@ class HostRecord(Record):
                 len(opened), len(indices), self._n_cells
             ),
         }
-        self.arrays |= {of_tree(number, name): array for name, array in found.items()}
+        self.arrays |= {of_tree(number, name): array for name, array in arrays.items()}
 
 
 class GuestRecord(Record):
@@ -137,8 +137,8 @@ def seen(tree: GuestTree, n_rows: int, told: Collection[int], host: int) -> Node
     It is `told` how some nodes divide, and knows what its own splits divide.
     """
     at = tree.growth.everyone.node_of_rows(n_rows)
-    own = [node for node, won in tree.won.items() if won.owner == host]
-    known = np.array([*told, *own], np.int32)
+    won_here = [node for node, won in tree.won.items() if won.owner == host]
+    known = np.array([*told, *won_here], np.int32)
     while (hidden := (at > ROOT) & ~np.isin((at - 1) // 2, known)).any():
         at[hidden] = (at[hidden] - 1) // 2
     return at

@@ -115,13 +115,13 @@ class RingGuestRows(GuestRows):
             return decrypt_packed(
                 self.secret, self.packing, answers, asked, self.workers, self.least
             )
-        found, first = [np.empty((0, self.secret.outputs), np.int64)], 0
+        sums_read, first = [np.empty((0, self.secret.outputs), np.int64)], 0
         for count, node in zip(sums, nodes, strict=True):
-            own = answers[first : first + self.n_bytes([count], [node])]
+            answer = answers[first : first + self.n_bytes([count], [node])]
             rows = max(1, node.rows)
-            found.append(decrypt(self.secret, own, count, rows, node.most, self.workers))
-            first += len(own)
-        return np.concatenate(found)
+            sums_read.append(decrypt(self.secret, answer, count, rows, node.most, self.workers))
+            first += len(answer)
+        return np.concatenate(sums_read)
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ class RingGuest(GuestCipher):
         params = self.context.params
         budget = self.scheme.budget(params, n_rows, self.value_bits)
         origin = Origin(self.context.attempt_digest, self.nonces[0], self.nonces[1:])
-        own, epoch = TreePolynomials(budget.parameters, origin, tree), epoch_of(params, tree)
-        secret = TreeSecret(own, budget, np.ascontiguousarray(gh), self.context.secrets, epoch)
+        derived, epoch = TreePolynomials(budget.parameters, origin, tree), epoch_of(params, tree)
+        secret = TreeSecret(derived, budget, np.ascontiguousarray(gh), self.context.secrets, epoch)
         choose = partial(best_slots, params, budget, self.seen)
         slots = self.seen.begin(tree, n_rows, epoch, choose)
         packing = None if slots == VECTORS else secret.packing(slots)
@@ -304,9 +304,9 @@ class RingHost(HostCipher):
     @cached_property
     def _slots_by_size(self) -> dict[int, int]:
         """The slots of the keys that may come with rows, by their size in bytes."""
-        own = self.budget.parameters
-        possible = slots_possible(self.context.params, own)
-        return {tree_key_bytes(own, self.columns, slots): slots for slots in possible}
+        lattice = self.budget.parameters
+        possible = slots_possible(self.context.params, lattice)
+        return {tree_key_bytes(lattice, self.columns, slots): slots for slots in possible}
 
     def received(self, data: bytes, rows: int) -> Words:
         """Numbers below q."""
@@ -314,9 +314,9 @@ class RingHost(HostCipher):
 
     def rows(self, parts: Sequence[Words], tree: int, key: bytes) -> RingHostRows:
         """The rows with the windows of our own derivation."""
-        own, place = self.context, self.context.table.hosts.index(self.context.party)
+        context, place = self.context, self.context.table.hosts.index(self.context.party)
         of = TreePolynomials(self.budget.parameters, self.origin, tree)
-        epoch = epoch_of(own.params, tree)
+        epoch = epoch_of(context.params, tree)
         if epoch is not None:
             of, key = of.in_epoch(epoch, key[:NONCE_BYTES]), key[NONCE_BYTES:]
         public = tree_key_bytes(self.budget.parameters, self.columns, VECTORS)
@@ -328,9 +328,9 @@ class RingHost(HostCipher):
             held,
             keys,
             self.budget,
-            own.secrets,
-            own.workers.threads,
-            own.shards,
+            context.secrets,
+            context.workers.threads,
+            context.shards,
             packing,
             self.noise,
         )
@@ -376,8 +376,8 @@ class RingScheme(TreeScheme):
 
     def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
         """For the objective's own bounds. The greatest gradient is the greatest message."""
-        own = of(params.model_copy(update={"precision_bits": None}))
-        return fixed_point.encoding(self.bits_of(params, n_rows), own.g_bound, own.h_bound)
+        usual = of(params.model_copy(update={"precision_bits": None}))
+        return fixed_point.encoding(self.bits_of(params, n_rows), usual.g_bound, usual.h_bound)
 
     def budget(
         self, params: EncryptedTreeParams, n_rows: int, value_bits: int | None = None

@@ -102,10 +102,10 @@ def in_words(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> 
     """Say how the answers to the last tree came, and what they would have taken otherwise."""
     slots, packed = best_slots(params, budget, seen), _slots_that_fit(params, budget.parameters)
     other = _best(packed, params, budget, seen) if packed and slots == VECTORS else VECTORS
-    own, beside = (cost_of(params, budget, seen, one).n_bytes / 1e6 for one in (slots, other))
+    chosen, beside = (cost_of(params, budget, seen, kind).n_bytes / 1e6 for kind in (slots, other))
     if slots == VECTORS:
-        return f"vectors: {own:.1f} MB a tree" + (f", packed {beside:.1f}" if packed else "")
-    return f"packed, {slots} sums in a ciphertext: {own:.1f} MB a tree, as vectors {beside:.1f}"
+        return f"vectors: {chosen:.1f} MB a tree" + (f", packed {beside:.1f}" if packed else "")
+    return f"packed, {slots} sums in a ciphertext: {chosen:.1f} MB a tree, as vectors {beside:.1f}"
 
 
 def epoch_of(params: EncryptedTreeParams, tree: int) -> int | None:
@@ -122,30 +122,30 @@ def columns_of(params: EncryptedTreeParams) -> int:
     return 2 * params.n_outputs // params.trees_per_round
 
 
-def tree_key_bytes(own: LatticeParameters, columns: int, slots: int) -> int:
+def tree_key_bytes(lattice: LatticeParameters, columns: int, slots: int) -> int:
     """Return the size of what a host gets for a tree: b' of each number, and the packing key."""
-    public = own.ring * columns * own.word_bytes
-    return public if slots == VECTORS else public + PackingShape(own, columns, slots).key_bytes
+    public = lattice.ring * columns * lattice.word_bytes
+    return public if slots == VECTORS else public + PackingShape(lattice, columns, slots).key_bytes
 
 
 def sizes_of(budget: Budget, columns: int, slots: int) -> CipherSizes:
     """Return the sizes of rows with so many numbers, which travel together, and of answers as wide
     as each node's rows make them.
     """
-    own = budget.parameters
+    lattice = budget.parameters
 
     def width(rows: int) -> int:
         return budget.width(max(1, min(budget.rows, rows)))
 
     def vectors(nodes: Sequence[tuple[int, int]]) -> Iterator[AnswerPart]:
         for place, (sums, rows) in enumerate(nodes):
-            n_bytes = AnswerShape(own, columns, width(rows)).n_bytes
+            n_bytes = AnswerShape(lattice, columns, width(rows)).n_bytes
             for cut in answer_parts(sums, n_bytes):
                 count = cut.stop - cut.start
                 yield AnswerPart([(place, cut)], count, count * n_bytes)
 
     def packed(nodes: Sequence[tuple[int, int]]) -> Iterator[AnswerPart]:
-        shape = PackingShape(own, columns, slots)
+        shape = PackingShape(lattice, columns, slots)
         together = batches_each(shape, budget)
         for group in runs([sums for sums, _ in nodes], slots * together):
             counts = [cut.stop - cut.start for _, cut in group]
@@ -154,38 +154,38 @@ def sizes_of(budget: Budget, columns: int, slots: int) -> CipherSizes:
 
     def answer_bytes_max(sums: Sequence[int]) -> int:
         if slots != VECTORS:
-            shape = PackingShape(own, columns, slots)
+            shape = PackingShape(lattice, columns, slots)
             return batches_each(shape, budget) * shape.batch_bytes(slots, width(budget.rows))
-        widest = AnswerShape(own, columns, width(budget.rows)).n_bytes
+        widest = AnswerShape(lattice, columns, width(budget.rows)).n_bytes
         return max(widest, min(PART_BYTES_MAX, min(sum(sums), ANSWERS_EACH) * widest))
 
     return CipherSizes(
         per_row=1,
-        row_bytes=columns * own.word_bytes,
-        held_bytes=2 * columns * own.word_bytes,  # with the windows of the host's derivation
-        cell_bytes=8 * (own.ring + columns),
-        rows_each=own.ring * blocks_each(own, columns),
+        row_bytes=columns * lattice.word_bytes,
+        held_bytes=2 * columns * lattice.word_bytes,  # with the windows of the host's derivation
+        cell_bytes=8 * (lattice.ring + columns),
+        rows_each=lattice.ring * blocks_each(lattice, columns),
         parts=vectors if slots == VECTORS else packed,
         answer_bytes_max=answer_bytes_max,
-        tree_key_bytes=tree_key_bytes(own, columns, slots),
+        tree_key_bytes=tree_key_bytes(lattice, columns, slots),
     )
 
 
 def runs(counts: Sequence[int], size: int) -> Iterator[list[Cut]]:
     """Yield the sums of all nodes, one after the other, `size` at a time; the last may be fewer."""
-    found: list[Cut] = []
+    cuts: list[Cut] = []
     room = size
     for place, count in enumerate(counts):
         start = 0
         while start < count:
             taken = min(room, count - start)
-            found.append((place, slice(start, start + taken)))
+            cuts.append((place, slice(start, start + taken)))
             start, room = start + taken, room - taken
             if not room:
-                yield found
-                found, room = [], size
-    if found:
-        yield found
+                yield cuts
+                cuts, room = [], size
+    if cuts:
+        yield cuts
 
 
 def batches_each(shape: PackingShape, budget: Budget) -> int:
@@ -194,9 +194,9 @@ def batches_each(shape: PackingShape, budget: Budget) -> int:
     return max(1, min(ANSWERS_EACH // shape.slots, PART_BYTES_MAX // widest))
 
 
-def blocks_each(own: LatticeParameters, columns: int) -> int:
+def blocks_each(lattice: LatticeParameters, columns: int) -> int:
     """Return how many blocks of N rows go into a part."""
-    return max(1, min(BLOCKS_EACH, PART_BYTES_MAX // (own.ring * columns * own.word_bytes)))
+    return max(1, min(BLOCKS_EACH, PART_BYTES_MAX // (lattice.ring * columns * lattice.word_bytes)))
 
 
 def answer_parts(sums: int, n_bytes: int) -> Iterator[slice]:

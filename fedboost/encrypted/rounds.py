@@ -88,11 +88,11 @@ class Rounds(RoundsState):
     @cached_property
     def purity(self) -> PurityLimit | None:
         """Return how pure the nodes that hosts see may be; None where the job has no limit."""
-        own = self.params.label_protection
-        if own is None or own.purity_max is None:
+        protection = self.params.label_protection
+        if protection is None or protection.purity_max is None:
             return None
         training = ~self.context.validation
-        return PurityLimit.of_labels(self.params.objective, self.y, training, own.purity_max)
+        return PurityLimit.of_labels(self.params.objective, self.y, training, protection.purity_max)
 
     @property
     def best_round(self) -> int:
@@ -118,8 +118,8 @@ class Rounds(RoundsState):
         if self.start is None:
             self.start = self.margin.copy()
         # Of all rows there is no copy.
-        own = slice(None) if len(train) == len(self.y) else train
-        g, h = self.objective.gradients(self.start[own], self.y[own], self.weight[own])
+        chosen = slice(None) if len(train) == len(self.y) else train
+        g, h = self.objective.gradients(self.start[chosen], self.y[chosen], self.weight[chosen])
         sample = sampling.of_round(self.params, g, number, number - self.first_round)
         self.forest[number:] = [len(sample.trees)]
         if len(sample.rows) < len(g):

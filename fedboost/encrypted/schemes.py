@@ -83,6 +83,6 @@ def of(params: EncryptedTreeParams) -> TreeScheme:
             todo=f"name one: {', '.join(SCHEMES)}",
             key="encryption.scheme",
         )
-    found = importlib.import_module(f"{__package__}.{SCHEMES[name].module}")
-    scheme: TreeScheme = found.tree_scheme(name)
+    module = importlib.import_module(f"{__package__}.{SCHEMES[name].module}")
+    scheme: TreeScheme = module.tree_scheme(name)
     return scheme

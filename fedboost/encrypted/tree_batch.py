@@ -43,7 +43,7 @@ class TreeBatch(Generic[T]):
 
     def numbers(self, nodes: Iterable[Iterable[int]]) -> list[int]:
         """The numbers of some nodes of each tree, in the order of the trees."""
-        return [place * STRIDE + node for place, own in enumerate(nodes) for node in own]
+        return [place * STRIDE + node for place, those in enumerate(nodes) for node in those]
 
     @property
     def opened(self) -> list[int]:
@@ -61,18 +61,18 @@ class TreeBatch(Generic[T]):
 
     def n_rows(self, numbers: Iterable[int]) -> list[int]:
         """Return how many rows stand in each of these nodes, validation rows among them."""
-        found = (self.at(number) for number in numbers)
-        return [len(tree.growth.everyone.rows(node)) for tree, node in found]
+        places = (self.at(number) for number in numbers)
+        return [len(tree.growth.everyone.rows(node)) for tree, node in places]
 
     def by_tree(self, divisions: Mapping[int, Bits]) -> list[dict[int, Bits]]:
         """The divisions of each tree, by heap id."""
-        own: list[dict[int, Bits]] = [{} for _ in self.trees]
+        divided: list[dict[int, Bits]] = [{} for _ in self.trees]
         for number, bits in divisions.items():
             place, node = divmod(number, STRIDE)
-            own[place][node] = bits
-        return own
+            divided[place][node] = bits
+        return divided
 
     def load_state(self, kept: Sequence[Any]) -> None:
         """Go on where an earlier attempt has left the trees, by their states."""
-        for tree, own in zip(self.trees, kept, strict=True):
-            restore_into(tree, own)
+        for tree, tree_state in zip(self.trees, kept, strict=True):
+            restore_into(tree, tree_state)

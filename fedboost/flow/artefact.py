@@ -48,7 +48,7 @@ class Artefact:
         """Return the same with all lists among facts and arrays, as a store gives it back."""
         from fedboost.state import joined_state
 
-        pieces = [one.since(0) for one in self.grown.values()]
+        pieces = [column.since(0) for column in self.grown.values()]
         facts, arrays = joined_state(self.facts, self.arrays, pieces)
         return replace(self, facts=facts, arrays=arrays, grown={})
 

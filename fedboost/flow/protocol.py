@@ -147,12 +147,12 @@ class Protocol:
 
     @cached_property
     def _givers(self) -> dict[type[Message], tuple[Role, ...]]:
-        found: dict[type[Message], tuple[Role, ...]] = {}
+        givers: dict[type[Message], tuple[Role, ...]] = {}
         for step in self.flow:
             if step.gives is not None:
-                known = found.get(step.gives, ())
-                found[step.gives] = tuple(dict.fromkeys((*known, *step.roles)))
-        return found
+                known = givers.get(step.gives, ())
+                givers[step.gives] = tuple(dict.fromkeys((*known, *step.roles)))
+        return givers
 
     @cached_property
     def _by_name(self) -> dict[str, Step]:
@@ -160,16 +160,16 @@ class Protocol:
 
     @cached_property
     def _takers(self) -> dict[str, list[Step]]:
-        found: dict[str, list[Step]] = {}
+        takers: dict[str, list[Step]] = {}
         for step in self.flow:
             if step.takes is not None:
-                found.setdefault(step.takes.DESCRIPTOR.full_name, []).append(step)
-        return found
+                takers.setdefault(step.takes.DESCRIPTOR.full_name, []).append(step)
+        return takers
 
     def may_follow(self, role: Role, step: Step, last: str | None) -> bool:
         """Return whether a party of `role` whose last step was `last` may do `step` now."""
         if step.after is not None:
             return last in step.after
-        own = [s.name for s in self.flow if role in s.roles]
-        place = own.index(step.name)
-        return last == (own[place - 1] if place else None)
+        steps = [s.name for s in self.flow if role in s.roles]
+        place = steps.index(step.name)
+        return last == (steps[place - 1] if place else None)

@@ -30,8 +30,8 @@ class Table:
     def of(self, roles: tuple[Role, ...]) -> tuple[str, ...]:
         """The parties with any of these roles, guest first."""
         named = {GUEST: (self.guest,), HOST: self.hosts, AGGREGATOR: (self.aggregator,)}
-        found = [party for role in Role if role in roles for party in named[role] if party]
-        return tuple(dict.fromkeys(found))
+        parties = [party for role in Role if role in roles for party in named[role] if party]
+        return tuple(dict.fromkeys(parties))
 
     def among(self, roles: tuple[Role, ...], hosts: Collection[str]) -> tuple[str, ...]:
         """The same, without the hosts that are not in `hosts`; empty `hosts` leaves nobody out."""

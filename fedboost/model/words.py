@@ -34,12 +34,12 @@ def measured(
     params: TreeParams, margin: Floats, y: Floats, weight: Floats, parts: Parts
 ) -> dict[str, dict[str, float]]:
     """The job's metrics by part and name; margin float64 (n, outputs), y and weight (n,)."""
-    prediction, found = objectives.transform(params.objective, margin), {}
+    prediction, values = objectives.transform(params.objective, margin), {}
     for part, rows in parts.items():
         chosen = slice(None) if len(rows) == len(y) else rows  # of all rows there is no copy
-        own = y[chosen], prediction[chosen], weight[chosen]
-        found[part] = {name: metrics.evaluate(name, *own) for name in params.metrics}
-    return found
+        part_rows = y[chosen], prediction[chosen], weight[chosen]
+        values[part] = {name: metrics.evaluate(name, *part_rows) for name in params.metrics}
+    return values
 
 
 def gives_away(host: str) -> Warned:

@@ -60,16 +60,16 @@ def known_step(stage: str, step: str = "") -> tuple[str, str]:
 
 def stages(spec: JobSpec, params: Any) -> tuple[str, ...]:
     """The protocols of a job, in order; none that aligns where an earlier job's rows are used."""
-    found = named(spec.protocol).stages(params)
+    names = named(spec.protocol).stages(params)
     if spec.aligned_by is None:
-        return found
-    return tuple(name for name in found if named(name).leaves != "rows")
+        return names
+    return tuple(name for name in names if named(name).leaves != "rows")
 
 
 def aligns(spec: JobSpec, params: Any) -> str | None:
     """The stage of a job that finds the rows in common, or would but for `alignment`."""
-    found = named(spec.protocol).stages(params)
-    return next((name for name in found if named(name).leaves == "rows"), None)
+    names = named(spec.protocol).stages(params)
+    return next((name for name in names if named(name).leaves == "rows"), None)
 
 
 def named(name: str) -> Protocol:

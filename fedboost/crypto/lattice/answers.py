@@ -73,13 +73,13 @@ class AnswerShape:
 
     def spans(self) -> list[tuple[slice, slice]]:
         """The bytes of each group's vector and of its numbers, in an answer."""
-        found, place = [], 0
+        cuts, place = [], 0
         for group in self.groups:
             vector = place + field_bytes(self.parameters.ring, self.vector_bits)
             numbers = vector + field_bytes(group.stop - group.start, self.width)
-            found.append((slice(place, vector), slice(vector, numbers)))
+            cuts.append((slice(place, vector), slice(vector, numbers)))
             place = numbers
-        return found
+        return cuts
 
     @cached_property
     def n_bytes(self) -> int:
@@ -193,9 +193,9 @@ class TreeKey:
         if noise.shape != (count, outputs):
             raise ProtocolError(f"{count} sums do not have the noise that they leave with")
         for first in range(0, count, DRAWN_TOGETHER):
-            own = slice(first, first + DRAWN_TOGETHER)
+            block = slice(first, first + DRAWN_TOGETHER)
             seed = node.secrets.derive("lattice answers", first)
-            yield DrawnAnswers(pairs[own], noise[own], node.width, seed)
+            yield DrawnAnswers(pairs[block], noise[block], node.width, seed)
 
     def __repr__(self) -> str:
         return f"TreeKey({len(self.leading)} outputs)"
@@ -232,9 +232,9 @@ def _packed_batches(
         tasks: list[tuple[object, ...]] = []
         while waiting and held < together:
             drawn = waiting.popleft()
-            own = slice(held, held + len(drawn))
-            tasks.append((key, drawn, vectors[:, own], scalars[own]))
-            widths[own], held = drawn.width, own.stop
+            block = slice(held, held + len(drawn))
+            tasks.append((key, drawn, vectors[:, block], scalars[block]))
+            widths[block], held = drawn.width, block.stop
         threads.map(_blind, tasks)
         ready = held // shape.slots * shape.slots if waiting else held
         cuts = [slice(at, min(at + shape.slots, ready)) for at in range(0, ready, shape.slots)]
@@ -262,8 +262,8 @@ def _blind(key: TreeKey, drawn: DrawnAnswers, vectors: Words, scalars: Words) ->
         [*enumerate(groups_of(numbers.shape[1]))]
     ):  # `whole` is the first's
         sums = [whole, np.ascontiguousarray(numbers[:, group])]
-        own = secrets.child("group", number)
-        scalars[:, group] = _blinded(key, sums, group, own, vectors[number])
+        group_secrets = secrets.child("group", number)
+        scalars[:, group] = _blinded(key, sums, group, group_secrets, vectors[number])
 
 
 def _blinded(

@@ -38,7 +38,9 @@ class Budget:
             raise ConfigError(f"cannot add up {self.rows} rows")
         added, most = self.rows + self.spare, rows_most(self.parameters)
         if added > most:
-            larger = [name for name, own in BY_NAME.items() if added <= rows_most(own)]
+            larger = [
+                name for name, parameters in BY_NAME.items() if added <= rows_most(parameters)
+            ]
             others = " or ".join([*larger, "okamoto-uchiyama", "paillier"])
             raise ConfigError(
                 f"{self.parameters.name} does not add up {self.rows} rows",

@@ -169,20 +169,20 @@ class CellAdds:
 
     def pairs(self, pairs: Pairs[LatticeSums]) -> LatticeSums:
         """The sums that these are."""
-        own = pairs.a
-        vectors = np.empty((len(pairs), own.vectors.shape[1]), np.uint64)
-        scalars = np.empty((len(pairs), own.outputs), np.uint64)
-        fill_pairs(pairs, own.parameters.mask, vectors, scalars)
-        return LatticeSums(own.parameters, vectors, scalars)
+        cells = pairs.a
+        vectors = np.empty((len(pairs), cells.vectors.shape[1]), np.uint64)
+        scalars = np.empty((len(pairs), cells.outputs), np.uint64)
+        fill_pairs(pairs, cells.parameters.mask, vectors, scalars)
+        return LatticeSums(cells.parameters, vectors, scalars)
 
 
 def fill_pairs(pairs: Pairs[LatticeSums], mask: np.uint64, vectors: Words, scalars: Words) -> None:
     """Writes the sums that pairs are, cut to the bits of a mask, into uint64 (n, N) and (n,
     outputs).
     """
-    own, other = pairs.a, pairs.b
-    _add_pairs(own.vectors, pairs.first, other.vectors, pairs.second, mask, vectors)
-    _add_pairs(own.scalars, pairs.first, other.scalars, pairs.second, mask, scalars)
+    cells, other = pairs.a, pairs.b
+    _add_pairs(cells.vectors, pairs.first, other.vectors, pairs.second, mask, vectors)
+    _add_pairs(cells.scalars, pairs.first, other.scalars, pairs.second, mask, scalars)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -351,17 +351,17 @@ def _gather(part: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Word
 def _run(sums: Words, offsets: NDArray[np.int64], mask: np.uint64, first: int, stop: int) -> None:
     for segment in range(len(offsets) - 1):
         for i in range(offsets[segment] + 1, offsets[segment + 1]):
-            own, before = sums[i, first:stop], sums[i - 1, first:stop]
-            for k in range(len(own)):
-                own[k] = (own[k] + before[k]) & mask
+            total, before = sums[i, first:stop], sums[i - 1, first:stop]
+            for k in range(len(total)):
+                total[k] = (total[k] + before[k]) & mask
 
 
 @kernel
 def _take_off(sums: Words, others: Words, mask: np.uint64, first: int, stop: int) -> None:
     for i in range(sums.shape[0]):
-        own, other = sums[i, first:stop], others[i, first:stop]
-        for k in range(len(own)):
-            own[k] = (own[k] - other[k]) & mask
+        total, other = sums[i, first:stop], others[i, first:stop]
+        for k in range(len(total)):
+            total[k] = (total[k] - other[k]) & mask
 
 
 @kernel
@@ -374,11 +374,11 @@ def _add_pairs(
     sums: Words,
 ) -> None:
     for i in range(len(first)):
-        own = a[first[i]]
+        total = a[first[i]]
         if second[i] < 0:
             for k in range(a.shape[1]):
-                sums[i, k] = own[k] & mask
+                sums[i, k] = total[k] & mask
         else:
             other = b[second[i]]
             for k in range(a.shape[1]):
-                sums[i, k] = (own[k] + other[k]) & mask
+                sums[i, k] = (total[k] + other[k]) & mask

@@ -78,9 +78,9 @@ def decrypt_packed(
         raise PeerError(NO_SUM)
     tasks, place = [], 0
     for batch in packing.shape.batches(counts, widths):
-        own = slice(place, place + packing.shape.batch_bytes(len(batch), int(batch.max())))
-        tasks.append((packing, data[own], batch))
-        place = own.stop
+        span = slice(place, place + packing.shape.batch_bytes(len(batch), int(batch.max())))
+        tasks.append((packing, data[span], batch))
+        place = span.stop
     parts = (workers or Serial()).threads.map(opened_packed, tasks)
     whole = np.concatenate([np.empty((0, secret.outputs), np.int64), *parts])
     sums, first = _rounded(whole, scale), 0
@@ -108,21 +108,21 @@ def fractions_of(packing: PackingSecret, data: bytes, widths: Words) -> Words:
     shape, count = packing.shape, len(widths)
     bits = shape.parameters.packed_bits(int(widths.max()))
     product = multiplier_of(DEGREE, bits[0])
-    found = np.empty((count, shape.outputs), np.uint64)
+    fractions = np.empty((count, shape.outputs), np.uint64)
     place, raw = 0, np.frombuffer(data, np.uint8)
     for group in shape.groups:
         parts = []
         for rows, each, width in ((1, DEGREE, bits[0]), (group.stop - group.start, count, bits[1])):
             n_bytes = field_bytes(each, width)
-            own = raw[place : place + rows * n_bytes].reshape(rows, n_bytes)
+            block = raw[place : place + rows * n_bytes].reshape(rows, n_bytes)
             parts.append(np.empty((rows, each), np.uint64))
-            if not unpack(own, width, parts[-1]):
+            if not unpack(block, width, parts[-1]):
                 raise PeerError(NO_SUM)
-            place += own.size
+            place += block.size
         masks = product.first(product.fixed(parts[0][0]), packing.multiplied[group], count)
         numbers = parts[1] << np.uint64(64 - bits[1])
-        found[:, group] = (numbers + (masks << np.uint64(64 - bits[0]))).T
-    return found
+        fractions[:, group] = (numbers + (masks << np.uint64(64 - bits[0]))).T
+    return fractions
 
 
 def opened(
@@ -145,10 +145,10 @@ def opened(
 
 
 def _opened_batch(data: ByteArray, secrets: NDArray[np.int8], shape: AnswerShape) -> Sums:
-    found = np.empty((len(data), shape.outputs), dtype=np.int64)
+    sums = np.empty((len(data), shape.outputs), dtype=np.int64)
     for group, spans in zip(shape.groups, shape.spans(), strict=True):
-        found[:, group] = _opened_group(data, spans, secrets[group], shape)
-    return found
+        sums[:, group] = _opened_group(data, spans, secrets[group], shape)
+    return sums
 
 
 def _opened_group(

@@ -78,9 +78,9 @@ def packed(key: PackingKey, vectors: Words, scalars: Words, widths: Words) -> by
         whole, numbers = fractions(key, number, vectors[number], scalars[:, group], widths)
         for values, width in ((whole, bits[0]), (numbers, bits[1])):
             n_bytes = field_bytes(values.shape[1], width)
-            own = data[place : place + len(values) * n_bytes].reshape(len(values), n_bytes)
-            pack(_rounded(values, width), width, own)
-            place += own.size
+            block = data[place : place + len(values) * n_bytes].reshape(len(values), n_bytes)
+            pack(_rounded(values, width), width, block)
+            place += block.size
     return data.tobytes()
 
 
@@ -118,10 +118,10 @@ def _load(vectors: Words, shifts: Words, slots: int, chunk: int, polynomials: Re
     placed = polynomials.reshape((len(PRIMES), each, slots, LANES))
     for b in range(each):  # outermost: writes that are 64·K bytes apart would share cache lines
         for k in range(count):
-            own, shift = given[k, b, chunk], shifts[k]
+            part, shift = given[k, b, chunk], shifts[k]
             first, second, third = placed[0, b, k], placed[1, b, k], placed[2, b, k]
             for x in range(LANES):
-                positive = ((own[x] << shift) + ADDED) >> CUT
+                positive = ((part[x] << shift) + ADDED) >> CUT
                 low = np.uint32(positive & MASK)
                 high = np.uint32(positive >> np.uint64(RESIDUE_BITS))
                 first[x] = _residue(low, high, 0)
@@ -205,11 +205,11 @@ def _add_runs(line: Residues, run: int, n: int) -> None:
 
 
 @kernel
-def _add_shares(line: Residues, n: int, found: Words) -> None:
+def _add_shares(line: Residues, n: int, shares: Words) -> None:
     """Adds ⌊2^64·y/p⌋, less one at most, for M times as many coefficients as are wanted."""
     p, scale, shoup = MODULI[n], np.uint32(SHARES[n, 0]), np.uint32(SHARES[n, 1])
     high, low = SHARES[n, 2], SHARES[n, 3]
-    for k in range(len(found)):
+    for k in range(len(shares)):
         twice = times(line[k], scale, shoup, p)
         y = np.uint64(min(twice, np.uint32(twice - p)))
-        found[k] += y * high + ((y * low) >> np.uint64(32))
+        shares[k] += y * high + ((y * low) >> np.uint64(32))

@@ -261,7 +261,7 @@ def _interleave(polynomials: Small, n: int, values: Residues) -> None:
 
 
 @kernel
-def _encrypt(errors: Small, part: Small, public: Residues, secret: Residues, found: Words) -> None:
+def _encrypt(errors: Small, part: Small, public: Residues, secret: Residues, words: Words) -> None:
     """B of 16 pieces, uint64 (16, primes, M): errors int8 (16, M), coordinates int8 (B, 16)."""
     each, values = len(part), np.empty(DEGREE * LANES, np.uint32)
     for n in range(len(PRIMES)):
@@ -279,4 +279,4 @@ def _encrypt(errors: Small, part: Small, public: Residues, secret: Residues, fou
             for x in range(DEGREE):
                 product = np.uint64(public[lane, n, x]) * np.uint64(secret[n, LANES * x + lane])
                 word = np.uint64(values[LANES * x + lane])
-                found[lane, n, x] = (word + ((p * p - product % p) % p)) % p
+                words[lane, n, x] = (word + ((p * p - product % p) % p)) % p

@@ -68,12 +68,12 @@ class Multiplier:
         """The signed limbs, int64 (limbs, N): Σ limb_i · 2^(limb_bits·i) is equal modulo q."""
         unused = 64 - self.modulus_bits
         rest = polynomial.view(np.int64) << unused >> unused  # signed modulo q
-        found = np.empty((self.limbs, self.ring), dtype=np.int64)
+        parts = np.empty((self.limbs, self.ring), dtype=np.int64)
         for number in range(self.limbs - 1):
-            found[number] = rest << (64 - self.limb_bits) >> (64 - self.limb_bits)
-            rest = (rest - found[number]) >> self.limb_bits
-        found[-1] = rest
-        return found
+            parts[number] = rest << (64 - self.limb_bits) >> (64 - self.limb_bits)
+            rest = (rest - parts[number]) >> self.limb_bits
+        parts[-1] = rest
+        return parts
 
     def values(self, polynomials: NDArray[np.integer]) -> Spectrum:
         """Values of small polynomials, complex128 (n, M), from integers (n, N)."""
@@ -140,11 +140,11 @@ def _add_rounded(back: Spectrum, untwist: Spectrum, shift: np.uint64, products: 
     """products += 2^shift · rounded coefficients, modulo 2^64."""
     half = back.shape[1]
     for n in range(back.shape[0]):
-        own = products[n]
+        total = products[n]
         for k in range(half):
             value = back[n, k] * untwist[k]
-            own[k] += np.uint64(np.int64(np.rint(value.real))) << shift
-            own[half + k] += np.uint64(np.int64(np.rint(value.imag))) << shift
+            total[k] += np.uint64(np.int64(np.rint(value.real))) << shift
+            total[half + k] += np.uint64(np.int64(np.rint(value.imag))) << shift
 
 
 @kernel

@@ -32,10 +32,10 @@ def ternary(data: ByteArray, ring: int) -> Small:
 
     Each byte below 243 gives its five digits in base 3, lowest first; others are passed over.
     """
-    found = np.empty((len(data), ring), dtype=np.int8)
-    if not _fill_ternary(data, found):
+    drawn = np.empty((len(data), ring), dtype=np.int8)
+    if not _fill_ternary(data, drawn):
         raise FedboostError("the bytes of a ternary polynomial ran out")
-    return found
+    return drawn
 
 
 def errors(data: ByteArray, error_bits: int) -> Small:
@@ -45,9 +45,9 @@ def errors(data: ByteArray, error_bits: int) -> Small:
     number among as many above them (Alkim, Ducas, Pöppelmann, Schwabe, 2016, section 4.1).
     """
     count = data.shape[1] // ERROR_BYTES
-    found = np.empty((len(data), count), dtype=np.int8)
-    _fill_errors(data, error_bits, found)
-    return found
+    drawn = np.empty((len(data), count), dtype=np.int8)
+    _fill_errors(data, error_bits, drawn)
+    return drawn
 
 
 def flood(data: ByteArray, sigma: float) -> NDArray[np.int64]:
@@ -63,20 +63,20 @@ def flood(data: ByteArray, sigma: float) -> NDArray[np.int64]:
 
 
 @kernel
-def _fill_ternary(data: ByteArray, found: Small) -> bool:
+def _fill_ternary(data: ByteArray, drawn: Small) -> bool:
     digits = np.empty((_ACCEPTED, _TRITS), dtype=np.int8)
     for byte in range(_ACCEPTED):
         rest = byte
         for place in range(_TRITS):
             digits[byte, place] = rest % 3 - 1
             rest //= 3
-    ring = found.shape[1]
+    ring = drawn.shape[1]
     for n in range(len(data)):
         filled = 0
         for byte in data[n]:
             if byte < _ACCEPTED:
                 for place in range(min(_TRITS, ring - filled)):
-                    found[n, filled + place] = digits[byte, place]
+                    drawn[n, filled + place] = digits[byte, place]
                 filled = min(filled + _TRITS, ring)
         if filled < ring:
             return False
@@ -84,16 +84,16 @@ def _fill_ternary(data: ByteArray, found: Small) -> bool:
 
 
 @kernel
-def _fill_errors(data: ByteArray, error_bits: int, found: Small) -> None:
+def _fill_errors(data: ByteArray, error_bits: int, drawn: Small) -> None:
     mask = np.uint64((1 << error_bits) - 1)
     shift = np.uint64(error_bits)
-    for n in range(found.shape[0]):
-        own = data[n]
-        for i in range(found.shape[1]):
+    for n in range(drawn.shape[0]):
+        row = data[n]
+        for i in range(drawn.shape[1]):
             word = np.uint64(0)
             for byte in range(ERROR_BYTES):
-                word |= np.uint64(own[ERROR_BYTES * i + byte]) << np.uint64(8 * byte)
-            found[n, i] = _ones(word & mask) - _ones((word >> shift) & mask)
+                word |= np.uint64(row[ERROR_BYTES * i + byte]) << np.uint64(8 * byte)
+            drawn[n, i] = _ones(word & mask) - _ones((word >> shift) & mask)
 
 
 @inlined

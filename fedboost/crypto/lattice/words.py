@@ -56,7 +56,7 @@ def pack(values: Words, bits: int, data: ByteArray) -> None:
     Lowest bit first, in bytes from their lowest bit on.
     """
     for n in range(values.shape[0]):
-        own = data[n]
+        row = data[n]
         held, filled, place = np.uint64(0), 0, 0
         for k in range(values.shape[1]):
             rest, left = values[n, k], bits
@@ -69,12 +69,12 @@ def pack(values: Words, bits: int, data: ByteArray) -> None:
                 filled += taken
                 if filled >= _CHUNK:
                     for byte in range(4):
-                        own[place + byte] = np.uint8((held >> np.uint64(8 * byte)) & 0xFF)
+                        row[place + byte] = np.uint8((held >> np.uint64(8 * byte)) & 0xFF)
                     held >>= np.uint64(_CHUNK)
                     filled -= _CHUNK
                     place += 4
         while filled > 0:
-            own[place] = np.uint8(held & np.uint64(0xFF))
+            row[place] = np.uint8(held & np.uint64(0xFF))
             held >>= np.uint64(8)
             filled -= 8
             place += 1
@@ -85,14 +85,14 @@ def unpack(data: ByteArray, bits: int, values: Words) -> bool:
     """Reads what `pack` wrote; whether nothing but zeros fills up the last byte."""
     clean = True
     for n in range(values.shape[0]):
-        own = data[n]
+        row = data[n]
         held, filled, place = np.uint64(0), 0, 0
         for k in range(values.shape[1]):
             value, got = np.uint64(0), 0
             while got < bits:
                 taken = min(bits - got, _CHUNK)
                 while filled < taken:
-                    held |= np.uint64(own[place]) << np.uint64(filled)
+                    held |= np.uint64(row[place]) << np.uint64(filled)
                     filled += 8
                     place += 1
                 value |= (held & np.uint64((1 << taken) - 1)) << np.uint64(got)

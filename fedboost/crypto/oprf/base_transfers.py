@@ -68,8 +68,8 @@ class TransferSender:
         check_point(second)
         try:
             shared = [
-                multiply(self._scalar, add(own, _hashed(session, number, bit, other)))
-                for bit, own, other in ((0, first, second), (1, second, first))
+                multiply(self._scalar, add(chosen, _hashed(session, number, bit, other)))
+                for bit, chosen, other in ((0, first, second), (1, second, first))
             ]
         except RuntimeError:  # what the library says of a product that is zero
             raise PeerError("a choice was made so that a key is none") from None
@@ -92,8 +92,8 @@ def choose(
     for number, bit in enumerate(bits):
         other = times_base(reduced(secrets.bytes(_WIDE_BYTES, "transfer", number, "other")))
         scalar = reduced(secrets.bytes(_WIDE_BYTES, "transfer", number, "own"))
-        own = subtract(times_base(scalar), _hashed(session, number, bit, other))
-        told = other + own if bit else own + other
+        blinded = subtract(times_base(scalar), _hashed(session, number, bit, other))
+        told = other + blinded if bit else blinded + other
         message.append(told)
         keys.append(_derived(session, number, bit, start + told + multiply(scalar, start)))
     assert len(keys) == COLUMNS

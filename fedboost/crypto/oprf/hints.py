@@ -50,9 +50,9 @@ class HintGuest:
         """
         is_common = (self._sums(b, hints) == 0).all(axis=1)
         values = [outputs.pop(b) for outputs in self._outputs]
-        named = [_split(own[is_common, 2:].tobytes()) for own in values]
+        named = [_split(host_values[is_common, 2:].tobytes()) for host_values in values]
         ids = self.oprfs[0].ids.part(b, self.oprfs[0].sizes.guest_cap)
-        return ids.rows[is_common].astype(np.int64), [b"".join(sorted(one)) for one in named]
+        return ids.rows[is_common].astype(np.int64), [b"".join(sorted(proofs)) for proofs in named]
 
     def _sums(self, b: int, hints: Sequence[bytes]) -> Words:
         """Add up the hosts' hints at each of the part's ids, without the function's values."""
@@ -83,12 +83,12 @@ class HintHost:
         """Return the hint of part `b`, the same every time; a PeerError as `OprfHost.open` has."""
         oprf = self.oprf
         opened = oprf.open(b, part)
-        own = oprf.part_ids(b)
-        values = oprf.outputs(opened, own).view(np.uint64)
-        self._sent[b] = own.rows, values[:, 2:].copy()
+        theirs = oprf.part_ids(b)
+        values = oprf.outputs(opened, theirs).view(np.uint64)
+        self._sent[b] = theirs.rows, values[:, 2:].copy()
         hint = bytearray(oprf.secrets.bytes(oprf.sizes.hint_bytes, "hint", b))
         rows = np.frombuffer(hint, np.uint64).reshape(-1, 2)
-        encode(own.keys(oprf.sizes.hint_segment), values[:, :2] ^ self._shares(own), rows)
+        encode(theirs.keys(oprf.sizes.hint_segment), values[:, :2] ^ self._shares(theirs), rows)
         return rows.tobytes()
 
     def read_named(self, b: int, data: bytes) -> NDArray[np.int64]:
@@ -106,19 +106,19 @@ class HintHost:
             raise PeerError("the proofs of common ids are not all different and ascending")
         row_of = dict(zip(_split(proofs.tobytes()), rows.tolist(), strict=True))
         try:
-            found = np.sort(np.array([row_of[proof] for proof in named], np.int64))
+            named_rows = np.sort(np.array([row_of[proof] for proof in named], np.int64))
         except KeyError:
             raise PeerError("the guest names ids that it has not shown to hold") from None
         del self._sent[b]
-        return found
+        return named_rows
 
-    def _shares(self, own: PartIds) -> Words:
+    def _shares(self, part: PartIds) -> Words:
         """Return the host's share of each id, uint64 (n, 2): over all hosts they add up to zero."""
-        shares = np.zeros((len(own.rows), 2), np.uint64)
-        drawn = np.empty((len(own.rows), 8), np.uint32)
-        offsets = np.arange(len(own.rows) + 1) * DIGEST_BYTES
+        shares = np.zeros((len(part.rows), 2), np.uint64)
+        drawn = np.empty((len(part.rows), 8), np.uint32)
+        offsets = np.arange(len(part.rows) + 1) * DIGEST_BYTES
         for state in self._states:
-            digest_messages(offsets, own.digests.view(np.uint8).reshape(-1), state, drawn)
+            digest_messages(offsets, part.digests.view(np.uint8).reshape(-1), state, drawn)
             shares ^= drawn.view(np.uint64)[:, :2]
         return shares
 

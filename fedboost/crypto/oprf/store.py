@@ -55,11 +55,11 @@ def encode(keys: StoreKeys, values: Words, rows: Words) -> None:
 
 def decode(keys: StoreKeys, rows: Words) -> Words:
     """Return what each key reads, uint64 (n, w), in rows, uint64 (m, w)."""
-    found = np.empty((len(keys), rows.shape[1]), np.uint64)
+    values = np.empty((len(keys), rows.shape[1]), np.uint64)
     dense = np.empty((8, 256, rows.shape[1]), np.uint64)
     _tabulate(rows[keys.sparse_rows : keys.sparse_rows + DENSE_ROWS], dense)
-    _read(keys.places, keys.masks, rows, dense, found)
-    return found
+    _read(keys.places, keys.masks, rows, dense, values)
+    return values
 
 
 def _solve(keys: StoreKeys, core: NDArray[np.int64], values: Words, rows: Words) -> None:
@@ -82,9 +82,9 @@ def _solve(keys: StoreKeys, core: NDArray[np.int64], values: Words, rows: Words)
             raise _no_store()
         new = (columns & -columns).bit_length() - 1
         reduced = [
-            (pivot, known ^ columns, known_value ^ value) if known >> new & 1 else one
-            for one in reduced
-            for pivot, known, known_value in [one]
+            (pivot, known ^ columns, known_value ^ value) if known >> new & 1 else kept_row
+            for kept_row in reduced
+            for pivot, known, known_value in [kept_row]
         ]
         reduced.append((new, columns, value))
     for pivot, columns, value in reduced:
@@ -181,14 +181,16 @@ def _substitute(
 
 
 @kernel
-def _read(places: NDArray[np.int32], masks: Words, rows: Words, dense: Words, found: Words) -> None:
+def _read(
+    places: NDArray[np.int32], masks: Words, rows: Words, dense: Words, values: Words
+) -> None:
     """Writes what each key reads."""
     width = rows.shape[1]
     for k in range(len(places)):
         a, b, c = places[k, 0], places[k, 1], places[k, 2]
         for w in range(width):
-            found[k, w] = rows[a, w] ^ rows[b, w] ^ rows[c, w]
+            values[k, w] = rows[a, w] ^ rows[b, w] ^ rows[c, w]
         for j in range(8):
             byte = (masks[k] >> np.uint64(8 * j)) & np.uint64(255)
             for w in range(width):
-                found[k, w] ^= dense[j, byte, w]
+                values[k, w] ^= dense[j, byte, w]

@@ -71,12 +71,12 @@ class TagGuest:
         if not ((low[1:] > low[:-1]) | ((low[1:] == low[:-1]) & (high[1:] > high[:-1]))).all():
             raise PeerError("tags of a part are not all different and ascending")
         asked = self._asked[b]
-        found = np.empty(len(tags), np.int64)
-        _match(_low(asked.outputs), asked.outputs[:, 2].copy(), low, high, found)
-        is_found = found >= 0
-        rows, proofs = asked.rows[found[is_found]], asked.outputs[found[is_found], TAG_WORDS:]
+        row_of = np.empty(len(tags), np.int64)
+        _match(_low(asked.outputs), asked.outputs[:, 2].copy(), low, high, row_of)
+        is_known = row_of >= 0
+        rows, proofs = asked.rows[row_of[is_known]], asked.outputs[row_of[is_known], TAG_WORDS:]
         del self._asked[b]
-        named = np.packbits(is_found).tobytes() + _digest_of(self.oprf.name, b, proofs)
+        named = np.packbits(is_known).tobytes() + _digest_of(self.oprf.name, b, proofs)
         return rows.astype(np.int64), named
 
 
@@ -91,15 +91,15 @@ class TagHost:
         """Return the tags of part `b`, the same every time; a PeerError as `OprfHost.open` has."""
         oprf = self.oprf
         opened = oprf.open(b, part)
-        own = oprf.part_ids(b)
-        outputs = oprf.outputs(opened, own)
-        fill = oprf.sizes.host_cap - len(own.rows)
+        theirs = oprf.part_ids(b)
+        outputs = oprf.outputs(opened, theirs)
+        fill = oprf.sizes.host_cap - len(theirs.rows)
         drawn = np.frombuffer(oprf.secrets.bytes(TAG_BYTES * fill, "tags", b), np.uint32)
         tags = np.concatenate([outputs[:, :TAG_WORDS], drawn.reshape(-1, TAG_WORDS)])
         order = _ascending(tags)
         proofs = outputs[:, TAG_WORDS : TAG_WORDS + PROOF_WORDS]
         self._sent[b] = _SentTags(
-            np.concatenate([own.rows, np.full(fill, FILLER)])[order],
+            np.concatenate([theirs.rows, np.full(fill, FILLER)])[order],
             np.concatenate([proofs, np.zeros((fill, PROOF_WORDS), np.uint32)])[order],
         )
         return tags[order].tobytes()
@@ -148,29 +148,29 @@ def _ascending(tags: NDArray[np.uint32]) -> NDArray[np.int64]:
 
 @kernel
 def _match(
-    own: Words,
-    own_high: NDArray[np.uint32],
+    wanted: Words,
+    wanted_high: NDArray[np.uint32],
     tags: Words,
     tags_high: NDArray[np.uint32],
-    found: NDArray[np.int64],
+    row_of: NDArray[np.int64],
 ) -> None:
     """Writes the place among the own tags of each of the host's, −1 where it is none of them."""
     bits = 4
-    while (1 << bits) < 2 * len(own):
+    while (1 << bits) < 2 * len(wanted):
         bits += 1
     mask = (1 << bits) - 1
     table = np.full(1 << bits, -1, np.int32)
-    for i in range(len(own)):
-        at = np.int64(own[i] & np.uint64(mask))
+    for i in range(len(wanted)):
+        at = np.int64(wanted[i] & np.uint64(mask))
         while table[at] >= 0:
             at = (at + 1) & mask
         table[at] = i
     for j in range(len(tags)):
         at = np.int64(tags[j] & np.uint64(mask))
-        found[j] = -1
+        row_of[j] = -1
         while table[at] >= 0:
             i = table[at]
-            if own[i] == tags[j] and own_high[i] == tags_high[j]:
-                found[j] = i
+            if wanted[i] == tags[j] and wanted_high[i] == tags_high[j]:
+                row_of[j] = i
                 break
             at = (at + 1) & mask

@@ -143,8 +143,8 @@ class TreeBoosting(TreeBoostingState):
             seen.margin[:] = kept.margins[part]
         if kept.trees:
             self._tree_batch = self._plant()
-            for tree, own in zip(self._tree_batch.trees, kept.trees, strict=True):
-                tree.load_state(own)
+            for tree, state in zip(self._tree_batch.trees, kept.trees, strict=True):
+                tree.load_state(state)
 
     # Inside
 

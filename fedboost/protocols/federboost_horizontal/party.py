@@ -207,11 +207,11 @@ def sum_histograms(party: HistogramParty) -> Iterator[Out]:
     training = party.training
     tree, layer = len(training.rounds), training.layer
     due, measured = _measured(party) if _owes_metrics(party) else (np.empty(0, np.int64), {})
-    own = np.concatenate([due, training.sums()])
+    sums = np.concatenate([due, training.sums()])
     schema = {"cells": party.cells, **training.asked(), **measured}
     fresh, unit = tree if layer == 0 else None, 1 << training.rules.fixed.bits
     what = Statistic("sum_histograms", (tree, layer), schema, fresh, unit)
-    yield from given(party, own, what)
+    yield from given(party, sums, what)
 
 
 def split_nodes(party: HistogramParty, got: Iterator[Total]) -> Out:
@@ -277,11 +277,11 @@ def snapshot(party: HistogramParty, _: Place) -> Artefact:
 
 def restore(party: HistogramParty, checkpoint: Artefact) -> StatusReport:
     """Carries on behind the last round, or layer, that everybody has kept."""
-    kept, own = checkpoint.state(TreePartyState), party.table.names
+    kept, tables = checkpoint.state(TreePartyState), party.table.names
     party.table = party.table.ordered(
         kept.columns, party.table.categorical, party.context.table.guest
     )
-    assert set(own) == set(party.table.names)
+    assert set(tables) == set(party.table.names)
     party.counts, party.summary = kept.counts, kept.summary
     _plant(party, kept.binning)
     training = party.training

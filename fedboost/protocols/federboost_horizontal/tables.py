@@ -73,11 +73,11 @@ class EncodedTable:
             values = np.asfortranarray(values)
         return EncodedTable(names, values, self.lists, self.steps, self.max_bin)
 
-    def cut_at(self, found: Sequence[Cuts]) -> Binning:
+    def cut_at(self, searched: Sequence[Cuts]) -> Binning:
         """The bins of all columns, once those of the `searched` ones are found."""
         cuts, codes = [np.empty(0, np.float32)] * len(self.names), {}
-        for place, own in zip(self.searched.tolist(), found, strict=True):
-            cuts[place] = own
+        for place, column_cuts in zip(self.searched.tolist(), searched, strict=True):
+            cuts[place] = column_cuts
         for place, name in enumerate(self.names):
             if name in self.lists:
                 codes[place] = np.arange(len(self.lists[name]), dtype=np.int32)
@@ -87,7 +87,7 @@ class EncodedTable:
 
     def cuts_again(self, facts: Facts) -> Binning:
         """The bins of a job that `cuts_facts` kept."""
-        cuts = tuple(np.array(own, np.float32) for own in facts["cuts"])
+        cuts = tuple(np.array(listed, np.float32) for listed in facts["cuts"])
         codes = {int(c): np.arange(count, dtype=np.int32) for c, count in facts["codes"].items()}
         return Binning(facts["max_bin"], cuts, codes)
 
@@ -100,7 +100,7 @@ def of(frame: Frame, params: FederBoostHorizontalParams, earlier: Facts | None) 
         steps = {n: np.array(v, np.float32) for n, v in said.items() if n not in lists}
         return _recoded(frame, lists, steps, params.max_bin)
     _needs_same(frame, earlier)
-    lists = {name: tuple(own) for name, own in earlier["lists"].items()}
+    lists = {name: tuple(listed) for name, listed in earlier["lists"].items()}
     table = _recoded(frame, lists, {}, earlier["max_bin"])
     # The cut points stand in the order of then, whatever that of our table is now.
     return table.ordered(tuple(earlier["columns"]), table.categorical, "the earlier job")
@@ -110,7 +110,7 @@ def cuts_facts(binning: Binning) -> dict[str, Any]:
     """Bins as JSON."""
     return {
         "max_bin": binning.max_bin,
-        "cuts": [own.tolist() for own in binning.cuts],
+        "cuts": [column_cuts.tolist() for column_cuts in binning.cuts],
         "codes": {str(c): len(codes) for c, codes in binning.categories.items()},
     }
 

@@ -42,9 +42,9 @@ class Scaling:
         """The most that one of so many rows adds, in units."""
         return math.ceil(self.most / max(1, rows) / self.unit)
 
-    def encode(self, own: Floats) -> Vector:
+    def encode(self, values: Floats) -> Vector:
         """A party's own sums as int64, of any shape as (n,)."""
-        return np.rint(own.ravel() / self.unit).astype(np.int64)
+        return np.rint(values.ravel() / self.unit).astype(np.int64)
 
     def decode(self, total: Vector) -> Floats:
         """The sums over all parties, float64 (n,)."""

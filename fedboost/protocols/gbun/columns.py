@@ -20,7 +20,7 @@ Values = NDArray[np.float32]
 EXPONENTS = range(-152, 136, 8)
 
 
-def matched(own: tuple[str, ...], is_sparse: bool, guests: Inputs, guest: str) -> tuple[str, ...]:
+def matched(ours: tuple[str, ...], is_sparse: bool, guests: Inputs, guest: str) -> tuple[str, ...]:
     """The guest's columns; a DataError where ours are others, or rows are sparse in one place."""
     if is_sparse != guests.sparse:
         kinds = ("sparse", "dense") if is_sparse else ("dense", "sparse")
@@ -30,7 +30,7 @@ def matched(own: tuple[str, ...], is_sparse: bool, guests: Inputs, guest: str) -
             kind="one party's table is sparse and another's is dense",
         )
     names = tuple(guests.names)
-    other = sorted(set(names) ^ set(own))
+    other = sorted(set(names) ^ set(ours))
     if other or len(set(names)) < len(names):
         raise DataError(
             f"the table has not the same columns as that of {guest}",
@@ -58,8 +58,8 @@ def bounds(exceeds: Vector, names: tuple[str, ...]) -> Floats:
         column = names[int(np.flatnonzero(~free[:, -1])[0])]
         raise DataError("a column's values are too large", column=column, todo="scale it down")
     powers = np.array([math.ldexp(1.0, e) for e in EXPONENTS])
-    found: Floats = powers[free.argmax(axis=1)]
-    return found
+    first: Floats = powers[free.argmax(axis=1)]
+    return first
 
 
 def sums(values: Values, bound: Floats, rows: int) -> Vector:
@@ -68,8 +68,8 @@ def sums(values: Values, bound: Floats, rows: int) -> Vector:
     """
     bits = bits_for(rows)
     count = np.count_nonzero(~np.isnan(values), axis=0)
-    own = [_squared(values[:, i], unit, bits) for i, unit in enumerate(_units(bound, rows))]
-    return np.concatenate([count, *np.array(own, np.int64).reshape(-1, 3).T])
+    squares = [_squared(values[:, i], unit, bits) for i, unit in enumerate(_units(bound, rows))]
+    return np.concatenate([count, *np.array(squares, np.int64).reshape(-1, 3).T])
 
 
 def _squared(column: Values, unit: float, bits: int) -> tuple[int, int, int]:
@@ -84,11 +84,11 @@ def _squared(column: Values, unit: float, bits: int) -> tuple[int, int, int]:
 def scale(total: Vector, bound: Floats, rows: int) -> Scale:
     """Return how columns are standardised, from everybody's sums: `Scale.of_values` of all rows."""
     bits, units = bits_for(rows), _units(bound, rows)
-    found = [
+    columns = [
         _moments(count, first, (above << bits) + below)
         for count, first, above, below in total.reshape(4, -1).T.tolist()
     ]
-    mean, deviation = np.array(found, np.float64).reshape(-1, 2).T
+    mean, deviation = np.array(columns, np.float64).reshape(-1, 2).T
     return Scale(mean * units, np.where(deviation > 0.0, deviation * units, 1.0))
 
 

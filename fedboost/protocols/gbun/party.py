@@ -146,14 +146,14 @@ def match_inputs(party: NetworkParty, got: Inputs) -> Out:
 def count_rows(party: NetworkParty) -> Iterator[Out]:
     """Send how many rows we have, and how large labels, weights and columns are."""
     label, weight, scaled = labels_of(party.context)
-    own = [np.empty(0, np.int64)]
+    present = [np.empty(0, np.int64)]
     if party.searches:
         party.ranked = Ranked.of(_values(party, "train"))
-        own.append(party.ranked.present())
+        present.append(party.ranked.present())
     if party.may_standardise:
-        own.append(columns.exceeded(_dense(party, "train")))
+        present.append(columns.exceeded(_dense(party, "train")))
     largest = np.maximum(weight, scaled)
-    counts = counting.of_rows(np.concatenate(own), label, largest, party.context.parts)
+    counts = counting.of_rows(np.concatenate(present), label, largest, party.context.parts)
     yield from given(party, counts, Statistic("count_rows", schema={"columns": party.names}))
 
 
@@ -189,8 +189,8 @@ def sum_columns(party: NetworkParty) -> Iterator[Out]:
     train = party.context.parts["train"]
     share = counting.of_labels(party.params, counts, label[train], weight[train])
     if party.standardises:
-        own = columns.sums(_dense(party, "train"), party.bounds, counts.train)
-        share = np.concatenate([share, own])
+        sums = columns.sums(_dense(party, "train"), party.bounds, counts.train)
+        share = np.concatenate([share, sums])
     yield from given(party, share, Statistic("sum_columns"))
 
 
@@ -240,9 +240,9 @@ def normalise(party: NetworkParty, got: Iterator[Total]) -> Out:
 def sum_system(party: NetworkParty) -> Iterator[Out]:
     """Our rows' part of the equations."""
     training = party.training
-    own = training.system()
-    unit = training.units_of_system() if len(own) else 0
-    yield from given(party, own, Statistic("sum_system", (training.number,), unit=unit))
+    system = training.system()
+    unit = training.units_of_system() if len(system) else 0
+    yield from given(party, system, Statistic("sum_system", (training.number,), unit=unit))
 
 
 def solve(party: NetworkParty, got: Iterator[Total]) -> Out:
@@ -338,11 +338,11 @@ def _found(party: NetworkParty) -> Out:
 def _values(party: NetworkParty, part: str) -> Values:
     """The rows of a part, float32 (n, columns), with the columns in everybody's order."""
     frame = party.context.data
-    own = frame.values[party.context.parts.get(part, np.empty(0, np.int32))]
+    rows = frame.values[party.context.parts.get(part, np.empty(0, np.int32))]
     if not party.names:  # sparse rows, whose columns are hashed
-        return own
+        return rows
     indices = [frame.columns.index(name) for name in party.names]
-    return own[:, indices]
+    return rows[:, indices]
 
 
 def _dense(party: NetworkParty, part: str) -> NDArray[np.float32]:

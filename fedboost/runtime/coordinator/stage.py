@@ -130,7 +130,9 @@ class StageWalk(flow.Run):
             raise
         finally:
             if loop and has_ended:
-                others = {peer: own[-1].number for peer, own in turns.items() if peer != party}
+                others = {
+                    peer: rounds[-1].number for peer, rounds in turns.items() if peer != party
+                }
                 await self._end_loop(others)
         return reply
 

@@ -114,13 +114,16 @@ def look_at_workers(config: DaemonConfig) -> list[LinkCheck]:
 
     if not isinstance(config.workers, DaskWorkers):
         return []
-    what, own = f"workers {config.workers.address or 'on this machine'}", DaskShards(config.workers)
+    what, shards = (
+        f"workers {config.workers.address or 'on this machine'}",
+        DaskShards(config.workers),
+    )
     try:
-        return [LinkCheck(what, note=own.check())]
+        return [LinkCheck(what, note=shards.check())]
     except FedboostError as error:
         return [LinkCheck(what, error)]
     finally:
-        own.close()
+        shards.close()
 
 
 async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[LinkCheck]:

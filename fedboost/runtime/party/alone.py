@@ -38,8 +38,8 @@ def measured(frame: Frame, held: NDArray[np.bool_], params: BoostingParams) -> f
     other = validation if held.any() else None
     try:
         if isinstance(params, GbunParams):
-            own = GbunParams(**_settings(GbunParams, params))
-            history, best = _told(gbun.train(train, own, other))
+            settings = GbunParams(**_settings(GbunParams, params))
+            history, best = _told(gbun.train(train, settings, other))
         else:
             own_trees = TreeParams(**{**_settings(TreeParams, params), **_depth(params)})
             history, best = _told(local.train(train, own_trees, other))

@@ -91,7 +91,7 @@ class DaskShards:
                 client = self._connected()
                 self._look(client)
                 places = [self._places[i % len(self._places)] for i in range(len(tasks))]
-            run = _Run(client, places, [one for one in kept if isinstance(one, _Kept)])
+            run = _Run(client, places, [part for part in kept if isinstance(part, _Kept)])
             try:
                 return run.results(kernel, tasks, join)
             except (CancelledError, KilledWorker, OSError, TimeoutError) as error:
@@ -171,8 +171,8 @@ class DaskShards:
 
         if (tls := self._settings.tls) is not None:
             tls.read()  # names the file that cannot be read
-            own = {"tls_client_cert": str(tls.cert), "tls_client_key": str(tls.key)}
-            security = Security(require_encryption=True, tls_ca_file=str(tls.ca), **own)
+            files = {"tls_client_cert": str(tls.cert), "tls_client_key": str(tls.key)}
+            security = Security(require_encryption=True, tls_ca_file=str(tls.ca), **files)
             return str(self._settings.address), security
         if self._cluster is None:
             self._cluster = LocalCluster(
@@ -191,7 +191,7 @@ class DaskShards:
         """Have every shard at a worker that is there; `fresh`: spread over all there are."""
         try:
             client.wait_for_workers(1, timeout=CONNECT_S)
-            found = dict(client.nthreads())
+            threads_of = dict(client.nthreads())
         except TimeoutError:
             raise UnreachableError(
                 "the Dask cluster has no workers", todo="start some", workers=self._where
@@ -204,16 +204,16 @@ class DaskShards:
                 private=str(error),
                 workers=self._where,
             ) from None
-        self._compare(client, [worker for worker in found if worker not in self._slots])
+        self._compare(client, [worker for worker in threads_of if worker not in self._slots])
         # Threads of different workers in turn, so that few shards still use all machines.
-        each = sorted((n, worker) for worker, threads in found.items() for n in range(threads))
+        each = sorted((n, worker) for worker, threads in threads_of.items() for n in range(threads))
         if fresh or not self._places:
             self._places = [worker for _, worker in each]
         # Else where they are, as far as that still is.
         for i, worker in enumerate(self._places):
-            if worker not in found:
-                self._places[i] = min(sorted(found), key=self._places.count)
-        self._slots = found
+            if worker not in threads_of:
+                self._places[i] = min(sorted(threads_of), key=self._places.count)
+        self._slots = threads_of
 
     def _compare(self, client: Client, strangers: Sequence[str]) -> None:
         """Refuse workers that run other versions than we do."""
@@ -241,8 +241,8 @@ class DaskShards:
 
 def shards_of(config: PartyConfig) -> Shards:
     """Return who adds up encrypted rows for a party, as its file says."""
-    own = config.workers
-    return DaskShards(own) if isinstance(own, DaskWorkers) else Embedded()
+    workers = config.workers
+    return DaskShards(workers) if isinstance(workers, DaskWorkers) else Embedded()
 
 
 class _Run:
@@ -264,13 +264,15 @@ class _Run:
             for i in range(0, len(futures) - step, 2 * step):
                 futures[i] = self._submit(join, i, (), futures[i], futures[i + step])
             step *= 2
-        found: list[T] = self._client.gather(futures if join is None else futures[:1], direct=True)
-        return found
+        results: list[T] = self._client.gather(
+            futures if join is None else futures[:1], direct=True
+        )
+        return results
 
     def _start(self, kernel: Callable[..., T], i: int, task: tuple[Any, ...]) -> Future[Any]:
-        for own in self._kept:
-            if not own.lies(i, self._client, self._places[i]):
-                own.futures[i], own.at[i] = self._sent(i, own.make(i)), self._places[i]
+        for part in self._kept:
+            if not part.lies(i, self._client, self._places[i]):
+                part.futures[i], part.at[i] = self._sent(i, part.make(i)), self._places[i]
         return self._submit(kernel, i, self._sent(i, task))
 
     def _sent(self, i: int, what: Any) -> Future[Any]:
@@ -281,7 +283,7 @@ class _Run:
     def _submit(
         self, kernel: Callable[..., T], i: int, task: Any, *more: Future[Any]
     ) -> Future[Any]:
-        parts = [own.futures[i] for own in self._kept]
+        parts = [part.futures[i] for part in self._kept]
         return self._client.submit(
             shards.with_parts,
             kernel,

@@ -91,7 +91,7 @@ class Inbox:
             )
         if self.seen(key, digest):  # the same message came on a second way while this one waited
             return
-        bisect.insort(queue, arrived, key=lambda one: one.place)
+        bisect.insort(queue, arrived, key=lambda message: message.place)
         self._seen[key] = digest
         async with self._changed:
             self._changed.notify_all()

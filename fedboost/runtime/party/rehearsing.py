@@ -72,25 +72,27 @@ class Rehearsing:
 
     def compare(self, job: PartyJob, told: Sequence[bytes], journal: JobJournal) -> dict[str, Any]:
         """Return the result's `rehearsal`, from what all parties forecast; asked of the guest."""
-        forecasts = [parse(Forecast, json.loads(one)) for one in told]
+        forecasts = [parse(Forecast, json.loads(text)) for text in told]
         trial = _Trial(self, job)
         curve = Curve.of(journal, trial.metric)
-        alone = {one.party: one.alone for one in forecasts if one.alone is not None}
-        own = alone.get(job.signed.party)
+        alone = {
+            forecast.party: forecast.alone for forecast in forecasts if forecast.alone is not None
+        }
+        of_guest = alone.get(job.signed.party)
         return {
             "metric": trial.metric or None,
-            "guest_alone": own,
+            "guest_alone": of_guest,
             **({"alone": alone} if len(alone) > 1 else {}),
             "federated": curve.best,
-            **verdict(forecasts, job.signed.manifest.spec.params, trial.cost(curve, own)),
+            **verdict(forecasts, job.signed.manifest.spec.params, trial.cost(curve, of_guest)),
         }
 
     @property
     def refused(self) -> list[str]:
         """The jobs that would have been refused."""
         path = self.store.folder / REFUSED
-        found: list[str] = json.loads(path.read_text()) if path.is_file() else []
-        return found
+        names: list[str] = json.loads(path.read_text()) if path.is_file() else []
+        return names
 
     def note_refused(self, job: str) -> None:
         """Keep that a job would have been refused."""
@@ -111,9 +113,9 @@ class Curve:
         rounds: dict[str, dict[int, float]] = {}
         best: dict[str, float] = {}
         for event in journal.events:
-            for one in event.round.metrics:
-                if one.name == metric:
-                    rounds.setdefault(one.split, {})[event.round.progress.done] = one.value
+            for value in event.round.metrics:
+                if value.name == metric:
+                    rounds.setdefault(value.split, {})[event.round.progress.done] = value.value
             best |= {m.split: m.value for m in event.stage.told.best if m.name == metric}
         split = "validation" if "validation" in best else "train"
         return cls(rounds.get(split, {}), best.get(split))
@@ -153,14 +155,14 @@ class _Trial:
     def entries(self) -> list[AccountEntry]:
         """The account of earlier jobs, but those that would have been refused."""
         refused = self.home.refused
-        found = self.home.account.others(self.owned, self.signed.id)
-        return [one for one in found if one.job not in refused]
+        others = self.home.account.others(self.owned, self.signed.id)
+        return [entry for entry in others if entry.job not in refused]
 
     @cached_property
     def entry(self) -> AccountEntry | None:
         """This job's own; nothing is expected of it any more."""
-        found = self.home.account.entry(self.signed.id)
-        return None if found is None else replace(found, state="")
+        account = self.home.account.entry(self.signed.id)
+        return None if account is None else replace(account, state="")
 
     def forecast(self) -> Forecast:
         """Return the forecast of the default policy."""
@@ -211,7 +213,7 @@ class _Trial:
         most = self.policy.alignments_per_day
         for peer in self.signed.table.of(flow.EVERYBODY):
             used = (
-                alignments_today(self.home.store, peer, one) for one in vars(self.owned).values()
+                alignments_today(self.home.store, peer, name) for name in vars(self.owned).values()
             )
             if max(used) > most:
                 raise PolicyError(
@@ -290,10 +292,10 @@ class _Trial:
         if first and self._fits(self._changed(first).params):
             return [dict(first)]
         try:
-            found = remedies(self.signed.protocol.params, raw, self._fits)
+            possible = remedies(self.signed.protocol.params, raw, self._fits)
         except (ConfigError, AttributeError):  # of a protocol without trees
             return []
-        return [{**first, **change} for change in found]
+        return [{**first, **change} for change in possible]
 
     def _fits(self, params: Settings) -> bool:
         signed = self._with(params.model_dump(mode="json", exclude_unset=True))
@@ -313,9 +315,9 @@ class _Trial:
         manifest = self.signed.manifest.model_copy(update={"spec": spec})
         return SignedJob(self.signed.party, manifest, self.signed.manifest_sha256)
 
-    def cost(self, curve: Curve, own: float | None) -> Callable[[Change], tuple[float, str]]:
+    def cost(self, curve: Curve, alone: float | None) -> Callable[[Change], tuple[float, str]]:
         """Return what changes cost: of fewer rounds as this job has shown, else as of the guest,
-        whose metric alone is `own` without a change.
+        whose metric is `alone` without a change.
         """
         sign = -1.0 if self.metric and _rises(self.metric) else 1.0
 
@@ -328,11 +330,11 @@ class _Trial:
                 return loss, f"{self.metric} {value:.4f}, as measured after so many rounds"
             if not matters:
                 return 0.0, "none: other ciphers, the same trees"
-            other = None if own is None else self.alone(change)
-            if own is None or other is None:
+            other = None if alone is None else self.alone(change)
+            if alone is None or other is None:
                 return float("inf"), "not known: try it"
-            return sign * (other - own), (
-                f"{self.metric} changes by about {other - own:+.4f}, as that of "
+            return sign * (other - alone), (
+                f"{self.metric} changes by about {other - alone:+.4f}, as that of "
                 f"{self.signed.party} alone does"
             )
 

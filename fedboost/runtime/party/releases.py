@@ -163,9 +163,9 @@ def read(config: PartyConfig, content: bytes, model: str, **where: str) -> Relea
     return released
 
 
-def note(ledger: Ledger, found: ReleaseFile) -> None:
+def note(ledger: Ledger, file: ReleaseFile) -> None:
     """Puts what came into the ledger of the party that got it; once, however often it is read."""
-    row = found.disclosure("in")
+    row = file.disclosure("in")
     if all(entry.sha256 != row.sha256 for entry in ledger.rows(row.job) if entry.direction == "in"):
         ledger.record(row)
 
@@ -215,10 +215,10 @@ def _check_subject(config: PartyConfig, release: Release, model: str) -> None:
         )
 
 
-def _check_signature(tls: TlsFiles, found: ReleaseFile) -> None:
-    release, ca_pem = found.release, tls.read().ca
-    check_signed_at(ca_pem, release.party, found.text, found.signature, release.at)
-    certificate, _, _ = found.signature.partition(SEPARATOR)
+def _check_signature(tls: TlsFiles, file: ReleaseFile) -> None:
+    release, ca_pem = file.release, tls.read().ca
+    check_signed_at(ca_pem, release.party, file.text, file.signature, release.at)
+    certificate, _, _ = file.signature.partition(SEPARATOR)
     try:
         Revocations(tls).check(verify_certificate(certificate, ca_pem, release.at))
     except UnreachableError as error:

@@ -88,9 +88,12 @@ class JobTable:
         from fedboost.model.mapped_rows import mapped_rows
 
         signed, models = self.signed, self.files.store.models
-        selection, own = signed.selection(models), signed.protocol.rows is flow.RowsUsed.OWN
+        selection, is_horizontal = (
+            signed.selection(models),
+            signed.protocol.rows is flow.RowsUsed.OWN,
+        )
         assert selection is not None
-        needs = signed.role is not flow.GUEST or own
+        needs = signed.role is not flow.GUEST or is_horizontal
         predicts = signed.protocol.leaves == "predictions"
         if predicts and signed.model is not None:
             folder, facts = self.files.store.folder, signed.used_model(models)

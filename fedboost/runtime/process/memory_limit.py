@@ -24,8 +24,8 @@ def allowed_bytes(groups: Path = GROUPS, ours: Path = OURS) -> int:
     except (OSError, IndexError):
         paths = []
     for path in paths:
-        own = groups / path.strip("/")
-        folders += [own, *(parent for parent in own.parents if groups in parent.parents)]
+        group = groups / path.strip("/")
+        folders += [group, *(parent for parent in group.parents if groups in parent.parents)]
     for folder in folders:
         for name in LIMITS:
             try:

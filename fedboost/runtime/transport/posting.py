@@ -144,16 +144,16 @@ class OutgoingStreams:
 
     def to(self, name: str, channel: Any, begin: Callable[[], Any]) -> OutgoingStream:
         """The stream to a peer on this channel; where there is none, of the call that begins."""
-        own = self._streams.setdefault(name, [])
-        if not own or own[-1][0] is not channel or own[-1][1].is_over:
-            own[:] = [(known, stream) for known, stream in own if not stream.is_over]
-            own.append((channel, OutgoingStream(begin(), self._numbers)))
-        return own[-1][1]
+        streams = self._streams.setdefault(name, [])
+        if not streams or streams[-1][0] is not channel or streams[-1][1].is_over:
+            streams[:] = [(known, stream) for known, stream in streams if not stream.is_over]
+            streams.append((channel, OutgoingStream(begin(), self._numbers)))
+        return streams[-1][1]
 
     async def carry(self, name: str, number: int) -> bool:
         """See `OutgoingStream`."""
-        own = self._streams.get(name, [])
-        return bool(own) and await own[-1][1].carry(number)
+        streams = self._streams.get(name, [])
+        return bool(streams) and await streams[-1][1].carry(number)
 
     def hear(self, name: str, receipt: Receipt) -> None:
         """See `OutgoingStream`; from a peer, which knows the numbers of what it was sent."""
@@ -255,19 +255,19 @@ class IncomingStreams:
     @contextmanager
     def opened(self, peer: Peer, stream: IncomingStream) -> Iterator[None]:
         """Inside, the stream is one of its peer's."""
-        own = self._open.setdefault(peer.name, [])
-        own.append(stream)
-        for old in own[:-STREAMS_MAX]:
+        streams = self._open.setdefault(peer.name, [])
+        streams.append(stream)
+        for old in streams[:-STREAMS_MAX]:
             old.ended.set()
         try:
             yield
         finally:
-            own.remove(stream)
-            if not own:
+            streams.remove(stream)
+            if not streams:
                 self._open.pop(peer.name, None)
 
     def end(self) -> None:
         """End them all; what they have not answered is posted again, to whoever comes after us."""
-        for own in self._open.values():
-            for stream in own:
+        for streams in self._open.values():
+            for stream in streams:
                 stream.ended.set()

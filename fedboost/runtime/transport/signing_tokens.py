@@ -74,8 +74,8 @@ def _signer(token: SigningToken) -> Callable[[bytes], bytes]:
     """Return what signs a text with the token's key: ECDSA (DER) with SHA-256."""
     pkcs11 = optional_library("pkcs11", "signing", "pkcs11")
     try:
-        found = pkcs11.lib(str(token.module)).get_token(token_label=token.token)
-        session = found.open(user_pin=token.pin)
+        slot = pkcs11.lib(str(token.module)).get_token(token_label=token.token)
+        session = slot.open(user_pin=token.pin)
         key: Any = session.get_key(object_class=pkcs11.ObjectClass.PRIVATE_KEY, label=token.key)
     except (pkcs11.PKCS11Error, RuntimeError) as error:
         raise ConfigError(

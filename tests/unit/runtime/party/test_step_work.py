@@ -101,6 +101,7 @@ def test_only_what_goes_to_the_same_peer_waits_for_what_is_on_its_way():
         arrives.set()
         await waits
         await lagging.arrive()
+        assert not failures
 
     now(run())
 
