@@ -12,8 +12,8 @@ from rich.table import Table
 from fedboost.cli.complete import certificates_here
 from fedboost.cli.connect import DIRECTORY
 from fedboost.cli.groups import certs_group
-from fedboost.runtime.transport import authority, ca_rotation
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport import authority, ca_rotation, certificates
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import ROLES, Role
 
 OUT = click.option(
@@ -26,7 +26,7 @@ OUT = click.option(
 )
 DAYS = click.option(
     "--days",
-    type=click.IntRange(1, authority.CA_DAYS),
+    type=click.IntRange(1, certificates.CA_DAYS),
     default=Term.days,
     show_default=True,
     help="How long a certificate is valid.",

@@ -93,7 +93,7 @@ class Federated(Fitted):
                         todo="use one of them",
                     )
                 with refusing(argument="eval_set"):
-                    held = self._taught(*eval_parts(eval_set), learns=False)
+                    held = self._taught(*labels.eval_parts(eval_set), learns=False)
             self._run(self._assembled(train, held), train, RoundCallbacks(self, hooks), earlier)
         for hook in hooks:
             hook.after_training(self)
@@ -357,7 +357,7 @@ class Federated(Fitted):
                     )
                 return self._asked(tables)
             if kind.scores_common:
-                self._check_partners(partners)
+                seats.check_partners(partners, guest)
             held = {host: np.flatnonzero(rows >= 0) for host, rows in partners.items()}
             scored = {guest: tables[guest]}
             scored |= {h: tables[h].take(rows[rows >= 0]) for h, rows in partners.items()}
@@ -389,29 +389,7 @@ class Federated(Fitted):
         with refusing(party=party):
             return seat.rows.frame(names, list(facts["categories"]))
 
-    def _check_partners(self, partners: Mapping[str, Indices]) -> None:
-        for host, rows in partners.items():
-            lacking = int(np.count_nonzero(rows < 0))
-            if lacking:
-                raise InvalidTableError(
-                    f"{lacking} of {len(rows)} rows of {self.guest_} are not at {host}",
-                    todo="predict the rows that all parties have",
-                )
-
     def _columns(self) -> list[tuple[str, str]]:
         if self._is_horizontal:
             return [("", name) for name in self.columns_[self.guest_]]
         return [(party, name) for party, names in self.columns_.items() for name in names]
-
-
-def eval_parts(given: EvalSet) -> tuple[Rows, Labels, Any]:
-    """Rows, labels and weights (or None) of an `eval_set`; refuses what is none."""
-    if isinstance(given, list) and len(given) == 1:
-        given = given[0]
-    if not isinstance(given, tuple) or not 2 <= len(given) <= 3:
-        size = f" with {len(given)} entries" if isinstance(given, list | tuple) else ""
-        raise InvalidTableError(
-            f"eval_set is of the type {type(given).__name__}{size}, expected rows and labels",
-            todo="give (X, y) or (X, y, weights), or a list of one such",
-        )
-    return given[0], given[1], given[2] if len(given) == 3 else None

@@ -153,3 +153,16 @@ def _conversion_warning() -> type[Warning]:
         kind: type[Warning] = DataConversionWarning
         return kind
     return UserWarning
+
+
+def eval_parts(given: Any) -> tuple[Any, Any, Any]:
+    """Rows, labels and weights (or None) of an `eval_set`; refuses what is none."""
+    if isinstance(given, list) and len(given) == 1:
+        given = given[0]
+    if not isinstance(given, tuple) or not 2 <= len(given) <= 3:
+        size = f" with {len(given)} entries" if isinstance(given, list | tuple) else ""
+        raise InvalidTableError(
+            f"eval_set is of the type {type(given).__name__}{size}, expected rows and labels",
+            todo="give (X, y) or (X, y, weights), or a list of one such",
+        )
+    return given[0], given[1], given[2] if len(given) == 3 else None

@@ -15,10 +15,10 @@ from fedboost.core.gbun import GbunParams, TrainedNetworks
 from fedboost.core.local import TrainingTable
 from fedboost.model import networks
 from fedboost.protocols.gbun.params import GbunJobParams
-from fedboost.sdk import seats
+from fedboost.sdk import labels, seats
 from fedboost.sdk.callbacks import FitOptions, check_options
 from fedboost.sdk.disclosure import Disclosure
-from fedboost.sdk.federated import EvalSet, Labels, Rows, eval_parts
+from fedboost.sdk.federated import EvalSet, Labels, Rows
 from fedboost.sdk.horizontal import Horizontal
 from fedboost.sdk.outputs import Classifier, Regressor
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
@@ -69,7 +69,7 @@ class _Gbun(Horizontal):
             table = self._table(X, y, sample_weight, learns=True)
             held = None
             if eval_set is not None:
-                held = self._table(*eval_parts(eval_set), learns=False)
+                held = self._table(*labels.eval_parts(eval_set), learns=False)
             self._train(table, held)
         return self
 

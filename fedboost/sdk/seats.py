@@ -297,3 +297,14 @@ def with_missing(seat: PartyRows, missing: Any, party: str) -> PartyRows:
             todo="give a number, NaN for none, or such by party",
         )
     return replace(seat, rows=replace(seat.rows, missing=float(value)))
+
+
+def check_partners(partners: Mapping[str, Indices], guest: str) -> None:
+    """Refuse a guest's rows that are not at every host."""
+    for host, rows in partners.items():
+        lacking = int(np.count_nonzero(rows < 0))
+        if lacking:
+            raise InvalidTableError(
+                f"{lacking} of {len(rows)} rows of {guest} are not at {host}",
+                todo="predict the rows that all parties have",
+            )

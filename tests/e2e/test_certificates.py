@@ -7,7 +7,7 @@ import pytest
 from fedboost.errors import JobError, PolicyError
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport import authority, ca_rotation
-from fedboost.runtime.transport.authority import Term
+from fedboost.runtime.transport.certificates import Term
 from tests.e2e import world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("certificates")]

@@ -26,7 +26,7 @@ from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.config.daemons import Page
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import authority
-from fedboost.runtime.transport.authority import Term
+from fedboost.runtime.transport.certificates import Term
 from tests.e2e import world
 
 pytestmark = pytest.mark.e2e

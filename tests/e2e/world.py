@@ -30,7 +30,7 @@ from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import Role
 from fedboost.settings import parse
 from tests import warm

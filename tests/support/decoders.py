@@ -51,7 +51,7 @@ from fedboost.runtime.store.sealing import Vault
 from fedboost.runtime.store.store import JobState, Store
 from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.runtime.transport import authority, faults, identity, tls
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import CertificateFaultError
 from fedboost.settings import load, parse
 from fedboost.state import parted_state

@@ -24,7 +24,7 @@ from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 
 
 @dataclass

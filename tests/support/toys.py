@@ -34,7 +34,7 @@ from fedboost.runtime.ledger.rows import Row
 from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.settings import parse
 from tests.simulator.cluster import Place, Plan, Simulation, simulate
 from tests.simulator.disk import Write

@@ -27,7 +27,7 @@ from fedboost.runtime.jobs.submitted import KEY_BYTES, check, submission_request
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Remote, Timers
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import Identity, Peer
 from fedboost.runtime.transport.tls import Revocations, TlsFiles, load_identity
 from fedboost.settings import parse

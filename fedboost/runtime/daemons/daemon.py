@@ -35,7 +35,7 @@ from fedboost.runtime.daemons import doctor
 from fedboost.runtime.process.deadline import end_within
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority, faults
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import Identity, Peer, Role
 from fedboost.runtime.transport.peers import PartyControl, PeerLinks

@@ -5,6 +5,7 @@ Modules:
     authority    a development CA
     ca_rotation  replaces a CA by the next one
     certificate_requests  requests for a CA that is not ours
+    certificates  certificates that a CA signs
     channel      calls to other daemons, with retries
     faults       errors as messages
     identity     certificates, names, roles and signatures

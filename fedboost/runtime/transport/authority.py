@@ -12,25 +12,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedboost.disk import PUBLIC_MODE, SECRET_MODE, write_file
 from fedboost.errors import ConfigError
+from fedboost.runtime.transport.certificates import (
+    CertificateAuthority,
+    Leaf,
+    Term,
+    key_pem,
+    new_key,
+    new_signer,
+    pem,
+    revocation_list,
+    signed,
+)
 from fedboost.runtime.transport.identity import (
     CertificateFaultError,
     Role,
     check_name,
     further_names,
     general_name,
-    own_names,
     owner,
     read_certificate,
     read_key,
@@ -38,26 +45,8 @@ from fedboost.runtime.transport.identity import (
 )
 from fedboost.runtime.transport.tls import read_revoked
 
-CA_DAYS = 3650
 CA_NAME = "fedboost development CA"
 ROTATE = "fedboost certs rotate NAME makes another"
-SKEW = timedelta(minutes=5)  # clocks of two machines may differ by this much
-
-
-class Leaf(NamedTuple):
-    """Who a certificate is for."""
-
-    role: Role
-    name: str
-
-
-@dataclass(frozen=True)
-class Term:
-    """From when and for how many days; `hosts` are further DNS names and IP addresses."""
-
-    now: datetime
-    days: int = 365
-    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,14 +59,6 @@ class Issued:
     not_after: datetime
     revoked: bool
     current: bool
-
-
-@dataclass(frozen=True)
-class CertificateAuthority:
-    """A CA that signs: its certificate and key."""
-
-    certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey = field(repr=False)
 
 
 def create(folder: Path, leaves: Sequence[Leaf], term: Term) -> dict[str, bool]:
@@ -192,16 +173,6 @@ def _role(folder: Path, name: str, certificate: x509.Certificate) -> Role:
         raise _refused(f"the certificate {fault}", path, ROTATE) from None
 
 
-def new_signer(common_name: str, now: datetime) -> CertificateAuthority:
-    """A CA that nobody knows yet."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    builder = _builder(name, key.public_key(), now, CA_DAYS).issuer_name(name)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_usage(signs_others=True), critical=True)
-    return CertificateAuthority(builder.sign(key, hashes.SHA256()), key)
-
-
 def _create_ca(folder: Path, term: Term) -> CertificateAuthority:
     signer = new_signer(CA_NAME, term.now)
     write_file(folder / "ca.key", key_pem(signer.key), SECRET_MODE)
@@ -224,75 +195,19 @@ def _issue(
             f"before {term.days} days are over",
             todo="give fewer --days, or make a new CA in another folder",
         )
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, leaf.name)])
-    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
-    alternative = x509.SubjectAlternativeName([*own_names(*leaf), *hosts])
-    certificate = (
-        _builder(subject, key.public_key(), term.now, term.days)
-        .issuer_name(signer.certificate.subject)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_others=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(purposes(leaf.role)), critical=False)
-        .add_extension(alternative, critical=False)
-        .add_extension(authority, critical=False)
-        .sign(signer.key, hashes.SHA256())
-    )
+    key = new_key()
+    certificate = signed(signer, leaf, key.public_key(), term, hosts)
     # Listed before it exists, so that no certificate can escape a later revocation.
     _append_issued(folder, leaf, certificate)
     write_file(folder / f"{leaf.name}.key", key_pem(key), SECRET_MODE)
     write_file(folder / f"{leaf.name}.pem", pem(certificate), PUBLIC_MODE)
 
 
-def purposes(role: Role) -> list[x509.ObjectIdentifier]:
-    """Return what a certificate is for: a user calls, a daemon serves as well."""
-    serves = [] if role == "user" else [ExtendedKeyUsageOID.SERVER_AUTH]
-    return [ExtendedKeyUsageOID.CLIENT_AUTH, *serves]
-
-
-def _builder(
-    subject: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, days: int
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - SKEW)
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
-
-
-def _usage(*, signs_others: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_others,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_others,
-        crl_sign=signs_others,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
 def write_crl(
     folder: Path, signer: CertificateAuthority, serials: Iterable[int], now: datetime
 ) -> None:
     """The list of what is revoked, signed by this CA, in place of what it was."""
-    builder = (
-        x509.CertificateRevocationListBuilder()
-        .issuer_name(signer.certificate.subject)
-        .last_update(now)
-        .next_update(signer.certificate.not_valid_after_utc)
-    )
-    for serial in sorted(serials):
-        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
-        builder = builder.add_revoked_certificate(entry.build())
-    listed = builder.sign(signer.key, hashes.SHA256())
-    write_file(folder / "ca.crl", listed.public_bytes(serialization.Encoding.PEM), PUBLIC_MODE)
+    write_file(folder / "ca.crl", revocation_list(signer, serials, now), PUBLIC_MODE)
 
 
 def _revoked(folder: Path) -> frozenset[int]:
@@ -388,17 +303,3 @@ def _read(path: Path) -> bytes:
 
 def _refused(what: str, path: Path, todo: str) -> ConfigError:
     return ConfigError(what, todo=todo, file=str(path))
-
-
-def pem(certificate: x509.Certificate) -> bytes:
-    """A certificate as its file holds it."""
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A key as its file holds it, unencrypted."""
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedboost.disk import PUBLIC_MODE, SECRET_MODE, make_folder, read_file, write_file
 from fedboost.errors import ConfigError
-from fedboost.runtime.transport.authority import Leaf, key_pem, purposes
+from fedboost.runtime.transport.certificates import Leaf, key_pem, new_key, purposes
 from fedboost.runtime.transport.identity import (
     CertificateFaultError,
     PrivateKey,
@@ -50,7 +49,7 @@ def request(folder: Path, leaf: Leaf, hosts: Sequence[str] = ()) -> Path:
 
 def _key(path: Path) -> PrivateKey:
     if not path.exists():
-        made = ec.generate_private_key(ec.SECP256R1())
+        made = new_key()
         write_file(path, key_pem(made), SECRET_MODE)
         return made
     try:

@@ -15,7 +15,7 @@ from fedboost.messages.job_pb2 import JobStatus
 from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.store.store import JobState, Store
 from fedboost.runtime.transport import authority
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from tests.support.shown_commands import check, commands
 
 EXAMPLE = re.compile(r"^ {2,}fedboost ", re.MULTILINE)

@@ -14,7 +14,7 @@ from fedboost.runtime.config.daemons import CoordinatorConfig, DaskWorkers, Part
 from fedboost.runtime.process.threads import cores
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers, is_loopback, split_address
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.settings import home as home_folder
 from fedboost.settings import load, parse, read_yaml
 from tests.conftest import ROOT

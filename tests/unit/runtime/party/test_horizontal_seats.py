@@ -20,7 +20,7 @@ from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.tls import Revocations, load_identity
 from tests.support.federated import Hand, job_spec, run_job
 

@@ -20,7 +20,7 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.party import releases
 from fedboost.runtime.transport import authority
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.settings import load
 from tests import tiers
 from tests.support.models import MODEL, PARTIES, random_model, whole

@@ -16,7 +16,7 @@ from fedboost.errors import UnreachableError
 from fedboost.messages import job_pb2, party_pb2_grpc
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.tls import TlsFiles
 

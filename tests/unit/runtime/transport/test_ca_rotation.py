@@ -11,7 +11,7 @@ from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport import authority, ca_rotation
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import verify_certificate
 from fedboost.runtime.transport.tls import Revocations, ServerCertificates, load_identity

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedboost.errors import ConfigError, PeerError
-from fedboost.runtime.transport import authority
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport import authority, certificates
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import (
     Role,
     peer_from_auth_context,
@@ -142,7 +142,7 @@ def test_a_certificate_of_tomorrow_is_refused_with_its_date(certs):
 
 
 def test_an_expired_ca_is_refused(certs):
-    later = NOW + timedelta(days=authority.CA_DAYS, hours=1)
+    later = NOW + timedelta(days=certificates.CA_DAYS, hours=1)
     odd = Odd(end=later + timedelta(days=1)).write(certs)
     with pytest.raises(ConfigError, match="has a CA that expired"):
         load_identity(odd, now=later)

@@ -17,8 +17,8 @@ from cryptography.x509.oid import NameOID
 from fedboost.errors import ConfigError, PeerError
 from fedboost.runtime.daemons.daemon import _signs_as
 from fedboost.runtime.policy.judgement import Signatures, Trust
-from fedboost.runtime.transport import authority
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport import authority, certificates
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import own_names
 from fedboost.runtime.transport.signing_tokens import SigningToken, identity_in
 
@@ -76,11 +76,11 @@ def issue(folder, file, key, name="bank"):
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=9))
-        .add_extension(x509.ExtendedKeyUsage(authority.purposes("party")), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(certificates.purposes("party")), critical=False)
         .add_extension(x509.SubjectAlternativeName(own_names("party", name)), critical=False)
         .sign(ca.key, hashes.SHA256())
     )
-    (folder / f"{file}.pem").write_bytes(authority.pem(certificate))
+    (folder / f"{file}.pem").write_bytes(certificates.pem(certificate))
 
 
 def settings(folder, **changes):

@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from fedboost.cli.groups import certs_group
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.runtime.transport import authority
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.tls import Revocations, ServerCertificates, TlsFiles, load_identity
 
 NOW = datetime.now(UTC).replace(microsecond=0)
