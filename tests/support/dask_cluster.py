@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedboost.runtime.config.daemons import DaskWorkers
 from fedboost.runtime.transport import authority
-from fedboost.runtime.transport.authority import Leaf, Term
+from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.settings import parse
 from tests import warm
 from tests.support.servers import free_port
