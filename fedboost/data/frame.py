@@ -131,9 +131,8 @@ class Frame:
             weight=None if weight is None else weight[chosen],
         )
 
-    def drop_cells(self) -> None:
-        """Let ids and values go, once nobody reads them: the frame has none from here on."""
-        object.__delattr__(self, "ids")
+    def drop_values(self) -> None:
+        """Let the values go, once nobody reads them any more: the frame has none from here on."""
         object.__delattr__(self, "values")
 
     def ids_digest(self) -> bytes:

@@ -167,7 +167,7 @@ class Stages:
         told.MergeFrom(await session.open(checkpoint))
         is_last = request.stage == job.signed.stages[-1]  # which has a frame of its own
         if session.protocol.bins_values and is_last and context.frame is not None:
-            context.frame.drop_cells()
+            context.frame.drop_values()
         await asyncio.to_thread(give_back)  # what binning took beside the bins
         heard = await asyncio.to_thread(let_out, told)  # as of a step
         heard.warnings.extend(warned)

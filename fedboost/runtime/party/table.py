@@ -185,7 +185,7 @@ class JobTable:
                 party=self.signed.party,
                 todo="submit a new job",
             )
-        if frame is not None and is_last and not protocol.bins_values:
+        if frame is not None and is_last:
             self.aligned_ids = None if self.aligned() is None else frame.ids
         return replace(frame) if frame is not None and self.stays else frame
 

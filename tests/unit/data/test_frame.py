@@ -69,10 +69,11 @@ def test_a_frame_becomes_the_rows_that_it_would_take(order, count, sparse):
         one.take([0])
 
 
-def test_a_frame_whose_cells_are_let_go_keeps_all_but_them():
+def test_a_frame_whose_values_are_let_go_keeps_all_but_them():
     whole = frame()
-    whole.drop_cells()
+    whole.drop_values()
     assert (whole.n_rows, whole.columns, whole.label.tolist()) == (3, frame().columns, [0, 1, 0])
+    assert whole.ids_digest() == frame().ids_digest()
     with pytest.raises(AttributeError):
         whole.take([0])
 
