@@ -260,7 +260,7 @@ def bits(kind, place):
     """Flips one bit of a message, counted from its start or its end."""
 
     def spoil(payload):
-        if len(payload) < 4:
+        if len(payload) < 2:
             return None
         data = bytearray(payload)
         data[place // 8 % len(data)] ^= 1 << (place % 8)
