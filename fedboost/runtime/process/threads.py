@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from fedboost.errors import JobError
+
 T = TypeVar("T")
 
 
@@ -40,8 +42,11 @@ class ThreadWorkers:
         return [pending.result() for pending in [self.submit(kernel, *task) for task in tasks]]
 
     def submit(self, kernel: Callable[..., T], *task: Any) -> Future[T]:
-        """Starts `kernel(*task)` and returns at once."""
-        return self._pool.submit(self._measured, kernel, *task)
+        """Starts `kernel(*task)` and returns at once; a JobError once the threads are closed."""
+        try:
+            return self._pool.submit(self._measured, kernel, *task)
+        except RuntimeError:
+            raise JobError("the workers have been closed") from None
 
     def cpu_seconds(self) -> float:
         """Zero: all the work is this process's own."""

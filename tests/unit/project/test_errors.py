@@ -15,7 +15,8 @@ MET = {kind.__name__ for kind in errors.BY_CODE.values()} - {
 MET |= {"InvalidTableError", "InvalidParameterError"}
 # What a caller within fedboost does wrong, or a damaged file that its hash has shown before.
 OURS = ("core/", "crypto/", "model/export.py", "model/networks.py", "model/whole.py", "state.py",
-        "runtime/estimate/", "runtime/process/workers.py", "runtime/ledger/rows.py")  # fmt: skip
+        "runtime/estimate/", "runtime/process/threads.py", "runtime/process/workers.py",
+        "runtime/ledger/rows.py")  # fmt: skip
 # Decisions and reasons of other people, in their words.
 QUOTED = {"self.denial", "job.reason", "self._states.deny", "_absent"}
 ABOUT_CORE = ("core/label_checks.py", "core/objectives.py", "core/gbun.py", "core/params.py")

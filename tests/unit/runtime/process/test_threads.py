@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from fedboost.errors import JobError
 from fedboost.runtime.process.threads import ThreadWorkers
 
 
@@ -36,7 +37,7 @@ def test_closed_threads_are_gone():
     workers.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kernel")]
     assert workers.cpu_seconds() == workers.peak_rss_bytes() == 0
-    with pytest.raises(RuntimeError):
+    with pytest.raises(JobError, match="closed"):
         workers.submit(pow, 1, 1)
 
 
