@@ -45,6 +45,7 @@ def opened(source: SourceSpec) -> Iterator[Stored]:
         chosen = _expression(source.rows, dataset.schema)
 
         def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            """Yield the chosen rows of these columns."""
             if source.is_remote or chosen is not None:
                 # Fetched ahead, a whole file would be in memory; only from afar it is.
                 how = ds.ParquetFragmentScanOptions(pre_buffer=source.is_remote)

@@ -136,7 +136,7 @@ class AddingTree(Generic[H]):
         return ordered
 
     def _order(self, nodes: int) -> Indices:
-        """Where each cell is among those of all shards, each of which has all nodes."""
+        """Return where each cell is among those of all shards, each of which has all nodes."""
         starts = self.numbers.starts
         first = starts[[columns.start for _, columns in self.chosen]]
         each = np.diff(np.append(first, starts[-1]))
@@ -172,7 +172,7 @@ def add_to(rows: RowSums[H], _: PlacedCells, a: H, b: H) -> H:
 
 
 def _within(chosen: slice, rows: Rows) -> Rows:
-    """Those of a node's rows that a shard has, by its own numbers."""
+    """Return those of a node's rows that a shard has, by its own numbers."""
     if chosen == ALL:
         return rows
     inside: Any = (rows >= chosen.start) & (rows < chosen.stop)

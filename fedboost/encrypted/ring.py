@@ -202,7 +202,7 @@ class RingHostRows(HostRows[LatticeSums]):
     @property
     def adds(self) -> CellAdds:
         """Additions that wrap."""
-        return CellAdds()
+        return self._row_sums.adds
 
     @cached_property
     def sizes(self) -> CipherSizes:
@@ -213,12 +213,16 @@ class RingHostRows(HostRows[LatticeSums]):
         self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
     ) -> LatticeSums:
         """Sums of windows."""
-        return RingRowSums(self.held, self.workers).sums(rows, cells, n_cells)
+        return self._row_sums.sums(rows, cells, n_cells)
 
     @cached_property
     def adding(self) -> AddingRows[LatticeSums]:
         """See `HostRows`: by columns, for a cell is larger than thousands of rows."""
-        return AddingRows.whole(self.shards, RingRowSums(self.held, self.workers))
+        return AddingRows.whole(self.shards, self._row_sums)
+
+    @property
+    def _row_sums(self) -> RingRowSums:
+        return RingRowSums(self.held, self.workers)
 
     def running(self, cells: LatticeSums, offsets: NDArray[np.integer]) -> LatticeSums:
         """See `HostRows`; in place."""

@@ -46,6 +46,7 @@ def mapped_rows(
         values, end = mapped_matrix(folder, table.rows, len(frame.columns)), 0
 
         def cells() -> Iterator[pa.Table]:
+            """Yield the cells of the ids of each batch, once its values are in their file."""
             nonlocal end
             for part, some in chain([(frame, ids)], frames):
                 first, end = end, end + part.n_rows
