@@ -16,6 +16,7 @@ Modules:
     job           the job file
     kernel_files  the folder of compiled kernels
     kernels       marks functions that numba compiles at their first call
+    mapped        cells in files without a name
     messages      generated messages, and what each reveals
     model         models on disk: inspection, prediction, export
     oblivious     ids in common by an oblivious function, on which alignments build

@@ -48,6 +48,7 @@ def add_up(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Itera
     parts: list[Words] = []
     senders = None
     for masked in got:
+        _members(masked)
         withheld = [party for party, part in masked.items() if part.withheld]
         if any(masked[party].HasField("words") for party in withheld):
             raise PeerError(f"{withheld[0]} sent a vector that it withholds", party=withheld[0])
@@ -89,10 +90,7 @@ def add_or_close(aggregator: Aggregator, got: Mapping[str, Masked]) -> Iterator[
     """The sum of all vectors, or word that it stays closed: somebody's is missing or withheld."""
     number = aggregator.number + 1
     current = {party: masked for party, masked in got.items() if masked.number >= number}
-    members = {tuple(masked.members) for masked in current.values() if not masked.withheld}
-    if len(members) > 1:
-        raise PeerError("the parties do not agree on whose masks their vectors have")
-    if any(set(named) - set(current) for named in members):
+    if _members(current) - set(current):
         aggregator.number = number
         yield Out(send=Total(number=number, closed=True))
         return
@@ -164,6 +162,14 @@ def bytes_max(_: Aggregator, __: str) -> int:
 
 
 # Inside
+
+
+def _members(got: Mapping[str, Masked]) -> set[str]:
+    """Return whose masks the vectors have that are not withheld; a PeerError where they differ."""
+    members = {tuple(masked.members) for masked in got.values() if not masked.withheld}
+    if len(members) > 1:
+        raise PeerError("the parties do not agree on whose masks their vectors have")
+    return set(next(iter(members), ()))
 
 
 def _words(aggregator: Aggregator, party: str, masked: Masked) -> Words:

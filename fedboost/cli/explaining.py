@@ -129,9 +129,7 @@ def _read(
     for party, name in wanted.items():
         source = source_of(shelves, party, name)
         chosen = selection_of(known(merged, party))
-        frame, cells = load_with_ids(
-            source, chosen, party=party, needs_label=False, needs_features=False
-        )
+        frame, cells = load_with_ids(source, chosen, party=party, needs_features=False)
         frames[party] = frame
         ids.append(cells)
     return frames, ids[0]

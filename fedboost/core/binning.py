@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedboost.core.bins import Bins, Dense, SparseBins, cell_type
 from fedboost.errors import DataError
 from fedboost.kernels import kernel
+from fedboost.mapped import let_go
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -22,6 +23,7 @@ Values: TypeAlias = "Cuts | csc_array"  # (n, columns); what a sparse one does n
 Codes = NDArray[np.int32]
 
 REGISTER = 16  # numbers of 32 bits that the widest registers hold
+ROWS_READ = 1 << 18  # of a table that lies in a file, before their memory is given back
 ROWS_AT_ONCE = 512  # so many rows' bins stay in a core's cache while their columns are written
 
 
@@ -90,9 +92,13 @@ class Binning:
         if not isinstance(values, np.ndarray):
             return self._transform_sparse(values)
         bins = np.empty(values.shape, cell_type(self.n_cells))
-        _place(values, *self._padded, bins.dtype.type(self.missing), bins)
+        for first in range(0, len(values), ROWS_READ):
+            rows = first, min(len(values), first + ROWS_READ)
+            _place(values, *self._padded, bins.dtype.type(self.missing), bins, rows)
+            let_go(values)
         for column, codes in self.categories.items():
             bins[:, column] = _look_up(values[:, column], codes, self.missing)
+        let_go(values)
         return bins
 
     @cached_property
@@ -108,7 +114,8 @@ class Binning:
         padded, starts = self._padded
         for column, cuts in enumerate(self.cuts):
             span = slice(values.indptr[column], values.indptr[column + 1])
-            _place(values.data[span, None], padded, starts[column:], missing, placed[span, None])
+            of_column = values.data[span, None], padded, starts[column:], missing
+            _place(*of_column, placed[span, None], (0, len(values.data[span])))
             zero[column] = np.searchsorted(cuts, np.float32(0), side="right")
         kept = placed != np.repeat(zero, np.diff(values.indptr))
         begins = np.concatenate(([0], np.cumsum(kept)))[values.indptr]
@@ -192,6 +199,7 @@ def present_values(
 
 def _fit_column(values: Values, number: int, max_bin: int, rows: slice | NDArray[np.bool_]) -> Cuts:
     present, zeros = present_values(values, number, rows)
+    let_go(values)
     distinct, counts = np.unique(present, return_counts=True)
     if zeros:
         place = int(np.searchsorted(distinct, np.float32(0)))
@@ -274,16 +282,18 @@ def _place(
     starts: NDArray[np.int64],
     missing: np.unsignedinteger[Any],
     bins: Dense,
+    rows: tuple[int, int],
 ) -> None:
-    """Writes for each value the number of its column's cuts at or below it; `missing` for NaN.
+    """Writes for each value of these rows, up to the second, the number of its column's cuts at or
+    below it; `missing` for NaN.
 
     Values lie by column and bins by row, so some rows are done at a time. Comparing with every cut
     takes less than searching among them: processors compare many at once.
     """
-    for begin in range(0, values.shape[0], ROWS_AT_ONCE):
+    for begin in range(rows[0], rows[1], ROWS_AT_ONCE):
         for c in range(values.shape[1]):
             these = cuts[starts[c] : starts[c + 1]]
-            for i in range(begin, min(values.shape[0], begin + ROWS_AT_ONCE)):
+            for i in range(begin, min(rows[1], begin + ROWS_AT_ONCE)):
                 x = values[i, c]
                 count = 0
                 for j in range(len(these)):

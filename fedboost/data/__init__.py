@@ -12,7 +12,7 @@ Modules:
     ids          one byte string per row as its id
     label_values  numbers labels of any names; columns that look like one
     loading      loads a table and checks it before anything is sent
-    mapped       cells in files without a name
+    mapped_rows  a table of any number of rows, whose cells lie in files
     outline      names, types and size of a data set
     predictions  writes predictions beside their ids
     queries      reads answers to queries

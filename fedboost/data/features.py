@@ -168,7 +168,7 @@ def feature_matrix(
     """The named columns as features, those in `categorical` as codes; `columns` has `n_rows` cells
     each, and loses what has been read, so that it is not in memory twice.
 
-    Whole numbers beyond 2^24 may be rounded: a note counts them. One DataError for all columns
+    Whole numbers beyond 2^24 may be rounded: a note says so. One DataError for all columns
     that cannot be features for the same reason.
     """
     values = np.empty((n_rows, len(names)), dtype=np.float32, order="F")
@@ -198,7 +198,7 @@ def feature_matrix(
             values[:, place] = feature.numbers.values
             merged += [name] * feature.merges
             if feature.numbers.rounded:
-                notes.append(rounding_note(name, feature.numbers.rounded))
+                notes.append(rounding_note(name))
     if faults:
         raise fault_errors(faults, n_rows)[0]
     return Features(values, categories, tuple(notes), tuple(merged))
@@ -248,15 +248,15 @@ def _check_entries(values: csc_array, names: Sequence[str]) -> list[str]:
         if fault is not None:
             faults.append(fault)
         if numbers.rounded:
-            notes.append(rounding_note(name, numbers.rounded))
+            notes.append(rounding_note(name))
     if faults:
         raise fault_errors(faults, values.shape[0])[0]
     return notes
 
 
-def rounding_note(name: str, count: int) -> str:
+def rounding_note(name: str) -> str:
     """Return the log's note on whole numbers that a 32-bit float cannot tell apart."""
-    return f"column {name}: {count} whole numbers beyond 2^24 were rounded to 32-bit floats"
+    return f"column {name}: whole numbers beyond 2^24 were rounded to 32-bit floats"
 
 
 def merging_note(names: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.data.mapped import rows_of
 from fedboost.encoded_ids import EncodedIds
 from fedboost.kernels import kernel
+from fedboost.mapped import let_go, rows_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -163,6 +163,7 @@ class Frame:
         for column in cells:
             alike = np.where(np.isnan(column), np.float32(np.nan), column)
             digest.update(alike.astype("<f4", copy=False).tobytes())
+            let_go(column)
         if self.label is not None:
             digest.update(b"label" + self.label.astype("<f8", copy=False).tobytes())
         if self.weight is not None:
@@ -171,6 +172,17 @@ class Frame:
             texts = [text.encode() for text in (column_name, *self.categories[column_name])]
             digest.update(b"categories" + _sizes(len(texts), *map(len, texts)) + b"".join(texts))
         return digest.digest()
+
+
+def listed(
+    codes: NDArray[np.float32], texts: Sequence[str], known: Iterable[str]
+) -> NDArray[np.float32]:
+    """Return codes of `texts`, float32 (n,), as places among `known` ones; NaN where they have
+    none.
+    """
+    place = {text: number for number, text in enumerate(known)}
+    table = np.array([*(place.get(text, np.nan) for text in texts), np.nan], np.float32)
+    return table[np.where(np.isnan(codes), len(texts), codes).astype(np.int64)]
 
 
 def values_at(
@@ -220,6 +232,7 @@ def _moved(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.f
     cells = values.T.reshape(-1)
     for c in range(width):
         cells[c * count : (c + 1) * count] = cells[c * n_rows : (c + 1) * n_rows][rows]
+        let_go(values)
     return cells[: width * count].reshape(width, count).T
 
 

@@ -37,13 +37,8 @@ def load(source: SourceSpec, selection: Selection, *, party: str, needs_label: b
     then have no features; another needs at least one. ConfigError where the selection says too
     little; DataError naming party, file and column for every table that does not fit it.
     """
-    return load_with_ids(
-        source,
-        selection,
-        party=party,
-        needs_label=needs_label,
-        needs_features=not needs_label,
-    )[0]
+    check_label(selection, party, needs_label=needs_label)
+    return load_with_ids(source, selection, party=party, needs_features=not needs_label)[0]
 
 
 def load_with_ids(
@@ -51,7 +46,6 @@ def load_with_ids(
     selection: Selection,
     *,
     party: str,
-    needs_label: bool,
     needs_features: bool,
     guest_label: str | None = None,
 ) -> tuple[Frame, pa.Table]:
@@ -61,14 +55,11 @@ def load_with_ids(
     a column that is called like a label is refused unless the selection names it.
     """
     with placed(party=party):
-        if needs_label and selection.label is None:
-            raise ConfigError("the job names no label", todo=f"add 'label' to data: {party}:")
         sheet = read_sheet(source, needs=lambda names: needed(source, selection, names))
         with placed(file=source.name):
             chosen = as_declared(source, selection, sheet)
             if guest_label is not None and selection.columns is None:
-                unnamed = {*_feature_names(sheet.names, chosen)} - {*selection.categorical}
-                refuse_labels([n for n in sheet.names if n in unnamed], party, guest_label)
+                refuse_unnamed(sheet, chosen, party, guest_label)
             # An absent one is refused by `frame_of`.
             ids = pa.table({n: sheet.column(n) for n in selection.id if sheet.holds(n)})
             held = [sheet]
@@ -77,6 +68,19 @@ def load_with_ids(
                 held.pop(), chosen, needs_features=needs_features, id_format=source.id_format
             )
     return frame, ids
+
+
+def check_label(selection: Selection, party: str, *, needs_label: bool) -> None:
+    """Refuse, by a ConfigError, a selection that names no label where the party needs one."""
+    if needs_label and selection.label is None:
+        todo = f"add 'label' to data: {party}:"
+        raise ConfigError("the job names no label", todo=todo, party=party)
+
+
+def refuse_unnamed(sheet: Sheet, chosen: Selection, party: str, guest_label: str) -> None:
+    """Refuse, by a DataError, a column that is called like a label and not named as a feature."""
+    unnamed = {*_feature_names(sheet.names, chosen)} - {*chosen.categorical}
+    refuse_labels([name for name in sheet.names if name in unnamed], party, guest_label)
 
 
 def needed(source: SourceSpec, selection: Selection, names: Sequence[str]) -> Collection[str]:

@@ -86,17 +86,23 @@ def _opening() -> Iterator[None]:
         ) from None
 
 
+def reads_in_batches(source: SourceSpec) -> bool:
+    """Return whether a table need not be read at once: it does not lie in memory, is not sparse,
+    and no whole columns say how it is read, as decimal commas and dates do.
+    """
+    by_column = source.decimal != "." or source.dates
+    return not (isinstance(source, TableInMemory) or source.kind == "svmlight" or by_column)
+
+
 def read_batches(
     source: SourceSpec, *, party: str = "", needs: Needs | None = None
 ) -> Iterator[Sheet]:
     """Yield what `read_sheet` returns in batches of rows, with its errors.
 
-    It is one batch where the table lies in memory, is sparse, or is read by what whole columns
-    hold: decimal commas and dates.
+    It is one batch where not `reads_in_batches`.
     """
     with placed(party=party, file=source.name), _opening():
-        by_column = source.decimal != "." or source.dates
-        if isinstance(source, TableInMemory) or source.kind == "svmlight" or by_column:
+        if not reads_in_batches(source):
             yield read_sheet(source, needs=needs)
             return
         n_rows, needs = 0, needs or (lambda names: names)

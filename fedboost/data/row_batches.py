@@ -1,4 +1,4 @@
-"""A table of any number of rows, scored batch after batch: 8 bytes a row stay, to compare ids.
+"""A table of any number of rows, read batch after batch: 8 bytes a row stay, to compare ids.
 
 All its rows are looked at twice: first their ids, of which none may occur again, then the columns.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, refuse_shared
-from fedboost.data.loading import absent_column, as_declared, frame_of, needed
+from fedboost.data.loading import absent_column, as_declared, frame_of, needed, refuse_unnamed
 from fedboost.data.predictions import whole_numbers
 from fedboost.data.reading import placed, read_batches
 from fedboost.data.selection import Selection
@@ -51,9 +51,17 @@ class RowBatches:
             refuse_shared(_of_hashes(source, selection.id, again), selection.id, len(every))
         return cls(source, selection, len(every), numbers)
 
-    def frames(self, rows: int, *, needs_features: bool = True) -> Iterator[tuple[Frame, pa.Table]]:
+    def frames(
+        self,
+        rows: int,
+        *,
+        needs_features: bool = True,
+        party: str = "",
+        guest_label: str | None = None,
+    ) -> Iterator[tuple[Frame, pa.Table]]:
         """Yield so many rows at a time as a frame and the cells of their ids, in the table's order;
         all at once where only a whole column says which categories are a declared missing value.
+        `guest_label` is as in `load_with_ids`.
 
         A DataError where a batch cannot be used, or the table is not the one that was looked at.
         """
@@ -65,16 +73,19 @@ class RowBatches:
         sheets = read_batches(source, needs=lambda names: needed(source, selection, names))
         for sheet in _batched(sheets, rows):
             first, seen = seen, seen + sheet.n_rows
-            with self._placed(first, seen), placed(file=source.name):
+            with placed(file=source.name):
                 chosen = as_declared(source, selection, sheet)
+                if guest_label is not None and selection.columns is None:
+                    refuse_unnamed(sheet, chosen, party, guest_label)
                 how = source.id_format
-                frame = frame_of(sheet, chosen, needs_features=needs_features, id_format=how)
+                with self._placed(first, seen):
+                    frame = frame_of(sheet, chosen, needs_features=needs_features, id_format=how)
                 yield frame, pa.table({name: sheet.column(name) for name in selection.id})
         if seen != self.rows:
             raise DataError(
                 f"the table had {self.rows} rows and has {seen} now",
                 file=source.name,
-                todo="predict again once nobody changes it",
+                todo="try again once nobody changes it",
             )
 
     @contextmanager

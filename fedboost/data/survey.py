@@ -159,7 +159,7 @@ def _notes(
         if feature.merges:
             notes.append(merging_note(feature.name))
         elif feature.numbers is not None and feature.numbers.rounded:
-            notes.append(rounding_note(feature.name, feature.numbers.rounded))
+            notes.append(rounding_note(feature.name))
     if label is not None:
         notes.append(
             f"column {label} is called like a label: a host's job must name it in 'ignore', or in "

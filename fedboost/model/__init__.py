@@ -12,7 +12,6 @@ Modules:
     hybrid         trees with a guest's and hosts' parts
     kinds          kinds of models, each behind one interface
     labels         what boosting needs of a label column
-    mapped_rows    rows to predict, whose cells lie in files
     networks       models of networks
     rounds         which trees each round has
     scoring        scores a table of any number of rows

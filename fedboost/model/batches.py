@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedboost.core import objectives
 from fedboost.data.frame import Values
-from fedboost.data.mapped import let_go
 from fedboost.flow import MODEL, Artefact, Out, Place, StageContext
+from fedboost.mapped import let_go
 from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import columns
 from fedboost.state import Growing, state

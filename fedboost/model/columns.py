@@ -10,12 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost.core import monotone
 from fedboost.core.binning import Binning, Codes
 from fedboost.core.monotone import Directions
-from fedboost.data.frame import Frame, Values
+from fedboost.data.frame import Frame, Values, listed
 from fedboost.errors import ConfigError, DataError
 from fedboost.flow import MODEL, StageContext
 
@@ -99,7 +98,7 @@ def values(facts: Facts, frame: Frame) -> Values:
     read = np.asfortranarray(chosen)
     for i, name in enumerate(facts["columns"]):
         if name in facts["categories"]:
-            read[:, i] = listed(read[:, i], frame.categories[name], facts["categories"][name])
+            read[:, i] = listed(read[:, i], frame.categories[name], known[name])
     return read
 
 
@@ -109,18 +108,6 @@ def of_seat(context: StageContext) -> Values:
         return values(context.artefacts[MODEL].facts, context.data)
     except DataError as error:
         raise error.at(party=context.party) from None
-
-
-def listed(
-    codes: NDArray[np.float32], texts: Sequence[str], known: Sequence[str]
-) -> NDArray[np.float32]:
-    """A table's codes, float32 (n,), as places in a model's list; NaN where it has none.
-
-    `texts` are the table's categories by code, `known` the model's by place.
-    """
-    place = {text: number for number, text in enumerate(known)}
-    table = np.array([*(place.get(text, np.nan) for text in texts), np.nan], np.float32)
-    return table[np.where(np.isnan(codes), len(texts), codes).astype(np.int64)]
 
 
 def known_codes(facts: Facts, frame: Frame) -> dict[int, Codes]:

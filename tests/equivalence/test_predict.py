@@ -10,9 +10,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from fedboost import mapped
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
-from fedboost.data import mapped
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, PolicyError, UnreachableError
@@ -280,8 +280,8 @@ def test_tables_that_lie_in_files_are_scored_to_the_same_bits(trained, breast, m
         made.append(n_columns)
         return matrix(folder, n_rows, n_columns)
 
-    monkeypatch.setattr("fedboost.model.mapped_rows.BATCH_ROWS", 64)
-    for module in ("fedboost.model.mapped_rows", "fedboost.data.mapped"):
+    monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 64)
+    for module in ("fedboost.data.mapped_rows", "fedboost.mapped"):
         monkeypatch.setattr(f"{module}.mapped_matrix", noting)
     assert score(trained.folder, tables, trained.model, batch_rows=100).equals(expected)
     assert made[:3] == [10, 10, 10]  # of three parties

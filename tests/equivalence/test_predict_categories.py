@@ -201,5 +201,5 @@ def test_tables_that_lie_in_files_are_scored_to_the_same_bits(trained, monkeypat
     pooled = table_of(4, cities=(*CITIES, "Yverdon"), first_id=1000)
     tables = dealt(pooled)
     expected = score(trained.folder, tables, trained.model)
-    monkeypatch.setattr("fedboost.model.mapped_rows.BATCH_ROWS", 37)
+    monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 37)
     assert score(trained.folder, tables, trained.model).equals(expected)

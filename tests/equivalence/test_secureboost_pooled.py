@@ -350,17 +350,21 @@ PAILLIER = {"encryption": {"scheme": "paillier"}}
 
 
 @pytest.mark.parametrize(
-    ("widths", "rows", "params"),
+    ("widths", "rows", "params", "large"),
     [
-        ((2, 3), 130, PLAIN),
-        ((1, 2, 2, 1), 130, {**PLAIN, "objective": "reg:squarederror"}),
-        ((2, 2), 90, {**PAILLIER, "n_estimators": 1, "max_depth": 2, "max_bin": 4}),
+        ((2, 3), 130, PLAIN, 1 << 18),
+        ((2, 3), 130, PLAIN, 1),
+        ((1, 2, 2, 1), 130, {**PLAIN, "objective": "reg:squarederror"}, 1 << 18),
+        ((2, 2), 90, {**PAILLIER, "n_estimators": 1, "max_depth": 2, "max_bin": 4}, 1 << 18),
     ],
-    ids=["one host", "three hosts", "paillier"],
+    ids=["one host", "one host, large", "three hosts", "paillier"],
 )
 def test_a_whole_job_on_unsorted_overlapping_tables_is_the_pooled_one(
-    tmp_path, widths, rows, params
+    tmp_path, monkeypatch, widths, rows, params, large
 ):
+    """Also of tables so large that their cells lie in files."""
+    monkeypatch.setattr("fedboost.runtime.party.table.LARGE_ROWS", large)
+    monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 50)
     table = pooled(widths, rows, seed=12, held=0.3, missing=0.1)
     params = {"n_estimators": 2, "max_depth": 3, **params}
     trained, _ = in_canonical_order(table).train(params)

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.binning import Binning, Cuts, between
-from fedboost.data.frame import Frame, Values
+from fedboost.data.frame import Frame, Values, listed
 from fedboost.errors import ConfigError, DataError
-from fedboost.model import columns
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 
 Facts = Mapping[str, Any]
@@ -141,5 +140,5 @@ def _recoded(
         values = values.copy(order="F")
         for name, texts in lists.items():
             place = frame.columns.index(name)
-            values[:, place] = columns.listed(values[:, place], frame.categories[name], texts)
+            values[:, place] = listed(values[:, place], frame.categories[name], texts)
     return EncodedTable(frame.columns, values, lists, steps, max_bin)

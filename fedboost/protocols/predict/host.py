@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from fedboost import wire
 from fedboost.core.partition import parent, right_child
 from fedboost.data.frame import Values, values_at
-from fedboost.data.mapped import let_go
 from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import MODEL, Artefact, Charge, DisclosureInfo, Out, Place, Spent, StageContext
+from fedboost.mapped import let_go
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import columns, telling, vertical

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.data.frame import Values
-from fedboost.data.mapped import let_go
 from fedboost.encrypted import leaf_values
 from fedboost.encrypted.leaf_answers import (
     MaskingHost,
@@ -25,6 +24,7 @@ from fedboost.encrypted.leaf_values import LeafValues
 from fedboost.encrypted.packed import HostKey
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import MODEL, Artefact, Charge, DisclosureInfo, Out, Place, Spent, StageContext
+from fedboost.mapped import let_go
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import columns, hybrid, rounds

@@ -14,7 +14,7 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.daemons.metrics import Metrics, Reading
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.party.parts import PeerCalls
-from fedboost.runtime.policy.account import sums_of
+from fedboost.runtime.policy.account import Owned, sums_of
 from fedboost.runtime.transport.identity import Identity, Peer
 
 
@@ -91,14 +91,17 @@ class PartyMetrics(Metrics):
         config, entries = self._node.config, self._node.spending.account.entries()
         sums: dict[tuple[str, str], float] = {}
         noise: dict[str, float] = {}
+
+        def shown(table: Owned) -> str:
+            return table.dataset if table.dataset in config.datasets else OTHER
+
+        for table, guest in {(entry.table, entry.guest) for entry in entries if entry.sums}:
+            of_table = [entry for entry in entries if entry.is_about(table)]
+            key = (shown(table), self.name(guest))
+            sums[key] = max(sums.get(key, 0.0), sums_of(of_table, config.policy.together(guest)))
         for entry in entries:
-            dataset = entry.dataset if entry.dataset in config.datasets else OTHER
-            if entry.sums:
-                key, together = (dataset, self.name(entry.guest)), config.policy.together
-                of_table = [other for other in entries if other.is_about(entry.table)]
-                told = sums_of(of_table, together(entry.guest))
-                sums[key] = max(sums.get(key, 0.0), told)
             if entry.noise:
+                dataset = shown(entry.table)
                 noise[dataset] = noise.get(dataset, 0.0) + entry.noise
         for labels, value in sums.items():
             yield "fedboost_disclosed_sums", labels, value

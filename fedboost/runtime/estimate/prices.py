@@ -162,9 +162,7 @@ def _reading() -> Found:
     def read(file: Path) -> float:
         """Return how many files have been read."""
         source, wanted = SourceSpec(path=str(file)), Selection(dataset="data")
-        frame, _ = load_with_ids(
-            source, wanted, party="estimate", needs_label=False, needs_features=True
-        )
+        frame, _ = load_with_ids(source, wanted, party="estimate", needs_features=True)
         frame.digest()
         return 1.0
 

@@ -18,7 +18,7 @@ from fedboost.core.params import BoostingParams
 from fedboost.core.quantiles import GROUP_MIN
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import canonical_order
-from fedboost.data.loading import load_with_ids
+from fedboost.data.loading import check_label, load_with_ids
 from fedboost.data.row_count import row_count_most
 from fedboost.data.sources import SourceSpec
 from fedboost.encoded_ids import EncodedIds
@@ -278,11 +278,11 @@ def _read(spec: JobSpec, party: str, source: SourceSpec) -> Frame:
     protocol, table = protocols.named(spec.protocol), spec.parties.table()
     role = table.role_of(party)
     labelled = role in protocol.labelled
+    check_label(spec.data[party], party, needs_label=labelled)
     frame, _ = load_with_ids(
         source,
         spec.data[party],
         party=party,
-        needs_label=labelled,
         needs_features=role is not GUEST or protocol.rows is RowsUsed.OWN,
         guest_label=None if labelled else spec.data[table.guest].label,
     )

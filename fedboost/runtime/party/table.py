@@ -59,7 +59,7 @@ class JobTable:
 
     def read(self, source: SourceSpec) -> None:
         """Load the party's table; refuse one that changed since the first attempt."""
-        from fedboost.data.mapped import let_go
+        from fedboost.mapped import let_go
         from fedboost.runtime.party import table_warnings
 
         self._check_disclosure()
@@ -84,32 +84,43 @@ class JobTable:
         let_go(self.frame.values)
 
     def _load(self, source: SourceSpec) -> None:
-        from fedboost.data.loading import load_with_ids
-        from fedboost.model.mapped_rows import mapped_rows
+        from fedboost.data.loading import check_label, load_with_ids
+        from fedboost.data.mapped_rows import rows_to_predict, rows_to_train
+        from fedboost.data.reading import reads_in_batches
+        from fedboost.data.row_count import row_count_most
 
         signed, models = self.signed, self.files.store.models
-        selection, is_horizontal = (
-            signed.selection(models),
-            signed.protocol.rows is flow.RowsUsed.OWN,
-        )
+        folder, selection = self.files.store.folder, signed.selection(models)
         assert selection is not None
+        is_horizontal = signed.protocol.rows is flow.RowsUsed.OWN
         needs = signed.role is not flow.GUEST or is_horizontal
         predicts = signed.protocol.leaves == "predictions"
         if predicts and signed.model is not None:
-            folder, facts = self.files.store.folder, signed.used_model(models)
-            self.frame, self.id_cells = mapped_rows(
-                source, selection, facts, folder, party=signed.party, needs_features=needs
+            known = signed.used_model(models)["categories"]
+            self.frame, self.id_cells = rows_to_predict(
+                source, selection, known, folder, party=signed.party, needs_features=needs
             )
             return
-        self.frame, ids = load_with_ids(
+        labelled = signed.role in signed.protocol.labelled
+        check_label(selection, signed.party, needs_label=labelled)
+        if predicts or not reads_in_batches(source) or row_count_most(source) < LARGE_ROWS:
+            self.frame, ids = load_with_ids(
+                source,
+                selection,
+                party=signed.party,
+                needs_features=needs,
+                guest_label=signed.guest_label,
+            )
+            self.id_cells = ids if predicts else None
+            return
+        self.frame = rows_to_train(
             source,
             selection,
+            folder,
             party=signed.party,
-            needs_label=signed.role in signed.protocol.labelled,
             needs_features=needs,
             guest_label=signed.guest_label,
         )
-        self.id_cells = ids if predicts else None
 
     def release(self) -> None:
         """Let the table's memory go."""

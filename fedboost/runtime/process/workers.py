@@ -49,6 +49,7 @@ def peak_bytes() -> int:
 T = TypeVar("T")
 
 _starting = threading.Lock()  # the main module is hidden for one start at a time
+_CLOSED = "the workers have been closed"
 _END = signal.SIGUSR1  # what a worker that is not needed any more gets
 
 
@@ -78,8 +79,10 @@ class _Answer(Generic[T]):
         try:
             return self._future.result().value
         except (CancelledError, _EndedError):
-            raise JobError("the workers have been closed") from None
+            raise JobError(_CLOSED) from None
         except BrokenProcessPool:
+            if self._owner.is_closed:  # a process that had only begun
+                raise JobError(_CLOSED) from None
             self._owner.discard()
             raise JobError(
                 "a worker process ended before its work was done",
@@ -100,7 +103,7 @@ class ProcessWorkers:
         self._count = count
         self._threads = ThreadWorkers(count)
         self._pool: ProcessPoolExecutor | None = None
-        self._closed = False
+        self.is_closed = False
         self._lock = threading.Lock()
         self._cpu_seconds = 0.0
         self._peaks: dict[int, int] = {}
@@ -148,7 +151,7 @@ class ProcessWorkers:
 
     def close(self) -> None:
         """Ends the workers, and in them what they compute."""
-        self._closed = True
+        self.is_closed = True
         self._threads.close()
         self.discard()
 
@@ -185,8 +188,8 @@ class ProcessWorkers:
             return pool.submit(_measured, kernel, task)
 
     def _ready(self) -> ProcessPoolExecutor:
-        if self._closed:
-            raise JobError("the workers have been closed")
+        if self.is_closed:
+            raise JobError(_CLOSED)
         with self._lock:
             if self._pool is None:
                 context = multiprocessing.get_context("spawn")

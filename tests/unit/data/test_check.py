@@ -143,7 +143,7 @@ def test_missing_distinct_and_bounds_agree_with_numpy():
 def test_large_whole_numbers_are_noted():
     found = look(id=[1, 2], a=[2**24 + 1, 1])
     assert found.problems == ()
-    assert found.notes == ("column a: 1 whole numbers beyond 2^24 were rounded to 32-bit floats",)
+    assert found.notes == ("column a: whole numbers beyond 2^24 were rounded to 32-bit floats",)
 
 
 def test_text_columns_are_noted_with_their_distinct_values():
@@ -183,7 +183,7 @@ def test_a_sparse_table_is_described_as_its_dense_twin(tmp_path):
     assert (sparse.id, sparse.label, sparse.problems) == ("id", "y", ())
     assert sparse.notes[:-1] == (
         "a sparse table: 8 of 16 cells of its 4 features are not zero",
-        "column f4: 1 whole numbers beyond 2^24 were rounded to 32-bit floats",
+        "column f4: whole numbers beyond 2^24 were rounded to 32-bit floats",
     )
     assert dense.notes == sparse.notes[1:]
 

@@ -21,7 +21,6 @@ def columns(tmp_path, names, *, source=None, **selection):
         SourceSpec(path=str(path), **(source or {})),
         Selection(**selection),
         party="telco",
-        needs_label=False,
         needs_features=True,
         guest_label="default",
     )

@@ -85,7 +85,7 @@ def scored(source, rows, selection=CHOSEN):
 
 @pytest.mark.parametrize("rows", [1, 100, 125, 1000])
 def test_batches_are_the_rows_of_the_whole_table(source, rows):
-    frame, cells = load_with_ids(source, CHOSEN, party="", needs_label=False, needs_features=True)
+    frame, cells = load_with_ids(source, CHOSEN, party="", needs_features=True)
     ids, values, same = scored(source, rows)
     assert ids == list(frame.ids)
     assert same.to_pydict() == cells.to_pydict()
@@ -121,7 +121,7 @@ def test_a_sparse_table_is_one_batch(tmp_path):
 def test_what_whole_columns_decide_is_read_at_once(tmp_path, cells, declared):
     source = written(tmp_path, "csv", table(**cells)).model_copy(update=declared)
     selection = Selection(id=["id"], columns=["x"])
-    frame, _ = load_with_ids(source, selection, party="", needs_label=False, needs_features=True)
+    frame, _ = load_with_ids(source, selection, party="", needs_features=True)
     _, parts = RowBatches.of(source, selection).numbers, []
     for part, _ in RowBatches.of(source, selection).frames(100):
         parts.append(part.values)
@@ -144,9 +144,7 @@ def test_an_id_that_occurs_again_in_a_later_batch_is_refused_as_ever(tmp_path, m
     ids = [str(number) for number in range(ROWS)]
     ids[240] = ids[245] = ids[3]
     source = written(tmp_path, kind, table(id=ids))
-    whole = refusal(
-        lambda: load_with_ids(source, CHOSEN, party="", needs_label=False, needs_features=True)
-    )
+    whole = refusal(lambda: load_with_ids(source, CHOSEN, party="", needs_features=True))
     here = refusal(lambda: RowBatches.of(source, CHOSEN).frames(100))
     assert here.what == whole.what == "3 of 250 rows share their id with another row (1 ids)"
     assert (here.todo, here.kind) == (whole.todo, whole.kind)
@@ -208,7 +206,7 @@ def test_batches_hold_as_many_rows_as_were_asked_for(tmp_path, monkeypatch):
 def test_words_for_yes_and_no_are_missing_values_as_in_the_whole_table(tmp_path):
     words = ["true"] * 150 + ["perhaps"] * (ROWS - 150)
     source = written(tmp_path, "csv", table(city=words)).model_copy(update={"missing": 1.0})
-    whole, _ = load_with_ids(source, CHOSEN, party="", needs_label=False, needs_features=True)
+    whole, _ = load_with_ids(source, CHOSEN, party="", needs_features=True)
     ((frame, _),) = RowBatches.of(source, CHOSEN).frames(100)
     np.testing.assert_array_equal(frame.values, whole.values)
     assert frame.categories == whole.categories == {"city": ("perhaps", "true")}

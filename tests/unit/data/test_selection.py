@@ -187,8 +187,8 @@ def test_rounded_whole_numbers_are_noted_not_refused(table_file):
     frame = load(source, Selection(), party="x", needs_label=False)
     assert frame.values[0, 0] == 2**24
     assert frame.notes == (
-        "column a: 1 whole numbers beyond 2^24 were rounded to 32-bit floats",
-        "column b: 1 whole numbers beyond 2^24 were rounded to 32-bit floats",
+        "column a: whole numbers beyond 2^24 were rounded to 32-bit floats",
+        "column b: whole numbers beyond 2^24 were rounded to 32-bit floats",
     )
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.data import mapped
+from fedboost import mapped
 from fedboost.data.frame import Frame
-from fedboost.data.mapped import let_go, mapped_matrix, mapped_table, rows_of
 from fedboost.encoded_ids import EncodedIds, joined
 from fedboost.errors import StoreError
+from fedboost.mapped import let_go, mapped_matrix, mapped_table, rows_of
 
 
 def filled(folder, values):
@@ -54,7 +54,7 @@ def test_a_disk_without_room_is_refused_before_a_cell_is_written(tmp_path, monke
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("fedboost.data.mapped.os.posix_fallocate", full)
+    monkeypatch.setattr("fedboost.mapped.os.posix_fallocate", full)
     with pytest.raises(StoreError, match="No space left") as refused:
         mapped_matrix(tmp_path, 7, 2)
     assert refused.value.todo == "free some space"

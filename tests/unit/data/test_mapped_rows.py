@@ -1,0 +1,127 @@
+"""A table to train on whose cells lie in a file is the table that is read at once."""
+
+import numpy as np
+import pytest
+
+from fedboost.data import folders, mapped_rows
+from fedboost.data.loading import load_with_ids
+from fedboost.data.mapped_rows import rows_to_train
+from fedboost.data.reading import reads_in_batches
+from fedboost.data.row_batches import RowBatches
+from fedboost.data.selection import Selection
+from fedboost.errors import FedboostError
+from fedboost.mapped import CellFile
+from tests.unit.data.test_row_batches import ROWS, of_svmlight, table, written
+
+CHOSEN = Selection(
+    id=["id"], columns=["x", "city", "a.x"], label="y", weight="w", categorical=["city"]
+)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(folders, "BATCH_ROWS", 48)
+    monkeypatch.setattr(mapped_rows, "BATCH_ROWS", 60)
+
+
+def labelled(**more):
+    draw = np.random.default_rng(5)
+    cities = [f"city {(ROWS - row) // 40}" for row in range(ROWS)]  # the first in order come last
+    cells = {"y": draw.integers(0, 2, ROWS), "w": draw.random(ROWS), "city": cities}
+    return table(**cells | more)
+
+
+def in_file(values):
+    while isinstance(values, np.ndarray | memoryview):
+        values = values.base if isinstance(values, np.ndarray) else values.obj
+    return isinstance(values, CellFile)
+
+
+def of_large(source, folder, selection=CHOSEN, **more):
+    return rows_to_train(source, selection, folder, party="a", needs_features=True, **more)
+
+
+def at_once(source, selection=CHOSEN, **more):
+    return load_with_ids(source, selection, party="a", needs_features=True, **more)[0]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_it_is_the_table_that_is_read_at_once(tmp_path, kind):
+    source = written(tmp_path, kind, labelled())
+    frame, whole = of_large(source, tmp_path / "cells"), at_once(source)
+    assert in_file(frame.values)
+    assert not in_file(whole.values)
+    assert frame.categories == whole.categories == {"city": tuple(f"city {i}" for i in range(7))}
+    assert frame.digest() == whole.digest()
+    assert (frame.notes, frame.merged) == (whole.notes, whole.merged)
+    rows = np.random.default_rng(7).permutation(ROWS)[:90]
+    taken, moved = frame.take(rows), of_large(source, tmp_path / "cells").become(rows)
+    assert taken.digest() == moved.digest() == whole.take(rows).digest()
+    assert list((tmp_path / "cells").iterdir()) == []
+
+
+def test_labels_of_any_names_are_numbered_as_at_once(tmp_path):
+    words = ["no"] * 100 + ["yes"] * (ROWS - 100)
+    source = written(tmp_path, "csv", labelled(y=words))
+    selection = CHOSEN.model_copy(update={"label_values": ["no", "yes"]})
+    frame = of_large(source, tmp_path, selection)
+    assert frame.digest() == at_once(source, selection).digest()
+
+
+def test_whole_numbers_that_are_rounded_are_noted_once(tmp_path):
+    source = written(tmp_path, "csv", labelled(x=[2**24 + 1] * ROWS))
+    assert of_large(source, tmp_path).notes == at_once(source).notes
+    assert len(at_once(source).notes) == 1
+
+
+def test_a_table_of_one_batch_is_read_into_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(mapped_rows, "BATCH_ROWS", ROWS)
+    source = written(tmp_path, "csv", labelled())
+    assert not in_file(of_large(source, tmp_path).values)
+
+
+def test_tables_that_whole_columns_decide_or_that_are_sparse_are_not_read_so(tmp_path):
+    source = written(tmp_path, "csv", labelled())
+    assert reads_in_batches(source)
+    for declared in ({"decimal": ","}, {"dates": ["x"]}):
+        assert not reads_in_batches(source.model_copy(update=declared))
+    assert not reads_in_batches(of_svmlight(tmp_path))
+
+
+# Refusals
+
+
+def refusal(work, *args, **more):
+    with pytest.raises(FedboostError) as caught:
+        work(*args, **more)
+    return caught.value
+
+
+def test_a_column_called_like_a_label_is_refused_as_at_once(tmp_path):
+    source = written(tmp_path, "parquet", labelled())
+    selection = Selection(id=["id"], categorical=["city"])
+    here = refusal(of_large, source, tmp_path, selection, guest_label="Y")
+    assert here.lines() == refusal(at_once, source, selection, guest_label="Y").lines()
+    assert here.where["column"] == "y"
+
+
+def test_more_categories_than_a_model_can_have_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(mapped_rows, "CATEGORIES_MAX", 5)
+    source = written(tmp_path, "csv", labelled())
+    said = refusal(of_large, source, tmp_path)
+    assert "have more than" in said.what
+    assert said.where["column"] == "city"
+
+
+def test_ids_that_have_become_equal_since_the_first_look_are_refused(tmp_path, monkeypatch):
+    source = written(tmp_path, "parquet", labelled())
+    looked, ids = RowBatches.of, [str(row % 200) for row in range(ROWS)]
+
+    def then_changed(*args):
+        batches = looked(*args)
+        written(tmp_path, "parquet", labelled(id=ids))
+        return batches
+
+    monkeypatch.setattr(RowBatches, "of", then_changed)
+    said = refusal(of_large, source, tmp_path)
+    assert said.what == "100 of 250 rows share their id with another row (50 ids)"
