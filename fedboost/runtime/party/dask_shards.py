@@ -72,6 +72,11 @@ class DaskShards:
             self._look(self._connected(), fresh=True)
             return len(self._places)
 
+    @property
+    def takes_gradients(self) -> bool:
+        """See `Shards`; as the party's file says."""
+        return self._settings.gradients
+
     def keep(self, parts: int, make: MakePart) -> object:
         """See `Shards`; they travel when something runs with them."""
         return _Kept(parts, make)
