@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedboost.core import histogram
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
+from fedboost.core.categories import NO_THRESHOLD
 from fedboost.core.own_rows import ColumnPart, OwnRows
 from fedboost.core.partition import Partition
 from fedboost.core.tree import Split, divide_rows
@@ -58,7 +59,7 @@ class TableShard:
     """Rows to learn from, all trees long."""
 
     bins: Bins  # (n, all columns)
-    binning: Binning
+    binning: Binning  # without cut points and codes of categories
     least: int  # own_rows_min
 
 
@@ -133,13 +134,17 @@ class SharedTable:
         n_rows, n_columns = bins.shape
         parts = max(1, min(holders.count, n_rows if least == 1 else n_columns))
         ends = np.linspace(0, n_rows, parts + 1).astype(np.int64) if least == 1 else None
+        none = np.empty(0, np.float32), np.empty(0, np.int32)
+        valueless = Binning(
+            binning.max_bin, (none[0],) * n_columns, dict.fromkeys(binning.categories, none[1])
+        )
 
         def make(i: int) -> TableShard:
             if ends is None:
-                return TableShard(bins, binning, least)
+                return TableShard(bins, valueless, least)
             rows = slice(int(ends[i]), int(ends[i + 1]))
             some = bins.between(rows) if isinstance(bins, SparseBins) else bins[rows]
-            return TableShard(some, binning, least)
+            return TableShard(some, valueless, least)
 
         return cls(holders, holders.keep(parts, make), n_columns, ends, parts)
 
@@ -181,9 +186,11 @@ class SharedTree:
         return np.concatenate(run(sums_of, kept, tasks), axis=1)
 
     def divide(self, splits: Splits) -> None:
-        """Notes the splits of one layer."""
+        """Notes the splits of one layer, without thresholds, which are values."""
         if splits:
-            self._layers.append(splits)
+            self._layers.append(
+                {node: replace(cut, threshold=NO_THRESHOLD) for node, cut in splits.items()}
+            )
 
 
 def sums_of(

@@ -80,3 +80,16 @@ def test_a_holder_that_begins_again_or_hears_an_earlier_layer_gives_the_same_sum
 def test_nobody_is_given_gradients_who_does_not_take_any():
     own = job(0)
     assert SharedTable.of(Embedded(), own.growing()._bins, own.rules.binning) is None
+
+
+def test_holders_see_bins_and_no_values():
+    own = shared(job(1, categorical=(1,)), 2)
+    growing = own.growing()
+    local.grow(growing)
+    assert own.rules.elsewhere
+    for table in own.rules.elsewhere.kept:
+        assert not any(map(len, (*table.binning.cuts, *table.binning.categories.values())))
+    [view] = growing._views
+    cuts = [cut for splits in view._layers for cut in splits.values()]
+    assert len(cuts) > 2
+    assert not np.isfinite([cut.threshold for cut in cuts]).any()

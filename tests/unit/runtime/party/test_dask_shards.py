@@ -109,8 +109,9 @@ def test_plain_jobs_leave_the_models_of_one_process(own):
         assert_same_models(now(make().walk()), now(spread(make(), own).walk()))
 
 
-def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, own):
+def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, own, monkeypatch):
     """By rows and by columns, encrypted and not; what the dead worker had is given to the other."""
+    monkeypatch.setattr(dask_shards, "SMALL_BYTES", 0)  # as tasks of many rows go
     jobs: list[Job | PlainTree] = [
         Job("okamoto-uchiyama", 40),
         Job("lattice"),
