@@ -6,6 +6,7 @@ A ratio is the median over pairs of runs, one right behind the other on the same
 whatever else the machine does slows down both. Where XGBoost measures nothing we measure `error`,
 the quickest, after every tree; rows of `auc` and `logloss` have both measure both. A pooled tree is
 grown of bins that are known; FederBoost's seconds are those of its whole stage, XGBoost's of `fit`.
+Rows `on Dask` are pooled trees whose rows as many processes of this machine add up, beside threads.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ from fedboost.core.growth import Rules
 from fedboost.core.local import Training, TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
+from fedboost.core.row_shards import SharedTable
+from fedboost.crypto.shards import Shards
+from fedboost.runtime.config.daemons import DaskWorkers, LocalWorkers
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.party.dask_shards import DaskShards
 from fedboost.runtime.process.threads import ThreadWorkers
 
 NAME = "plain"
@@ -53,15 +59,23 @@ def params(trees: int, metrics: tuple[str, ...]) -> TreeParams:
 
 
 def ours(
-    rows: TrainingTable, trees: int, metrics: tuple[str, ...], threads: ThreadWorkers
+    rows: TrainingTable,
+    trees: int,
+    metrics: tuple[str, ...],
+    threads: ThreadWorkers,
+    least: int = 1,
+    shards: Shards | None = None,
 ) -> Callable[[], Training]:
-    """A run of our trainer on bins that are known."""
+    """A run of our trainer on bins that are known; `least` is the own_rows_min."""
     given = params(trees, metrics)
     summary = Summary.of(given, rows.y, rows.weights)
     objective = objectives.start(given, summary)
     fixed = objectives.encoding(given, objective, summary)
     cuts = binning.fit(rows.values, BINS)
-    bins, rules = cuts.transform(rows.values), Rules(given, cuts, fixed, threads=threads)
+    bins = cuts.transform(rows.values)
+    own = (least,) if least > 1 else ()
+    elsewhere = None if shards is None else SharedTable.of(shards, bins, cuts, least)
+    rules = Rules(given, cuts, fixed, own_rows_min=own, threads=threads, elsewhere=elsewhere)
 
     def run() -> Training:
         margin = np.tile(objective.base_margin, (len(rows.y), 1))
@@ -116,7 +130,7 @@ def paired(one: Callable[[], float], other: Callable[[], float], repeats: int) -
     pairs = [(one(), other()) for _ in range(repeats + 1)][1:]
     mine, others = (min(side) for side in zip(*pairs, strict=True))
     ratio = median(a / b for a, b in pairs)
-    return {"ours": mine, "xgboost": others, "ratio": ratio, "of_best": mine / others}
+    return {"ours": mine, "other": others, "ratio": ratio, "of_best": mine / others}
 
 
 def measure_pooled(name: str, threads: int, repeats: int) -> Iterator[Measured]:
@@ -129,8 +143,31 @@ def measure_pooled(name: str, threads: int, repeats: int) -> Iterator[Measured]:
         with on_cores(threads), ThreadWorkers(threads) as workers:
             own = seconds_of(ours(made, trees, metrics, workers))
             found = paired(own, seconds_of(theirs(made, trees, threads, measures)), repeats)
-        seconds = {side: found[side] / trees for side in ("ours", "xgboost")}
+        seconds = {side: found[side] / trees for side in ("ours", "other")}
         yield {"what": name, "threads": threads, "how": " ".join(metrics), **found, **seconds}
+
+
+def measure_shards(name: str, threads: int, repeats: int) -> Iterator[Measured]:
+    """Seconds a tree whose rows processes of Dask add up, beside threads of this one."""
+    rows, trees = POOLED[name]
+    made, shards = (
+        table(rows),
+        _processes(threads),
+    )
+    for least in (1, Policy().own_rows_min):
+        say.print(f"[bold]{name}[/]: {threads} processes of Dask, own_rows_min {least}")
+        with on_cores(threads), ThreadWorkers(threads) as workers:
+            given = made, trees, ("error",), workers, least
+            found = paired(seconds_of(ours(*given, shards)), seconds_of(ours(*given)), repeats)
+        seconds = {side: found[side] / trees for side in ("ours", "other")}
+        how = f"on Dask, own_rows_min {least}"
+        yield {"what": name, "threads": threads, "how": how, **found, **seconds}
+    shards.close()
+
+
+def _processes(count: int) -> DaskShards:
+    local = LocalWorkers(local=count)
+    return DaskShards(DaskWorkers(dask=local, gradients=True))
 
 
 def measure_vertical(threads: int, repeats: int) -> Iterator[Measured]:
@@ -178,11 +215,11 @@ def measure_prediction(name: str, threads: int, repeats: int) -> Iterator[Measur
 
 def shown(rows: list[Measured]) -> list[Shown]:
     """Two tables for people."""
-    heads = ("what", "cores", "how", "ours, s", "XGBoost, s", "ours ÷ XGBoost", "of the best")
+    heads = ("what", "cores", "how", "ours, s", "the other, s", "ours ÷ the other", "of the best")
     ratios = [
         (
             *(row["what"], str(row["threads"]), row["how"]),
-            *(f"{row[side]:.4f}" for side in ("ours", "xgboost")),
+            *(f"{row[side]:.4f}" for side in ("ours", "other")),
             *(f"{row[side]:.2f}" for side in ("ratio", "of_best")),
         )
         for row in rows
@@ -194,7 +231,7 @@ def shown(rows: list[Measured]) -> list[Shown]:
         if "rate" in row
     ]
     return [
-        Shown("Beside XGBoost", heads, ratios),
+        Shown("Beside XGBoost, and on Dask", heads, ratios),
         Shown("Prediction", ("rows", "cores", "rows of a tree a second"), rates),
     ]
 
@@ -211,6 +248,8 @@ def main(given: list[str] | None = None) -> None:
             elif not (options.quick and POOLED[name][0] > QUICK_ROWS):
                 report.rows += measure_pooled(name, threads, repeats)
                 report.rows += measure_prediction(name, threads, repeats)
+                if threads == harness.cores():
+                    report.rows += measure_shards(name, threads, repeats)
     report.figures = {
         f"{row['what']} {row['how']} {row['threads']}": row["ratio"]
         for row in report.rows

@@ -97,7 +97,7 @@ def layers(
     """
     bins, rows = done.binning.transform(values), np.arange(len(values), dtype=np.int32)
     columns = np.arange(values.shape[1], dtype=np.int32)
-    own = OwnRows(done.binning, bins, gradients, rows, columns, least)
+    own = OwnRows(done.binning, bins, gradients, rows, (columns, 0), least)
     splits = {
         int(tree.node[at]): Split(
             int(tree.feature[at]), int(tree.bin[at]), tree.threshold[at],

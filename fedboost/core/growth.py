@@ -15,17 +15,19 @@ from numpy.typing import NDArray
 
 from fedboost.core import categories, gains, groups, histogram, monotone, own_rows, split
 from fedboost.core.binning import Binning
-from fedboost.core.bins import Bins, SparseBins, of_rows
+from fedboost.core.bins import Bins
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum, MinimumState, Numbers, Segments
 from fedboost.core.monotone import Bounds, Directions
+from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, layers_of, left_child, parent, right_child
+from fedboost.core.row_shards import SharedTable, SharedTree
 from fedboost.core.sampling import TreeColumns
 from fedboost.core.split import UNLIMITED, Floats, Limits
 from fedboost.core.threads import Threads
-from fedboost.core.tree import Node, Split, Tree, grown, made, made_above
+from fedboost.core.tree import Node, Split, Tree, divide_rows, grown, made, made_above
 from fedboost.state import restore_into, state
 
 Rows = NDArray[np.int32]
@@ -48,6 +50,8 @@ class Rules:
     row_groups: tuple[int, ...] = ()
     directions: Directions | None = None  # (all columns,) of predictions; None: any (monotone)
     threads: Threads | None = field(default=None, compare=False)  # that share the work
+    # Whoever else adds up the rows to learn from (core.row_shards); None: the tree itself.
+    elsewhere: SharedTable | None = field(default=None, compare=False)
 
     def bounds(self, nodes: Sequence[int], known: Mapping[int, Bounds]) -> Floats | None:
         """float64 (nodes, 2): the bounds of weights below some nodes; None where nobody asks."""
@@ -118,7 +122,11 @@ class GrowingTree(GrowingState):
         self.totals = {ROOT: np.zeros(gh.shape[1], np.int64)}
         self.splits, self.bounds = {}, {}
         self.minimum: Minimum | None = Minimum.of(rules.binning, bins, columns.all, rules.least)
-        self._views = own_rows.of_parties(rules, bins, gh, rows, columns.all)
+        self._views: Sequence[OwnRows | SharedTree] = (
+            own_rows.of_parties(rules, bins, gh, rows, columns.all)
+            if rules.elsewhere is None
+            else [rules.elsewhere.planted(gh, rows, columns.all)]
+        )
 
     @property
     def is_over(self) -> bool:
@@ -173,9 +181,11 @@ class GrowingTree(GrowingState):
         if self.depth == self._depth:
             self.close()
             return
-        self._move([node for node in nodes if node in self.splits])
+        splits = {node: self.splits[node] for node in nodes if node in self.splits}
+        missing, threads = self._rules.binning.missing, self._rules.threads
+        divide_rows(self.partition, self._bins, splits, missing, threads)
         for view in self._views:
-            view.divide({node: self.splits[node] for node in nodes if node in self.splits})
+            view.divide(splits)
         above = made_above(gains, leaves)
         kept = [place for place, node in enumerate(nodes) if node in above]
         self.divided = [nodes[place] for place in kept]
@@ -259,22 +269,6 @@ class GrowingTree(GrowingState):
             self._rules.bound(self.bounds, node, (won.column, won.bin), np.stack([left, right]))
         if self.minimum is not None:
             self.minimum.divide(node, won.column, won.bin, won.missing_left, won.left_bins)
-
-    def _move(self, nodes: Sequence[int]) -> None:
-        """Moves the own rows of a layer's divided nodes into their children."""
-        made = [self.splits[node] for node in nodes]
-        last = np.array([division.bin for division in made], np.int16)
-        on_left = np.array([division.missing_left for division in made], np.bool_)
-        sets = categories.as_sets([division.left_bins for division in made])
-        turns = split.turns(last, on_left, sets, self._rules.binning.missing)
-        if not isinstance(self._bins, SparseBins):
-            columns = np.array([division.column for division in made], np.int32)
-            crew = self._rules.threads
-            self.partition.divide_layer(nodes, self._bins, columns, turns, crew)
-            return
-        for node, division, right in zip(nodes, made, turns, strict=True):
-            column = of_rows(self._bins, division.column, self.partition.rows(node))
-            self.partition.divide(node, right[column])
 
     def _lighter_children(self) -> list[int]:
         """Return the child of each divided node whose histogram is asked for; the other's is the

@@ -38,6 +38,7 @@ Rows = NDArray[np.int32]
 Sums = NDArray[np.int64]
 Nodes = NDArray[np.int16]  # heap ids: the deepest tree that TreeParams allows has 2^15 − 1 nodes
 Bits = NDArray[np.bool_]
+ColumnPart = tuple[Rows, int]  # int32 ascending, and the index of the first among all of the tree
 TrueSides = tuple[Dense, Rows, Bits]  # values, by and right of a Layer
 
 COLUMNS_AT_ONCE = 64  # of a sparse table are dense at a time, so that a wide one needs no more room
@@ -74,11 +75,11 @@ class OwnRows:
     """The rows of one contributor in one tree. Every layer: `sums`, then `divide`."""
 
     def __init__(
-        self, binning: Binning, bins: Bins, gh: Sums, rows: Rows, columns: Rows, least: int
+        self, binning: Binning, bins: Bins, gh: Sums, rows: Rows, part: ColumnPart, least: int
     ) -> None:
         """bins (n, all columns) and gh int64 (n, 2·outputs) as of a growing tree; rows int32
-        ascending, the own ones that it learns from; columns int32 ascending, those it may use;
-        `least` is the owner's own_rows_min. Of fewer rows than that nothing is added up.
+        ascending, the own ones that it learns from; `part` of the columns that it may use; `least`
+        is the owner's own_rows_min. Of fewer rows than that nothing is added up.
 
         Rows without a gradient add nothing to a sum, so they do not count.
         """
@@ -86,11 +87,9 @@ class OwnRows:
         if len(self._rows) < least:
             self._rows = rows[:0]
         self._binning, self._bins, self._gh = binning, bins, gh[self._rows]
-        self._columns, self._least = columns, least
+        (self._columns, self._first), self._least = part, least
         self._layers: list[Layer] = []
-        self._dense = (
-            None if isinstance(bins, SparseBins) else self._view(bins, columns, columns, 0)
-        )
+        self._dense = None if isinstance(bins, SparseBins) else self._view(bins, part[0], *part)
 
     def sums(self, nodes: Sequence[int]) -> Sums:
         """int64 (nodes, columns, n_cells, 2·outputs) over the apparent cells of some nodes."""
@@ -123,7 +122,8 @@ class OwnRows:
         assert isinstance(self._bins, SparseBins)
         columns = self._columns[first : first + COLUMNS_AT_ONCE]
         indices = np.arange(len(columns), dtype=np.int32)
-        view = self._view(self._bins.take(columns).dense(), indices, columns, first)
+        bins = self._bins.take(columns).dense()
+        view = self._view(bins, indices, columns, self._first + first)
         for layer in self._layers:
             view.divide(layer, self._least, self._binning.n_cells)
         return view
@@ -166,8 +166,8 @@ def of_parties(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: Rows) ->
     ends = np.cumsum(rules.row_groups or (len(gh),))[:-1]
     parts = np.split(rows, np.searchsorted(rows, ends))
     return [
-        OwnRows(rules.binning, bins, gh, party_gh, columns, least)
-        for party_gh, least in zip(parts, rules.own_rows_min, strict=True)
+        OwnRows(rules.binning, bins, gh, party_rows, (columns, 0), least)
+        for party_rows, least in zip(parts, rules.own_rows_min, strict=True)
     ]
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, SET_BYTES, Sets, as_sets, holds
 from fedboost.core.params import MAX_DEPTH
-from fedboost.core.partition import ROOT, layer_of, left_child, right_child
+from fedboost.core.partition import ROOT, Partition, layer_of, left_child, right_child
 from fedboost.core.split import goes_right, turns
 from fedboost.core.threads import Threads, shared
 from fedboost.errors import DataError
@@ -41,6 +41,29 @@ class Split:
     missing_left: bool
     gain: float
     left_bins: bytes = b""  # categories.as_set
+
+
+def divide_rows(
+    partition: Partition,
+    bins: Bins,
+    splits: Mapping[int, Split],
+    missing: int,
+    threads: Threads | None = None,
+) -> None:
+    """Moves the rows of a layer's nodes into their children; `splits` by heap id, bins (n, all
+    columns).
+    """
+    made = list(splits.values())
+    last = np.array([division.bin for division in made], np.int16)
+    on_left = np.array([division.missing_left for division in made], np.bool_)
+    right = turns(last, on_left, as_sets([division.left_bins for division in made]), missing)
+    if not isinstance(bins, SparseBins):
+        columns = np.array([division.column for division in made], np.int32)
+        partition.divide_layer(list(splits), bins, columns, right, threads)
+        return
+    for (node, division), of_cells in zip(splits.items(), right, strict=True):
+        column = of_rows(bins, division.column, partition.rows(node))
+        partition.divide(node, of_cells[column])
 
 
 @dataclass(frozen=True)

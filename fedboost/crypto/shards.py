@@ -26,6 +26,10 @@ class Shards(Protocol):
     def count(self) -> int:
         """Return how many shards compute at the same time."""
 
+    @property
+    def takes_gradients(self) -> bool:
+        """Return whether others than this process may have gradients in the clear."""
+
     def keep(self, parts: int, make: MakePart) -> object:
         """Give each part to its shard; it stays there as long as somebody holds what is returned.
 
@@ -51,6 +55,8 @@ class Shards(Protocol):
 
 class Embedded:
     """Shards that are this process itself; `count` of them, one after the other."""
+
+    takes_gradients = False
 
     def __init__(self, count: int = 1) -> None:
         self.count = count

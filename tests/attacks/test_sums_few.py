@@ -10,6 +10,7 @@ from fedboost.aggregation.contributor import Contributor
 from fedboost.core import binning, objectives, own_rows
 from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.objectives import Summary
+from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
 from fedboost.errors import PolicyError
 from fedboost.runtime.config.policy import Policy
@@ -128,7 +129,8 @@ def one_row_apart(seeds=range(8)):
         tree.take(tree.sums())
         while not tree.is_over:
             for node in tree.asked:
-                views = [view._dense for view in tree._views if view._dense]
+                held = [view for view in tree._views if isinstance(view, OwnRows)]
+                views = [view._dense for view in held if view._dense]
                 seen = np.concatenate([view.nodes == node for view in views], axis=1)
                 pairs = itertools.combinations(seen, 2)
                 nodes, alone = nodes + 1, alone + any(np.sum(a ^ b) == 1 for a, b in pairs)

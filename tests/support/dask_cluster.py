@@ -46,8 +46,8 @@ class DaskCluster:
             "key": f"{certs}/{name}.key",
         }
 
-    def settings(self, folder: str = "certs") -> DaskWorkers:
-        return parse(DaskWorkers, self.raw(folder))
+    def settings(self, folder: str = "certs", **more: object) -> DaskWorkers:
+        return parse(DaskWorkers, {**self.raw(folder), **more})
 
     def raw(self, folder: str = "certs") -> dict[str, object]:
         return {"dask": self.address, "tls": self.files(folder)}

@@ -6,20 +6,20 @@ import pickle
 from dataclasses import replace
 from typing import Any
 
-from fedboost.crypto.shards import Embedded, MakePart
+from fedboost.crypto.shards import Embedded, MakePart, Shards
 from tests.support.federated import Room
 
 
 class Elsewhere(Embedded):
-    """So many shards of this process."""
+    """So many shards of this process, which take gradients."""
+
+    takes_gradients = True
 
     def keep(self, parts: int, make: MakePart) -> list[Any]:
         return [pickle.loads(pickle.dumps(make(i))) for i in range(parts)]
 
 
-def spread(room: Room, count: int) -> Room:
-    """The same room, whose hosts have their rows added up by so many shards."""
-    contexts = {
-        name: replace(context, shards=Elsewhere(count)) for name, context in room.contexts.items()
-    }
+def spread(room: Room, shards: Shards) -> Room:
+    """The same room, whose parties have their rows added up by these shards."""
+    contexts = {name: replace(context, shards=shards) for name, context in room.contexts.items()}
     return Room(room.protocol, contexts, room.wait_s)

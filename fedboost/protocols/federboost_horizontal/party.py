@@ -37,6 +37,7 @@ from fedboost.core.growth import Rules
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.quantiles import Ranked, Search
+from fedboost.core.row_shards import SharedTable
 from fedboost.errors import PeerError
 from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Place, StageContext
 from fedboost.messages.job_pb2 import StatusReport
@@ -359,7 +360,9 @@ def _plant(party: HistogramParty, binning: Binning) -> None:
     place = party.context.table.of(EVERYBODY).index(party.context.party)
     table, least = party.table, (party.context.limits.own_rows_min,)
     moves = columns.directions(params.monotone_constraints, table.names, table.categorical)
-    rules = Rules(params, binning, fixed, own_rows_min=least, directions=moves)
+    bins = watched["train"].bins
+    elsewhere = SharedTable.of(party.context.shards, bins, binning, *least)
+    rules = Rules(params, binning, fixed, own_rows_min=least, directions=moves, elsewhere=elsewhere)
     facts = [party.table.names, tables.cuts_facts(binning)]
     party.cells = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     party.training = TreeBoosting(rules, (objective, summary, counts), watched, place)

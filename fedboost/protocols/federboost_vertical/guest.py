@@ -19,6 +19,7 @@ from fedboost.core.growth import Rules
 from fedboost.core.local import Training, TrainingState, Watched, grow
 from fedboost.core.metrics import ranks_alone
 from fedboost.core.objectives import Objective, Summary
+from fedboost.core.row_shards import SharedTable
 from fedboost.core.tree import Tree
 from fedboost.crypto import noise
 from fedboost.errors import ConfigError, ProtocolError
@@ -213,8 +214,18 @@ def _plant(guest: Guest) -> None:
     others = sum(joined.groups[1:])
     moves = columns.directions(params.monotone_constraints, frame.columns, frame.categories, others)
     threads = guest.context.workers.threads
-    rules = Rules(params, joined.cuts, guest.fixed, directions=moves, threads=threads)
-    by_xgboost = params.trainer == "xgboost"
+    by_xgboost = params.trainer == "xgboost"  # which has all rows itself
+    elsewhere = None
+    if not by_xgboost:
+        elsewhere = SharedTable.of(guest.context.shards, watched["train"].bins, joined.cuts)
+    rules = Rules(
+        params,
+        joined.cuts,
+        guest.fixed,
+        directions=moves,
+        threads=threads,
+        elsewhere=elsewhere,
+    )
     grower = XgboostTrees(rules, bins[guest.context.parts["train"]]).grow if by_xgboost else grow
     guest.joined = joined
     guest.training = Training(rules, guest.objective, watched, joined.groups, grower)

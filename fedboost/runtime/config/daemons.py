@@ -178,7 +178,7 @@ def _workers_kind(value: Any) -> str:
 
 
 class DaskWorkers(Settings):
-    """Workers of Dask that add up encrypted rows for a party; needs fedboost[dask]."""
+    """Workers of Dask that add up rows for a party; needs fedboost[dask]."""
 
     dask: Annotated[  # tls://HOST:PORT of a scheduler, or `local`
         Annotated[str, AfterValidator(_scheduler), Tag("(address)")]
@@ -186,6 +186,7 @@ class DaskWorkers(Settings):
         Discriminator(_dask_kind),
     ]
     tls: TlsFiles | None = None  # files of the cluster's own CA; absent for local ones
+    gradients: bool = False  # workers may have gradients, which tell labels, and add up plain rows
 
     @model_validator(mode="after")
     def _protected(self) -> DaskWorkers:

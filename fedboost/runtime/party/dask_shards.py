@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 CONNECT_S = 10  # until a scheduler that does not answer counts as gone, or one without workers
 LOST_S = 0.25  # the first pause behind a loss
 LOSSES_MAX = 8  # of workers, one after the other, while one layer is added up
+SMALL_BYTES = 1 << 15  # a task of so many goes by the scheduler, which takes half as long
 LOCAL = "this machine"
 LOGGERS = ("distributed", "distributed.client", "tornado.application")  # with levels of their own
 
@@ -71,6 +72,11 @@ class DaskShards:
         with self._lock:
             self._look(self._connected(), fresh=True)
             return len(self._places)
+
+    @property
+    def takes_gradients(self) -> bool:
+        """See `Shards`; as the party's file says."""
+        return self._settings.gradients
 
     def keep(self, parts: int, make: MakePart) -> object:
         """See `Shards`; they travel when something runs with them."""
@@ -270,10 +276,13 @@ class _Run:
         return results
 
     def _start(self, kernel: Callable[..., T], i: int, task: tuple[Any, ...]) -> Future[Any]:
+        from dask.sizeof import sizeof
+
         for part in self._kept:
             if not part.lies(i, self._client, self._places[i]):
                 part.futures[i], part.at[i] = self._sent(i, part.make(i)), self._places[i]
-        return self._submit(kernel, i, self._sent(i, task))
+        is_small = sizeof(task) <= SMALL_BYTES
+        return self._submit(kernel, i, task if is_small else self._sent(i, task))
 
     def _sent(self, i: int, what: Any) -> Future[Any]:
         """Put something at the worker of shard i, past the scheduler."""

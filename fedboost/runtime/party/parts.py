@@ -135,7 +135,7 @@ class PartyParts:
     ) -> None:
         self.name = config.name
         self.store, self.links, self.workers = store, links, workers
-        self.shards: Shards = Embedded()  # who adds up encrypted rows
+        self.shards: Shards = Embedded()  # who adds up rows
         self.cpu = PartyCpu(workers)
         self.ledger = Ledger(store.database)
         self.judge = Judge(config, trust, store)

@@ -157,7 +157,7 @@ def test_cells_are_those_of_the_twin_and_of_no_rows_or_enough(kind, least):
         draw, nodes = np.random.default_rng(seed), [0]
         layers: list[dict[int, Split]] = []
         with mock.patch.object(own_rows, "COLUMNS_AT_ONCE", 3):
-            own = OwnRows(cuts, bins, gh, rows, columns, least)
+            own = OwnRows(cuts, bins, gh, rows, (columns, 0), least)
             above = own.sums([0])
             for _ in range(4):
                 found = own.sums(nodes)
@@ -184,7 +184,7 @@ def test_of_fewer_rows_than_the_least_nothing_is_added_up():
     cuts, bins, gh, rows, columns = table(1)
     learnt = rows[gh[rows].any(axis=1)]
     for many, some in ((4, False), (5, True)):
-        own = OwnRows(cuts, bins, gh, learnt[:many], columns, 5)
+        own = OwnRows(cuts, bins, gh, learnt[:many], (columns, 0), 5)
         assert own.sums([0]).any() == some
         own.divide({0: Split(0, 2, cuts.threshold(0, 2), False, 1.0)})
         assert own.sums([1, 2]).any() == some
@@ -210,7 +210,7 @@ def test_columns_do_not_see_a_node_few_rows_apart():
         cuts = binning.fit(values, 32, ())
         bins, rows = cuts.transform(values), np.arange(4000, dtype=np.int32)
         gh = np.ones((4000, 2), np.int64)
-        own = OwnRows(cuts, bins, gh, rows, np.arange(4, dtype=np.int32), least)
+        own = OwnRows(cuts, bins, gh, rows, (np.arange(4, dtype=np.int32), 0), least)
         own.divide({0: Split(0, 9, cuts.threshold(0, 9), False, 1.0)})
         found = [count for count in apart(own, rows) if count]
         assert min(found) >= least

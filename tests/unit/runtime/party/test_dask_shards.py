@@ -1,12 +1,14 @@
-"""Encrypted rows on workers of Dask: the sums of one process, whoever of the cluster dies."""
+"""Rows on workers of Dask: the sums of one process, whoever of the cluster dies."""
 
 import os
 import signal
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fedboost.core.row_shards import SharedTable
 from fedboost.crypto import shards
 from fedboost.crypto.shards import Embedded
 from fedboost.encrypted.adding import AddingRows
@@ -15,7 +17,12 @@ from fedboost.runtime.config.daemons import DaskWorkers
 from fedboost.runtime.party import dask_shards
 from fedboost.runtime.party.dask_shards import DaskShards
 from fedboost.settings import parse
+from tests.equivalence.test_shards import assert_same_models
+from tests.support import federboost_jobs, horizontal_jobs
 from tests.support.dask_cluster import dask_cluster
+from tests.support.elsewhere import spread
+from tests.support.federated import now
+from tests.unit.core.test_growth import job as tree_job
 from tests.unit.encrypted.test_adding import data, table
 from tests.unit.encrypted.test_ciphers import SHOP, Pair
 
@@ -31,9 +38,35 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def own(cluster):
-    made = DaskShards(cluster.settings())
+    made = DaskShards(cluster.settings(gradients=True))
     yield made
     made.close()
+
+
+class PlainTree:
+    """A tree whose rows are added up in the clear, here and at shards, one layer after the other;
+    `check` makes the next two layers of both.
+    """
+
+    def __init__(self, least):
+        self.job = tree_job(5, max_depth=6)
+        self.job.rules = replace(self.job.rules, own_rows_min=(least,))
+        self.alone, self.least = self.job.growing(), least
+
+    def tree(self, own):
+        rules = self.job.rules
+        elsewhere = SharedTable.of(own, self.alone._bins, rules.binning, self.least)
+        return replace(self.job, rules=replace(rules, elsewhere=elsewhere)).growing()
+
+    def check(self, tree):
+        if tree.depth < self.alone.depth:  # one that begins now
+            self.alone = self.job.growing()
+        for _ in range(2):
+            assert not tree.is_over
+            found, expected = tree.sums(), self.alone.sums()
+            assert np.array_equal(found, expected)
+            tree.take(found)
+            self.alone.take(expected)
 
 
 class Job:
@@ -69,9 +102,23 @@ def refusal(kind, work):
     return caught.value
 
 
-def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, own):
-    """By rows and by columns; what the dead worker had is given to the other."""
-    jobs = [Job("okamoto-uchiyama", 40), Job("lattice"), Job("plain")]
+def test_plain_jobs_leave_the_models_of_one_process(own):
+    buckets = federboost_jobs.open_job({"n_estimators": 1})
+    rows = horizontal_jobs.made({"n_estimators": 1}, own_rows_min=5)
+    for make in (lambda: federboost_jobs.room_of(buckets), rows.room):
+        assert_same_models(now(make().walk()), now(spread(make(), own).walk()))
+
+
+def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, own, monkeypatch):
+    """By rows and by columns, encrypted and not; what the dead worker had is given to the other."""
+    monkeypatch.setattr(dask_shards, "SMALL_BYTES", 0)  # as tasks of many rows go
+    jobs: list[Job | PlainTree] = [
+        Job("okamoto-uchiyama", 40),
+        Job("lattice"),
+        Job("plain"),
+        PlainTree(1),
+        PlainTree(5),
+    ]
     trees = [job.tree(own) for job in jobs]
     for job, tree in zip(jobs, trees, strict=True):
         job.check(tree)
@@ -81,6 +128,10 @@ def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, 
     assert own.count == 1
     for job in jobs:
         job.check(job.tree(own))
+
+
+def test_gradients_go_only_where_the_party_s_file_says_so():
+    assert not DaskShards(parse(DaskWorkers, {"dask": {"local": 1}})).takes_gradients
 
 
 def test_an_error_in_a_task_is_raised_here(own):

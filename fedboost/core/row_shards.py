@@ -1,0 +1,205 @@
+"""A party's rows in growing trees where others add them up: their sums come back.
+
+    by rows      each has some rows and all columns; sums are added two by two
+    by columns   each has all rows and adds up some columns, where `own_rows_min` joins cells
+
+Whoever holds rows divides them by the splits it is told: a layer costs what splits and sums weigh.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import histogram
+from fedboost.core.binning import Binning
+from fedboost.core.bins import Bins, SparseBins
+from fedboost.core.categories import NO_THRESHOLD
+from fedboost.core.own_rows import ColumnPart, OwnRows
+from fedboost.core.partition import Partition
+from fedboost.core.tree import Split, divide_rows
+
+Rows = NDArray[np.int32]
+Sums = NDArray[np.int64]
+Splits = Mapping[int, Split]  # of one layer, by heap id
+T = TypeVar("T")
+
+
+class Holders(Protocol):
+    """Whoever holds parts of rows (`crypto.shards.Shards`)."""
+
+    @property
+    def takes_gradients(self) -> bool:
+        """Return whether they may have gradients in the clear."""
+
+    @property
+    def count(self) -> int:
+        """Return how many compute at the same time."""
+
+    def keep(self, parts: int, make: Callable[[int], Any]) -> object:
+        """Give each part to its holder."""
+
+    def run(
+        self,
+        kernel: Callable[..., T],
+        kept: Sequence[Any],
+        tasks: Sequence[tuple[Any, ...]],
+        join: Callable[..., T] | None = None,
+    ) -> list[T]:
+        """`kernel(*parts, *task)` for each task; with `join` one result alone."""
+
+
+@dataclass(frozen=True)
+class TableShard:
+    """Rows to learn from, all trees long."""
+
+    bins: Bins  # (n, all columns)
+    binning: Binning  # without cut points and codes of categories
+    least: int  # own_rows_min
+
+
+class TrueRows:
+    """Rows in a tree as they stand; every layer `sums`, then `divide`, as `OwnRows`."""
+
+    def __init__(self, table: TableShard, gh: Sums, rows: Rows, columns: Rows) -> None:
+        """gh int64 (n, 2·outputs); rows and columns int32 ascending, those that the tree uses."""
+        self._table, self._gh, self._columns = table, gh, columns
+        self._partition = Partition.at_root(rows)
+
+    def sums(self, nodes: Sequence[int]) -> Sums:
+        """int64 (nodes, columns, n_cells, 2·outputs) of some nodes."""
+        rows, n_cells = [self._partition.rows(node) for node in nodes], self._table.binning.n_cells
+        return histogram.build(self._table.bins, rows, self._gh, n_cells, self._columns)
+
+    def divide(self, splits: Splits) -> None:
+        """Divides the nodes of one layer."""
+        divide_rows(self._partition, self._table.bins, splits, self._table.binning.missing)
+
+
+class TreeShard:
+    """Rows of one tree, which remembers how far they have been divided."""
+
+    def __init__(self, gh: Sums, rows: Rows, part: ColumnPart) -> None:
+        """As `OwnRows`."""
+        self._given = gh, rows, part
+        self._lock = threading.Lock()  # a task that was given up may still be running
+        self._standing: tuple[int, OwnRows | TrueRows] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TreeShard, self._given  # elsewhere at the root again
+
+    def sums(self, table: TableShard, layers: Sequence[Splits], nodes: Sequence[int]) -> Sums:
+        """The sums of some nodes below these layers of splits."""
+        with self._lock:
+            done, rows = self._standing or (0, self._at_root(table))
+            if done > len(layers):
+                done, rows = 0, self._at_root(table)
+            self._standing = None
+            for splits in layers[done:]:
+                rows.divide(splits)
+            self._standing = len(layers), rows
+            return rows.sums(nodes)
+
+    def _at_root(self, table: TableShard) -> OwnRows | TrueRows:
+        gh, rows, part = self._given
+        if table.least == 1:
+            return TrueRows(table, gh, rows, part[0])
+        return OwnRows(table.binning, table.bins, gh, rows, part, table.least)
+
+
+@dataclass(frozen=True)
+class SharedTable:
+    """The rows that a party's trees learn from, given to others."""
+
+    holders: Holders
+    kept: object
+    n_columns: int
+    ends: NDArray[np.int64] | None  # (parts + 1,) cuts between their rows; None: by columns
+    parts: int
+
+    @classmethod
+    def of(
+        cls, holders: Holders, bins: Bins, binning: Binning, least: int = 1
+    ) -> SharedTable | None:
+        """Give them to holders that take gradients, None where they do not; `least` is the owner's
+        own_rows_min, which counts rows together.
+        """
+        if not holders.takes_gradients:
+            return None
+        n_rows, n_columns = bins.shape
+        parts = max(1, min(holders.count, n_rows if least == 1 else n_columns))
+        ends = np.linspace(0, n_rows, parts + 1).astype(np.int64) if least == 1 else None
+        none = np.empty(0, np.float32), np.empty(0, np.int32)
+        valueless = Binning(
+            binning.max_bin, (none[0],) * n_columns, dict.fromkeys(binning.categories, none[1])
+        )
+
+        def make(i: int) -> TableShard:
+            if ends is None:
+                return TableShard(bins, valueless, least)
+            rows = slice(int(ends[i]), int(ends[i + 1]))
+            some = bins.between(rows) if isinstance(bins, SparseBins) else bins[rows]
+            return TableShard(some, valueless, least)
+
+        return cls(holders, holders.keep(parts, make), n_columns, ends, parts)
+
+    def planted(self, gh: Sums, rows: Rows, columns: Rows) -> SharedTree:
+        """A tree at its root; see `growth.GrowingTree`."""
+        ends = self.ends
+        parts = self.parts if ends is not None else min(self.parts, len(columns))
+        cuts = (
+            np.linspace(0, len(columns), parts + 1).astype(int)
+            if ends is None
+            else np.searchsorted(rows, ends)
+        )
+
+        def make(i: int) -> TreeShard:
+            inside = slice(int(cuts[i]), int(cuts[i + 1]))
+            if ends is None:
+                return TreeShard(gh, rows, (columns[inside], inside.start))
+            here = (rows[inside] - ends[i]).astype(np.int32)
+            return TreeShard(gh[int(ends[i]) : int(ends[i + 1])], here, (columns, 0))
+
+        return SharedTree(self, self.holders.keep(parts, make), parts)
+
+
+class SharedTree:
+    """A party's rows in one tree; every layer `sums`, then `divide`, as `OwnRows`."""
+
+    def __init__(self, table: SharedTable, kept: object, parts: int) -> None:
+        """`kept` are the tree's TreeShards, as many as `parts`."""
+        self._table, self._kept, self._parts = table, kept, parts
+        self._layers: list[Splits] = []
+
+    def sums(self, nodes: Sequence[int]) -> Sums:
+        """int64 (nodes, columns, n_cells, 2·outputs) of some nodes."""
+        table = self._table
+        tasks = [(tuple(self._layers), tuple(nodes))] * self._parts
+        kept, run = (table.kept, self._kept), table.holders.run
+        if table.ends is not None:
+            return run(sums_of, kept, tasks, added)[0]
+        return np.concatenate(run(sums_of, kept, tasks), axis=1)
+
+    def divide(self, splits: Splits) -> None:
+        """Notes the splits of one layer, without thresholds, which are values."""
+        if splits:
+            self._layers.append(
+                {node: replace(cut, threshold=NO_THRESHOLD) for node, cut in splits.items()}
+            )
+
+
+def sums_of(
+    table: TableShard, tree: TreeShard, layers: Sequence[Splits], nodes: Sequence[int]
+) -> Sums:
+    """`TreeShard.sums`, where the rows are."""
+    return tree.sums(table, layers, nodes)
+
+
+def added(_: TableShard, __: TreeShard, a: Sums, b: Sums) -> Sums:
+    """The sums of two holders as one's."""
+    return a + b
