@@ -13,6 +13,7 @@ and A_i derived by both sides. All are kept as values. Nothing encrypts z_j.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,13 +109,17 @@ class PackingShape:
 
     def batches(self, counts: Sequence[int], widths: Sequence[int]) -> list[Words]:
         """W of each candidate of each batch, uint64, where nodes have so many candidates of W."""
-        each = np.repeat(np.array(widths, np.uint64), np.array(counts, np.int64))
+        each = _of_each(counts, widths)
         return [each[first : first + self.slots] for first in range(0, len(each), self.slots)]
 
     def answer_bytes(self, counts: Sequence[int], widths: Sequence[int]) -> int:
         """Size of all batches about nodes with so many candidates of W."""
-        batches = self.batches(counts, widths)
-        return sum(self.batch_bytes(len(each), int(each.max())) for each in batches)
+        each = _of_each(counts, widths)
+        if not len(each):
+            return 0
+        *widest, last = np.maximum.reduceat(each, np.arange(0, len(each), self.slots)).tolist()
+        full = sum(n * self.batch_bytes(self.slots, width) for width, n in Counter(widest).items())
+        return full + self.batch_bytes(len(each) - len(widest) * self.slots, last)
 
     def public(self, origin: bytes, piece: int) -> Residues:
         """A_i as values, uint32 (primes, M): both sides derive it from the same origin."""
@@ -240,6 +245,11 @@ class PackingKey:
 
     def __repr__(self) -> str:
         return f"PackingKey({self.shape.outputs} outputs, {self.shape.slots} slots)"
+
+
+def _of_each(counts: Sequence[int], widths: Sequence[int]) -> Words:
+    """Return W of each candidate, uint64, where nodes have so many candidates of W."""
+    return np.repeat(np.array(widths, np.uint64), np.array(counts, np.int64))
 
 
 def _values(polynomials: Small) -> Residues:
