@@ -81,7 +81,7 @@ class GuestTree(GuestTreeState):
         self.gh = gh
         self.opened, self.chosen, self.won, self.bounds = [], [], {}, {}
         start = growth.training.leaves()
-        self.totals = {node: gh[growth.training.rows(node)].sum(axis=0) for node in start}
+        self.totals = {node: histogram.total(gh, growth.training.rows(node)) for node in start}
         self._rules, self._bins = rules, bins
         self._drawn, self._columns = columns, columns.all
         self._cells: dict[int, Sums] = {}  # own histograms of the nodes that divided last
@@ -187,7 +187,8 @@ class GuestTree(GuestTreeState):
         """Return what is known of the open nodes' sums."""
         rows = [self.growth.training.rows(node) for node in self.opened]
         noise = self._rules.noise.most
-        return [Expected(len(inside), _most(self.gh[inside]) + noise) for inside in rows]
+        most = histogram.total_sizes
+        return [Expected(len(inside), most(self.gh, inside) + noise) for inside in rows]
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
         """Return how the rows of the nodes divide that a split of the guest's own won."""
@@ -209,7 +210,7 @@ class GuestTree(GuestTreeState):
         self.growth.divide([(node, divisions[node]) for node in self.chosen])
         for node in self.chosen:
             won, left = self.won[node], left_child(node)
-            sums = self.gh[self.growth.training.rows(left)].sum(axis=0)
+            sums = histogram.total(self.gh, self.growth.training.rows(left))
             noise = won.parts[:, None] * self._rules.noise.most
             if not (np.abs(won.left - sums) <= noise).all(axis=1).any():
                 host = hosts[won.owner - 1]
@@ -369,11 +370,6 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
         """Moves the rows of every tree, and refuses as `GuestTree.divide` does."""
         for tree, divided in zip(self.trees, self.by_tree(divisions), strict=True):
             tree.divide(divided, hosts)
-
-
-def _most(gh: Sums) -> Sums:
-    """The sums of what is left of gradients without their signs, which are taken away."""
-    return np.abs(gh, out=gh).sum(axis=0)
 
 
 def _is_right(node: int) -> bool:
