@@ -56,6 +56,8 @@ class Secrets:
 
         Equal keys, of which n have one pair with probability below n² / 2^65, keep their order.
         """
+        if n < 2:
+            return np.arange(n)
         drawn = self.bytes(8 * n, "permutation", n, *purpose)
         return np.argsort(np.frombuffer(drawn, dtype="<u8"), kind="stable").astype(np.int64)
 
