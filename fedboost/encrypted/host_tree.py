@@ -174,7 +174,7 @@ class HostTree(HostTreeState, Generic[H]):
             (chosen,) = groups.released(grouped[None], listed, self._n_bins)
         column, left = listed.column[chosen], listed.missing_left[chosen]
         listed = Candidates(self._columns[column], listed.bin[chosen], left)
-        first: Indices = self._starts[column] + listed.bin
+        first = (self._starts[column] + listed.bin).astype(np.int64)
         second = np.where(left, self._starts[column + 1] - 1, -1)
         listing = _Listing(listed, first, second, missing, grouped)
         if grouped is None:

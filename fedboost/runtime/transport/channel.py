@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ CLAIM_KEY = "fedboost-claims"  # who we say we are, where there is no TLS to sho
 
 WINDOW_PIECES = 8  # of a stream, that gRPC may have taken and not sent yet
 RECONNECT_S = 2.0  # the longest pause of gRPC's own between two tries to connect
+LOOKED_AGAIN_S = 0.1  # between two looks at our own certificate, however many calls there are
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 Reply = TypeVar("Reply")
@@ -85,6 +87,7 @@ class Dialer:
         self.failed: Callable[[str], None] = lambda _: None  # told who has not been reached
         self.carried: Callable[[], Metadata] = tuple  # what else goes with a call
         self._certificates: ServerCertificates | None = None
+        self._looked_at = -math.inf  # whether its files have changed
         self._links: dict[tuple[str, str], SharedChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -115,7 +118,10 @@ class Dialer:
 
     def _renew(self) -> None:
         """Puts channels aside that show a certificate which is no longer ours."""
-        if self._certificates is None or not self._certificates.reload():
+        if self._certificates is None or now() - self._looked_at < LOOKED_AGAIN_S:
+            return
+        self._looked_at = now()
+        if not self._certificates.reload():
             return
         old, self._links = self._links, {}
         for link in old.values():
