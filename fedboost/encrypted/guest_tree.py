@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -152,7 +152,7 @@ class GuestTree(GuestTreeState):
         cells = self._histograms()
         if not self.opened:
             return best
-        totals = np.array([self.totals[node] for node in self.opened])
+        totals = self._sums(self.opened)
         stacked = np.array([cells[node] for node in self.opened])
         released = groups.usable(self._rules.binning, self._drawn, self.opened)
         limits = split.Limits(released, self._rules.bounds(self.opened, self.bounds))
@@ -224,28 +224,25 @@ class GuestTree(GuestTreeState):
 
     def finished(self, number: int, values: Mapping[int, NDArray[np.float64]]) -> list[GuestNode]:
         """Return all nodes as tree `number` of a model; `values` (outputs,) of the leaves."""
-        nodes = []
-        for node, won in self._nodes().items():
-            total = self.totals[node]
-            cover = float(split.cover(total[1::2], self._rules.fixed))
+        nodes, known = [], self._nodes()
+        covers = split.cover(self._sums(known)[:, 1::2], self._rules.fixed).tolist()
+        for (node, won), cover in zip(known.items(), covers, strict=True):
             if won is None:
                 nodes.append(GuestNode(number, node, vertical.LEAF, values[node], 0.0, cover))
             else:
-                zero = np.zeros(len(total) // 2)
+                zero = np.zeros(self.gh.shape[1] // 2)
                 nodes.append(GuestNode(number, node, won.owner, zero, won.gain, cover, won.split))
         return nodes
 
     def leaves(self) -> dict[int, NDArray[np.float64]]:
         """The leaves' values, −G/(H + λ) times learning_rate; (outputs,) each."""
-        rules, values = self._rules, {}
-        for node in self._leaf_nodes():
-            G, H = self.totals[node][0::2], self.totals[node][1::2]
-            values[node] = split.leaf_value(G, H, rules.params, rules.fixed)
-            bounds = rules.bounds([node], self.bounds)
-            if bounds is not None:
-                rate = rules.params.learning_rate
-                values[node] = monotone.within(values[node][None], bounds, rate)[0]
-        return values
+        rules, nodes = self._rules, self._leaf_nodes()
+        sums = self._sums(nodes)
+        values = split.leaf_value(sums[:, 0::2], sums[:, 1::2], rules.params, rules.fixed)
+        bounds = rules.bounds(nodes, self.bounds)
+        if bounds is not None:
+            values = monotone.within(values, bounds, rules.params.learning_rate)
+        return dict(zip(nodes, values, strict=True))
 
     def medians(
         self, residual: NDArray[np.float64], weight: NDArray[np.float64]
@@ -279,6 +276,10 @@ class GuestTree(GuestTreeState):
             for node in sorted(self.totals)
             if parent(node) not in displaced
         }
+
+    def _sums(self, nodes: Iterable[int]) -> Sums:
+        """int64 (nodes, 2·outputs): what nodes add up to."""
+        return np.array([self.totals[node] for node in nodes])
 
     def _leaf_nodes(self) -> list[int]:
         return [node for node, won in self._nodes().items() if won is None]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import grpc
 
@@ -26,6 +27,9 @@ LOOKED_AGAIN_S = 0.1  # between two looks at our own certificate, however many c
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 Reply = TypeVar("Reply")
+Stub = TypeVar("Stub")
+
+_stubs = WeakKeyDictionary[grpc.aio.Channel, dict[Any, Any]]()
 
 
 @dataclass
@@ -61,6 +65,15 @@ def options(timers: Timers) -> list[tuple[str, Any]]:
         ("grpc.min_reconnect_backoff_ms", int(timers.keepalive_timeout_s * 1000)),  # to connect
         ("grpc.enable_http_proxy", 0),
     ]
+
+
+def stub(kind: Callable[[grpc.aio.Channel], Stub], channel: grpc.aio.Channel) -> Stub:
+    """Return a channel's stub of a service, made once: it makes something for every method."""
+    stubs = _stubs.setdefault(channel, {})
+    if kind not in stubs:
+        stubs[kind] = kind(channel)
+    made: Stub = stubs[kind]
+    return made
 
 
 @dataclass
