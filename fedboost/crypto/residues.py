@@ -302,5 +302,6 @@ def _drawn(bits: NDArray[np.int64]) -> Limbs:
     drawn: Limbs = data & ((1 << held) - 1)
     zeros = ~drawn.any(axis=1)
     if zeros.any():
-        drawn[zeros] = _drawn(bits[zeros])
+        others = _drawn(bits[zeros])
+        drawn[zeros, : others.shape[1]] = others
     return drawn
