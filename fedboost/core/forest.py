@@ -33,6 +33,11 @@ def sizes(params: TreeParams) -> Counts:
     return np.ceil(moving(first, last, forest.dynamic.speed.n_trees, rounds)).astype(np.int64)
 
 
+def most_trees(params: TreeParams) -> int:
+    """Return how many trees the largest round has for each such class."""
+    return 1 if params.forest is None else int(sizes(params).max())
+
+
 def rates(params: TreeParams) -> Floats:
     """Share of the rows that each tree of a round sees, float64 (n_estimators,)."""
     forest, rounds = params.forest, params.n_estimators

@@ -51,6 +51,16 @@ def build(
     return sums
 
 
+def total(gh: Sums, rows: Rows) -> Sums:
+    """int64 (2·outputs,): the sum of some rows' gradients int64 (n, 2·outputs)."""
+    return _totals(gh, rows)[0]
+
+
+def total_sizes(gh: Sums, rows: Rows) -> Sums:
+    """The same of gradients without their signs: no sum of some of the rows is farther from 0."""
+    return _totals(gh, rows)[1]
+
+
 def children(
     bins: Bins, partition: Partition, gh: Sums, parents: Mapping[int, Sums], columns: Rows
 ) -> dict[int, Sums]:
@@ -81,7 +91,7 @@ def _add_entries(
     indices, nodes, place = indices[kept], nodes[kept], place[kept]
     _add_each(bins.bins[indices], place, nodes, gh[bins.rows[indices]], sums)
     for node, rows in enumerate(node_rows):
-        rest = gh[rows].sum(axis=0) - sums[node].sum(axis=1)
+        rest = total(gh, rows) - sums[node].sum(axis=1)
         sums[node, np.arange(len(columns)), bins.zero[columns]] += rest
 
 
@@ -128,3 +138,16 @@ def _add_rows(
                         cells[cell + np.uint64(k)] += each[k]
                     first += apart
     return touched
+
+
+@kernel
+def _totals(gh: Sums, rows: Rows) -> Sums:
+    """int64 (2, width): the sums of some rows, and of their numbers without signs."""
+    width = gh.shape[1]
+    sums = np.zeros((2, width), np.int64)
+    for i in range(len(rows)):
+        row = np.uint32(rows[i])
+        for j in range(width):
+            sums[0, j] += gh[row, j]
+            sums[1, j] += abs(gh[row, j])
+    return sums

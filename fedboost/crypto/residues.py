@@ -24,7 +24,15 @@ from fedboost.crypto.api import (
     seal_released,
 )
 from fedboost.crypto.layout import Layout, Sums
-from fedboost.crypto.limbs import ByteArray, Limbs, bytes_of, integers, limbs_of, rows_of
+from fedboost.crypto.limbs import (
+    LIMB_BITS,
+    ByteArray,
+    Limbs,
+    bytes_of,
+    integers,
+    limbs_of,
+    rows_of,
+)
 from fedboost.crypto.masking import Masks
 from fedboost.crypto.shapes import (
     check_cells,
@@ -147,24 +155,26 @@ class ResiduePublic:
     ) -> BlindedPackages:
         """Packages, their headroom blinded where the host can; see `api.PublicKey`."""
         packages = check_released(ciphertexts, layout, self.plaintext_bits, counts, masks)
-        added = [0] * len(packages)
+        blinders.take(len(packages))
+        wide = np.array([lane.bits for lane in layout.lanes])[packages.lane]
+        above = np.array([lane.package_bits for lane in layout.lanes])[packages.lane]
+        places = int(above.max(initial=0)) // LIMB_BITS + self.width // 4 + 2
+        limbs = np.zeros((len(packages), places), np.int64)
+        package = np.repeat(np.arange(len(packages)), packages.size)
+        place = np.arange(len(package)) - np.repeat(
+            np.cumsum(packages.size) - packages.size, packages.size
+        )
+        sums = limbs_of(ciphertexts.each[packages.members(len(layout.lanes))])
+        _add_shifted(sums, place * wide[package], package, limbs)
         if masks is not None:
             self._check_knows()
-            added = integers(layout.packed(masks, packages), signed=True)
-        blinders.take(len(packages))
-        sums = iter(integers(ciphertexts.each[packages.members(len(layout.lanes))]))
-        released = []
-        sizes = packages.size.tolist()
-        for number, size, mask in zip(packages.lane.tolist(), sizes, added, strict=True):
-            lane = layout.lanes[number]
-            package = mask
-            if self._headroom:
-                most = (1 << (self.plaintext_bits - lane.package_bits)) - 1
-                package += (1 + secrets.randbelow(most)) << lane.package_bits
-            for place in range(size):
-                package += next(sums) << (place * lane.bits)
-            released.append(package % self.modulus)
-        return seal_released(rows_of(released, self.width))
+            added = layout.packed(masks, packages)
+            limbs[:, : added.shape[1] // 4] += limbs_of(added)
+            limbs[:, added.shape[1] // 4] -= added[:, 0] >> 7  # of negative ones
+        if self._headroom:
+            drawn = _drawn(self.plaintext_bits - above)
+            _add_shifted(drawn, above, np.arange(len(packages)), limbs)
+        return seal_released(self._numbers(limbs))
 
     def _check_knows(self) -> None:
         """A ConfigError where a number that the host knows is no ciphertext."""
@@ -181,13 +191,15 @@ class ResiduePublic:
 
     def _reduced(self, sums: Limbs, lanes: int) -> Ciphertexts:
         """Sums of limbs, modulo the key's number."""
-        each = sums.reshape(-1, self.width // 4)
+        each = self._numbers(sums.reshape(-1, self.width // 4))
+        return Ciphertexts(each.reshape(-1, lanes, self.width))
+
+    def _numbers(self, limbs: Limbs) -> ByteArray:
+        """The numbers in limbs (n, any), modulo the key's number."""
         if self._wraps_itself:
-            reduced = bytes_of(each, self.width)
-        else:
-            wide = integers(bytes_of(each, self.width + SPARE_BYTES), signed=True)
-            reduced = rows_of([value % self.modulus for value in wide], self.width)
-        return Ciphertexts(reduced.reshape(-1, lanes, self.width))
+            return bytes_of(limbs, self.width)
+        wide = integers(bytes_of(limbs, 4 * limbs.shape[1] + SPARE_BYTES), signed=True)
+        return rows_of([value % self.modulus for value in wide], self.width)
 
 
 class ResidueSecret(Protocol):
@@ -267,3 +279,29 @@ def _add_rows(values: Limbs, cells: NDArray[np.int32], sums: Limbs) -> None:
             if cell >= 0:
                 for limb in range(values.shape[1]):
                     sums[cell, limb] += values[i, limb]
+
+
+@kernel
+def _add_shifted(
+    values: Limbs, shifts: NDArray[np.int64], into: NDArray[np.int64], sums: Limbs
+) -> None:
+    """Adds values[i] · 2^shifts[i] to sums[into[i]], which has a limb above what comes of that."""
+    for i in range(len(values)):
+        first, within = shifts[i] // LIMB_BITS, shifts[i] % LIMB_BITS
+        low = (1 << (LIMB_BITS - within)) - 1
+        for limb in range(values.shape[1]):
+            sums[into[i], first + limb] += (values[i, limb] & low) << within
+            sums[into[i], first + limb + 1] += values[i, limb] >> (LIMB_BITS - within)
+
+
+def _drawn(bits: NDArray[np.int64]) -> Limbs:
+    """A number from 1 to 2^bits[i] − 1 for each of `bits`, each as likely, from the system."""
+    places = -(-int(bits.max(initial=1)) // LIMB_BITS)
+    held = np.clip(bits[:, None] - LIMB_BITS * np.arange(places), 0, LIMB_BITS)
+    data = np.frombuffer(secrets.token_bytes(4 * held.size), np.uint32).reshape(held.shape)
+    drawn: Limbs = data & ((1 << held) - 1)
+    zeros = ~drawn.any(axis=1)
+    if zeros.any():
+        others = _drawn(bits[zeros])
+        drawn[zeros, : others.shape[1]] = others
+    return drawn

@@ -6,14 +6,13 @@ Each draw names its purpose; equal seeds and purposes give equal bytes in every 
 
 from __future__ import annotations
 
+import hmac
 import os
 from typing import NoReturn
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 SEED_BYTES = 32
@@ -26,12 +25,13 @@ Purpose = str | int | ByteArray
 class Secrets:
     """A secret seed from which purposes draw; it prints nothing and cannot be pickled."""
 
-    __slots__ = ("_seed",)
+    __slots__ = ("_extracted", "_seed")
 
     def __init__(self, seed: ByteArray) -> None:
         if len(seed) < SEED_BYTES:
             raise ValueError(f"a secret seed has {SEED_BYTES} bytes at least, got {len(seed)}")
         self._seed = ByteArray(seed)
+        self._extracted = hmac.digest(_SALT, self._seed, "sha256")
 
     @classmethod
     def from_os(cls) -> Secrets:
@@ -56,6 +56,8 @@ class Secrets:
 
         Equal keys, of which n have one pair with probability below n² / 2^65, keep their order.
         """
+        if n < 2:
+            return np.arange(n)
         drawn = self.bytes(8 * n, "permutation", n, *purpose)
         return np.argsort(np.frombuffer(drawn, dtype="<u8"), kind="stable").astype(np.int64)
 
@@ -64,8 +66,8 @@ class Secrets:
         return self._seed
 
     def _expand(self, use: str, purpose: tuple[Purpose, ...]) -> ByteArray:
-        info = _encoded((use, *purpose))
-        return HKDF(algorithm=SHA256(), length=SEED_BYTES, salt=_SALT, info=info).derive(self._seed)
+        # HKDF of one block, which is all that a digest's length takes: several are drawn a message.
+        return hmac.digest(self._extracted, _encoded((use, *purpose)) + b"\x01", "sha256")
 
     def __repr__(self) -> str:
         return "Secrets(hidden)"

@@ -103,6 +103,8 @@ class NodeCandidates:
     @cached_property
     def shape(self) -> Shape:
         """Return what the guest is told."""
+        if not self.categorical:
+            return Shape(len(self.listed))
         indices = self._column_of(self.order[len(self.listed) :])
         sent = [self.categorical[place] for place in dict.fromkeys(indices.tolist())]
         return Shape(
@@ -111,11 +113,12 @@ class NodeCandidates:
             tuple(column.missing for column in sent),
         )
 
-    @property
-    def columns(self) -> NDArray[np.int32]:
-        """The table's columns that there are sums of, int32 ascending."""
-        by_category = np.array([entry.column for entry in self.categorical], np.int32)
-        return np.unique(np.concatenate([self.listed.column, by_category]))
+    def tells(self, columns: int) -> NDArray[np.bool_]:
+        """bool (columns,): of which columns of the table there are sums."""
+        told = np.zeros(columns, np.bool_)
+        told[self.listed.column] = True
+        told[[entry.column for entry in self.categorical]] = True
+        return told
 
     def named(self, node: int, choice: Indices) -> Named:
         """The split that a choice means; a PeerError where nothing was offered that it could mean.

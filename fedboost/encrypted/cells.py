@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,10 +125,16 @@ class DenseCells(CellNumbers):
         return Additions(joined, cells, skipped)
 
     def missing(self, rows: Rows) -> Bits:
-        """Column by column."""
-        return np.array(
-            [(self._bins[rows, c] == n).any() for c, n in enumerate(self.n_bins)], np.bool_
-        )
+        """Looks at the columns that lack a value somewhere."""
+        lacks = self._lacking.copy()
+        for c in np.flatnonzero(lacks):
+            lacks[c] = (self._bins[rows, c] == self.n_bins[c]).any()
+        return lacks
+
+    @cached_property
+    def _lacking(self) -> Bits:
+        """bool (columns,): where rows of the whole table lack a value."""
+        return self._bins.max(axis=0, initial=0) == self.n_bins
 
     def part(self, rows: slice, columns: slice) -> DenseCells:
         """See `CellNumbers`."""

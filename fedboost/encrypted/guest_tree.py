@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -81,7 +81,7 @@ class GuestTree(GuestTreeState):
         self.gh = gh
         self.opened, self.chosen, self.won, self.bounds = [], [], {}, {}
         start = growth.training.leaves()
-        self.totals = {node: gh[growth.training.rows(node)].sum(axis=0) for node in start}
+        self.totals = {node: histogram.total(gh, growth.training.rows(node)) for node in start}
         self._rules, self._bins = rules, bins
         self._drawn, self._columns = columns, columns.all
         self._cells: dict[int, Sums] = {}  # own histograms of the nodes that divided last
@@ -152,7 +152,7 @@ class GuestTree(GuestTreeState):
         cells = self._histograms()
         if not self.opened:
             return best
-        totals = np.array([self.totals[node] for node in self.opened])
+        totals = self._sums(self.opened)
         stacked = np.array([cells[node] for node in self.opened])
         released = groups.usable(self._rules.binning, self._drawn, self.opened)
         limits = split.Limits(released, self._rules.bounds(self.opened, self.bounds))
@@ -187,7 +187,8 @@ class GuestTree(GuestTreeState):
         """Return what is known of the open nodes' sums."""
         rows = [self.growth.training.rows(node) for node in self.opened]
         noise = self._rules.noise.most
-        return [Expected(len(inside), _most(self.gh[inside]) + noise) for inside in rows]
+        most = histogram.total_sizes
+        return [Expected(len(inside), most(self.gh, inside) + noise) for inside in rows]
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
         """Return how the rows of the nodes divide that a split of the guest's own won."""
@@ -209,7 +210,7 @@ class GuestTree(GuestTreeState):
         self.growth.divide([(node, divisions[node]) for node in self.chosen])
         for node in self.chosen:
             won, left = self.won[node], left_child(node)
-            sums = self.gh[self.growth.training.rows(left)].sum(axis=0)
+            sums = histogram.total(self.gh, self.growth.training.rows(left))
             noise = won.parts[:, None] * self._rules.noise.most
             if not (np.abs(won.left - sums) <= noise).all(axis=1).any():
                 host = hosts[won.owner - 1]
@@ -223,28 +224,25 @@ class GuestTree(GuestTreeState):
 
     def finished(self, number: int, values: Mapping[int, NDArray[np.float64]]) -> list[GuestNode]:
         """Return all nodes as tree `number` of a model; `values` (outputs,) of the leaves."""
-        nodes = []
-        for node, won in self._nodes().items():
-            total = self.totals[node]
-            cover = float(split.cover(total[1::2], self._rules.fixed))
+        nodes, known = [], self._nodes()
+        covers = split.cover(self._sums(known)[:, 1::2], self._rules.fixed).tolist()
+        for (node, won), cover in zip(known.items(), covers, strict=True):
             if won is None:
                 nodes.append(GuestNode(number, node, vertical.LEAF, values[node], 0.0, cover))
             else:
-                zero = np.zeros(len(total) // 2)
+                zero = np.zeros(self.gh.shape[1] // 2)
                 nodes.append(GuestNode(number, node, won.owner, zero, won.gain, cover, won.split))
         return nodes
 
     def leaves(self) -> dict[int, NDArray[np.float64]]:
         """The leaves' values, −G/(H + λ) times learning_rate; (outputs,) each."""
-        rules, values = self._rules, {}
-        for node in self._leaf_nodes():
-            G, H = self.totals[node][0::2], self.totals[node][1::2]
-            values[node] = split.leaf_value(G, H, rules.params, rules.fixed)
-            bounds = rules.bounds([node], self.bounds)
-            if bounds is not None:
-                rate = rules.params.learning_rate
-                values[node] = monotone.within(values[node][None], bounds, rate)[0]
-        return values
+        rules, nodes = self._rules, self._leaf_nodes()
+        sums = self._sums(nodes)
+        values = split.leaf_value(sums[:, 0::2], sums[:, 1::2], rules.params, rules.fixed)
+        bounds = rules.bounds(nodes, self.bounds)
+        if bounds is not None:
+            values = monotone.within(values, bounds, rules.params.learning_rate)
+        return dict(zip(nodes, values, strict=True))
 
     def medians(
         self, residual: NDArray[np.float64], weight: NDArray[np.float64]
@@ -278,6 +276,10 @@ class GuestTree(GuestTreeState):
             for node in sorted(self.totals)
             if parent(node) not in displaced
         }
+
+    def _sums(self, nodes: Iterable[int]) -> Sums:
+        """int64 (nodes, 2·outputs): what nodes add up to."""
+        return np.array([self.totals[node] for node in nodes])
 
     def _leaf_nodes(self) -> list[int]:
         return [node for node, won in self._nodes().items() if won is None]
@@ -369,11 +371,6 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
         """Moves the rows of every tree, and refuses as `GuestTree.divide` does."""
         for tree, divided in zip(self.trees, self.by_tree(divisions), strict=True):
             tree.divide(divided, hosts)
-
-
-def _most(gh: Sums) -> Sums:
-    """The sums of what is left of gradients without their signs, which are taken away."""
-    return np.abs(gh, out=gh).sum(axis=0)
 
 
 def _is_right(node: int) -> bool:

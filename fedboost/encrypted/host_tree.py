@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic
 
 import numpy as np
@@ -41,6 +42,17 @@ class HostTreeState:
     minimum: MinimumState | None
 
 
+@dataclass(frozen=True, eq=False)
+class _Listing:
+    """A node's candidates at thresholds, and the cells whose sums they are (`Pairs`)."""
+
+    listed: Candidates
+    first: Indices
+    second: Indices
+    missing: Bits  # (columns,) that rows of the node lack
+    grouped: NDArray[np.uint16] | None  # groups of its cells, as `Cells.groups`
+
+
 class HostTree(HostTreeState, Generic[H]):
     """One tree. Every layer: divide as the guest says, set `opened`, then `candidates` of all the
     open nodes, some at a time.
@@ -73,6 +85,9 @@ class HostTree(HostTreeState, Generic[H]):
             cells.numbers.n_bins,
             cells.numbers.starts,
         )
+        self._listings: dict[
+            tuple[int, ...], _Listing
+        ] = {}  # of ungrouped nodes, by the columns they miss
         self._adding: AddingTree[H] | None = None
         self._is_last = False  # layer
         self._parents: dict[int, H] = {}  # the cells of the layer above
@@ -112,21 +127,19 @@ class HostTree(HostTreeState, Generic[H]):
         """
         histograms = self._histograms(rows, nodes)
         self._keep(histograms, rows)
-        offered = {node: self._offered(node, secrets, number) for node in nodes}
+        listings = {node: self._listing(node) for node in nodes}
+        offered = {node: self._offered(node, listings[node], secrets, number) for node in nodes}
         grouped, first_group = self._group_sums(rows.adds, histograms, offered), 0
         sums_of = {}
         for node, offer in offered.items():
             cells = sums = histograms[node]
-            column = np.searchsorted(self._columns, offer.listed.column)
-            up_to = self._starts[column] + offer.listed.bin
+            first, second = listings[node].first, listings[node].second
             n_groups = len(offer.order) - len(offer.listed)
             if grouped is not None and n_groups:
                 sums = cells.joined([grouped[first_group : first_group + n_groups]])
                 first_group += n_groups
-            first = np.concatenate([up_to, np.arange(len(cells), len(cells) + n_groups)])
-            second = np.full(len(first), -1)
-            missing = self._starts[column + 1] - 1
-            second[: len(up_to)] = np.where(offer.listed.missing_left, missing, -1)
+                first = np.append(first, np.arange(len(cells), len(cells) + n_groups))
+                second = np.append(second, np.full(n_groups, -1))
             sums_of[node] = offer, Pairs(sums, first, cells, second)
         return sums_of
 
@@ -146,29 +159,42 @@ class HostTree(HostTreeState, Generic[H]):
         offsets = np.flatnonzero(np.tile(begins, len(cells) // len(begins)))
         return rows.running(cells, np.append(offsets, len(cells)))
 
-    def _offered(self, node: int, secrets: Secrets, number: int) -> NodeCandidates:
-        """A node's candidates: between cells or, where these are grouped, between groups."""
+    def _listing(self, node: int) -> _Listing:
+        """A node's candidates at thresholds; nodes that miss the same columns share them."""
         missing = self._numbers.missing(self.growth.training.rows(node))
+        grouped = self._cells_of.groups(node, self.minimum)
+        lacking = tuple(np.flatnonzero(missing).tolist())
+        known = self._listings.get(lacking) if grouped is None else None
+        if known is not None:
+            return known
         ordered = np.flatnonzero(~self._by_category).astype(np.int32)
         listed = split.candidates(self._n_bins.astype(np.int32), missing, ordered)
         chosen: slice | Bits = slice(None)
-        grouped, usable = (
-            self._cells_of.groups(node, self.minimum),
-            self._cells_of.drawn.usable([node]),
-        )
-        by_category = self._by_category if usable is None else self._by_category & usable[0]
         if grouped is not None:
             (chosen,) = groups.released(grouped[None], listed, self._n_bins)
-        column = self._columns[listed.column[chosen]]
-        listed = Candidates(column, listed.bin[chosen], listed.missing_left[chosen])
+        column, left = listed.column[chosen], listed.missing_left[chosen]
+        listed = Candidates(self._columns[column], listed.bin[chosen], left)
+        first = (self._starts[column] + listed.bin).astype(np.int64)
+        second = np.where(left, self._starts[column + 1] - 1, -1)
+        listing = _Listing(listed, first, second, missing, grouped)
+        if grouped is None:
+            self._listings[lacking] = listing
+        return listing
+
+    def _offered(
+        self, node: int, listing: _Listing, secrets: Secrets, number: int
+    ) -> NodeCandidates:
+        """A node's candidates: between cells or, where these are grouped, between groups."""
+        usable, grouped = self._cells_of.drawn.usable([node]), listing.grouped
+        by_category = self._by_category if usable is None else self._by_category & usable[0]
         categorical = []
         for c in np.flatnonzero(by_category):
             segments = Segments.finest(int(self._n_bins[c]))
             if grouped is not None:
                 segments = Segments.of(grouped[c], int(self._n_bins[c]))
-            lacks = bool(missing[c]) and segments.apart
+            lacks = bool(listing.missing[c]) and segments.apart
             categorical.append(CategoricalColumn(int(self._columns[c]), segments, lacks))
-        return NodeCandidates.shuffled(listed, categorical, secrets, (number, node))
+        return NodeCandidates.shuffled(listing.listed, categorical, secrets, (number, node))
 
     def _group_sums(
         self, adds: Adder[H], histograms: Mapping[int, H], offered: Mapping[int, NodeCandidates]

@@ -31,7 +31,7 @@ from fedboost.encrypted.candidates import Named, NodeCandidates
 from fedboost.encrypted.tree_batch import STRIDE
 from fedboost.flow import Charge, Releases, Spent, StageContext
 
-Columns = NDArray[np.int32]
+Bits = NDArray[np.bool_]
 Counts = NDArray[np.int64]
 
 DRAWN_MAX = 2000  # trees or nodes whose columns are drawn to be counted; of more all columns count
@@ -44,8 +44,9 @@ class Meter:
         """At zero; a sum has so many `values`, and `rows` are learnt from."""
         self.equations = np.zeros(len(columns), np.int64)
         self._names, self._values, self._rows = columns, values, max(1, rows)
-        self._above: dict[int, Columns] = {}  # the columns that each node of the last layer told
-        self._layer: dict[int, Columns] = {}  # and of this one
+        # bool (columns,): which of them each node of the last layer told, and of this one
+        self._above: dict[int, Bits] = {}
+        self._layer: dict[int, Bits] = {}
 
     @classmethod
     def of(cls, context: StageContext) -> Meter:
@@ -75,16 +76,15 @@ class Meter:
         """
         before = self.equations.copy()
         for number, candidates in offered.items():
-            columns = self._layer[number] = candidates.columns
-            self.equations[columns] += self._values
+            columns = self._layer[number] = candidates.tells(len(before))
+            self.equations += self._values * columns
             place, node = divmod(number, STRIDE)
             if node == ROOT:
                 continue
             beside = self._layer.get(place * STRIDE + sibling(node))
             above = self._above.get(place * STRIDE + parent(node))
             if beside is not None and above is not None:
-                known = np.intersect1d(np.intersect1d(columns, beside), above)
-                self.equations[known] -= self._values
+                self.equations -= self._values * (columns & beside & above)
         return self._charges(self.equations - before)
 
     def divided(self, won: Mapping[int, Named]) -> tuple[Charge, ...]:

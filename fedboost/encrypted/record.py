@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, cell_type
-from fedboost.core.partition import ROOT
+from fedboost.core.partition import ROOT, parent
 from fedboost.encrypted.guest_tree import GuestTree
 from fedboost.encrypted.host_tree import HostTree, HostTreeBatch
 from fedboost.encrypted.params import EncryptedTreeParams
@@ -136,11 +136,13 @@ def seen(tree: GuestTree, n_rows: int, told: Collection[int], host: int) -> Node
 
     It is `told` how some nodes divide, and knows what its own splits divide.
     """
-    at = tree.growth.everyone.node_of_rows(n_rows)
-    won_here = [node for node, won in tree.won.items() if won.owner == host]
-    known = np.array([*told, *won_here], np.int32)
-    while (hidden := (at > ROOT) & ~np.isin((at - 1) // 2, known)).any():
-        at[hidden] = (at[hidden] - 1) // 2
+    known = {*told, *(node for node, won in tree.won.items() if won.owner == host)}
+    everyone, at = tree.growth.everyone, np.full(n_rows, -1, np.int32)
+    for leaf in everyone.leaves():
+        node = leaf
+        while node != ROOT and parent(node) not in known:
+            node = parent(node)
+        at[everyone.rows(leaf)] = node
     return at
 
 

@@ -63,11 +63,11 @@ class Run(ABC):
         among: tuple[str, ...] = (),
         slowly: Walk | None = None,
         around: tuple[tuple[Step, ...], tuple[Step, ...]] = ((), ()),
-    ) -> None:
+    ) -> bool:
         """Has `steps` done in each round of a loop (`rounds`), and `first` before the first of them
-        in this attempt, if any is left, in one call with it. `around` are steps in front of
-        each call and behind it; of a round, as many of the first steps as come behind may tell of
-        the round before.
+        in this attempt, if any is left, in one call with it; returns whether one was. `around` are
+        steps in front of each call and behind it; of a round, as many of the first steps as come
+        behind may tell of the round before.
 
         Several rounds may be asked for at once, so that nobody waits for the coordinator between
         two of them. One party's last step of a round may end the loop; each other party ends it as
@@ -84,6 +84,7 @@ class Run(ABC):
                 continue
             await self(*before, *around[0], *steps, *around[1], among=among)
             before = ()
+        return before != first
 
     @property
     def present(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import zipfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 # numpy reads the heads of arrays with `ast`, whose count of nested nodes threads share in CPython
 # before 3.11.8: two of them at once, and one finds it wrong (SystemError, gh-106905).
+LEVEL = 1  # of zlib; a round of trees waits for it, and more saves next to nothing
 _one_at_a_time = threading.Lock()
 
 
@@ -20,8 +22,13 @@ def packed(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = False) -> b
     """Return the arrays as an archive, which `read` gives back."""
     import numpy as np
 
-    out, save = io.BytesIO(), np.savez_compressed if compressed else np.savez
-    save(out, **dict[str, Any](arrays))
+    out = io.BytesIO()
+    how = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
+    with zipfile.ZipFile(out, "w", how, compresslevel=LEVEL) as archive:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.lib.format.write_array(content, array, allow_pickle=False)
+            archive.writestr(f"{name}.npy", content.getbuffer())
     return out.getvalue()
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from fedboost.crypto import id_digests, residues
+from fedboost.crypto import id_digests, plain, residues
 from fedboost.crypto.intersection import Exponent
+from fedboost.crypto.limbs import limbs_of, rows_of
 from fedboost.data.frame import Frame
 from fedboost.flow import EVERYBODY, MODEL, Artefact
 from fedboost.runtime.config.policy import Policy
@@ -312,9 +314,12 @@ def fix_randomness(patch: pytest.MonkeyPatch) -> None:
     class Fixed:
         """Stands for the operating system's randomness."""
 
-        randbelow = staticmethod(lambda most: (1 << 70) % most)
         urandom = staticmethod(lambda count: bytes(range(count)))
 
-    patch.setattr(residues, "secrets", Fixed)
+    def headroom(bits: NDArray[np.int64]) -> NDArray[np.int64]:
+        numbers = [1 + (1 << 70) % ((1 << count) - 1) for count in bits.tolist()]
+        return limbs_of(rows_of(numbers, plain.WIDTH))
+
+    patch.setattr(residues, "_drawn", headroom)
     patch.setattr(id_digests, "os", Fixed)
     patch.setattr(Exponent, "random", exponent)

@@ -194,7 +194,7 @@ def finish(host: Host) -> Artefact:
 
 def bytes_max(host: Host, step: str) -> int:
     """Return the largest message, by rows, nodes and offers."""
-    trees = int(forest.sizes(host.context.params).max())
+    trees = forest.most_trees(host.context.params)
     if step == "receive_gradients":
         rows = host.side.sizes.bytes_max if Host.side.is_set(host) else 0
         return rows + (1 + trees) * host.bins.shape[0] // 8 + 1024

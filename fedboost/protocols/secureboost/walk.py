@@ -60,16 +60,19 @@ async def walk(run: Run) -> None:
     classes = run.params.trees_per_round
     for round_ in run.rounds(plan.loop(run.params), run.params.n_estimators):
         hosts = plan.of_round(run.params, run.table, round_)
-        await run(start_round)
+        begin: tuple[Step, ...] = (start_round,)
         for number in run.rounds("class", classes):
-            await run.loop(
+            has_begun = await run.loop(
                 "layer",
                 hosts.host_layers,
                 *(open_layer, sum_candidates, choose_splits, divide_rows, grow_nodes),
-                first=(encrypt_gradients, receive_gradients),  # every attempt has a key of its own
+                # Every attempt has a key of its own.
+                first=(*begin, encrypt_gradients, receive_gradients),
                 among=hosts.hosts,
             )
+            begin = () if has_begun else begin
             alone = (grow_alone,) if hosts.guest_layers else ()
             closing = (close_round,) if number + 1 == classes else ()
-            await run(*alone, close_trees, *closing)
+            await run(*begin, *alone, close_trees, *closing)
+            begin = ()
     await run(close_model)

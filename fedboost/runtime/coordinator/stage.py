@@ -214,7 +214,7 @@ class StageWalk(flow.Run):
         among: tuple[str, ...] = (),
         slowly: flow.Walk | None = None,
         around: tuple[tuple[Step, ...], tuple[Step, ...]] = ((), ()),
-    ) -> None:
+    ) -> bool:
         """See `flow.Run`: as many rounds at once as should be over when one is to be kept."""
         before, ended = first, ""
         rounds: deque[Sequence[Sequence[TurnReply]]] = deque()  # done and not counted yet
@@ -244,6 +244,7 @@ class StageWalk(flow.Run):
             self.took = self.loop_took[name]
             if not rounds:
                 self.ended = ended
+        return before != first
 
     def _at_once(self, name: str, left: int) -> int:
         """Return how many rounds of a loop, of those left, to ask for at once."""

@@ -151,13 +151,14 @@ class Rehearsal(flow.Run):
         among: tuple[str, ...] = (),
         slowly: flow.Walk | None = None,
         around: tuple[tuple[Step, ...], tuple[Step, ...]] = ((), ()),
-    ) -> None:
+    ) -> bool:
         """See `flow.Run`: all rounds at once, as where they are quick."""
         keeps = CheckpointPolicy.NOW_AND_THEN
         for number, _ in enumerate(self.rounds(name, most, keeps=keeps)):
             self._calling = not number
             self._do(steps if number else (*first, *around[0], *steps), None, among)
             self._do(around[1] if number + 1 == most else (), None, among)
+        return most > 0
 
     def _perform(self, step: Step, party: str, among: tuple[str, ...], phase: Phase) -> None:
         actor = self.actors[party]

@@ -67,7 +67,7 @@ class SignedJob:
             )
         return role
 
-    @property
+    @cached_property
     def peers(self) -> tuple[str, ...]:
         """Return all parties of the job but this one."""
         return tuple(party for party in self.table.of(tuple(Role)) if party != self.party)

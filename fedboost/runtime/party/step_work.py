@@ -18,6 +18,7 @@ from fedboost.runtime.process.bridge import Bridge
 
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
 SHORT_S = 0.005  # a step that takes no longer may be done by the event loop itself
+TURNS = 2  # of the event loop until a part is on its way
 LATELY = 8  # calls of a step, all of which have been as short
 
 Sendings: TypeAlias = Mapping[str, Coroutine[Any, Any, None]]  # what brings each peer its message
@@ -100,7 +101,7 @@ class StepWork:
         the same link.
         """
         left = 0
-        for sending, _ in self._sendings():
+        for sending, is_last in self._sendings():
             try:
                 await lagging.arrive(sending, PARTS_IN_FLIGHT_MAX if left else 0)
             except BaseException:
@@ -109,6 +110,8 @@ class StepWork:
                 raise
             lagging.follow(sending)
             left += len(sending)
+            for _ in range(0 if is_last else TURNS):
+                await asyncio.sleep(0)  # it leaves while the next part is computed
 
     def _sendings(self) -> Iterator[tuple[Sendings, bool]]:
         """Yield what sends each part, and whether it is the last one."""

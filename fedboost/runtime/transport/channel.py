@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import grpc
 
@@ -21,9 +23,13 @@ CLAIM_KEY = "fedboost-claims"  # who we say we are, where there is no TLS to sho
 
 WINDOW_PIECES = 8  # of a stream, that gRPC may have taken and not sent yet
 RECONNECT_S = 2.0  # the longest pause of gRPC's own between two tries to connect
+LOOKED_AGAIN_S = 0.1  # between two looks at our own certificate, however many calls there are
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 Reply = TypeVar("Reply")
+Stub = TypeVar("Stub")
+
+_stubs = WeakKeyDictionary[grpc.aio.Channel, dict[Any, Any]]()
 
 
 @dataclass
@@ -61,6 +67,15 @@ def options(timers: Timers) -> list[tuple[str, Any]]:
     ]
 
 
+def stub(kind: Callable[[grpc.aio.Channel], Stub], channel: grpc.aio.Channel) -> Stub:
+    """Return a channel's stub of a service, made once: it makes something for every method."""
+    stubs = _stubs.setdefault(channel, {})
+    if kind not in stubs:
+        stubs[kind] = kind(channel)
+    made: Stub = stubs[kind]
+    return made
+
+
 @dataclass
 class SharedChannel:
     """A channel, and how many calls use it."""
@@ -85,6 +100,7 @@ class Dialer:
         self.failed: Callable[[str], None] = lambda _: None  # told who has not been reached
         self.carried: Callable[[], Metadata] = tuple  # what else goes with a call
         self._certificates: ServerCertificates | None = None
+        self._looked_at = -math.inf  # whether its files have changed
         self._links: dict[tuple[str, str], SharedChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -115,7 +131,10 @@ class Dialer:
 
     def _renew(self) -> None:
         """Puts channels aside that show a certificate which is no longer ours."""
-        if self._certificates is None or not self._certificates.reload():
+        if self._certificates is None or now() - self._looked_at < LOOKED_AGAIN_S:
+            return
+        self._looked_at = now()
+        if not self._certificates.reload():
             return
         old, self._links = self._links, {}
         for link in old.values():

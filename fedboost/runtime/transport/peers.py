@@ -15,7 +15,7 @@ from fedboost.messages import exchange_pb2_grpc, job_pb2, party_pb2, party_pb2_g
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, RecallReply, RecallRequest
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.process.clock import now
-from fedboost.runtime.transport.channel import WINDOW_PIECES, Contact, Dialer
+from fedboost.runtime.transport.channel import WINDOW_PIECES, Contact, Dialer, stub
 from fedboost.runtime.transport.posting import POSTED_BYTES_MAX, OutgoingStreams
 
 
@@ -44,12 +44,12 @@ class PeerLinks:
                 yield Chunk(piece=piece)
 
         def begin(channel: grpc.aio.Channel) -> Any:
-            return exchange_pb2_grpc.ExchangeStub(channel).Post(metadata=metadata)
+            return stub(exchange_pb2_grpc.ExchangeStub, channel).Post(metadata=metadata)
 
         def start(channel: grpc.aio.Channel) -> Any:
             if len(payload) > POSTED_BYTES_MAX:
-                stub = exchange_pb2_grpc.ExchangeStub(channel)
-                return stub.Deliver(chunks(), timeout=timers.step_s, metadata=metadata)
+                exchange = stub(exchange_pb2_grpc.ExchangeStub, channel)
+                return exchange.Deliver(chunks(), timeout=timers.step_s, metadata=metadata)
             [piece] = wire.pieces(payload)
             stream = self.streams.to(name, channel, partial(begin, channel))
             return stream.post(Parcel(envelope=envelope, piece=piece), timers.step_s)
@@ -62,7 +62,7 @@ class PeerLinks:
         how: dict[str, Any] = {"timeout": timers.call_s, "metadata": self._dialer.metadata}
 
         def start(channel: grpc.aio.Channel) -> Any:
-            return exchange_pb2_grpc.ExchangeStub(channel).Recall(RecallRequest(), **how)
+            return stub(exchange_pb2_grpc.ExchangeStub, channel).Recall(RecallRequest(), **how)
 
         target = (peer, self._address(peer))
         reply: RecallReply = await self._dialer.call(target, start, retry_s=timers.peer_lost_s)
@@ -92,7 +92,7 @@ class PartyControl:
         timers = self._dialer.timers
 
         def start(channel: grpc.aio.Channel) -> Any:
-            call = getattr(party_pb2_grpc.PartyStub(channel), method)
+            call = getattr(stub(party_pb2_grpc.PartyStub, channel), method)
             timeout = deadline_s or timers.step_s
             return call(request, timeout=timeout, metadata=self._dialer.metadata)
 
@@ -182,7 +182,7 @@ class PartyControl:
     ) -> StepReply:
         timers = self._dialer.timers
         name, address = self._target
-        call = party_pb2_grpc.PartyStub(channel).RunStep(
+        call = stub(party_pb2_grpc.PartyStub, channel).RunStep(
             request, timeout=timers.step_s * len(request.turns), metadata=self._dialer.metadata
         )
         replies = aiter(call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import stat
 import threading
@@ -316,7 +317,7 @@ def _configuration(pems: Pems) -> Any:
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     """Return what changes when the file does: inode, size, time of change in ns; None if absent."""
     try:
-        stat = path.stat()
+        stat = os.stat(path)  # faster than `path.stat`: asked at each message
     except OSError:
         return None
     return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -35,6 +35,13 @@ def test_sums_are_those_of_adding_row_by_row(seed, outputs):
     assert np.array_equal(histogram.build(bins, rows, gh, 6), naive(bins, rows, gh, 6))
 
 
+def test_totals_are_those_of_rows_picked_out():
+    _, gh, rows = sample(3, outputs=2)
+    for inside in (*rows, np.empty(0, np.int32)):
+        assert np.array_equal(histogram.total(gh, inside), gh[inside].sum(axis=0))
+        assert np.array_equal(histogram.total_sizes(gh, inside), np.abs(gh[inside]).sum(axis=0))
+
+
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_only_the_columns_asked_for_are_added_up(outputs, sparse):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedboost.crypto import plain, schemes
-from fedboost.crypto.limbs import rows_of
+from fedboost.crypto import plain, residues, schemes
+from fedboost.crypto.limbs import bytes_of, integers, rows_of
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.workers import Serial
 from fedboost.errors import PeerError, ProtocolError
@@ -28,6 +28,14 @@ def test_arithmetic_is_that_of_numbers_modulo_two_to_256(pairs):
     for result, sign in ((public.add(a, b), 1), (public.subtract(a, b), -1)):
         for row, (x, y) in zip(result.data, pairs, strict=True):
             assert int.from_bytes(row.tobytes(), "big") == (x + sign * y) % 2**256
+
+
+def test_headroom_is_never_nothing_and_fits():
+    bits = np.repeat([1, 2, 41, 64, 255], 50)
+    drawn = [integers(row[None])[0] for row in bytes_of(residues._drawn(bits), 32)]
+    assert all(1 <= number < 1 << most for number, most in zip(drawn, bits.tolist(), strict=True))
+    assert len(set(drawn[100:])) == 150
+    assert residues._drawn(np.empty(0, np.int64)).shape[0] == 0
 
 
 def test_missing_cells_and_missing_rows_add_nothing():

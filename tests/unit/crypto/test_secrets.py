@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +26,13 @@ def test_different_purposes_never_draw_the_same(first, second):
     secrets = Secrets(SEED)
     assert (secrets.derive(*first) == secrets.derive(*second)) == same
     assert (secrets.bytes(16, *first) == secrets.bytes(16, *second)) == same
+
+
+def test_bytes_are_those_of_hkdf():
+    drawn = Secrets(SEED).derive("salt", 7, b"x")
+    info = b"s\0\0\0\x06derive" + b"s\0\0\0\x04salt" + b"i\0\0\0\x017" + b"b\0\0\0\x01x"
+    salt = b"fedboost secrets 1"
+    assert drawn == HKDF(algorithm=SHA256(), length=32, salt=salt, info=info).derive(SEED)
 
 
 def test_children_streams_and_derived_bytes_are_independent():

@@ -197,6 +197,17 @@ def test_slow_layers_are_asked_for_one_by_one_and_quick_ones_all_at_once(clock):
     assert looped(clock, 0.0)[1] == [1, 5, 6]
 
 
+def test_a_loop_says_whether_what_comes_first_was_done(clock):
+    job, run, _ = walk_of()
+    job.controls = {name: Paced(name, clock, 0.0) for name in job.controls}
+
+    async def walk():
+        has_begun = await run.loop("layer", 2, COUNT, first=(COUNT,))
+        return has_begun, await run.loop("layer", 0, COUNT, first=(COUNT,))
+
+    assert now(walk()) == (True, False)
+
+
 def test_everybody_hears_that_a_loop_has_ended_which_asks_for_more(clock):
     run, asked = looped(clock, 0.01 * KEEP_S, ends_after=1)
     assert asked == [1, 6]  # the first call asked for one layer: nothing is left of it

@@ -75,6 +75,32 @@ def test_parts_leave_in_their_order_and_words_add_up(is_here):
     now(run())
 
 
+def test_parts_of_a_short_step_leave_while_the_next_ones_are_computed():
+    happened = []
+
+    async def deliver(part):
+        happened.append(f"{part} leaves")
+
+    def step():
+        for number in range(4):
+            happened.append(f"{number} is made")
+            yield Out(send={})
+
+    async def run():
+        bridge = Bridge()
+        lagging = Lagging(bridge, deliver)
+
+        def send(out, part, is_last):
+            return {HOST: deliver(part)}
+
+        await StepWork(step, (), lambda: None, send, bridge).here(lagging)
+        await lagging.arrive()
+
+    now(run())
+    assert happened.index("0 leaves") < happened.index("2 is made")
+    assert [each for each in happened if "leaves" in each] == [f"{n} leaves" for n in range(4)]
+
+
 def test_only_what_goes_to_the_same_peer_waits_for_what_is_on_its_way():
     async def run():
         bridge, arrives, failures = Bridge(), asyncio.Event(), []

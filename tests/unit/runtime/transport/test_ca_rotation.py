@@ -9,7 +9,7 @@ from fedboost import disk
 from fedboost.errors import ConfigError, PeerError, UnreachableError
 from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.policy.judgement import check_signed_at
-from fedboost.runtime.transport import authority, ca_rotation
+from fedboost.runtime.transport import authority, ca_rotation, channel
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
@@ -189,7 +189,12 @@ class Dialling(Dialer):
         return Channel()
 
 
-def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_new_certificate(certs):
+def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_new_certificate(
+    certs, monkeypatch
+):
+    moment = [0.0]
+    monkeypatch.setattr(channel, "now", lambda: moment[0])
+
     async def inside():
         dialer = Dialling(tls_of(certs, "bank"), Timers())
         telco, shop = ("telco", "127.0.0.1:9"), ("shop", "127.0.0.1:9")
@@ -198,6 +203,9 @@ def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_new_cert
         with dialer.using(*telco) as again:
             assert again is first
             authority.rotate(certs, ["bank"], Term(NOW))
+            with dialer.using(*telco) as soon:
+                assert soon is first, "the files have been looked at just now"
+            moment[0] += channel.LOOKED_AGAIN_S
             with dialer.using(*telco) as second:
                 assert second is not first
             await asyncio.sleep(0)
