@@ -22,7 +22,7 @@ from fedboost.crypto.shards import Embedded, MakePart
 from fedboost.crypto.workers import Serial
 from fedboost.encrypted.adding import AddingRows, KeyedRows
 from fedboost.encrypted.cells import DenseCells
-from fedboost.encrypted.ring import RingRowSums
+from fedboost.encrypted.ring_host import RingRowSums
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice.cells import CellAdds
-from fedboost.encrypted import ring
+from fedboost.encrypted import ring_host
 from fedboost.encrypted.ciphers import NodeSums
 from fedboost.encrypted.host_noise import NoiseScale
 from fedboost.errors import PeerError
@@ -41,7 +41,7 @@ def winner(coordinate=None, place=0):
     """Which candidate of the host wins the root, None where the job ends; and the secret numbers
     that it has asked for, of g and h.
     """
-    blind = ring.RingHostRows.blind
+    blind = ring_host.RingHostRows.blind
     room = conversations.lattice(**JOB)
 
     def lying(self, nodes):
@@ -50,7 +50,7 @@ def winner(coordinate=None, place=0):
         return blind(self, nodes)
 
     won = None
-    with mock.patch.object(ring.RingHostRows, "blind", lying):
+    with mock.patch.object(ring_host.RingHostRows, "blind", lying):
         try:
             now(room.walk())
         except PeerError as error:

@@ -10,7 +10,7 @@ import pytest
 from fedboost import wire
 from fedboost.crypto import layout
 from fedboost.crypto.lattice.polynomials import NONCE_BYTES, TreePolynomials
-from fedboost.encrypted import keys, packed, ring, ring_answers
+from fedboost.encrypted import keys, packed, ring, ring_answers, ring_host
 from fedboost.encrypted.ciphers import Expected
 from fedboost.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -99,7 +99,7 @@ def test_what_no_polynomials_can_come_from_is_refused_and_leaves_no_trace(lie, s
         assert not type(me).side.is_set(me)
         assert not type(me).first_tree.is_set(me)
         host_steps.accept_key(me, good)
-        assert isinstance(me.side, ring.RingHost)
+        assert isinstance(me.side, ring_host.RingHost)
 
     now(run())
 
