@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.packing_keys import PackingKey, PackingSecret, PackingShape
 from fedboost.crypto.lattice.parameters import SLOTS, LatticeParameters
+from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.encrypted.ciphers import AnswerPart, AnswersSeen, CipherSizes
 from fedboost.encrypted.params import EncryptedTreeParams
 
