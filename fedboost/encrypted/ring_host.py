@@ -118,23 +118,22 @@ class RingHostRows(HostRows[LatticeSums]):
         if key is None:
             for number, part in enumerate(parts, start=1):
                 [(place, cut)] = part.sums
-                shape = AnswerShape(
-                    self.budget.parameters, self._outputs, self._width(nodes[place])
-                )
+                width, added = self._width(nodes[place]), nodes[place].noise
+                shape = AnswerShape(self.budget.parameters, self._outputs, width)
                 blinded = self._blinded(nodes, part.sums, is_last=number == len(parts))
-                noise = None if nodes[place].noise is None else nodes[place].noise[cut]
+                noise = None if added is None else added[cut]
                 released = release(shape, part.ciphertexts, blinded, noise)
                 yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
             return
         every = [(place, slice(0, len(node.sums))) for place, node in enumerate(nodes)]
         counts = [len(node.sums) for node in nodes]
         widths = np.repeat(np.array([*map(self._width, nodes)], np.uint64), counts)
-        added = [node.noise for node in nodes if node.noise is not None]
+        noises = [node.noise for node in nodes if node.noise is not None]
         released = release_packed(
             key.shape,
             widths,
             self._blinded(nodes, every, is_last=True),
-            np.concatenate(added) if added else None,
+            np.concatenate(noises) if noises else None,
             self.rows.workers,
         )
         data, first = released.to_bytes(), 0

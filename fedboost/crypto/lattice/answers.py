@@ -255,14 +255,12 @@ def _drawn(key: TreeKey, asked: AskedSums, whole: Words, numbers: Words) -> list
     bound = key.digest + draws.width.to_bytes(8, "little") + draws.binding
     seeds = [*map(bytes, draws.seeds)]
     own = {seed: (_BEGUN.of(seed), hashlib.sha256(seed + bound)) for seed in set(seeds)}
-    into = zip(*(map(memoryview, part) for part in drawn), strict=True)
-    contents = zip(map(memoryview, rest), map(memoryview, vectors), strict=True)
-    for seed, (few, many), parts in zip(seeds, contents, into, strict=True):
+    for seed, few, many, *parts in zip(seeds, rest, vectors, *drawn, strict=True):
         streams, begun = own[seed]
         hashed = begun.copy()
-        hashed.update(few)
-        hashed.update(many)
-        streams.fill(hashed.digest()[:12], parts)
+        hashed.update(few.data)
+        hashed.update(many.data)
+        streams.fill(hashed.digest()[:12], [part.data for part in parts])
     return drawn
 
 

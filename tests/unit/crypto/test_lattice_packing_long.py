@@ -43,7 +43,7 @@ def test_packed_answers_are_exact_and_their_noise_is_the_formulas(
     given: list[NDArray[np.uint64]] = []
     taken: list[Any] = []
 
-    def added(key, vectors, *rest):
+    def noted(key, vectors, *rest):
         given.append(vectors[0].copy())
         add_residues(key, vectors, *rest)
 
@@ -52,7 +52,7 @@ def test_packed_answers_are_exact_and_their_noise_is_the_formulas(
         taken.append((given[len(taken)], scalars.copy(), widths.copy(), data))
         return data
 
-    monkeypatch.setattr(answers, "add_residues", added)
+    monkeypatch.setattr(answers, "add_residues", noted)
     monkeypatch.setattr(released, "packed", kept)
     secrets = of.secret.reversed_secrets().astype(np.int64).view(np.uint64).T
     whole, added = [], []

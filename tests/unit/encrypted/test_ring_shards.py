@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedboost.core.partition import left_child, right_child
-from fedboost.encrypted import ring_host
+from fedboost.encrypted import ring_shards
 from fedboost.encrypted.ciphers import NodeSums
 from fedboost.encrypted.node_cells import Chosen, Making, NodeCells
 from tests.support.elsewhere import Elsewhere
@@ -85,7 +85,7 @@ def test_a_layer_asked_for_again_is_not_made_again(monkeypatch):
     monkeypatch.setattr(NodeCells, "keep", lambda *_: None)
     once = layers.children()
     made = []
-    monkeypatch.setattr(ring_host.RingRows, "siblings", lambda *_: made.append(1))
+    monkeypatch.setattr(ring_shards.RingRows, "siblings", lambda *_: made.append(1))
     assert layers.children() == once
     assert not made
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +82,12 @@ def refusal(kind, work):
 
 def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, own):
     """By rows and by columns; what the dead worker had is given to the other."""
-    jobs = [Sums("okamoto-uchiyama", 40), Answers(), Answers("lattice, vectors"), Sums("plain")]
+    jobs: list[Any] = [
+        Sums("okamoto-uchiyama", 40),
+        Answers(),
+        Answers("lattice, vectors"),
+        Sums("plain"),
+    ]
     trees = [job.tree(own) for job in jobs]
     begun = Answers()
     tree = begun.tree(own)
