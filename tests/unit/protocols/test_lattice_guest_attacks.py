@@ -246,7 +246,7 @@ def test_packing_keys_that_cannot_be_are_refused(change, says):
         part.tree_key = change(part.tree_key)
         assert says in taken_in(me, part)
         host_steps.receive_gradients(me, iter([good]))
-        assert me.gradients.packing.shape.slots == 32
+        assert me.gradients.packing.key.shape.slots == 32
 
     now(run())
 
@@ -326,7 +326,7 @@ def test_a_key_comes_once_and_with_the_first_rows():
         again = pb.EncryptedGradients(tree=part.tree, first_row=ROWS, tree_key=key)
         assert f"expected row {ROWS}" in taken_in(me, first, second, again)
         host_steps.receive_gradients(me, iter([first, second]))
-        assert len(me.gradients.held) == ROWS
+        assert len(me.gradients.rows.encrypted) == ROWS
 
     now(run())
 
