@@ -58,14 +58,14 @@ class AnswerShape:
         return self.spans()[-1][1].stop
 
 
-class Joined(Protocol):
+class Joining(Protocol):
     """What some answers come to beside b."""
 
     def joined(self, other: Self) -> Self:
         """The same of both."""
 
 
-A = TypeVar("A", bound=Joined)
+A = TypeVar("A", bound=Joining)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
