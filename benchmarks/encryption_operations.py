@@ -21,8 +21,8 @@ from benchmarks.plus_tables import Row
 from fedboost.core import fixed_point
 from fedboost.crypto.api import Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.lattice import parameters
-from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.budget import Budget
+from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES as KEYED
 from fedboost.crypto.workers import Serial

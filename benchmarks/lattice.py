@@ -16,15 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Report, Shown, arguments
+from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice import parameters
-from fedboost.crypto.lattice.answers import TreeKey
+from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import DIGEST_BYTES, NONCE_BYTES, Origin, TreePolynomials
+from fedboost.crypto.lattice.released import AnswerShape, release
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
+from fedboost.crypto.workers import Serial
 
 ABOUT = "what each operation of the lattice scheme costs"
 ROWS, QUICK_ROWS = 1_000_000, 100_000
@@ -90,8 +93,17 @@ def measured(own: LatticeParameters, rows: int) -> list[Cost]:
     running = spent("prefix sum", "cell", len(cells), lambda: cells.prefix_sums(offsets))
     key = TreeKey.received(tree, 0, secret.public_keys(0), OUTPUTS)
     width = budget.width(len(few))
-    host = Secrets.from_os()
-    answers = spent("answer", "candidate", len(running), lambda: key.release(running, width, host))
+    numbers, seeds = np.arange(len(running)), np.frombuffer(bytes(32), np.uint8)[None]
+    asked = AskedSums(
+        Pairs.of(running), Draws(width, b"", seeds.repeat(len(running), axis=0), numbers, numbers)
+    )
+    shape = AnswerShape(own, OUTPUTS, width)
+    answers = spent(
+        "answer",
+        "candidate",
+        len(running),
+        lambda: release(shape, len(running), key.vectors(asked, Serial())),
+    )
     found = spent(
         "decrypt",
         "candidate",

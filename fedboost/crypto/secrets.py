@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hmac
 import os
+from collections.abc import Sequence
+from functools import cache
 from typing import NoReturn
 
 import numpy as np
@@ -74,6 +76,32 @@ class Secrets:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("secrets are not pickled")
+
+
+class Streams:
+    """Streams of bytes under one key, each with a number of its own (ChaCha20, RFC 8439); they
+    cannot be pickled.
+    """
+
+    def __init__(self, key: ByteArray) -> None:
+        self._cipher = Cipher(ChaCha20(key, ByteArray(16)), mode=None).encryptor()
+
+    def fill(self, number: ByteArray, into: Sequence[memoryview]) -> None:
+        """Write the beginning of the stream with this number, 12 bytes, one after the other.
+
+        Numbers may be drawn at random: among 2^24 streams two are equal once in 2^49.
+        """
+        self._cipher.reset_nonce(_BEGINNING + number)
+        for part in into:
+            self._cipher.update_into(_zeros(len(part)), part)
+
+
+_BEGINNING = ByteArray(4)  # of a stream: its first block
+
+
+@cache
+def _zeros(n: int) -> ByteArray:
+    return ByteArray(n)
 
 
 def _encoded(purpose: tuple[Purpose, ...]) -> bytes:

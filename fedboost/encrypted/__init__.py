@@ -27,13 +27,16 @@ Modules:
     leaf_answers  leaf values that only become visible as sums
     leaf_values   leaf values that a host keeps encrypted
     meter         counts the equations that released sums are
+    node_cells    makes and keeps the cells of open nodes
     offers        what the guest reads of candidates and chooses
     packed        both sides of schemes that encrypt numbers
     params        settings that encrypted protocols share
     record        keeps a transcript for audits
     release       the one way out for a host's sums
-    ring          both sides of the lattice schemes
+    ring          the lattice schemes, and their guest's side
     ring_answers  how answers leave under a lattice: vectors or packed
+    ring_host     a host's side of the lattice schemes
+    ring_shards   lattice cells with the shards that have their columns
     rounds        a guest's rounds: margins, metrics, early stopping
     schemes       schemes that a job may name
     tree_batch    trees that grow together, their nodes numbered as one

@@ -1,7 +1,7 @@
 """Where the cells of nodes are added up: whoever holds parts of the encrypted rows and of the bins.
 
-    by rows     each shard has some rows and all columns; cells are added two by two
-    by columns  each shard has all rows and some columns; cells are put beside one another
+    by rows     each shard has some rows and all columns; cells are added two by two, and come back
+    by columns  each shard has all rows and some columns, and keeps the cells (`ring_shards`)
 
 Sums are the same whichever way, and by however many shards: a product of numbers modulo another and
 a sum modulo 2^64 do not depend on the order.
@@ -10,9 +10,10 @@ a sum modulo 2^64 do not depend on the order.
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,29 +27,48 @@ Indices = NDArray[np.int64]
 ALL = slice(None)
 
 
-class RowSums(Protocol[H]):
-    """Encrypted rows, or a part of them, as they are added up."""
+class RowSums(ABC, Generic[H]):
+    """Encrypted rows, or a part of them, as they are added up, and what is done with their sums."""
 
     @property
+    @abstractmethod
     def adds(self) -> Adder[H]:
         """Return what adds up cells."""
 
+    @abstractmethod
     def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
-        """See `api.Adder.segment_sum`."""
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder.segment_sum`."""
+
+    def running(self, cells: H, offsets: NDArray[np.integer]) -> H:
+        """Running sums within segments; see `api.Adder.prefix_sums`. `cells` may become them."""
+        return self.adds.prefix_sums(cells, offsets)
+
+    def siblings(self, parents: Sequence[H], others: Sequence[H]) -> list[H]:
+        """Return the cells of each parent minus those of the other child; `parents` may become
+        them.
+        """
+        minus = self.adds.subtract(joined(parents), joined(others))
+        ends = np.cumsum([len(parent) for parent in parents]).tolist()
+        return [minus[end - len(parent) : end] for end, parent in zip(ends, parents, strict=True)]
 
 
 @dataclass(frozen=True)
-class KeyedRows:
-    """Rows under a key, whose sums are all that is asked for."""
+class KeyedRows(RowSums[Ciphertexts]):
+    """Rows under a key."""
 
-    adds: PublicKey
+    key: PublicKey
     gradients: Ciphertexts
+
+    @property
+    def adds(self) -> PublicKey:
+        """The key itself."""
+        return self.key
 
     def sums(
         self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
     ) -> Ciphertexts:
         """See `RowSums`."""
-        return self.adds.segment_sum(self.gradients, rows, cells, n_cells)
+        return self.key.segment_sum(self.gradients, rows, cells, n_cells)
 
 
 @dataclass(frozen=True)
@@ -93,8 +113,7 @@ class AddingRows(Generic[H]):
         """
         columns, chosen = len(numbers.n_bins), [(ALL, ALL)]
         if self.ends is None and self.parts > 1:
-            parts = max(1, min(self.parts, columns))
-            at = np.linspace(0, columns, parts + 1).astype(int)
+            at = np.linspace(0, columns, self.parts + 1).astype(int)
             chosen = [(ALL, slice(first, stop)) for first, stop in itertools.pairwise(at.tolist())]
         elif self.ends is not None and self.parts > 1:
             at = np.searchsorted(place, self.ends)
@@ -122,29 +141,11 @@ class AddingTree(Generic[H]):
     chosen: Sequence[tuple[slice, slice]]  # rows and columns of each shard
 
     def added_up(self, node_rows: Sequence[Rows]) -> H:
-        """The cells of nodes with these rows, int32 each, node after node."""
+        """The cells of nodes with these rows, int32 each, node after node; by rows."""
         tasks = [([_within(rows, inside) for inside in node_rows],) for rows, _ in self.chosen]
-        kept, run = (self.rows.kept, self.kept), self.rows.shards.run
-        if self.rows.ends is not None:
-            sums: list[H] = run(add_up, kept, tasks, add_to)
-            return sums[0]
-        results: list[H] = run(add_up, kept, tasks)
-        if len(results) == 1:
-            return results[0]
-        cells: H = joined(results)
-        ordered: H = cells[self._order(len(node_rows))]
-        return ordered
-
-    def _order(self, nodes: int) -> Indices:
-        """Return where each cell is among those of all shards, each of which has all nodes."""
-        starts = self.numbers.starts
-        first = starts[[columns.start for _, columns in self.chosen]]
-        each = np.diff(np.append(first, starts[-1]))
-        # Of a node, the cells of one shard behind those of another.
-        shard = np.repeat(np.arange(len(each)), each)
-        inside = np.arange(starts[-1]) - first[shard]
-        node = np.arange(nodes)[:, None]
-        return (nodes * first[shard] + inside + node * each[shard]).ravel()
+        kept = self.rows.kept, self.kept
+        sums: list[H] = self.rows.shards.run(add_up, kept, tasks, add_to)
+        return sums[0]
 
 
 def add_up(rows: RowSums[H], cells: PlacedCells, node_rows: Sequence[Rows]) -> H:

@@ -66,7 +66,7 @@ class Gradients:
 
 
 def divisions(
-    tree_batch: TreeBatch[HostTree[Any]], won: Mapping[int, Named], binning: Binning, bins: Bins
+    tree_batch: TreeBatch[HostTree], won: Mapping[int, Named], binning: Binning, bins: Bins
 ) -> dict[int, Bits]:
     """Return which rows of each won node go right."""
     rights = {}

@@ -10,7 +10,7 @@ lattice schemes, which have secrets of their own for every tree. `schemes` choos
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -19,17 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.crypto.api import Adder, H, Pairs, joined
+from fedboost.crypto.api import H, Pairs
 from fedboost.crypto.shards import Embedded
-from fedboost.encrypted.adding import AddingRows
+from fedboost.encrypted.adding import AddingRows, AddingTree, RowSums
+from fedboost.encrypted.cells import CellNumbers
 from fedboost.encrypted.host_noise import HostNoise
+from fedboost.encrypted.node_cells import Chosen, Making, NodeCells
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import ConfigError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 Sums = NDArray[np.int64]
+Bits = NDArray[np.bool_]
 P = TypeVar("P", bound=EncryptedTreeParams)
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,39 @@ class Expected:
     most: Sums  # (2·outputs,) Σ|g| and Σh of them and the noise: no sum of any of them is beyond
 
 
+class TreeCells(ABC):
+    """Where the cells of a tree's nodes lie."""
+
+    @abstractmethod
+    def sums(self, making: Making, chosen: Mapping[int, Chosen]) -> Mapping[int, Any]:
+        """The chosen sums of open nodes, for `NodeSums`, once their cells are made."""
+
+
 @dataclass(frozen=True)
-class NodeSums(Generic[H]):
+class CellsHere(TreeCells, Generic[H]):
+    """Cells that lie in this process, whoever has added them up."""
+
+    rows: RowSums[H]
+    adding: AddingTree[H]
+    cells: NodeCells[H]
+
+    def sums(self, making: Making, chosen: Mapping[int, Chosen]) -> Mapping[int, Pairs[H]]:
+        """See `TreeCells`; they are made at once."""
+        lacking = self.cells.make(making, self.rows, self.adding.added_up)
+        assert not lacking, "cells were kept here"
+        pairs = self.cells.pairs(self.rows.adds, chosen)
+        self.cells.keep(making.kept)
+        return pairs
+
+
+@dataclass(frozen=True)
+class NodeSums(Generic[S]):
     """The sums of a node's candidates at a host, in the order in which they go."""
 
     tree: int
     node: int  # its heap id
     rows: int  # that its tree learns from
-    sums: Pairs[H]
+    sums: S  # `Pairs`, or what a scheme's `TreeCells` give
     noise: Sums | None = None  # (sums, 2·outputs) what is added to them first, if anything
 
 
@@ -194,42 +223,32 @@ class HostRows(ABC, Generic[H]):
 
     @property
     @abstractmethod
-    def noise(self) -> HostNoise | None:
-        """Return what is added to sums; None where the job asks for none."""
+    def row_sums(self) -> RowSums[H]:
+        """Return the rows as this process adds them up."""
 
     @property
     @abstractmethod
-    def adds(self) -> Adder[H]:
-        """Return what adds up cells."""
+    def noise(self) -> HostNoise | None:
+        """Return what is added to sums; None where the job asks for none."""
 
     @property
     @abstractmethod
     def sizes(self) -> CipherSizes:
         """Return how large they are, and cells of them."""
 
-    @abstractmethod
-    def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
-        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds.segment_sum`."""
-
     @cached_property
     def adding(self) -> AddingRows[H]:
         """Return the rows as the shards have them that add up cells: here, this process."""
-        return AddingRows.whole(Embedded(), self)
+        return AddingRows.whole(Embedded(), self.row_sums)
 
-    def running(self, cells: H, offsets: NDArray[np.integer]) -> H:
-        """Running sums within segments; see `api.Adds.prefix_sums`. `cells` may become them."""
-        return self.adds.prefix_sums(cells, offsets)
-
-    def siblings(self, parents: Sequence[H], others: Sequence[H]) -> list[H]:
-        """Return the cells of each parent minus those of the other child; `parents` may become
-        them.
+    def tree(self, numbers: CellNumbers, begins: Bits, place: Sums) -> TreeCells:
+        """Return where cells of a tree's nodes lie: here, in this process. See `AddingRows.take`,
+        and `NodeCells` of `begins`.
         """
-        minus = self.adds.subtract(joined(parents), joined(others))
-        ends = np.cumsum([len(parent) for parent in parents]).tolist()
-        return [minus[end - len(parent) : end] for end, parent in zip(ends, parents, strict=True)]
+        return CellsHere(self.row_sums, self.adding.take(numbers, place), NodeCells(begins))
 
     @abstractmethod
-    def blind(self, nodes: Sequence[NodeSums[H]]) -> Iterator[pb.Ciphertexts]:
+    def blind(self, nodes: Sequence[NodeSums[Any]]) -> Iterator[pb.Ciphertexts]:
         """The nodes' sums with their noise, blinded, node after node: one part or several."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,12 @@ from fedboost.core import groups, split
 from fedboost.core.groups import Minimum, MinimumState, Segments
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
-from fedboost.crypto.api import Adder, H, Pairs, joined
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted.adding import AddingTree
 from fedboost.encrypted.candidates import CategoricalColumn, Named, NodeCandidates
 from fedboost.encrypted.cells import Cells, Rows
-from fedboost.encrypted.ciphers import HostRows
+from fedboost.encrypted.ciphers import HostRows, TreeCells
 from fedboost.encrypted.growth import Growth
+from fedboost.encrypted.node_cells import Chosen, Making
 from fedboost.encrypted.tree_batch import TreeBatch
 from fedboost.state import state
 
@@ -44,7 +43,7 @@ class HostTreeState:
 
 @dataclass(frozen=True, eq=False)
 class _Listing:
-    """A node's candidates at thresholds, and the cells whose sums they are (`Pairs`)."""
+    """A node's candidates at thresholds, and the cells whose sums they are (`Chosen`)."""
 
     listed: Candidates
     first: Indices
@@ -53,7 +52,7 @@ class _Listing:
     grouped: NDArray[np.uint16] | None  # groups of its cells, as `Cells.groups`
 
 
-class HostTree(HostTreeState, Generic[H]):
+class HostTree(HostTreeState):
     """One tree. Every layer: divide as the guest says, set `opened`, then `candidates` of all the
     open nodes, some at a time.
     """
@@ -85,13 +84,12 @@ class HostTree(HostTreeState, Generic[H]):
             cells.numbers.n_bins,
             cells.numbers.starts,
         )
-        self._listings: dict[
-            tuple[int, ...], _Listing
-        ] = {}  # of ungrouped nodes, by the columns they miss
-        self._adding: AddingTree[H] | None = None
+        # Of ungrouped nodes, by the columns they miss.
+        self._listings: dict[tuple[int, ...], _Listing] = {}
+        self._at: tuple[HostRows[Any], TreeCells] | None = None  # the rows, and where cells lie
         self._is_last = False  # layer
-        self._parents: dict[int, H] = {}  # the cells of the layer above
-        self._cells: dict[int, H] = {}  # of the open nodes, as far as they have been made and kept
+        self._parents = set[int]()  # nodes of the layer above whose cells are there
+        self._cells = set[int]()  # and open nodes
 
     @property
     def columns(self) -> Rows:
@@ -102,7 +100,7 @@ class HostTree(HostTreeState, Generic[H]):
         """The cells of the layer before become those that may be subtracted from; `is_last` says
         that none will be from this one's.
         """
-        self._parents, self._cells, self._is_last = self._cells, {}, is_last
+        self._parents, self._cells, self._is_last = self._cells, set(), is_last
         if self.minimum is not None:
             self.minimum.open(self.opened, self.growth.training)
 
@@ -115,49 +113,50 @@ class HostTree(HostTreeState, Generic[H]):
         if self.minimum is not None:
             self.minimum.divide(node, *won)
 
-    def n_bytes(self, rows: HostRows[H]) -> int:
+    def n_bytes(self, rows: HostRows[Any]) -> int:
         """Return what a node's cells take in memory."""
         return self._numbers.n_cells * rows.sizes.cell_bytes
 
     def candidates(
-        self, rows: HostRows[H], nodes: Sequence[int], number: int, secrets: Secrets
-    ) -> dict[int, tuple[NodeCandidates, Pairs[H]]]:
+        self, rows: HostRows[Any], nodes: Sequence[int], number: int, secrets: Secrets
+    ) -> dict[int, tuple[NodeCandidates, Any]]:
         """The candidates of some open nodes of tree `number`, none of fewer rows than the minimum
-        on a side, and their sums in canonical order.
+        on a side, and their sums in canonical order, as `rows` release them.
         """
-        histograms = self._histograms(rows, nodes)
-        self._keep(histograms, rows)
+        at, making = self._cells_at(rows), self._making(nodes, rows)
         listings = {node: self._listing(node) for node in nodes}
         offered = {node: self._offered(node, listings[node], secrets, number) for node in nodes}
-        grouped, first_group = self._group_sums(rows.adds, histograms, offered), 0
-        sums_of = {}
-        for node, offer in offered.items():
-            cells = sums = histograms[node]
-            first, second = listings[node].first, listings[node].second
-            n_groups = len(offer.order) - len(offer.listed)
-            if grouped is not None and n_groups:
-                sums = cells.joined([grouped[first_group : first_group + n_groups]])
-                first_group += n_groups
-                first = np.append(first, np.arange(len(cells), len(cells) + n_groups))
-                second = np.append(second, np.full(n_groups, -1))
-            sums_of[node] = offer, Pairs(sums, first, cells, second)
-        return sums_of
+        chosen = {node: self._chosen(offered[node], listings[node]) for node in nodes}
+        sums = at.sums(making, chosen)
+        return {node: (offer, sums[node]) for node, offer in offered.items()}
 
     def note_released(self, node: int) -> None:
         """Remembers over which groups of cells the sums of an open node have left."""
         self.released[node] = self._cells_of.groups(node, self.minimum)
 
-    def _running(self, rows: HostRows[H], cells: H) -> H:
-        """Return the nodes' cells with the sum up to each bin in its place, where thresholds divide
-        a column.
-
-        A category, and the rows without a value, keep sums of their own.
+    def _cells_at(self, rows: HostRows[Any]) -> TreeCells:
+        """Return where cells lie: with the sum up to each bin in its place, where thresholds divide
+        a column. A category, and the rows without a value, keep sums of their own.
         """
-        begins = np.ones(int(self._starts[-1]), np.bool_)
-        for c in np.flatnonzero(~self._by_category):
-            begins[self._starts[c] + 1 : self._starts[c + 1] - 1] = False
-        offsets = np.flatnonzero(np.tile(begins, len(cells) // len(begins)))
-        return rows.running(cells, np.append(offsets, len(cells)))
+        if self._at is None or self._at[0] is not rows:
+            begins = np.ones(self._numbers.n_cells, np.bool_)
+            for c in np.flatnonzero(~self._by_category):
+                begins[self._starts[c] + 1 : self._starts[c + 1] - 1] = False
+            self._at = rows, rows.tree(self._numbers, begins, self._place)
+            self._parents, self._cells = set(), set()
+        return self._at[1]
+
+    def _chosen(self, offer: NodeCandidates, listing: _Listing) -> Chosen:
+        """The sums of a node's candidates in canonical order."""
+        n_cells, n_groups = self._numbers.n_cells, len(offer.order) - len(offer.listed)
+        first = np.append(listing.first, np.arange(n_cells, n_cells + n_groups))
+        second = np.append(listing.second, np.full(n_groups, -1))
+        grouped = []
+        for of in offer.categorical:
+            c = np.searchsorted(self._columns, of.column)
+            lengths = np.append(of.groups.lengths, np.ones(int(of.missing), np.int64))
+            grouped.append((int(self._starts[c]), lengths))
+        return Chosen(first, second, grouped)
 
     def _listing(self, node: int) -> _Listing:
         """A node's candidates at thresholds; nodes that miss the same columns share them."""
@@ -196,45 +195,24 @@ class HostTree(HostTreeState, Generic[H]):
             categorical.append(CategoricalColumn(int(self._columns[c]), segments, lacks))
         return NodeCandidates.shuffled(listing.listed, categorical, secrets, (number, node))
 
-    def _group_sums(
-        self, adds: Adder[H], histograms: Mapping[int, H], offered: Mapping[int, NodeCandidates]
-    ) -> H | None:
-        """The sums of the groups of categorical columns, node after node; None without any."""
-        parts, lengths = list[H](), list[Indices]()
-        for node, candidates in offered.items():
-            for column in candidates.categorical:
-                c = np.searchsorted(self._columns, column.column)
-                counts = np.append(column.groups.lengths, np.ones(int(column.missing), np.int64))
-                parts.append(histograms[node][self._starts[c] : self._starts[c] + counts.sum()])
-                lengths.append(counts)
-        if not parts:
-            return None
-        length, held = np.concatenate(lengths), joined(parts)
-        if (length == 1).all():
-            return held
-        ends = np.cumsum(length)
-        return adds.prefix_sums(held, np.concatenate(([0], ends)))[ends - 1]
-
-    def _histograms(self, rows: HostRows[H], nodes: Sequence[int]) -> dict[int, H]:
-        """The encrypted histogram of each node with running sums: added up, or its parent's minus
-        its sibling's.
+    def _making(self, nodes: Sequence[int], rows: HostRows[Any]) -> Making:
+        """What gives each node's cells: they are there, are added up, or are the parent's minus
+        the sibling's.
         """
-        made_of = {node: self._cells[node] for node in nodes if node in self._cells}
-        added = self._to_add([node for node in nodes if node not in made_of])
-        n_cells = int(self._starts[-1])
-        if added:
-            sums = self._running(rows, self._added_up(rows, added))
-            for i, node in enumerate(added):
-                made_of[node] = sums[i * n_cells : (i + 1) * n_cells]
-        rest = [node for node in nodes if node not in made_of]
-        if rest:
-            beside = self._cells | made_of
-            above = [self._parents.pop(parent(node)) for node in rest]
-            made = rows.siblings(above, [beside[sibling(node)] for node in rest])
-            made_of.update(zip(rest, made, strict=True))
-        # A sibling whose turn comes later can be made no more: its parent has become this one.
-        self._cells.update({n: made_of[n] for n in added if n not in nodes and n in self.opened})
-        return {node: made_of[node] for node in nodes}
+        left = [node for node in nodes if node not in self._cells]
+        added = self._to_add(left)
+        rest = [node for node in left if node not in added]
+        # A sibling whose turn comes later can be made no more: its parent becomes this one.
+        self._parents -= {parent(node) for node in rest}
+        self._cells |= {node for node in added if node not in nodes and node in self.opened}
+        self._keep(nodes, rows)
+        of = self.growth.training.rows
+        return Making(
+            {node: of(node) for node in added},
+            {node: sibling(node) for node in rest},
+            {node: of(node) for node in rest},
+            frozenset(self._parents | self._cells),
+        )
 
     def _to_add(self, nodes: Sequence[int]) -> list[int]:
         """Return the one of two siblings with fewer rows, whether or not it is open itself; none
@@ -251,29 +229,22 @@ class HostTree(HostTreeState, Generic[H]):
                 added.add(node)
         return sorted(added)
 
-    def _keep(self, histograms: dict[int, H], rows: HostRows[H]) -> None:
+    def _keep(self, nodes: Sequence[int], rows: HostRows[Any]) -> None:
         """Keeps cells for the next layer, while there is room; of the last one those alone that
         siblings will be made of.
         """
         room = KEPT_BYTES_MAX // max(1, self._trees * self.n_bytes(rows))
-        if self._subtraction:
-            for node, cells in histograms.items():
-                if self._is_last and parent(node) not in self._parents:  # the sibling is made, too
-                    self._cells.pop(node, None)
-                elif len(self._cells) < room or node in self._cells:
-                    self._cells[node] = cells
-
-    def _added_up(self, rows: HostRows[H], added: Sequence[int]) -> H:
-        """The cells of these nodes, node after node, from their rows."""
-        if self._adding is None or self._adding.rows is not rows.adding:
-            self._adding = rows.adding.take(self._numbers, self._place)
-        return self._adding.added_up([self.growth.training.rows(node) for node in added])
+        for node in nodes if self._subtraction else ():
+            if self._is_last and parent(node) not in self._parents:  # the sibling is made, too
+                self._cells.discard(node)
+            elif len(self._cells) < room:
+                self._cells.add(node)
 
 
-class HostTreeBatch(TreeBatch[HostTree[Any]]):
+class HostTreeBatch(TreeBatch[HostTree]):
     """Trees that grow at once at a host; the nodes have numbers (TreeBatch)."""
 
-    def __init__(self, trees: Sequence[HostTree[Any]] = (), first: int = -1) -> None:
+    def __init__(self, trees: Sequence[HostTree] = (), first: int = -1) -> None:
         """`first` is the number of the first tree in the model; none, −1: before the first ones."""
         super().__init__(trees)
         self.first = first

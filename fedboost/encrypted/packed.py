@@ -9,11 +9,10 @@ from itertools import groupby
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.crypto.api import Blinders, Ciphertexts, PrivateKey, PublicKey
+from fedboost.crypto.api import Blinders, Ciphertexts, Pairs, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.crypto.shards import Shards
@@ -121,21 +120,15 @@ class PackedHostRows(HostRows[Ciphertexts]):
     shards: Shards
     noise: HostNoise | None = None
 
-    @property
-    def adds(self) -> PublicKey:
-        """The key itself."""
-        return self.keys.key
+    @cached_property
+    def row_sums(self) -> KeyedRows:
+        """See `HostRows`."""
+        return self._part(0, len(self.gradients))
 
     @cached_property
     def sizes(self) -> CipherSizes:
         """See `HostRows`."""
         return self.keys.sizes
-
-    def sums(
-        self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
-    ) -> Ciphertexts:
-        """See `api.Adds.segment_sum`."""
-        return self._part(0, len(self.gradients)).sums(rows, cells, n_cells)
 
     @cached_property
     def adding(self) -> AddingRows[Ciphertexts]:
@@ -145,7 +138,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
     def _part(self, first: int, stop: int) -> KeyedRows:
         return KeyedRows(self.keys.key, self.gradients[first:stop])
 
-    def blind(self, nodes: Sequence[NodeSums[Ciphertexts]]) -> Iterator[pb.Ciphertexts]:
+    def blind(self, nodes: Sequence[NodeSums[Pairs[Ciphertexts]]]) -> Iterator[pb.Ciphertexts]:
         """Compressed and blinded, in one part."""
         counts, keys = [len(node.sums) for node in nodes], self.keys
         sums = []

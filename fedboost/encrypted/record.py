@@ -87,7 +87,7 @@ class HostRecord(Record):
                 self._noted = number
                 self._add(number, tree)
 
-    def _add(self, number: int, tree: HostTree[Any]) -> None:
+    def _add(self, number: int, tree: HostTree) -> None:
         used = np.isin(self._columns, tree.columns)
         indices = np.searchsorted(tree.columns, self._columns[used])
         finest = np.tile(np.arange(self._n_cells), (len(indices), 1))

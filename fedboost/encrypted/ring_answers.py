@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.crypto.lattice.packing_keys import PackingShape
+from fedboost.crypto.lattice.packing_keys import PackingKey, PackingSecret, PackingShape
 from fedboost.crypto.lattice.parameters import SLOTS, LatticeParameters
+from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.encrypted.ciphers import AnswerPart, AnswersSeen, CipherSizes
 from fedboost.encrypted.params import EncryptedTreeParams
 
@@ -206,3 +206,8 @@ def answer_parts(sums: int, n_bytes: int) -> Iterator[slice]:
     each = max(1, min(ANSWERS_EACH, PART_BYTES_MAX // n_bytes))
     for start in range(0, sums, each):
         yield slice(start, min(start + each, sums))
+
+
+def slots_of(packing: PackingSecret | PackingKey | None) -> int:
+    """Return how many sums share a ciphertext under a key; `VECTORS` without one."""
+    return VECTORS if packing is None else packing.shape.slots

@@ -6,6 +6,7 @@ guest then reads a sum that is off by as many units times that coordinate of its
 wins all the same, rows do not divide as it was read, and the job ends with the host's name.
 """
 
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -13,11 +14,11 @@ import numpy as np
 
 from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice.cells import CellAdds
-from fedboost.encrypted import ring
-from fedboost.encrypted.ciphers import NodeSums
+from fedboost.encrypted import ring_shards
 from fedboost.encrypted.host_noise import NoiseScale
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.protocols.secureboost.host import Host
 from tests.support import conversations
 from tests.support.federated import GUEST, HOSTS, now
 
@@ -28,29 +29,30 @@ PACKED = {"scheme": "lattice", "answers": "packed"}
 JOB: dict[str, Any] = {"encryption": PACKED, "n_estimators": 1, "max_depth": 1}
 
 
-def altered(node, place, coordinate):
-    """The sums of a node, one of them with the shift in a coordinate of its vector."""
-    sums = CellAdds().pairs(node.sums)
+def altered(asked, place, coordinate):
+    """Sums of a node, one of them with the shift in a coordinate of its vector."""
+    sums = CellAdds().pairs(asked.pairs)
     shift = np.uint64(SHIFT << sums.parameters.scale_bits)
     sums.vectors[place, coordinate] += shift
     sums.vectors[place] &= sums.parameters.mask
-    return NodeSums(node.tree, node.node, node.rows, Pairs.of(sums))
+    return replace(asked, pairs=Pairs.of(sums))
 
 
 def winner(coordinate=None, place=0):
     """Which candidate of the host wins the root, None where the job ends; and the secret numbers
     that it has asked for, of g and h.
     """
-    blind = ring.RingHostRows.blind
-    room = conversations.lattice(**JOB)
+    blinded_of, room = ring_shards.blinded_of, conversations.lattice(**JOB)
 
-    def lying(self, nodes):
-        if coordinate is not None and self.secrets is room.contexts[SHOP].secrets:
-            nodes = [altered(node, place, coordinate) for node in nodes]
-        return blind(self, nodes)
+    def lying(rows, packing, asked):
+        shop = room.state(SHOP)
+        own = Host.gradients.is_set(shop) and rows is shop.gradients.rows
+        if own and coordinate is not None:
+            asked = [altered(some, place, coordinate) for some in asked]
+        return blinded_of(rows, packing, asked)
 
     won = None
-    with mock.patch.object(ring.RingHostRows, "blind", lying):
+    with mock.patch.object(ring_shards, "blinded_of", lying):
         try:
             now(room.walk())
         except PeerError as error:

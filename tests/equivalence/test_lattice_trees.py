@@ -275,15 +275,15 @@ def assert_same_arrays(found, expected):
 def rows_added(monkeypatch, job, data, kept=host_tree.KEPT_BYTES_MAX):
     """How many rows the hosts of a job add up, all nodes together, in groups of so many bytes."""
     added: list[int] = []
-    own = host_tree.HostTree._added_up
+    own = host_tree.HostTree._making
 
-    def noted(self, rows, nodes):
-        assert nodes
-        added.extend(len(self.growth.training.rows(node)) for node in nodes)
-        return own(self, rows, nodes)
+    def noted(self, nodes, rows):
+        making = own(self, nodes, rows)
+        added.extend(map(len, making.rows.values()))
+        return making
 
     with monkeypatch.context() as patch:
-        patch.setattr(host_tree.HostTree, "_added_up", noted)
+        patch.setattr(host_tree.HostTree, "_making", noted)
         patch.setattr(host_tree, "CELLS_BYTES_MAX", data)
         patch.setattr(host_tree, "KEPT_BYTES_MAX", kept)
         now(job.room().walk())

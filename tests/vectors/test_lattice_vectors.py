@@ -11,7 +11,6 @@ from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import EncryptedRows
 from fedboost.crypto.lattice.decryption import fractions_of
-from fedboost.crypto.lattice.packing import fractions, packed
 from fedboost.crypto.lattice.packing_keys import PackingKey, PackingSecret, PackingShape
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
@@ -25,6 +24,7 @@ from tests.support.lattices import (
     grown,
     ternary_of,
 )
+from tests.support.releases import batch, batch_fractions, release
 
 HERE = Path(__file__).parent
 MESSAGES = np.array([[5 * i - 7000, i * i % 1000] for i in range(3000)], dtype=np.int64)
@@ -57,7 +57,7 @@ def test_derivation_encryption_and_answers_are_the_same_in_every_release(golden)
         rows = b"".join(part.to_bytes() for part in of.secret.encrypt())
         cells = of.cells(np.arange(3000, dtype=np.int32)[:, None] % 40, 40)
         width = Budget(own, 3000).width(3000)
-        released = of.key.release(cells, width, HOST).to_bytes()
+        released = release(of.key, cells, width, HOST).to_bytes()
         received = EncryptedRows.received(tree, rows, MESSAGES.shape)
         lines[own.name] = {
             "a": [f"{word:016x}" for word in tree.of_rows(1)[:3].tolist()],
@@ -90,8 +90,8 @@ def test_keys_and_batches_of_packed_answers_are_the_same_in_every_release(golden
         key = secret.key()
         held = PackingKey.received(shape, BYTES_OF_ORIGIN, key)
         vectors, scalars, widths = answers_of(own, count)
-        c1, c0 = fractions(held, 0, vectors, scalars, widths)
-        released = packed(held, vectors[None], scalars, widths)
+        c1, c0 = batch_fractions(held, vectors, scalars, widths)
+        released = batch(held, vectors[None], scalars, widths)
         lines[f"{own.name}, K = {slots}, {count} candidates"] = {
             "s": digest(ternary),
             "z": digest(secret._ternary),

@@ -7,15 +7,15 @@ guest   secret.TreeSecret    one secret per output, fresh for every tree and its
           packing            s, encrypted, where answers are to be packed          ──► host
 host    cells.EncryptedRows  what came, and the polynomials a, which both sides derive
           cells.LatticeSums  sums of windows of [−a, a] and of b: no multiplication
-          answers.TreeKey    release: + zero encryption, + flood, rounded, mod 2^W   ──► guest
-                             release_packed: the same numbers, many in a ciphertext  ──► guest
+          answers.TreeKey    + zero encryption, + flood, modulo 2^W, by whoever has cells
+          released.release   rounded, with b; release_packed: many in a ciphertext  ──► guest
 guest   decryption           sums of m, exact
 ```
 
 docs/explanation/lattice.md says why each step is there.
 
 Modules:
-    answers       a host's answers: rounded, re-randomised, flooded with noise
+    answers       a host's answers: re-randomised, flooded with noise
     budget        how many rows fit into a sum
     cells         a host's rows and their sums
     decryption    decrypts answers and refuses what no sum can be
@@ -24,6 +24,7 @@ Modules:
     parameters    the rings to choose from, and their security
     polynomials   public polynomials from agreed seeds
     product       products of polynomials by Fourier transform
+    released      what leaves a host: answers joined, with their numbers b
     samples       secret bytes as ternary numbers, errors and flooding noise
     secret        the guest's secrets and public keys for one tree
     transforms    products of polynomials modulo primes, by number-theoretic transforms

@@ -10,112 +10,85 @@ which differences cancel. Of one v at most 8 numbers are told, so that a guest w
 choice learns little of v; an answer of more outputs has a vector of its own for every 8.
 
 What is drawn is bound to what leaves: it comes from the host's secret, the tree, the keys, the
-width and the sums themselves. The same answers asked for again are the same bytes; anything else
-meets other noise, so that no two answers ever share a v, whatever is retried or resumed.
+width and the sum itself. The same answer asked for again is the same bytes; anything else meets
+other noise, so that no two answers ever share a v, whatever is retried or resumed. An answer
+depends on no other one, so whoever has cells blinds their answers; b and what is packed of u are
+joined (`release`, `release_packed`), with noise that the host adds, where answers leave.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import deque
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import BlindedPackages, Pairs, seal_released
+from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.cells import LatticeSums, fill_pairs
-from fedboost.crypto.lattice.packing import packed
+from fedboost.crypto.lattice.packing import Residual, add_residues
 from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.parameters import LatticeParameters, groups_of
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.product import Spectrum, multiplier
+from fedboost.crypto.lattice.released import AnswerShape, Blinded, Vectors
 from fedboost.crypto.lattice.words import (
     ByteArray,
     Words,
     bytes_of,
-    field_bytes,
     low_bits,
     pack,
     words_of,
 )
-from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial, Workers
+from fedboost.crypto.secrets import Streams
+from fedboost.crypto.workers import Workers
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.kernels import kernel
 
 Sums = NDArray[np.int64]  # (n, outputs)
+Indices = NDArray[np.int64]
 
-DRAWN_TOGETHER = 32  # answers of a node; what is drawn depends on it
+SEEDS_MOST = 256  # whose streams a thread remembers
+TOGETHER = 32  # answers of a node that are worked on at once
 ROUND = 256  # answers, about, that wait to be packed: four megabytes of `lattice`
 
 
-@dataclass(frozen=True)
-class AnswerShape:
-    """The layout of an answer: for every 8 outputs a vector, then their numbers."""
-
-    parameters: LatticeParameters
-    outputs: int
-    width: int  # W: `Budget.width`
-
-    @property
-    def vector_bits(self) -> int:
-        """Bits of a coefficient: W − t."""
-        return self.width - self.parameters.drop_bits
-
-    @property
-    def groups(self) -> list[slice]:
-        """The outputs that share a vector."""
-        return groups_of(self.outputs)
-
-    def spans(self) -> list[tuple[slice, slice]]:
-        """The bytes of each group's vector and of its numbers, in an answer."""
-        cuts, place = [], 0
-        for group in self.groups:
-            vector = place + field_bytes(self.parameters.ring, self.vector_bits)
-            numbers = vector + field_bytes(group.stop - group.start, self.width)
-            cuts.append((slice(place, vector), slice(vector, numbers)))
-            place = numbers
-        return cuts
-
-    @cached_property
-    def n_bytes(self) -> int:
-        """Size of an answer in bytes."""
-        return self.spans()[-1][1].stop
-
-
 @dataclass(frozen=True, repr=False, eq=False)
-class NodeAnswers:
-    """Sums of one node that are to be released, and what they are released with.
+class Draws:
+    """What answers to sums of one node are drawn with.
 
-    `secrets` are the host's own, for this release. What a second use of them tells is whether
-    whole batches of sums were equal, and no more. `noise` int64 (n, outputs) is added to the sums
-    first, where the budget has room for any.
+    A seed is a secret of the host's own for one tree. What a second use of it, with the same
+    binding and number, tells is whether both sums were equal, and no more.
     """
 
-    sums: LatticeSums | Pairs[LatticeSums]
     width: int  # W: `Budget.width` of the node
-    secrets: Secrets
-    noise: Sums | None = None
+    binding: bytes  # the node, and whatever is added to its sums: `bound_to`
+    seeds: ByteArray  # (n, 32) of each sum
+    numbers: Indices  # int64 (n,): no two sums of a binding and seed share one
+    places: Indices  # int64 (n,), rising: among all sums that leave together
 
-    def __len__(self) -> int:
-        return len(self.sums)
+    def __getitem__(self, cut: slice) -> Draws:
+        """Return those of some sums."""
+        parts = self.seeds[cut], self.numbers[cut], self.places[cut]
+        return Draws(self.width, self.binding, *parts)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class DrawnAnswers:
-    """A batch of one node's sums, whose zero encryptions and flood are drawn together."""
+class AskedSums:
+    """Sums of one node that are to be released."""
 
     pairs: Pairs[LatticeSums]
-    noise: Sums
-    width: int
-    seed: bytes  # secret
+    draws: Draws
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+    def __getitem__(self, cut: slice) -> AskedSums:
+        """Return some of them."""
+        return AskedSums(self.pairs[cut], self.draws[cut])
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -143,152 +116,191 @@ class TreeKey:
         fixed = multiplier(tree.parameters).fixed(tree.of_answers(host))
         return cls(tree, leading, fixed, digest)
 
-    def release(
-        self,
-        sums: LatticeSums | Pairs[LatticeSums],
-        width: int,
-        secrets: Secrets,
-        workers: Workers | None = None,
-        noise: Sums | None = None,
-    ) -> BlindedPackages:
-        """The sums as answers of `AnswerShape.bytes` each, for W = `Budget.width` of their node.
+    def vectors(self, asked: AskedSums, workers: Workers) -> Blinded[Vectors]:
+        """The sums as answers of `AnswerShape.n_bytes` each, uint8 (n, n_bytes), without b.
 
-        `secrets` and `noise` are those of `NodeAnswers`. A ProtocolError for cells of other
-        outputs or another ring, and for a width that is no budget's.
+        A ProtocolError for cells of other outputs or another ring, and for a width that is no
+        budget's.
         """
-        shape = AnswerShape(self.tree.parameters, len(self.leading), width)
-        node = NodeAnswers(sums, width, secrets, noise)
-        tasks = [(self, drawn, shape) for drawn in self._batches(node)]
-        parts = (workers or Serial()).map(answer, tasks)
-        return seal_released(np.concatenate([np.empty((0, shape.n_bytes), np.uint8), *parts]))
+        self._check(asked)
+        shape = AnswerShape(self.tree.parameters, len(self.leading), asked.draws.width)
+        data = np.zeros((len(asked), shape.n_bytes), np.uint8)
+        scalars = np.empty((len(asked), shape.outputs), np.uint64)
+        cuts = list(_cuts(0, len(asked)))
+        workers.map(
+            _as_vectors, [(self, asked[cut], shape, data[cut], scalars[cut]) for cut in cuts]
+        )
+        return Blinded(asked.draws.places, scalars, Vectors(data))
 
-    def release_packed(
-        self,
-        nodes: Sequence[NodeAnswers],
-        packing: PackingKey,
-        workers: Workers | None = None,
-    ) -> BlindedPackages:
-        """All nodes' sums, one after the other, packed; as one package of all batches' bytes.
+    def packed(
+        self, asked: Sequence[AskedSums], packing: PackingKey, threads: Workers
+    ) -> Blinded[Residual]:
+        """What the sums, of whose nodes places rise, add to batches of `packing.shape.slots` sums.
 
-        A batch has `packing.shape.slots` sums, of as many nodes as it takes, and the last what is
-        left: `PackingShape.batches`. A ProtocolError as of `release`, and for a packing key of
-        other parameters or outputs.
+        Some are blinded, packed and forgotten before the next. A ProtocolError as of `vectors`, and
+        for a packing key of other parameters or outputs.
         """
-        shape = packing.shape
-        if (shape.parameters, shape.outputs) != (self.tree.parameters, len(self.leading)):
+        shape, outputs = packing.shape, len(self.leading)
+        if (shape.parameters, shape.outputs) != (self.tree.parameters, outputs):
             raise ProtocolError("the packing key does not go with the public keys of the tree")
-        batches = [drawn for node in nodes for drawn in self._batches(node)]
-        parts = _packed_batches(self, batches, packing, (workers or Serial()).threads)
-        return seal_released(np.frombuffer(b"".join(parts), np.uint8)[None])
+        for some in asked:
+            self._check(some)
+        ends = np.cumsum([0, *map(len, asked)])
+        places = np.concatenate([np.empty(0, np.int64), *(some.draws.places for some in asked)])
+        widths = np.repeat(np.array([some.draws.width for some in asked], np.uint64), np.diff(ends))
+        batches, first = np.unique(places // shape.slots, return_index=True)
+        stops = np.append(first, len(places))
+        held, scalars = Residual.empty(shape, batches), np.empty((len(places), outputs), np.uint64)
+        rounds = _rounds(stops, threads.count)
+        room = max((stops[b] - stops[a] for a, b in rounds), default=0)
+        vectors = np.empty((len(shape.groups), room, shape.parameters.ring), np.uint64)
+        for first_batch, behind in rounds:
+            begin, stop = int(stops[first_batch]), int(stops[behind])
+            tasks: list[tuple[object, ...]] = []
+            for some, start, end in zip(asked, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+                for cut in _cuts(max(begin, start), min(stop, end)):
+                    mine = some[cut.start - start : cut.stop - start]
+                    into = vectors[:, cut.start - begin : cut.stop - begin]
+                    tasks.append((self, mine, into, scalars[cut]))
+            threads.map(_blind, tasks)
+            tasks = []
+            for number in range(first_batch, behind):
+                cut = slice(int(stops[number]), int(stops[number + 1]))
+                into = vectors[:, cut.start - begin : cut.stop - begin]
+                slots = places[cut] % shape.slots
+                tasks.append((packing, into, slots, widths[cut], held, number))
+            threads.map(add_residues, tasks)
+        return Blinded(places, scalars, held)
 
-    def _batches(self, node: NodeAnswers) -> Iterator[DrawnAnswers]:
-        """Yield what of a node is drawn together; a ProtocolError for what is not this tree's."""
-        parameters, outputs, count = self.tree.parameters, len(self.leading), len(node)
-        if not parameters.scale_bits < node.width <= parameters.modulus_bits:
-            raise ProtocolError(f"answers modulo 2^{node.width} hold no sums")
-        pairs = node.sums if isinstance(node.sums, Pairs) else Pairs.of(node.sums)
-        if pairs.a.outputs != outputs or pairs.a.parameters != parameters:
-            raise ProtocolError(f"{count} cells do not go with the public keys of the tree")
-        noise = np.zeros((count, outputs), np.int64) if node.noise is None else node.noise
-        if noise.shape != (count, outputs):
-            raise ProtocolError(f"{count} sums do not have the noise that they leave with")
-        for first in range(0, count, DRAWN_TOGETHER):
-            block = slice(first, first + DRAWN_TOGETHER)
-            seed = node.secrets.derive("lattice answers", first)
-            yield DrawnAnswers(pairs[block], noise[block], node.width, seed)
+    def _check(self, asked: AskedSums) -> None:
+        """A ProtocolError for what is not this tree's."""
+        parameters, cells = self.tree.parameters, asked.pairs.a
+        if not parameters.scale_bits < asked.draws.width <= parameters.modulus_bits:
+            raise ProtocolError(f"answers modulo 2^{asked.draws.width} hold no sums")
+        if cells.outputs != len(self.leading) or cells.parameters != parameters:
+            raise ProtocolError(f"{len(asked)} cells do not go with the public keys of the tree")
 
     def __repr__(self) -> str:
         return f"TreeKey({len(self.leading)} outputs)"
 
 
-def answer(key: TreeKey, drawn: DrawnAnswers, shape: AnswerShape) -> ByteArray:
-    """A batch of answers as vectors, uint8 (n, shape.n_bytes)."""
-    vectors = np.empty((len(shape.groups), len(drawn), shape.parameters.ring), np.uint64)
-    scalars = np.empty((len(drawn), shape.outputs), np.uint64)
-    _blind(key, drawn, vectors, scalars)
-    data = np.zeros((len(drawn), shape.n_bytes), dtype=np.uint8)
+def bound_to(node: int, noise: NDArray[np.int64] | None) -> bytes:
+    """Return what draws of a node's answers are bound to beside its sums, for `AskedSums`."""
+    added = b"" if noise is None else noise.astype("<i8", copy=False).tobytes()
+    return hashlib.sha256(node.to_bytes(8, "little") + added).digest()
+
+
+def _cuts(first: int, stop: int) -> Iterator[slice]:
+    """Yield what is worked on at once."""
+    for start in range(first, stop, TOGETHER):
+        yield slice(start, min(start + TOGETHER, stop))
+
+
+def _rounds(stops: Indices, threads: int) -> list[tuple[int, int]]:
+    """Batches that are packed together, the first and the one behind: about ROUND sums of them,
+    and as many as there are threads at least. `stops` are where each begins and, last, ends.
+    """
+    rounds, first = [], 0
+    while first < len(stops) - 1:
+        behind = int(np.searchsorted(stops, stops[first] + ROUND, side="right")) - 1
+        behind = min(max(behind, first + threads), len(stops) - 1)
+        rounds.append((first, behind))
+        first = behind
+    return rounds
+
+
+def _as_vectors(
+    key: TreeKey, asked: AskedSums, shape: AnswerShape, data: ByteArray, scalars: Words
+) -> None:
+    """Writes answers as vectors, uint8 (n, shape.n_bytes), and their b."""
+    vectors = np.empty((len(shape.groups), len(asked), shape.parameters.ring), np.uint64)
+    _blind(key, asked, vectors, scalars)
     low = shape.parameters.drop_bits
     half = np.uint64(1 << low >> 1)
-    for group, spans, whole in zip(shape.groups, shape.spans(), vectors, strict=True):
+    for (span, _), whole in zip(shape.spans(), vectors, strict=True):
         rounded = (whole + half) >> np.uint64(low)
-        pack(rounded & low_bits(shape.vector_bits), shape.vector_bits, data[:, spans[0]])
-        numbers = np.ascontiguousarray(scalars[:, group]) & low_bits(shape.width)
-        pack(numbers, shape.width, data[:, spans[1]])
-    return data
+        pack(rounded & low_bits(shape.vector_bits), shape.vector_bits, data[:, span])
 
 
-def _packed_batches(
-    key: TreeKey, batches: Sequence[DrawnAnswers], packing: PackingKey, threads: Workers
-) -> Iterator[bytes]:
-    """The bytes of batches of K answers: some are blinded, packed and forgotten before the next."""
-    shape, waiting = packing.shape, deque(batches)
-    together = shape.slots * threads.count
-    together *= max(1, ROUND // together)
-    room = min(together + DRAWN_TOGETHER - 1, sum(map(len, waiting)))
-    vectors = np.empty((len(shape.groups), room, shape.parameters.ring), np.uint64)
-    scalars, widths = np.empty((room, shape.outputs), np.uint64), np.empty(room, np.uint64)
-    held = 0
-    while waiting or held:
-        tasks: list[tuple[object, ...]] = []
-        while waiting and held < together:
-            drawn = waiting.popleft()
-            block = slice(held, held + len(drawn))
-            tasks.append((key, drawn, vectors[:, block], scalars[block]))
-            widths[block], held = drawn.width, block.stop
-        threads.map(_blind, tasks)
-        ready = held // shape.slots * shape.slots if waiting else held
-        cuts = [slice(at, min(at + shape.slots, ready)) for at in range(0, ready, shape.slots)]
-        tasks = [(packing, vectors[:, cut], scalars[cut], widths[cut]) for cut in cuts]
-        yield from threads.map(packed, tasks)
-        for array in (*vectors, scalars, widths):
-            array[: held - ready] = array[ready:held]
-        held -= ready
+def _blind(key: TreeKey, asked: AskedSums, vectors: Words, scalars: Words) -> None:
+    """Some sums' u of each group, uint64 (groups, n, N), and b, uint64 (n, outputs), modulo 2^64.
 
-
-def _blind(key: TreeKey, drawn: DrawnAnswers, vectors: Words, scalars: Words) -> None:
-    """A batch's u of each group, uint64 (groups, n, N), and b, uint64 (n, outputs), modulo 2^64.
-
-    Written into both arrays. What counts is below 2^W, and so are the sums that noise meets.
+    Written into both arrays. What counts is below 2^W, and so are the sums that draws are bound to.
     """
-    mask, whole, numbers = low_bits(drawn.width), vectors[0], np.empty_like(scalars)
-    fill_pairs(drawn.pairs, mask, whole, numbers)
-    added = drawn.noise.view(np.uint64) << np.uint64(key.tree.parameters.scale_bits)
-    numbers = (numbers + added) & mask
-    hashed = hashlib.sha256(key.digest + drawn.width.to_bytes(8, "little"))
-    hashed.update(np.ascontiguousarray(whole, dtype="<u8").data)
-    hashed.update(np.ascontiguousarray(numbers, dtype="<u8").data)
-    secrets = Secrets(drawn.seed).child("batch", hashed.digest())
-    for number, group in reversed(
-        [*enumerate(groups_of(numbers.shape[1]))]
-    ):  # `whole` is the first's
-        sums = [whole, np.ascontiguousarray(numbers[:, group])]
-        group_secrets = secrets.child("group", number)
-        scalars[:, group] = _blinded(key, sums, group, group_secrets, vectors[number])
+    mask, whole, numbers = low_bits(asked.draws.width), vectors[0], np.empty_like(scalars)
+    fill_pairs(asked.pairs, mask, whole, numbers)
+    groups, drawn = groups_of(numbers.shape[1]), _drawn(key, asked, whole, numbers)
+    for number in reversed(range(len(groups))):  # `whole` is the first's
+        group = groups[number]
+        sums = whole, np.ascontiguousarray(numbers[:, group])
+        scalars[:, group] = _blinded(key, sums, group, drawn[3 * number :], vectors[number])
+
+
+def _drawn(key: TreeKey, asked: AskedSums, whole: Words, numbers: Words) -> list[ByteArray]:
+    """Secret bytes for v, e1 and e2 of each group in turn, uint8 (n, any) each: of each sum a
+    stream under its seed, whose number is a digest of that and of all that the sum is bound to.
+    """
+    draws, ring, count = asked.draws, key.tree.parameters.ring, len(asked)
+    drawn = [
+        np.empty((count, size), np.uint8)
+        for group in groups_of(numbers.shape[1])
+        for size in (
+            samples.ternary_bytes(ring),
+            samples.ERROR_BYTES * ring,
+            samples.FLOOD_BYTES * (group.stop - group.start),
+        )
+    ]
+    vectors, rest = whole.astype("<u8", copy=False), np.empty((count, 1 + numbers.shape[1]), "<u8")
+    rest[:, 0], rest[:, 1:] = draws.numbers, numbers
+    bound = key.digest + draws.width.to_bytes(8, "little") + draws.binding
+    seeds = [*map(bytes, draws.seeds)]
+    own = {seed: (_BEGUN.of(seed), hashlib.sha256(seed + bound)) for seed in set(seeds)}
+    for seed, few, many, *parts in zip(seeds, rest, vectors, *drawn, strict=True):
+        streams, begun = own[seed]
+        hashed = begun.copy()
+        hashed.update(few.data)
+        hashed.update(many.data)
+        streams.fill(hashed.digest()[:12], [part.data for part in parts])
+    return drawn
+
+
+class _Begun(threading.local):
+    """The streams of the seeds that a thread has used last."""
+
+    def __init__(self) -> None:
+        self._of: dict[bytes, Streams] = {}
+
+    def of(self, seed: bytes) -> Streams:
+        """Return the streams of a seed."""
+        if seed not in self._of:
+            if len(self._of) >= SEEDS_MOST:
+                self._of.clear()
+            self._of[seed] = Streams(hashlib.sha256(b"streams" + seed).digest())
+        return self._of[seed]
+
+
+_BEGUN = _Begun()
 
 
 def _blinded(
-    key: TreeKey, sums: list[Words], group: slice, secrets: Secrets, vectors: Words
+    key: TreeKey,
+    sums: tuple[Words, Words],
+    group: slice,
+    drawn: Sequence[ByteArray],
+    vectors: Words,
 ) -> Words:
     """Numbers of a group plus a fresh zero encryption and the flood, modulo 2^64.
 
     The vectors of the same are written into `vectors`.
     """
-    parameters, count = key.tree.parameters, len(sums[0])
-    ring, outputs = parameters.ring, group.stop - group.start
-    ternary = samples.ternary(_drawn(secrets, count, samples.ternary_bytes(ring), "v"), ring)
-    errors = _drawn(secrets, count, samples.ERROR_BYTES * ring, "e1")
-    flood = _drawn(secrets, count, samples.FLOOD_BYTES * outputs, "e2")
+    parameters = key.tree.parameters
+    ternary = samples.ternary(drawn[0], parameters.ring)
     product = multiplier(parameters)
     zeros = product.multiply(key.fixed, product.values(ternary))
-    _extend(sums[0], zeros, samples.errors(errors, parameters.error_bits), vectors)
-    numbers = sums[1] + samples.flood(flood, parameters.flood).view(np.uint64)
+    _extend(sums[0], zeros, samples.errors(drawn[1], parameters.error_bits), vectors)
+    numbers = sums[1] + samples.flood(drawn[2], parameters.flood).view(np.uint64)
     _add_leading(key.leading[group], ternary, numbers)
     return numbers
-
-
-def _drawn(secrets: Secrets, count: int, each: int, use: str) -> ByteArray:
-    data = np.frombuffer(secrets.bytes(count * each, use), dtype=np.uint8)
-    return data.reshape(count, each)
 
 
 def _check_spread(keys: Words, parameters: LatticeParameters) -> None:

@@ -9,16 +9,20 @@ From (u_k, b_kj) of an answer to candidate k (`answers`) and a key of the guest 
 
 This is the linear step of HintlessPIR (Li, Micciancio, Raykova, Schultz-Wu, 2023) without
 rotations. Nothing secret of the host is used and nothing is drawn: a batch is a function of the
-answers and of the key.
+answers and of the key. Modulo Q, what candidates add to it adds up, whoever computes each part
+(`Residual`); it is rounded when all have come.
 
 Numbers modulo 2^W and Q are held as fractions of these, of 64 bits, in units of 2^-64.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
 
-from fedboost.crypto.lattice.packing_keys import PackingKey
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.lattice.packing_keys import PackingKey, PackingShape
 from fedboost.crypto.lattice.parameters import PACKED_BITS
 from fedboost.crypto.lattice.transforms import (
     BLOCK,
@@ -38,9 +42,12 @@ from fedboost.crypto.lattice.transforms import (
 from fedboost.crypto.lattice.words import Words, field_bytes, pack
 from fedboost.kernels import inlined, kernel
 
+Indices = NDArray[np.int64]
+
 FOLD_EACH = 8  # chunks whose 16 products below 2^56.03 a sum of 64 bits holds
 MASK = np.uint64((1 << RESIDUE_BITS) - 1)
 REST: Words = np.array([(1 << RESIDUE_BITS) - prime for prime in PRIMES], np.uint64)  # 2^28 mod p
+TWICE: Residues = 2 * MODULI[:, None]
 CUT = np.uint64(64 - PACKED_BITS)
 # Half a unit for rounding, and half of all, which makes negative numbers positive until LESS.
 ADDED = np.uint64((1 << (63 - PACKED_BITS)) + (1 << 63))
@@ -64,19 +71,65 @@ def _parts_of_one() -> Words:
 SHARES = _parts_of_one()
 
 
-def packed(key: PackingKey, vectors: Words, scalars: Words, widths: Words) -> bytes:
+@dataclass(frozen=True, repr=False, eq=False)
+class Residual:
+    """What some candidates add to batches, modulo each prime and below twice that."""
+
+    batches: Indices  # which they are, rising
+    whole: Residues  # of c1, uint32 (batches, groups, primes, M)
+    numbers: Residues  # of c0, uint32 (batches, outputs, primes, K)
+
+    @classmethod
+    def empty(cls, shape: PackingShape, batches: Indices) -> Residual:
+        """Room for what is added to these batches."""
+        whole = (len(batches), len(shape.groups), len(PRIMES), DEGREE)
+        numbers = (len(batches), shape.outputs, len(PRIMES), shape.slots)
+        return cls(batches, np.empty(whole, np.uint32), np.empty(numbers, np.uint32))
+
+    def joined(self, other: Residual) -> Residual:
+        """What both add; batches of one alone are as they are."""
+        batches = np.union1d(self.batches, other.batches)
+        parts = []
+        for mine, theirs in ((self.whole, other.whole), (self.numbers, other.numbers)):
+            total = np.zeros((len(batches), *mine.shape[1:]), np.uint32)
+            total[np.searchsorted(batches, self.batches)] = mine
+            at = np.searchsorted(batches, other.batches)
+            summed = total[at] + theirs
+            total[at] = np.minimum(summed, summed - TWICE)
+            parts.append(total)
+        return Residual(batches, *parts)
+
+
+def add_residues(
+    key: PackingKey, vectors: Words, slots: Indices, widths: Words, held: Residual, place: int
+) -> None:
+    """Put into the batch at a `place` of `held` what n ≤ K candidates add to it.
+
+    `vectors` are u of each group of outputs, uint64 (groups, n, N), `slots` k of each, int64 (n,),
+    and `widths` W, uint64 (n,). What of u is above 2^W does not matter.
+    """
+    shifts = np.uint64(64) - widths
+    for number, (group, values) in enumerate(zip(key.shape.groups, key.values, strict=True)):
+        sums = np.zeros((len(PRIMES), BLOCK, values.shape[3], BLOCK), np.uint64)
+        _add_chunks(vectors[number], shifts, slots, key.shape.slots, values, sums)
+        _to_coefficients(sums, held.whole[place, number], held.numbers[place, group])
+
+
+def packed(
+    shape: PackingShape, whole: Residues, numbers: Residues, scalars: Words, widths: Words
+) -> bytes:
     """A batch of n ≤ K candidates in bytes; see `PackingShape.batch_bytes`.
 
-    `vectors` are u of each group of outputs, uint64 (groups, n, N), `scalars` b, uint64
-    (n, outputs), and `widths` W, uint64 (n,). What of u and b is above 2^W does not matter.
+    `whole` and `numbers` are what all of them add to it (`Residual`), `scalars` b, uint64
+    (n, outputs), of which what is above 2^W does not matter.
     """
-    shape, widest = key.shape, int(widths.max())
+    widest = int(widths.max())
     bits, count = shape.parameters.packed_bits(widest), len(widths)
     data = np.zeros(shape.batch_bytes(count, widest), np.uint8)
     place = 0
     for number, group in enumerate(shape.groups):
-        whole, numbers = fractions(key, number, vectors[number], scalars[:, group], widths)
-        for values, width in ((whole, bits[0]), (numbers, bits[1])):
+        parts = fractions(whole[number], numbers[group], scalars[:, group], widths)
+        for values, width in zip(parts, bits, strict=True):
             n_bytes = field_bytes(values.shape[1], width)
             block = data[place : place + len(values) * n_bytes].reshape(len(values), n_bytes)
             pack(_rounded(values, width), width, block)
@@ -85,21 +138,17 @@ def packed(key: PackingKey, vectors: Words, scalars: Words, widths: Words) -> by
 
 
 def fractions(
-    key: PackingKey, group: int, vectors: Words, scalars: Words, widths: Words
+    whole: Residues, numbers: Residues, scalars: Words, widths: Words
 ) -> tuple[Words, Words]:
     """c1, uint64 (1, M), and c0 with b added, uint64 (outputs, n), of a group of outputs.
 
     As fractions of 2^64, less than 4 units too small.
     """
-    shifts = np.uint64(64) - widths
-    values, count = key.values[group], len(vectors)
-    sums = np.zeros((len(PRIMES), BLOCK, values.shape[3], BLOCK), np.uint64)
-    _add_chunks(vectors, shifts, key.shape.slots, values, sums)
-    whole = np.zeros((1, DEGREE), np.uint64)
-    numbers = np.zeros((values.shape[3] - 1, count), np.uint64)
-    _to_fractions(sums, key.shape.slots, whole, numbers)
-    numbers += (scalars << shifts[:, None]).T
-    return whole, numbers
+    shares = np.zeros((1, DEGREE), np.uint64), np.zeros((len(numbers), len(widths)), np.uint64)
+    _add_shares(whole[None], shares[0])
+    _add_shares(numbers, shares[1])
+    shifted: Words = scalars << (np.uint64(64) - widths)[:, None]
+    return shares[0], shares[1] + shifted.T
 
 
 def _rounded(values: Words, bits: int) -> Words:
@@ -107,19 +156,24 @@ def _rounded(values: Words, bits: int) -> Words:
 
 
 @kernel
-def _load(vectors: Words, shifts: Words, slots: int, chunk: int, polynomials: Residues) -> None:
+def _load(
+    vectors: Words, shifts: Words, taken: Indices, slots: int, chunk: int, polynomials: Residues
+) -> None:
     """Coefficients of a chunk's P_i, uint32 (primes, 16·M), interleaved, below 1.01·2^28.
 
     Coefficient k + K·b of its polynomial l is û_k[b·pieces + 16·chunk + l], so that neighbours
-    stay neighbours.
+    stay neighbours; 0 of each k that is not `taken`.
     """
     count, each = len(vectors), DEGREE // slots
+    if count < slots:
+        polynomials[:] = 0
     given = vectors.reshape((count, each, vectors.shape[1] // (each * LANES), LANES))
     placed = polynomials.reshape((len(PRIMES), each, slots, LANES))
     for b in range(each):  # outermost: writes that are 64·K bytes apart would share cache lines
         for k in range(count):
             part, shift = given[k, b, chunk], shifts[k]
-            first, second, third = placed[0, b, k], placed[1, b, k], placed[2, b, k]
+            slot = taken[k]
+            first, second, third = placed[0, b, slot], placed[1, b, slot], placed[2, b, slot]
             for x in range(LANES):
                 positive = ((part[x] << shift) + ADDED) >> CUT
                 low = np.uint32(positive & MASK)
@@ -127,9 +181,6 @@ def _load(vectors: Words, shifts: Words, slots: int, chunk: int, polynomials: Re
                 first[x] = _residue(low, high, 0)
                 second[x] = _residue(low, high, 1)
                 third[x] = _residue(low, high, 2)
-    for n in range(len(PRIMES)):
-        for b in range(each):
-            placed[n, b, count:] = 0
 
 
 @inlined
@@ -156,11 +207,13 @@ def _fold_sum(word: np.uint64, n: int) -> np.uint64:
 
 
 @kernel
-def _add_chunks(vectors: Words, shifts: Words, slots: int, values: Residues, sums: Words) -> None:
+def _add_chunks(
+    vectors: Words, shifts: Words, taken: Indices, slots: int, values: Residues, sums: Words
+) -> None:
     """Adds Σ P_i·A_i and Σ P_i·B_ij as values, turned, uint64 (primes, 64, 1 + outputs, 64)."""
     polynomials = np.empty((len(PRIMES), DEGREE * LANES), np.uint32)
     for chunk in range(len(values)):
-        _load(vectors, shifts, slots, chunk, polynomials)
+        _load(vectors, shifts, taken, slots, chunk, polynomials)
         for n in range(len(PRIMES)):
             forward(polynomials[n], n)
             _add_products(polynomials[n].reshape((DEGREE, LANES)), values[chunk, n], sums[n])
@@ -171,8 +224,8 @@ def _add_chunks(vectors: Words, shifts: Words, slots: int, values: Residues, sum
 
 
 @kernel
-def _to_fractions(sums: Words, slots: int, whole: Words, numbers: Words) -> None:
-    """Adds each prime's share of the coefficients' fractions: of c1 all, of c0 those there are."""
+def _to_coefficients(sums: Words, whole: Residues, numbers: Residues) -> None:
+    """M times the coefficients modulo each prime: of c1 all, of c0 those there may be."""
     small = np.empty((BLOCK, sums.shape[2], BLOCK), np.uint32)
     line = np.empty(DEGREE, np.uint32)
     for n in range(len(PRIMES)):
@@ -185,13 +238,13 @@ def _to_fractions(sums: Words, slots: int, whole: Words, numbers: Words) -> None
             for block in range(BLOCK):
                 for x in range(BLOCK):
                     line[BLOCK * block + x] = small[x, c, block]
-            run = DEGREE if c == 0 else max(BLOCK, slots)
+            run = DEGREE if c == 0 else max(BLOCK, numbers.shape[2])
             inverse_across(line, run, n)
             if c == 0:
-                _add_shares(line, n, whole[0])
+                whole[n] = line
             else:
                 _add_runs(line, run, n)
-                _add_shares(line, n, numbers[c - 1])
+                numbers[c - 1, n] = line[: numbers.shape[2]]
 
 
 @kernel
@@ -205,11 +258,16 @@ def _add_runs(line: Residues, run: int, n: int) -> None:
 
 
 @kernel
-def _add_shares(line: Residues, n: int, shares: Words) -> None:
-    """Adds ⌊2^64·y/p⌋, less one at most, for M times as many coefficients as are wanted."""
-    p, scale, shoup = MODULI[n], np.uint32(SHARES[n, 0]), np.uint32(SHARES[n, 1])
-    high, low = SHARES[n, 2], SHARES[n, 3]
-    for k in range(len(shares)):
-        twice = times(line[k], scale, shoup, p)
-        y = np.uint64(min(twice, np.uint32(twice - p)))
-        shares[k] += y * high + ((y * low) >> np.uint64(32))
+def _add_shares(lines: Residues, shares: Words) -> None:
+    """Adds of each prime ⌊2^64·y/p⌋, less one at most, for M times as many coefficients as are
+    wanted: uint32 (n, primes, any) to uint64 (n, wanted).
+    """
+    for c in range(len(lines)):
+        line, total = lines[c], shares[c]
+        for n in range(len(PRIMES)):
+            p, scale, shoup = MODULI[n], np.uint32(SHARES[n, 0]), np.uint32(SHARES[n, 1])
+            high, low = SHARES[n, 2], SHARES[n, 3]
+            for k in range(len(total)):
+                twice = times(line[n, k], scale, shoup, p)
+                y = np.uint64(min(twice, np.uint32(twice - p)))
+                total[k] += y * high + ((y * low) >> np.uint64(32))

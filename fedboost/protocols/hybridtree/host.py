@@ -328,7 +328,7 @@ def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
     return HostTreeBatch([tree], number)
 
 
-def _planted(host: Host, number: int, growth: Growth) -> HostTree[Any]:
+def _planted(host: Host, number: int, growth: Growth) -> HostTree:
     """Tree `number`, whose rows stand as in `growth`."""
     params, usable = host.context.params, _usable(host, number)
     left_out = params.sparse_histograms

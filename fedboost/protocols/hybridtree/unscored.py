@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,7 @@ class Cutter:
     secrets: Secrets  # of this tree, the same in every attempt
     least: int  # rows on either side of a cut
 
-    def grow(self, tree: HostTree[Any], layers: int) -> dict[int, Named]:
+    def grow(self, tree: HostTree, layers: int) -> dict[int, Named]:
         """Divides every bottom node that has rows to learn from, layer after layer."""
         won: dict[int, Named] = {}
         opened = tree.growth.training.leaves()

@@ -233,11 +233,11 @@ def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBat
     params = host.context.params
     place = np.cumsum(sampled.any(axis=0)) - 1
     group = host.context.table.hosts.index(host.context.party) + 1
-    trees: list[HostTree[Any]] = []
+    trees: list[HostTree] = []
     for slot, inside in enumerate(sampled):
         columns = TreeColumns.drawn(params, number + slot, (host.bins.shape[1],), first=group)
         left_out = params.sparse_histograms
-        tree: HostTree[Any] = HostTree(
+        tree: HostTree = HostTree(
             Cells(host.binning, host.bins, columns, leave_out=left_out),
             Growth.begun(inside),
             place,

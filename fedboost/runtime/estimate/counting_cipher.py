@@ -23,6 +23,7 @@ from fedboost.crypto.api import Index, Pairs, paired
 from fedboost.crypto.schemes import SCHEMES as KEYED
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import schemes
+from fedboost.encrypted.adding import RowSums
 from fedboost.encrypted.ciphers import (
     AnswersSeen,
     Cipher,
@@ -295,24 +296,24 @@ class CountingHost(_Counted, HostCipher):
         del tree
         self.cipher.count(TAKE_KEY, len(key))
         sizes = self.cipher.sizes(self.n_rows, int.from_bytes(key[:SLOTS_BYTES], "little"))
-        return CountingHostRows(self.cipher, sizes, parts[0].joined(parts[1:]), self.noise)
+        rows = CountingRows(self.cipher, sizes, parts[0].joined(parts[1:]))
+        return CountingHostRows(self.cipher, sizes, rows, self.noise)
 
 
 @dataclass(frozen=True)
-class CountingHostRows(_Counted, HostRows[Clear]):
+class CountingRows(_Counted, RowSums[Clear]):
     """Gradients at a host, and sums of what is in the clear, counted as the scheme's."""
 
-    held: Clear
-    noise: HostNoise | None = None
+    clear: Clear
 
     @property
-    def adds(self) -> CountingHostRows:
+    def adds(self) -> CountingRows:
         """Return what counts additions."""
         return self
 
     def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> Clear:
         """See `Adder.segment_sum`."""
-        return self.segment_sum(self.held, rows, cells, n_cells)
+        return self.segment_sum(self.clear, rows, cells, n_cells)
 
     def segment_sum(
         self, held: Clear, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
@@ -341,7 +342,7 @@ class CountingHostRows(_Counted, HostRows[Clear]):
             return a.like(a.data - b.data)
 
     def siblings(self, parents: Sequence[Clear], others: Sequence[Clear]) -> list[Clear]:
-        """See `HostRows`; in place, where the scheme does so too."""
+        """See `RowSums`; in place, where the scheme does so too."""
         if not schemes.of(self.cipher.params).takes_nonces:
             return super().siblings(parents, others)
         self._count(SUBTRACT, sum(map(len, parents)))
@@ -361,7 +362,23 @@ class CountingHostRows(_Counted, HostRows[Clear]):
         """See `Adder`."""
         return paired(self, pairs)
 
-    def blind(self, nodes: Sequence[NodeSums[Clear]]) -> Iterator[pb.Ciphertexts]:
+    def _count(self, operation: str, items: float) -> None:
+        self.cipher.count(operation, items * self.sizes.per_row)
+
+
+@dataclass(frozen=True)
+class CountingHostRows(_Counted, HostRows[Clear]):
+    """Gradients at a host, and answers about them."""
+
+    rows: CountingRows
+    noise: HostNoise | None = None
+
+    @property
+    def row_sums(self) -> CountingRows:
+        """See `HostRows`."""
+        return self.rows
+
+    def blind(self, nodes: Sequence[NodeSums[Pairs[Clear]]]) -> Iterator[pb.Ciphertexts]:
         """Yield parts as large as the scheme's."""
         wanted = [(len(node.sums), self.cipher.grown(node.rows)) for node in nodes]
         for part in self.sizes.parts(wanted):
@@ -369,7 +386,7 @@ class CountingHostRows(_Counted, HostRows[Clear]):
             for place, inside in part.sums:
                 node = nodes[place]
                 noise = 0 if node.noise is None else node.noise[inside]
-                values.append(self.pairs(node.sums[inside]).data + noise)
+                values.append(self.rows.pairs(node.sums[inside]).data + noise)
             with self.cipher.tally.aside():
                 items = np.concatenate(values)
                 blinded = self.sizes.blinded(len(items), part.ciphertexts)
@@ -378,9 +395,6 @@ class CountingHostRows(_Counted, HostRows[Clear]):
                 self.cipher.count(PACK, packed / self.sizes.capacity)
                 message = self.cipher.written(items, part.ciphertexts, part.n_bytes)
             yield message
-
-    def _count(self, operation: str, items: float) -> None:
-        self.cipher.count(operation, items * self.sizes.per_row)
 
 
 def cipher_name(params: EncryptedTreeParams) -> str:

@@ -89,7 +89,7 @@ def _rows(ours: GuestCipher, theirs: HostCipher, gh: Any, timed: Timed) -> Price
     many, cells = _received(ours, theirs, gh, COPIES), _cells(len(gh) * COPIES)
 
     def added(chosen: Any) -> float:
-        many.sums(chosen, cells[chosen], BINS * COLUMNS)
+        many.row_sums.sums(chosen, cells[chosen], BINS * COLUMNS)
         return float(cells[chosen].size)
 
     every = np.arange(len(cells))
@@ -102,10 +102,14 @@ def _answers(
 ) -> Priced:
     """Price what is done to each sum, and to each ciphertext of an answer."""
     rows, count, offsets = _received(ours, theirs, gh), len(gh), np.arange(COLUMNS + 1) * BINS
-    sums = rows.sums(np.arange(count), _cells(count), BINS * COLUMNS)
-    yield operations.SUBTRACT, timed(lambda: float(len(rows.adds.subtract(sums, sums[::-1]))))
-    yield operations.RUN, timed(lambda: float(len(rows.adds.prefix_sums(sums, offsets))))
-    candidates = Pairs.of(rows.adds.prefix_sums(sums, offsets))[np.arange(CANDIDATES) % len(sums)]
+    adds = rows.row_sums.adds
+    sums = rows.row_sums.sums(np.arange(count), _cells(count), BINS * COLUMNS)
+    yield (
+        operations.SUBTRACT,
+        timed(lambda: float(len(adds.subtract(sums, sums[::-1])))),
+    )
+    yield operations.RUN, timed(lambda: float(len(adds.prefix_sums(sums, offsets))))
+    candidates = Pairs.of(adds.prefix_sums(sums, offsets))[np.arange(CANDIDATES) % len(sums)]
     nodes = [NodeSums(0, 1, count, candidates)]
 
     def answered(nodes: Any) -> float:

@@ -50,5 +50,6 @@ def test_workers_on_dask_have_figures_of_their_own(tmp_path, monkeypatch):
     scale.main(["--rows", "7", "--workers", "embedded,dask", "--json", str(path)])
     figures = json.loads(path.read_text())["figures"]
     assert figures["rows_7.dask.seconds_per_tree"] == figures["rows_7.seconds_per_tree"] == 0.5
-    assert figures["paillier.cell_bytes"] > 512
-    assert figures["lattice.cell_bytes"] > 8 * 2048
+    cells = 8 * 10 * 33
+    assert figures["paillier.layer_bytes"] > 512 * cells
+    assert figures["lattice.layer_bytes"] < 1000 * cells  # which have 16,400

@@ -7,15 +7,19 @@ import hashlib
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto.lattice import samples
-from fedboost.crypto.lattice.answers import DRAWN_TOGETHER, AnswerShape, TreeKey
+from fedboost.crypto.lattice.answers import TOGETHER, TreeKey
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt, opened
+from fedboost.crypto.lattice.parameters import groups_of
 from fedboost.crypto.lattice.polynomials import TreePolynomials
+from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.words import bytes_of, field_bytes, pack, unpack
 from fedboost.crypto.secrets import Secrets
@@ -37,6 +41,7 @@ from tests.support.lattices import (
     negacyclic,
     unguarded,
 )
+from tests.support.releases import release
 
 ROWS = 3000
 OWN = grown(drawn_messages(ROWS))
@@ -47,7 +52,7 @@ SUMS = integer_sums(OWN.messages, COLUMN, 25)
 
 
 def released(of=OWN, cells=CELLS, width=WIDTH, secrets=HOST, workers=None):
-    return of.key.release(cells, width, secrets, workers).to_bytes()
+    return release(of.key, cells, width, secrets, workers).to_bytes()
 
 
 ANSWERS = released()
@@ -96,7 +101,7 @@ def test_sums_of_the_most_rows_that_there_are_can_be_as_large_as_they_get(sign):
     for _ in range(7):
         sums = sums.add(sums)
     key = TreeKey.received(tree, 0, secret.public_keys(0), 1)
-    answers = key.release(sums, budget.width(budget.rows), HOST).to_bytes()
+    answers = release(key, sums, budget.width(budget.rows), HOST).to_bytes()
     found = decrypt(secret, answers, 1, budget.rows)
     assert found.tolist() == [[sign * budget.rows * 511]]
 
@@ -149,26 +154,30 @@ def test_an_answer_is_the_formula_on_pythons_numbers(rows, outputs, seed):
     width = of.budget.width(rows)
     shape = AnswerShape(TINY, outputs, width)
     data = np.frombuffer(released(of, cells, width), np.uint8).reshape(3, -1)
-    for number, (group, spans) in enumerate(zip(shape.groups, shape.spans(), strict=True)):
-        drawn = twin_draws(of, cells, width, number, group)
-        for n in range(3):
-            vector, numbers = twin_answer(of, cells, width, group, [part[n] for part in drawn], n)
+    drawn = iter(twin_draws(of, cells, width, outputs))
+    for n in range(3):
+        for group, spans in zip(shape.groups, shape.spans(), strict=True):
+            parts = [part[0] for part in next(drawn)]
+            vector, numbers = twin_answer(of, cells, width, group, parts, n)
             assert data[n, spans[0]].tobytes() == bits(vector, width - 16)
             assert data[n, spans[1]].tobytes() == bits(numbers, width)
 
 
-def twin_draws(of, cells, width, number, group):
-    """v, e1 and e2 of one batch, from the derivation written down once more."""
-    mask = np.uint64(2**width - 1)
-    content = hashlib.sha256(of.key.digest + width.to_bytes(8, "little"))
-    content.update((cells.vectors & mask).tobytes() + (cells.scalars & mask).tobytes())
-    seed = HOST.derive("lattice answers", 0)
-    secrets = Secrets(seed).child("batch", content.digest()).child("group", number)
-    sizes = {"v": 36, "e1": 96, "e2": 16 * (group.stop - group.start)}
-    data = {use: np.frombuffer(secrets.bytes(3 * n, use), np.uint8).reshape(3, n)
-              for use, n in sizes.items()}  # fmt: skip
-    return (samples.ternary(data["v"], 16), samples.errors(data["e1"], 21),
-            samples.flood(data["e2"], 2.0**20))  # fmt: skip
+def twin_draws(of, cells, width, outputs):
+    """v, e1 and e2 of each group and sum, from the derivation written down once more."""
+    mask, seed, drawn = np.uint64(2**width - 1), HOST.derive("answers"), []
+    for n in range(3):
+        content = seed + of.key.digest + width.to_bytes(8, "little") + n.to_bytes(8, "little")
+        content += (cells.scalars[n] & mask).tobytes() + (cells.vectors[n] & mask).tobytes()
+        nonce = bytes(4) + hashlib.sha256(content).digest()[:12]
+        key = hashlib.sha256(b"streams" + seed).digest()
+        stream = Cipher(ChaCha20(key, nonce), mode=None).encryptor()
+        for group in groups_of(outputs):
+            v, e1, e2 = (np.frombuffer(stream.update(bytes(size)), np.uint8)[None]
+                         for size in (36, 96, 16 * (group.stop - group.start)))  # fmt: skip
+            drawn.append((samples.ternary(v, 16), samples.errors(e1, 21),
+                          samples.flood(e2, 2.0**20)))  # fmt: skip
+    return drawn
 
 
 def twin_answer(of, cells, width, group, drawn, n):
@@ -273,7 +282,7 @@ def near(one, other, width=WIDTH, of=OWN):
 
 def test_equal_sums_look_nothing_alike():
     """Within a batch, in another batch, in another release, and under another tree's keys."""
-    many = released(cells=CELLS[np.zeros(3 * DRAWN_TOGETHER, np.int64)])
+    many = released(cells=CELLS[np.zeros(3 * TOGETHER, np.int64)])
     parts = [many[i : i + EACH] for i in range(0, len(many), EACH)]
     assert len(set(parts)) == len(parts)
     others = [
@@ -282,7 +291,7 @@ def test_equal_sums_look_nothing_alike():
         released(dataclasses.replace(OWN, key=other_key()), CELLS[:1]),
     ]
     assert near(parts[0], parts[0]) == 1.0
-    for other in [parts[1], parts[DRAWN_TOGETHER], *others]:
+    for other in [parts[1], parts[TOGETHER], *others]:
         assert near(parts[0], other) < 0.01
 
 

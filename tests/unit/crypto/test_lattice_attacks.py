@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from fedboost.crypto.lattice import answers
-from fedboost.crypto.lattice.answers import AnswerShape, TreeKey
+from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.cells import EncryptedRows
 from fedboost.crypto.lattice.decryption import decrypt, opened
 from fedboost.crypto.lattice.polynomials import TreePolynomials
+from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.lattice.words import unpack
 from fedboost.errors import PeerError
 from tests.support.lattices import (
@@ -29,6 +30,7 @@ from tests.support.lattices import (
     signed,
     unguarded,
 )
+from tests.support.releases import release
 
 RING = 2048
 UNROUNDED = unguarded(drop_bits=0)
@@ -43,7 +45,7 @@ def vectors_of(of, cells, width):
     """The vectors of released cells as the guest reads them, uint64 (n, N), modulo 2^width."""
     own = of.secret.tree.parameters
     shape = AnswerShape(own, cells.outputs, width)
-    data = np.frombuffer(of.key.release(cells, width, HOST).to_bytes(), np.uint8)
+    data = np.frombuffer(release(of.key, cells, width, HOST).to_bytes(), np.uint8)
     vectors = np.empty((len(cells), own.ring), np.uint64)
     assert unpack(data.reshape(len(cells), -1)[:, shape.spans()[0][0]], shape.vector_bits, vectors)
     return vectors << np.uint64(own.drop_bits)
@@ -115,7 +117,7 @@ def correlation(own, samples):
     for _ in range(samples // 50):
         taken = draw.random((50, rows)) < 0.5
         cells = cells_of(of, taken)
-        data = of.key.release(cells, width, HOST).to_bytes()
+        data = release(of.key, cells, width, HOST).to_bytes()
         numbers = opened(of.secret, data, 50, AnswerShape(own, 2, width))
         sums = integer_sums(of.messages, taken.T.astype(np.int32) - 1, 1)
         left.append(numbers - (sums << own.scale_bits))
@@ -172,7 +174,7 @@ def test_a_zero_polynomial_reads_every_row_if_polynomials_are_received():
     cells = cells_of(of, taken)
     read = np.abs(signed(vectors_of(of, cells, width), width))[:, ::-1] > 2**39
     assert (read == taken).all()
-    assert (decrypt(of.secret, of.key.release(cells, width, HOST).to_bytes(), 2, RING)
+    assert (decrypt(of.secret, release(of.key, cells, width, HOST).to_bytes(), 2, RING)
             == integer_sums(of.messages, taken.T.astype(np.int32) - 1, 1)).all()  # fmt: skip
 
 
@@ -217,7 +219,7 @@ def test_keys_of_a_zero_polynomial_are_refused_and_would_decrypt_to_nothing():
     width = of.budget.width(RING)
     read = np.abs(signed(vectors_of(own, cells_of(own, taken), width), width)) > 2 ** (width - 2)
     assert read.mean() == pytest.approx(0.5, abs=0.02)
-    released = own.key.release(cells_of(own, taken), width, HOST).to_bytes()
+    released = release(own.key, cells_of(own, taken), width, HOST).to_bytes()
     with pytest.raises(PeerError, match="does not decrypt"):
         decrypt(own.secret, released, 20, RING, np.abs(of.messages).sum(axis=0))
 
@@ -239,7 +241,7 @@ def test_messages_beyond_the_width_vanish():
     sums = integer_sums(honest.messages, taken.T.astype(np.int32) - 1, 1)
 
     def answered(cells, bits):
-        return honest.key.release(cells, bits, HOST).to_bytes()
+        return release(honest.key, cells, bits, HOST).to_bytes()
 
     # Without the reduction to W bits the mark is read in every answer.
     every = opened(own.secret, answered(stuffed, 53), 40, AnswerShape(LATTICE, 2, 53))

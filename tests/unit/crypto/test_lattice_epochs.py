@@ -6,7 +6,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from fedboost.crypto.lattice.answers import NodeAnswers, TreeKey
+from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.cells import EncryptedRows
 from fedboost.crypto.lattice.decryption import AnsweredNode, decrypt, decrypt_packed
 from fedboost.crypto.lattice.packing_keys import PackingKey
@@ -28,6 +28,7 @@ from tests.support.lattices import (
     ternary_of,
     unlimited,
 )
+from tests.support.releases import NodeAnswers, release, release_packed
 
 ROWS = 3000
 MESSAGES = drawn_messages(ROWS)
@@ -128,7 +129,7 @@ def test_equal_sums_of_two_trees_of_an_epoch_look_nothing_alike():
     first, other = made(), made(4)
     rows = EncryptedRows.received(first.tree, rows_of(first), MESSAGES.shape)
     cells = rows.segment_sum(np.arange(ROWS), drawn_cells(ROWS, 1, 40), 40)
-    released = [key_of(secret).release(cells, 52, HOST).to_bytes() for secret in (first, other)]
+    released = [release(key_of(secret), cells, 52, HOST).to_bytes() for secret in (first, other)]
     parts = [np.frombuffer(data, np.uint8) for data in released]
     assert (parts[0] == parts[1]).mean() == pytest.approx(1 / 256, abs=0.01)
 
@@ -150,10 +151,10 @@ def test_the_keys_of_an_epoch_serve_the_answers_of_all_its_trees(own):
         sums = rows.segment_sum(np.arange(ROWS), column, 50)
         expected = integer_sums(secret._messages, column, 50)
         width = secret.budget.width(ROWS)
-        data = key.release_packed([NodeAnswers(sums, width, HOST)], held).to_bytes()
+        data = release_packed(key, [NodeAnswers(sums, width, HOST)], held).to_bytes()
         found = decrypt_packed(secret, packing, data, [AnsweredNode(50, ROWS)])
         assert (found == expected).all()
-        as_vectors = key.release(sums, width, HOST).to_bytes()
+        as_vectors = release(key, sums, width, HOST).to_bytes()
         assert (decrypt(secret, as_vectors, 50, ROWS) == expected).all()
 
 
@@ -165,7 +166,7 @@ def test_trees_of_an_epoch_have_vectors_where_answers_cannot_be_packed():
         column = drawn_cells(ROWS, 1, 50, number)
         sums = rows.segment_sum(np.arange(ROWS), column, 50)
         key = TreeKey.received(secret.tree, 0, keys, 2)
-        data = key.release(sums, secret.budget.width(ROWS), HOST).to_bytes()
+        data = release(key, sums, secret.budget.width(ROWS), HOST).to_bytes()
         expected = integer_sums(secret._messages, column, 50)
         assert (decrypt(secret, data, 50, ROWS) == expected).all()
         with pytest.raises(ConfigError, match="packed answers of lattice-large would be wrong"):

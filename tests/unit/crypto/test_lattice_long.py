@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.decryption import decrypt, opened
+from fedboost.crypto.lattice.released import AnswerShape
 from tests.conftest import ROOT
 from tests.support.lattices import (
     HOST,
@@ -21,6 +21,7 @@ from tests.support.lattices import (
     integer_sums,
     segment_sums,
 )
+from tests.support.releases import release
 from tests.unit.crypto.test_lattice_attacks import correlation
 
 pytestmark = pytest.mark.long
@@ -64,7 +65,7 @@ def test_every_cell_decrypts_to_the_integer_sum_and_sigma_is_the_formulas(rows, 
     shape = AnswerShape(LATTICE, 2, width)
     squared = seen = 0.0
     for column, sums in enumerate(segment_sums(of.rows, np.arange(rows), cells, n_cells)):
-        data = of.key.release(sums, width, HOST.child(column)).to_bytes()
+        data = release(of.key, sums, width, HOST.child(column)).to_bytes()
         expected = integer_sums(of.messages, cells[:, column : column + 1], n_cells)
         assert (decrypt(of.secret, data, n_cells, rows) == expected).all()
         noise = opened(of.secret, data, n_cells, shape) - (expected << 24)
@@ -89,7 +90,7 @@ cells = np.random.default_rng(0).integers(0, bins, (rows, columns), dtype=np.int
 width = of.budget.width(rows)
 for column, sums in enumerate(segment_sums(of.rows, np.arange(rows), cells, bins)):
     running = sums.prefix_sums(np.array([0, bins]))
-    bytes = of.key.release(running, width, HOST.child(column)).to_bytes()
+    bytes = release(of.key, running, width, HOST.child(column)).to_bytes()
     found = decrypt(of.secret, bytes, bins, rows)
     assert (found[-1] == of.messages.sum(axis=0)).all()
 print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

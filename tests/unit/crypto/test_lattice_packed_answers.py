@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from fedboost.crypto.api import Pairs
-from fedboost.crypto.lattice import answers
-from fedboost.crypto.lattice.answers import AnswerShape, NodeAnswers
+from fedboost.crypto.lattice import answers, released
 from fedboost.crypto.lattice.decryption import AnsweredNode, decrypt, decrypt_packed
-from fedboost.crypto.lattice.packing import packed
+from fedboost.crypto.lattice.packing import add_residues
 from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.parameters import SLOTS, groups_of
+from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.lattice.words import field_bytes, low_bits, pack
+from fedboost.crypto.workers import Serial
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.runtime.process.threads import ThreadWorkers
 from tests.support.lattices import (
@@ -26,6 +27,7 @@ from tests.support.lattices import (
     grown,
     integer_sums,
 )
+from tests.support.releases import NodeAnswers, release, release_packed
 
 ROWS = 8192
 NO_SUM = "does not decrypt"
@@ -62,7 +64,7 @@ PLAN = ((8192, 70), (3, 2), (1, 1), (4096, 33), (100, 0), (2000, 40), (17, 5))  
 
 
 def released_of(of, held, nodes, workers=None):
-    return of.key.release_packed(nodes, held, workers).to_bytes()
+    return release_packed(of.key, nodes, held, workers).to_bytes()
 
 
 # Exactness
@@ -127,27 +129,28 @@ def test_no_nodes_and_no_candidates_are_no_bytes():
 
 
 def captured(of, held, nodes, monkeypatch):
-    """u, b and W of each batch before it is packed."""
+    """u, b and W of all answers before they are packed."""
     taken = []
 
-    def kept(key, vectors, scalars, widths):
-        taken.append((vectors.copy(), scalars.copy(), widths.copy()))
-        return packed(key, vectors, scalars, widths)
+    def kept(key, vectors, slots, widths, into, place):
+        taken.append((vectors.copy(), widths.copy()))
+        add_residues(key, vectors, slots, widths, into, place)
 
-    monkeypatch.setattr(answers, "packed", kept)
-    released_of(of, held, nodes)
-    return taken
+    monkeypatch.setattr(answers, "add_residues", kept)
+    firsts = np.cumsum([0, *map(len, nodes)]).tolist()
+    asked = [node.asked(first) for node, first in zip(nodes, firsts, strict=False)]
+    blinded = of.key.packed(asked, held, Serial())
+    return taken, blinded.scalars
 
 
 @pytest.mark.parametrize("outputs", [2, 9])
 def test_packed_numbers_are_those_that_would_leave_as_vectors(outputs, monkeypatch):
-    """The same draws, batches of 32 of a node, wherever batches of packed answers are cut."""
+    """The same draws, wherever batches of packed answers are cut."""
     of, _, held = both_sides(outputs=outputs)
     nodes, _, _ = nodes_of(of, PLAN)
-    taken = captured(of, held, nodes, monkeypatch)
-    assert [len(widths) for _, _, widths in taken] == [32, 32, 32, 32, 23]
+    taken, scalars = captured(of, held, nodes, monkeypatch)
+    assert [len(widths) for _, widths in taken] == [32, 32, 32, 32, 23]
     vectors = np.concatenate([part[0] for part in taken], axis=1)
-    scalars = np.concatenate([part[1] for part in taken])
     first = 0
     for node in nodes:
         shape, own = AnswerShape(LATTICE, outputs, node.width), slice(first, first + len(node))
@@ -158,9 +161,38 @@ def test_packed_numbers_are_those_that_would_leave_as_vectors(outputs, monkeypat
             pack(rounded & low_bits(shape.vector_bits), shape.vector_bits, data[:, spans[0]])
             numbers = np.ascontiguousarray(scalars[own, group]) & low_bits(node.width)
             pack(numbers, node.width, data[:, spans[1]])
-        as_vectors = of.key.release(node.sums, node.width, node.secrets)
+        as_vectors = release(of.key, node.sums, node.width, node.secrets)
         assert data.tobytes() == as_vectors.to_bytes()
         first = own.stop
+
+
+@pytest.mark.parametrize("outputs", [2, 9])
+@pytest.mark.parametrize("slots", [32, 128])
+def test_whoever_has_some_of_the_sums_packs_them_and_nothing_changes(slots, outputs):
+    """Parts with gaps, in any order; noise is added where they are joined."""
+    of, _, held = both_sides(outputs=outputs, slots=slots)
+    nodes, _, _ = nodes_of(of, PLAN)
+    first, asked, noise = 0, [], []
+    for node in nodes:
+        asked.append(node.asked(first))
+        noise.append(np.full((len(node), outputs), first + 1))
+        first += len(node)
+    widths = np.repeat(np.array([n.width for n in nodes], np.uint64), [len(n) for n in nodes])
+    every, shape = np.concatenate(noise), held.shape
+    whole = of.key.packed(asked, held, Serial())
+    expected = released.release_packed(shape, widths, whole, every, Serial()).to_bytes()
+    owner = np.random.default_rng(4).integers(0, 3, first)
+    parts = []
+    for who in (2, 0, 1):
+        mine = [some[owner[some.draws.places] == who] for some in asked]
+        parts.append(of.key.packed([some for some in mine if len(some)], held, Serial()))
+    joined = parts[0].joined(parts[1]).joined(parts[2])
+    found = released.release_packed(shape, widths, joined, every, Serial()).to_bytes()
+    assert found == expected
+    with pytest.raises(ProtocolError, match="answers have come of"):
+        released.release_packed(shape, widths, parts[0].joined(parts[1]), every, Serial())
+    with pytest.raises(ProtocolError, match="do not have the noise"):
+        released.release_packed(shape, widths, whole, every[1:], Serial())
 
 
 @pytest.mark.parametrize("slots", [32, 128])
@@ -179,7 +211,7 @@ def test_a_retry_is_byte_identical_whoever_computes_it(slots, monkeypatch):
 def test_both_formats_say_the_same():
     of, packing, held = both_sides()
     node, asked, expected = node_of(of, 4096, 50)
-    as_vectors = of.key.release(node.sums, node.width, node.secrets).to_bytes()
+    as_vectors = release(of.key, node.sums, node.width, node.secrets).to_bytes()
     sums = decrypt(of.secret, as_vectors, 50, 4096)
     data = released_of(of, held, [node])
     assert (sums == expected).all()
@@ -289,5 +321,5 @@ def test_sums_and_keys_that_do_not_go_with_the_tree_are_refused():
 
 def test_what_holds_a_hosts_secrets_prints_nothing():
     node, _, _ = node_of(both_sides()[0], 100, 5)
-    assert "Secrets" not in repr(node)
-    assert "vectors" not in repr(node)
+    assert "seeds" not in repr(node.asked(0))
+    assert "vectors" not in repr(node.asked(0))

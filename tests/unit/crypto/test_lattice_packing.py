@@ -8,7 +8,6 @@ import pytest
 
 from fedboost.crypto.lattice import packing_keys, samples
 from fedboost.crypto.lattice.decryption import fractions_of
-from fedboost.crypto.lattice.packing import fractions, packed
 from fedboost.crypto.lattice.packing_keys import (
     SCALE,
     PackingKey,
@@ -30,6 +29,7 @@ from fedboost.crypto.lattice.words import field_bytes, pack, unpack
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ConfigError, FedboostError, PeerError
 from tests.support.lattices import GUEST, LATTICE, LATTICE_4096, ORIGIN, TINY
+from tests.support.releases import batch, batch_fractions
 
 BYTES_OF_ORIGIN = ORIGIN.encoded()
 RINGS = [LATTICE, LATTICE_4096]
@@ -224,7 +224,7 @@ def test_a_batch_opens_to_the_inner_products(own, slots, outputs):
     for count in (slots, slots // 2 + 3, 1):
         widths = mixed_widths(own, count)
         vectors, scalars = drawn_answers(own, outputs, widths, count)
-        data = packed(held, vectors, scalars, widths)
+        data = batch(held, vectors, scalars, widths)
         widest = int(widths.max())
         assert len(data) == held.shape.batch_bytes(count, widest)
         direct = scalars.copy()
@@ -244,8 +244,8 @@ def test_what_is_above_the_width_does_not_count():
     widths = mixed_widths(LATTICE, 5)
     vectors, scalars = drawn_answers(LATTICE, 2, widths)
     mask = (np.uint64(1) << widths[:, None]) - np.uint64(1)
-    cut = packed(held, vectors & mask, scalars & mask, widths)
-    assert packed(held, vectors, scalars, widths) == cut
+    cut = batch(held, vectors & mask, scalars & mask, widths)
+    assert batch(held, vectors, scalars, widths) == cut
 
 
 def chosen_key(own, slots, values):
@@ -272,7 +272,7 @@ def test_numbers_as_large_as_they_get_are_exact(own, slots):
         cut -= (cut >> (PACKED_BITS - 1)) << PACKED_BITS
         exact = ((-shape.pieces * cut) % MODULUS << 64) // MODULUS
         # P is cut · Σ X^x in every piece, and values of −1 everywhere are the polynomial −1.
-        for read in fractions(held, 0, vectors, np.zeros((slots, 2), np.uint64), widths):
+        for read in batch_fractions(held, vectors, np.zeros((slots, 2), np.uint64), widths):
             for row in read:
                 off = distances(row, [exact] * len(row))
                 assert -4 < min(off) <= max(off) <= 0
@@ -297,7 +297,7 @@ def test_a_batch_is_the_formula_on_pythons_numbers(own, slots):
     vectors, _ = drawn_answers(own, 2, widths, 3)
     product = python_product(polynomials, vectors[0], widths, shape)
     exact = [(int(value) % MODULUS << 64) // MODULUS for value in product]
-    read = fractions(chosen_key(own, slots, values), 0, vectors[0],
+    read = batch_fractions(chosen_key(own, slots, values), vectors[0],
                      np.zeros((count, 2), np.uint64), widths)  # fmt: skip
     for row in (read[0][0], read[1][0], read[1][1]):
         off = distances(row, exact[: len(row)])

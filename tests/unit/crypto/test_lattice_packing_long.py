@@ -3,16 +3,19 @@
 `pytest --long tests/unit/crypto/test_lattice_packing_long.py` runs it.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from fedboost.crypto.lattice import answers
-from fedboost.crypto.lattice.answers import NodeAnswers
+from fedboost.crypto.lattice import answers, released
 from fedboost.crypto.lattice.decryption import AnsweredNode, decrypt_packed, fractions_of
-from fedboost.crypto.lattice.packing import packed
+from fedboost.crypto.lattice.packing import add_residues, packed
 from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.parameters import SLOTS
 from tests.support.lattices import HOST, LATTICE, LATTICE_4096, drawn_messages, grown, integer_sums
+from tests.support.releases import NodeAnswers, release_packed
 
 pytestmark = pytest.mark.long
 
@@ -37,14 +40,20 @@ def test_packed_answers_are_exact_and_their_noise_is_the_formulas(
     of = grown(drawn_messages(ROWS, own), own)
     packing = of.secret.packing(slots)
     held = PackingKey.received(packing.shape, of.secret.tree.packing_origin, packing.key())
-    taken = []
+    given: list[NDArray[np.uint64]] = []
+    taken: list[Any] = []
 
-    def kept(key, vectors, scalars, widths):
-        data = packed(key, vectors, scalars, widths)
-        taken.append((vectors[0].copy(), scalars.copy(), widths.copy(), data))
+    def noted(key, vectors, *rest):
+        given.append(vectors[0].copy())
+        add_residues(key, vectors, *rest)
+
+    def kept(shape, whole, numbers, scalars, widths):
+        data = packed(shape, whole, numbers, scalars, widths)
+        taken.append((given[len(taken)], scalars.copy(), widths.copy(), data))
         return data
 
-    monkeypatch.setattr(answers, "packed", kept)
+    monkeypatch.setattr(answers, "add_residues", noted)
+    monkeypatch.setattr(released, "packed", kept)
     secrets = of.secret.reversed_secrets().astype(np.int64).view(np.uint64).T
     whole, added = [], []
     # Each width by itself, then all of them mixed in the batches of one release.
@@ -52,8 +61,9 @@ def test_packed_answers_are_exact_and_their_noise_is_the_formulas(
     for number, plan in enumerate(plans):
         copies = COPIES if len(plan) == 1 else 1
         made = [node_of(of, rows, copies, HOST.child(slots, number, rows)) for rows in plan]
+        given.clear()
         taken.clear()
-        data = of.key.release_packed([node for node, _, _ in made], held).to_bytes()
+        data = release_packed(of.key, [node for node, _, _ in made], held).to_bytes()
         sums = decrypt_packed(of.secret, packing, data, [asked for _, asked, _ in made])
         expected = np.concatenate([sums_of for _, _, sums_of in made])
         assert (sums == expected).all()

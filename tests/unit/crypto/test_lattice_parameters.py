@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.crypto.lattice import parameters, transforms
-from fedboost.crypto.lattice.answers import AnswerShape
 from fedboost.crypto.lattice.budget import MESSAGE_BITS_LEAST, Budget, rows_most
 from fedboost.crypto.lattice.packing_keys import PackingShape
 from fedboost.crypto.lattice.parameters import LEAK_MOST
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
+from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.errors import ConfigError, PeerError
 from tests.conftest import ROOT
 from tests.support.lattices import LATTICE, LATTICE_4096, LATTICE_LARGE, ORIGIN, RINGS, unguarded

@@ -79,7 +79,9 @@ def test_a_scheme_states_the_sizes_of_its_messages(scheme, monkeypatch):
     assert sum(len(part.rows.data) for part in parts) == pair.n_rows * sizes.row_bytes
     assert len(parts) == -(-pair.n_rows // sizes.rows_each)
     assert all(part.rows.count <= sizes.rows_each * sizes.per_row for part in parts)
-    sums = Pairs.of(held.sums(np.arange(300), np.arange(300, dtype=np.int32)[:, None] % 40, 40))
+    sums = Pairs.of(
+        held.row_sums.sums(np.arange(300), np.arange(300, dtype=np.int32)[:, None] % 40, 40)
+    )
     answered = list(held.blind([NodeSums(0, 0, 300, sums), NodeSums(0, 1, 17, sums)]))
     stated = list(sizes.parts([(40, 300), (40, 17)]))
     assert [one.ciphertexts for one in stated] == [part.count for part in answered]
@@ -110,7 +112,7 @@ def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, mo
         indices.append((number, len(rows), first + order))
         sums.append(own[order])
         first += 4
-    made = held.sums(np.arange(pair.n_rows), cells, first)
+    made = held.row_sums.sums(np.arange(pair.n_rows), cells, first)
     every = Pairs.of(made)
     asked = [NodeSums(0, number, rows, every[order]) for number, rows, order in indices]
     parts = list(held.blind(asked))
@@ -171,7 +173,7 @@ def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkey
     assert sum(counts) == 9000
     most = host.sizes.bytes_max
     assert max(counts) * 10 * own.word_bytes + len(given.key_for(SHOP)) <= most
-    made = held.sums(np.arange(9000), np.arange(9000, dtype=np.int32)[:, None] % 40, 40)
+    made = held.row_sums.sums(np.arange(9000), np.arange(9000, dtype=np.int32)[:, None] % 40, 40)
     for rows in (9000, 17):
         node = [NodeSums(0, 0, rows, Pairs.of(made))]
         parts = list(held.blind(node))
@@ -218,11 +220,11 @@ def test_hosts_derive_what_the_guest_does_and_no_other_host_can_use_a_key(scheme
     pair = Pair(scheme)
     _, given = pair.rows()
     held, _ = pair.rows(TELCO)
-    swapped = pair.hosts[SHOP].rows([held.held.numbers], 0, given.key_for(TELCO))
+    swapped = pair.hosts[SHOP].rows([held.rows.encrypted.numbers], 0, given.key_for(TELCO))
     cells = np.zeros((pair.n_rows, 1), np.int32)
     expected = [Expected(pair.n_rows, np.abs(pair.gh).sum(axis=0))]
     for rows, fits in ((held, True), (swapped, False)):
-        sums = rows.sums(np.arange(pair.n_rows), cells, 1)
+        sums = rows.row_sums.sums(np.arange(pair.n_rows), cells, 1)
         [part] = rows.blind([NodeSums(0, 0, pair.n_rows, Pairs.of(sums))])
         if fits:
             assert (given.read(part.data, [1], expected) == pair.gh.sum(axis=0)).all()

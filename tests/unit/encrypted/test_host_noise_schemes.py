@@ -199,7 +199,7 @@ class Pair:
 def test_noise_under_a_lattice_has_its_sigma(scheme):
     pair = Pair(scheme)
     count = SUMS // 8
-    sums = Pairs.of(pair.held.sums(np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1))
+    sums = Pairs.of(pair.held.row_sums.sums(np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1))
     every = sums[np.zeros(count, np.int64)]
     assert pair.held.noise is not None
     noise = pair.held.noise.of_node((0, 0), np.arange(ROWS, dtype=np.int32), cuts(count))
@@ -213,7 +213,7 @@ def test_noise_under_a_lattice_has_its_sigma(scheme):
 @pytest.mark.parametrize("scheme", LATTICES)
 def test_a_lattice_has_room_for_the_greatest_noise_and_the_guest_for_no_more(scheme):
     pair = Pair(scheme)
-    sums = Pairs.of(pair.held.sums(np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1))
+    sums = Pairs.of(pair.held.row_sums.sums(np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1))
     total, most = pair.gh.sum(axis=0), pair.scale.most
     for sign in (-1, 1):
         noise = sign * most[None]

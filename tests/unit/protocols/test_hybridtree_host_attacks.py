@@ -18,7 +18,7 @@ from fedboost.encrypted import (
     host_tree,
     offers,
     release,
-    ring,
+    ring_host,
     tree_batch,
 )
 from fedboost.encrypted.packed import PackedHost, PackedHostRows
@@ -326,7 +326,7 @@ def bytes_made(code):
 def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
     """Beside the guest's public key, which a host of unscored trees keeps in its checkpoints."""
     assert not set().union(*map(bytes_made, MODULES))
-    for side in (PackedHostRows, PackedHost, ring.RingHostRows, ring.RingHost):
+    for side in (PackedHostRows, PackedHost, ring_host.RingHostRows, ring_host.RingHost):
         assert bytes_made(side) <= {("blind", "released"), ("_packed", "released")}
     assert {name for name, _ in bytes_made(host_steps)} <= {"_arrays", "snapshot"}
     for keeping in (host_steps._arrays, host_steps.snapshot):

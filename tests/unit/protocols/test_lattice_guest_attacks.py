@@ -10,7 +10,7 @@ import pytest
 from fedboost import wire
 from fedboost.crypto import layout
 from fedboost.crypto.lattice.polynomials import NONCE_BYTES, TreePolynomials
-from fedboost.encrypted import keys, packed, ring, ring_answers
+from fedboost.encrypted import keys, packed, ring, ring_answers, ring_host
 from fedboost.encrypted.ciphers import Expected
 from fedboost.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -99,7 +99,7 @@ def test_what_no_polynomials_can_come_from_is_refused_and_leaves_no_trace(lie, s
         assert not type(me).side.is_set(me)
         assert not type(me).first_tree.is_set(me)
         host_steps.accept_key(me, good)
-        assert isinstance(me.side, ring.RingHost)
+        assert isinstance(me.side, ring_host.RingHost)
 
     now(run())
 
@@ -246,7 +246,7 @@ def test_packing_keys_that_cannot_be_are_refused(change, says):
         part.tree_key = change(part.tree_key)
         assert says in taken_in(me, part)
         host_steps.receive_gradients(me, iter([good]))
-        assert me.gradients.packing.shape.slots == 32
+        assert me.gradients.packing.key.shape.slots == 32
 
     now(run())
 
@@ -326,7 +326,7 @@ def test_a_key_comes_once_and_with_the_first_rows():
         again = pb.EncryptedGradients(tree=part.tree, first_row=ROWS, tree_key=key)
         assert f"expected row {ROWS}" in taken_in(me, first, second, again)
         host_steps.receive_gradients(me, iter([first, second]))
-        assert len(me.gradients.held) == ROWS
+        assert len(me.gradients.rows.encrypted) == ROWS
 
     now(run())
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedboost import wire
-from fedboost.crypto.lattice.answers import AnswerShape
+from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.encrypted import keys, offers, ring_answers
 from fedboost.encrypted.ciphers import Expected, GuestRows
 from fedboost.encrypted.offers import Offers, read_offers

@@ -9,7 +9,16 @@ import pytest
 from fedboost import wire
 from fedboost.crypto import residues
 from fedboost.crypto.api import BlindedPackages, Ciphertexts
-from fedboost.encrypted import adding, answers, cells, growth, host_tree, packed, ring, tree_batch
+from fedboost.encrypted import (
+    adding,
+    answers,
+    cells,
+    growth,
+    host_tree,
+    packed,
+    ring_host,
+    tree_batch,
+)
 from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.errors import ConfigError, DataError, FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -375,7 +384,12 @@ def test_nothing_leaves_a_host_but_released_sums_and_divisions(monkeypatch):
 
 
 def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
-    released_by = (packed.PackedHostRows, packed.PackedHost, ring.RingHostRows, ring.RingHost)
+    released_by = (
+        packed.PackedHostRows,
+        packed.PackedHost,
+        ring_host.RingHostRows,
+        ring_host.RingHost,
+    )
     calls = [
         node.func.value.id if isinstance(node.func.value, ast.Name) else ast.dump(node.func.value)
         for module in (

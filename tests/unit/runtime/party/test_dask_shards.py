@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,9 @@ from tests.support.dask_cluster import dask_cluster
 from tests.support.elsewhere import spread
 from tests.support.federated import now
 from tests.unit.core.test_growth import job as tree_job
-from tests.unit.encrypted.test_adding import data, table
+from tests.unit.encrypted.test_adding import nodes_of, table
 from tests.unit.encrypted.test_ciphers import SHOP, Pair
+from tests.unit.encrypted.test_ring_shards import Layers
 
 pytestmark = pytest.mark.xdist_group("dask")
 ROWS = 300
@@ -69,29 +71,38 @@ class PlainTree:
             self.alone.take(expected)
 
 
-class Job:
-    """The cells of some nodes, here and at shards."""
+class Sums:
+    """The cells of some nodes, here and at shards, which have some of the rows each."""
 
     def __init__(self, scheme, rows=ROWS):
-        held, _ = Pair(scheme, rows=rows).rows(SHOP)
-        self.held, self.numbers, draw = held, table("frequent"), np.random.default_rng(3)
-        learns = np.sort(draw.permutation(2 * ROWS)[:rows])
-        self.place = np.cumsum(np.isin(np.arange(2 * ROWS), learns)) - 1
-        self.nodes = [np.sort(n).astype(np.int32) for n in np.array_split(learns, 3)]
-        self.expected = held.adding.take(self.numbers, self.place).added_up(self.nodes)
+        self.held, _ = Pair(scheme, rows=rows).rows(SHOP)
+        self.numbers = table("frequent")
+        self.place, self.nodes = nodes_of(rows)
+        self.expected = self.held.adding.take(self.numbers, self.place).added_up(self.nodes)
 
     def tree(self, own):
-        by_columns = self.held.adding.ends is None
-        if by_columns:
-            rows = AddingRows.whole(own, self.held.adding.kept[0])
-        else:
-            rows = AddingRows.cut(own, len(self.held.gradients), self.held._part)
+        rows = AddingRows.cut(own, len(self.held.gradients), self.held._part)
         return rows.take(self.numbers, self.place)
 
     def check(self, tree):
-        found = tree.added_up(self.nodes)
-        for mine, other in zip(data(self.expected), data(found), strict=True):
-            assert np.array_equal(mine, other)
+        assert np.array_equal(tree.added_up(self.nodes).data, self.expected.data)
+
+
+class Answers:
+    """Two layers of a lattice tree, here and at shards, which have some of the columns each."""
+
+    def __init__(self, scheme="lattice, packed"):
+        self.scheme, alone = scheme, Layers(scheme)
+        self.expected = [alone.root(), alone.children()]
+
+    def tree(self, own):
+        return Layers(self.scheme, shards=own)
+
+    def check(self, tree, first=0):
+        for work, expected in [*zip((tree.root, tree.children), self.expected, strict=True)][
+            first:
+        ]:
+            assert work() == expected
 
 
 def refusal(kind, work):
@@ -112,19 +123,24 @@ def test_plain_jobs_leave_the_models_of_one_process(own):
 def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, own, monkeypatch):
     """By rows and by columns, encrypted and not; what the dead worker had is given to the other."""
     monkeypatch.setattr(dask_shards, "SMALL_BYTES", 0)  # as tasks of many rows go
-    jobs: list[Job | PlainTree] = [
-        Job("okamoto-uchiyama", 40),
-        Job("lattice"),
-        Job("plain"),
+    jobs: list[Any] = [
+        Sums("okamoto-uchiyama", 40),
+        Answers(),
+        Answers("lattice, vectors"),
+        Sums("plain"),
         PlainTree(1),
         PlainTree(5),
     ]
     trees = [job.tree(own) for job in jobs]
-    for job, tree in zip(jobs, trees, strict=True):
-        job.check(tree)
+    begun = Answers()
+    tree = begun.tree(own)
+    assert tree.root() == begun.expected[0]
+    for job, own_tree in zip(jobs, trees, strict=True):
+        job.check(own_tree)
     cluster.kill_worker()
-    for job, tree in zip(jobs, trees, strict=True):
-        job.check(tree)
+    begun.check(tree, first=1)  # whose parents' cells are gone with the worker
+    for job in jobs:
+        job.check(job.tree(own))
     assert own.count == 1
     for job in jobs:
         job.check(job.tree(own))
@@ -202,7 +218,7 @@ def test_a_scheduler_that_answers_no_more_is_gone(cluster, monkeypatch):
 @pytest.mark.full
 def test_processes_of_this_machine_are_made_again_when_they_die():
     own = DaskShards(parse(DaskWorkers, {"dask": {"local": 1}}))
-    job = Job("lattice")
+    job = Answers()
     try:
         tree = job.tree(own)
         job.check(tree)
@@ -217,7 +233,7 @@ def test_a_cluster_that_dies_ends_the_layer_and_is_found_again(cluster, monkeypa
     """Last, for it ends the cluster."""
     monkeypatch.setattr(dask_shards, "CONNECT_S", 1)
     own = DaskShards(cluster.settings())
-    job = Job("plain")
+    job = Sums("plain")
     tree = job.tree(own)
     job.check(tree)
     while cluster.workers:

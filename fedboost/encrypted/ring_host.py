@@ -1,0 +1,301 @@
+"""A host's side of the lattice schemes: rows, their sums and answers; `ring` is the guest's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.api import Pairs
+from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey, bound_to
+from fedboost.crypto.lattice.budget import Budget
+from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
+from fedboost.crypto.lattice.packing_keys import PackingKey, PackingShape
+from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin, TreePolynomials
+from fedboost.crypto.lattice.released import AnswerShape, Blinded, release, release_packed
+from fedboost.crypto.lattice.words import Words, words_of
+from fedboost.crypto.secrets import Secrets
+from fedboost.crypto.shards import Shards
+from fedboost.encrypted import keys
+from fedboost.encrypted.adding import AddingRows
+from fedboost.encrypted.cells import CellNumbers
+from fedboost.encrypted.ciphers import CipherSizes, HostCipher, HostRows, NodeSums
+from fedboost.encrypted.host_noise import HostNoise
+from fedboost.encrypted.node_cells import NOTHING, NodeCells
+from fedboost.encrypted.ring_answers import (
+    VECTORS,
+    Cut,
+    epoch_of,
+    sizes_of,
+    slots_of,
+    slots_possible,
+    tree_key_bytes,
+)
+from fedboost.encrypted.ring_shards import (
+    Answered,
+    AskedNode,
+    RingRows,
+    RingTree,
+    answered,
+    blinded_of,
+    join_answers,
+    seeds_of,
+)
+from fedboost.errors import PeerError
+from fedboost.flow import StageContext
+from fedboost.messages.protocol import encrypted_pb2 as pb
+
+Bits = NDArray[np.bool_]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PackingAt:
+    """A packing key, and where shards have it."""
+
+    key: PackingKey
+    lent: dict[int, object] = field(default_factory=dict)  # by the number of shards
+
+    def at(self, shards: Shards, parts: int) -> object:
+        """Have it kept by so many shards."""
+        if parts not in self.lent:
+            self.lent[parts] = shards.keep(parts, lambda _: self.key)
+        return self.lent[parts]
+
+
+@dataclass(frozen=True)
+class RingHostRows(HostRows[LatticeSums]):
+    """Rows with the keys of their trees."""
+
+    rows: RingRows
+    budget: Budget
+    secrets: Secrets
+    shards: Shards
+    packing: PackingAt | None  # where answers are packed
+    noise: HostNoise | None = None
+
+    @property
+    def row_sums(self) -> RingRows:
+        """See `HostRows`."""
+        return self.rows
+
+    @property
+    def _packing_key(self) -> PackingKey | None:
+        return None if self.packing is None else self.packing.key
+
+    @cached_property
+    def sizes(self) -> CipherSizes:
+        """See `HostRows`."""
+        columns = self.rows.encrypted.numbers.shape[1]
+        return sizes_of(self.budget, columns, slots_of(self._packing_key))
+
+    @cached_property
+    def adding(self) -> AddingRows[LatticeSums]:
+        """See `HostRows`: by columns, for a cell is larger than thousands of rows."""
+        return AddingRows.whole(self.shards, self.rows)
+
+    def tree(self, numbers: CellNumbers, begins: Bits, place: Indices) -> RingTree:
+        """See `HostRows`: with the shards."""
+        adding = self.adding.take(numbers, place)
+
+        def make(i: int) -> NodeCells[LatticeSums]:
+            begin, stop, _ = adding.chosen[i][1].indices(len(numbers.n_bins))
+            return NodeCells(begins[numbers.starts[begin] : numbers.starts[stop]])
+
+        kept = self.shards.keep(self.adding.parts, make)
+        return RingTree(adding, kept, self.secrets)
+
+    def blind(self, nodes: Sequence[NodeSums[Any]]) -> Iterator[pb.Ciphertexts]:
+        """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
+        parts = list(self.sizes.parts([(len(node.sums), node.rows) for node in nodes]))
+        if not parts:
+            return
+        key = self._packing_key
+        if key is None:
+            for number, part in enumerate(parts, start=1):
+                [(place, cut)] = part.sums
+                width, added = self._width(nodes[place]), nodes[place].noise
+                shape = AnswerShape(self.budget.parameters, self._outputs, width)
+                blinded = self._blinded(nodes, part.sums, is_last=number == len(parts))
+                noise = None if added is None else added[cut]
+                released = release(shape, part.ciphertexts, blinded, noise)
+                yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
+            return
+        every = [(place, slice(0, len(node.sums))) for place, node in enumerate(nodes)]
+        counts = [len(node.sums) for node in nodes]
+        widths = np.repeat(np.array([*map(self._width, nodes)], np.uint64), counts)
+        noises = [node.noise for node in nodes if node.noise is not None]
+        released = release_packed(
+            key.shape,
+            widths,
+            self._blinded(nodes, every, is_last=True),
+            np.concatenate(noises) if noises else None,
+            self.rows.workers,
+        )
+        data, first = released.to_bytes(), 0
+        for part in parts:
+            yield pb.Ciphertexts(count=part.ciphertexts, data=data[first : first + part.n_bytes])
+            first += part.n_bytes
+
+    @property
+    def _outputs(self) -> int:
+        return len(self.rows.key.leading)
+
+    def _width(self, node: NodeSums[Any]) -> int:
+        return self.budget.width(max(1, node.rows))
+
+    def _blinded(
+        self, nodes: Sequence[NodeSums[Any]], cuts: Sequence[Cut], *, is_last: bool
+    ) -> Blinded[Any]:
+        """Answers to some sums of some of the nodes, wherever their cells lie; `is_last` says that
+        the others have had theirs.
+        """
+        if isinstance(nodes[0].sums, Pairs):  # made here
+            return self._answered_here(nodes, cuts)
+        parts, trees = self.adding.parts, [*dict.fromkeys(node.sums.tree for node in nodes)]
+        asked: list[list[AskedNode]] = [[] for _ in range(parts)]
+        first = 0
+        for place, cut in cuts:
+            node, sums = nodes[place], nodes[place].sums[cut]
+            seeds, binding = sums.tree.seeds(node.tree), bound_to(node.node, node.noise)
+            for shard in range(parts):
+                mine, columns, chosen = sums.tree.part(shard, sums.chosen)
+                if len(mine):
+                    numbers, places = sums.numbers[mine], first + mine
+                    draws = Draws(self._width(node), binding, seeds[columns], numbers, places)
+                    asked[shard].append(AskedNode(trees.index(sums.tree), sums.node, chosen, draws))
+            first += len(sums)
+        of = {node.sums.tree: node.sums.making for node in nodes}
+        makings = [of[tree] if is_last else replace(of[tree], kept=None) for tree in trees]
+        light = [replace(making, rows_of_others={}) for making in makings]
+        kept = [self.adding.kept, self._packing_at, *(at for tree in trees for at in tree.kept)]
+        run = partial(self.shards.run, answered, kept, join=join_answers if self.packing else None)
+        found = run([(shard, light, asked[shard]) for shard in range(parts)])
+        lost = {shard for one in found for shard in one.lacking}
+        if lost:
+            heavy, idle = [making.from_rows for making in makings], [NOTHING] * len(trees)
+            found += run(
+                [
+                    (shard, heavy, asked[shard]) if shard in lost else (shard, idle, [])
+                    for shard in range(parts)
+                ]
+            )
+        [blinded] = reduce(Answered.joined, found).blinded
+        return blinded
+
+    def _answered_here(self, nodes: Sequence[NodeSums[Any]], cuts: Sequence[Cut]) -> Blinded[Any]:
+        """Answers to some sums that are at hand."""
+        asked, first = [], 0
+        for place, cut in cuts:
+            node, numbers = nodes[place], np.arange(cut.start, cut.stop)
+            seeds = seeds_of(self.secrets, node.tree, 1).repeat(len(numbers), axis=0)
+            binding, places = bound_to(node.node, node.noise), np.arange(len(numbers)) + first
+            draws = Draws(self._width(node), binding, seeds, numbers, places)
+            asked.append(AskedSums(node.sums[cut], draws))
+            first += len(numbers)
+        return blinded_of(self.rows, self._packing_key, asked)
+
+    @cached_property
+    def _packing_at(self) -> object:
+        """Return where shards have the packing key, or that there is none."""
+        if self.packing is None:
+            return self.shards.keep(self.adding.parts, lambda _: None)
+        return self.packing.at(self.shards, self.adding.parts)
+
+
+@dataclass
+class LastingKey:
+    """The packing key of trees that share one, at a host."""
+
+    epoch: int = -1
+    packing: PackingAt | None = None
+
+    def of(self, epoch: int | None) -> PackingAt | None:
+        """Return that of these trees; None where it has not come, or each tree has its own."""
+        return self.packing if epoch == self.epoch else None
+
+    def keep(self, epoch: int | None, packing: PackingAt | None) -> None:
+        """Note what goes with these trees."""
+        if epoch is not None:
+            self.epoch, self.packing = epoch, packing
+
+
+@dataclass(frozen=True)
+class RingHost(HostCipher):
+    """What all of an attempt's trees come from, at a host."""
+
+    context: StageContext
+    budget: Budget
+    origin: Origin
+    columns: int  # numbers of a row
+    noise: HostNoise | None = None
+    lasting: LastingKey = field(default_factory=LastingKey)
+
+    @cached_property
+    def sizes(self) -> CipherSizes:
+        """See `HostCipher`; with the largest key."""
+        largest = NONCE_BYTES + max(self._slots_by_size)
+        return replace(sizes_of(self.budget, self.columns, VECTORS), tree_key_bytes=largest)
+
+    @cached_property
+    def _slots_by_size(self) -> dict[int, int]:
+        """The slots of the keys that may come with rows, by their size in bytes."""
+        lattice = self.budget.parameters
+        possible = slots_possible(self.context.params, lattice)
+        return {tree_key_bytes(lattice, self.columns, slots): slots for slots in possible}
+
+    def received(self, data: bytes, rows: int) -> Words:
+        """Numbers below q."""
+        return words_of(data, (rows, self.columns), self.budget.parameters, "rows")
+
+    def rows(self, parts: Sequence[Words], tree: int, key: bytes) -> RingHostRows:
+        """The rows with the windows of our own derivation."""
+        context, place = self.context, self.context.table.hosts.index(self.context.party)
+        of = TreePolynomials(self.budget.parameters, self.origin, tree)
+        epoch = epoch_of(context.params, tree)
+        if epoch is not None:
+            of, key = of.in_epoch(epoch, key[:NONCE_BYTES]), key[NONCE_BYTES:]
+        public = tree_key_bytes(self.budget.parameters, self.columns, VECTORS)
+        packing = self._packing(of, epoch, key, public)
+        keys = TreeKey.received(of, place, key[:public], self.columns)
+        held = EncryptedRows.of(of, np.concatenate(parts))
+        self.lasting.keep(epoch, packing)
+        return RingHostRows(
+            RingRows(held, keys, context.workers.threads),
+            self.budget,
+            context.secrets,
+            context.shards,
+            packing,
+            self.noise,
+        )
+
+    def _packing(
+        self, of: TreePolynomials, epoch: int | None, key: bytes, public: int
+    ) -> PackingAt | None:
+        """The packing key behind the public ones, or that of the tree's epoch; None of vectors."""
+        kept = self.lasting.of(epoch)
+        if kept is not None and len(key) == public:
+            return kept
+        slots = self._slots_by_size.get(len(key))
+        if slots is None or kept is not None:
+            raise PeerError(
+                f"the guest sent a key of {len(key)} bytes, which the job does not have"
+            )
+        if slots == VECTORS:
+            return None
+        shape = PackingShape(self.budget.parameters, self.columns, slots)
+        return PackingAt(PackingKey.received(shape, of.packing_origin, key[public:]))
+
+
+def accept_nonces(context: StageContext, got: pb.EncryptionKey) -> Origin:
+    """Return what public polynomials come from; refuses, by a PeerError, nonces without our own."""
+    hosts = context.table.hosts
+    if got.key or len(got.nonces) != 1 + len(hosts):
+        raise PeerError(f"the guest sent {len(got.nonces)} nonces for {1 + len(hosts)} parties")
+    if got.nonces[1 + hosts.index(context.party)] != keys.nonce(context):
+        raise PeerError("the guest put another nonce in the place of ours")
+    return Origin(context.attempt_digest, got.nonces[0], tuple(got.nonces[1:]))
