@@ -2,7 +2,7 @@
 
 `--rows 1000000 --rows 10000000` measures other sizes than the usual one, `--workers embedded,dask`
 also a host that adds up rows on two local processes of Dask, and what travels to and from these,
-`--predict` predictions.
+`--predict` predictions, `--model` what a tree of 100 million rows would take on 32 workers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from benchmarks import harness, scale_predict, shard_bytes
+from benchmarks import harness, scale_model, scale_predict, shard_bytes
+from benchmarks.encryption_plan import Plan
 from benchmarks.harness import Report, Shown
 from benchmarks.scale_predict import LEARNED_ROWS, Predicted
 from fedboost.data.sources import SourceSpec
@@ -152,6 +153,7 @@ def main(given: Sequence[str] | None = None) -> None:
     more.add_argument("--rows", action="append", type=int, help="of each table, for each job")
     more.add_argument("--workers", default="embedded", help=f"of the host: {','.join(WORKERS)}")
     more.add_argument("--predict", action="store_true", help="measure predictions instead")
+    more.add_argument("--model", action="store_true", help="price a tree of 10^8 rows instead")
     options: argparse.Namespace = harness.parse(more, (), given)
     wanted, kinds = (
         options.rows or (QUICK_ROWS if options.quick else ROWS),
@@ -162,6 +164,13 @@ def main(given: Sequence[str] | None = None) -> None:
         found = [one for rows in wanted for one in predicted(rows)]
         report = Report("scale-predict", settings, rows=[asdict(one) for one in found])
         report.write(options, [scale_predict.table(found)])
+        return
+    if options.model:
+        size = scale_model.Size()
+        units = scale_model.measure(Plan.of(quick=options.quick), size)
+        report = Report("scale-model", asdict(size), rows=[asdict(one) for one in units])
+        report.figures |= scale_model.figures(units, size)
+        report.write(options, [scale_model.table(units, size)])
         return
     sizes = measure(wanted, kinds)
     report = Report("scale", settings, rows=[asdict(one) for one in sizes])

@@ -8,15 +8,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 
 from benchmarks.harness import Shown
 from fedboost.crypto import paillier
-from fedboost.crypto.api import Ciphertexts
+from fedboost.crypto.api import Ciphertexts, PublicKey
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.cells import EncryptedRows
+from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.crypto.shards import Embedded, MakePart
 from fedboost.crypto.workers import Serial
@@ -78,18 +80,22 @@ def weight(what: object) -> int:
 
 def measure() -> list[Carried]:
     """A scheme that cuts columns, and one that cuts rows."""
-    return [_carried("lattice", _lattice), _carried("paillier", _paillier)]
+    return [carried(scheme) for scheme in ("lattice", "paillier")]
 
 
-def _lattice(shards: Weighing) -> AddingRows[Any]:
-    own = parameters.named("lattice")
+def _lattice(own: LatticeParameters, shards: Weighing) -> AddingRows[Any]:
     tree = TreePolynomials(own, Origin(bytes(32), bytes(32), (bytes(32),)), 0)
     numbers = np.random.default_rng(1).integers(0, 1 << 30, (ROWS, 2)).astype(np.uint64)
     return AddingRows.whole(shards, RingRowSums(EncryptedRows.of(tree, numbers), Serial()))
 
 
+@cache
+def _key() -> PublicKey:
+    return paillier.load_public(paillier.generate(2048, Serial()).public_bytes(), 2048, Serial())
+
+
 def _paillier(shards: Weighing) -> AddingRows[Any]:
-    key = paillier.load_public(paillier.generate(2048, Serial()).public_bytes(), 2048, Serial())
+    key = _key()
     data = np.random.default_rng(1).integers(0, 256, (ROWS, 1, key.width)).astype(np.uint8)
     data[:, :, 0] = 0
 
@@ -99,11 +105,14 @@ def _paillier(shards: Weighing) -> AddingRows[Any]:
     return AddingRows.cut(shards, ROWS, rows)
 
 
-def _carried(scheme: str, given: Callable[[Weighing], AddingRows[Any]]) -> Carried:
-    draw, shards = np.random.default_rng(2), Weighing(SHARDS)
-    bins = draw.integers(0, BINS, (ROWS, COLUMNS)).astype(np.uint8)
-    cells = DenseCells(bins, np.full(COLUMNS, BINS, np.int64), leave_out=False)
-    tree = given(shards).take(cells, np.arange(ROWS))
+def carried(scheme: str, columns: int = COLUMNS, count: int = SHARDS) -> Carried:
+    """What one scheme comes to with so many columns, and shards in all."""
+    draw, shards = np.random.default_rng(2), Weighing(count)
+    bins = draw.integers(0, BINS, (ROWS, columns)).astype(np.uint8)
+    cells = DenseCells(bins, np.full(columns, BINS, np.int64), leave_out=False)
+    ring = parameters.BY_NAME.get(scheme)
+    given = _paillier(shards) if ring is None else _lattice(ring, shards)
+    tree = given.take(cells, np.arange(ROWS))
     half = np.arange(0, ROWS, 2, dtype=np.int32)
     tree.added_up(np.array_split(half, NODES))
     n_cells = NODES * cells.n_cells
