@@ -14,13 +14,10 @@ from benchmarks import encryption_operations as operations
 from benchmarks import shard_bytes
 from benchmarks.encryption_plan import PAILLIER, Plan
 from benchmarks.harness import Shown
+from benchmarks.plus_tables import Row
 from benchmarks.shard_bytes import Carried
-from fedboost.crypto.lattice import parameters
-from fedboost.crypto.lattice.answers import AnswerShape
-from fedboost.crypto.lattice.budget import Budget
 
 RING = "lattice-large"
-OUTPUTS = 2  # numbers of a row
 CORES = 16  # of the guest and of the host
 LINK_BYTES_S = 10e9 / 8  # of the host, each way
 FEW, MANY = (2, 10), (4, 20)  # shards and columns that bytes are weighed with
@@ -99,21 +96,23 @@ class Units:
     candidate_bytes: float  # to the guest
     by_columns: bool  # workers have some of the columns, else some of the rows
 
+    @classmethod
+    def of(cls, scheme: str, found: Row, carries: Carries, *, by_columns: bool) -> Units:
+        """From what the operations of a scheme were measured to take."""
+        sizes = found[operations.ROW_BYTES], found[operations.CANDIDATE_BYTES]
+        return cls(scheme, carries, found["ns"], *sizes, by_columns=by_columns)
+
 
 def measure(plan: Plan, size: Size) -> list[Units]:
     """Of the lattice that takes so many rows, and of Paillier."""
-    own = parameters.BY_NAME[RING]
-    ring = operations.rings(RING, plan)
-    answer = AnswerShape(own, OUTPUTS, Budget(own, size.rows).width(size.rows)).n_bytes
-    paillier = operations.modular(PAILLIER, plan)
-    row, candidate = operations.ROW_BYTES, operations.CANDIDATE_BYTES
+    ring, number = (
+        operations.rings(RING, plan, size.rows),
+        operations.modular(PAILLIER, plan, size.rows),
+    )
     return [
-        Units(RING, Carries.weighed(RING), ring["ns"], ring[row], answer, by_columns=True),
-        Units(
-            PAILLIER, Carries.weighed("paillier"), paillier["ns"], paillier[row],
-            paillier[candidate], by_columns=False,
-        ),
-    ]  # fmt: skip
+        Units.of(RING, ring, Carries.weighed(RING), by_columns=True),
+        Units.of(PAILLIER, number, Carries.weighed("paillier"), by_columns=False),
+    ]
 
 
 @dataclass(frozen=True)

@@ -107,12 +107,10 @@ def test_the_model_has_a_report_of_its_own(tmp_path, monkeypatch):
 
 def test_units_are_those_of_both_kinds_of_schemes(monkeypatch):
     monkeypatch.setattr(shard_bytes, "ROWS", 64)
-    asked = {"ns": UNITS.ns, encryption_operations.ROW_BYTES: 7}
-    asked[encryption_operations.CANDIDATE_BYTES] = 9
+    asked = {"ns": UNITS.ns, "bytes of a row": 7, "bytes of a candidate": 9}
     for kind in ("rings", "modular"):
         monkeypatch.setattr(encryption_operations, kind, lambda *_: asked)
     size = scale_model.Size()
     ring, number = scale_model.measure(Plan.of(quick=True), size)
     assert (ring.by_columns, ring.row_bytes, ring.ns) == (True, 7, UNITS.ns)
-    assert ring.candidate_bytes > 2 * 8 * 1024  # of a root of all rows
     assert (number.by_columns, number.candidate_bytes) == (False, 9)
