@@ -7,13 +7,14 @@ Steps follow one another, so seconds add up. Workers have a thread each, the gue
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from benchmarks import encryption_operations as operations
 from benchmarks import shard_bytes
 from benchmarks.encryption_plan import PAILLIER, Plan
-from benchmarks.harness import Shown
+from benchmarks.harness import Report, Shown
 from benchmarks.plus_tables import Row
 from benchmarks.shard_bytes import Carried
 
@@ -153,6 +154,14 @@ def parts(one: Units, size: Size) -> list[Part]:
         carries("answers to the guest", size.candidates * one.candidate_bytes),
         computed("decrypt", "guest", size.candidates * ns[operations.DECRYPT]),
     ]
+
+
+def report(plan: Plan, size: Size, options: argparse.Namespace) -> None:
+    """Measure, and write what comes of it."""
+    units = measure(plan, size)
+    made = Report("scale-model", asdict(size), rows=[asdict(one) for one in units])
+    made.figures |= figures(units, size)
+    made.write(options, [table(units, size)])
 
 
 def figures(units: Sequence[Units], size: Size) -> dict[str, float]:

@@ -6,7 +6,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import encryption_operations, scale, scale_model, shard_bytes
+from benchmarks import encryption_operations, scale, scale_model, scale_predict, shard_bytes
 from benchmarks.encryption_plan import Plan
 
 
@@ -28,7 +28,7 @@ def test_each_size_has_its_figures(tmp_path, monkeypatch):
     monkeypatch.setattr(
         scale,
         "measured",
-        lambda rows, workers: scale.Scaled(rows, workers, "lattice", 2.5, 0.5, memory),
+        lambda rows, workers, *_: scale.Scaled(rows, workers, "lattice", 2.5, 0.5, memory),
     )
     path = tmp_path / "scale.json"
     scale.main(["--quick", "--json", str(path)])
@@ -47,14 +47,23 @@ def test_workers_on_dask_have_figures_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(
         scale,
         "measured",
-        lambda rows, workers: scale.Scaled(rows, workers, "lattice", 2.5, 0.5, memory),
+        lambda rows, workers, *_: scale.Scaled(rows, workers, "lattice", 2.5, 0.5, memory),
     )
     path = tmp_path / "scale.json"
     scale.main(["--rows", "7", "--workers", "embedded,dask", "--json", str(path)])
     figures = json.loads(path.read_text())["figures"]
     assert figures["rows_7.dask.seconds_per_tree"] == figures["rows_7.seconds_per_tree"] == 0.5
+    assert figures["rows_7.dask.over_embedded"] == 1
     assert figures["paillier.cell_bytes"] > 512
     assert figures["lattice.cell_bytes"] > 8 * 2048
+
+
+def test_predictions_have_figures_of_their_own(tmp_path, monkeypatch):
+    scored = scale_predict.Predicted(100, "job", 4.0, {"guest": 1, "host": 1})
+    monkeypatch.setattr(scale, "predicted", lambda _: [scored])
+    path = tmp_path / "scale.json"
+    scale.main(["--predict", "--json", str(path)])
+    assert json.loads(path.read_text())["figures"] == {"rows_100.job.rows_per_second": 25.0}
 
 
 def test_the_model_weighs_few_shards_for_many(monkeypatch):
