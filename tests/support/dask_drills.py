@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedboost.messages.job_pb2 import Event
+from fedboost.messages.protocol.encrypted_pb2 import CandidateSums
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
@@ -29,7 +30,7 @@ WORKERS = 2
 DEPTH = 4  # of trees, at most
 # Sums of a column that a layer tells of its nodes, two of each, and where they divide.
 LAYER = 3 * 2 ** (DEPTH - 1)
-SUMS = "fedboost.protocol.CandidateSums"
+SUMS = CandidateSums.DESCRIPTOR.full_name
 
 
 def job(scheme: str, **params: Any) -> dict[str, Any]:
@@ -113,6 +114,7 @@ class DaskTown:
         assert not theirs - out, "the guest has what nobody has sent"
         mine, expected = _sums(sent), _sums(self._rows(HOST, whole))
         again, more = done.attempts - 1, self._told(done.id) - self._told(whole)
+        assert expected, "no sums have left at all"
         assert (mine == expected) or again, "other sums have left"
         assert 0 <= mine.total() - expected.total() <= again * drills.LOST_LAYERS
         assert 0 <= more <= again * LAYER, f"{more} sums were charged beyond what a job tells"
