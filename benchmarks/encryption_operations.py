@@ -50,22 +50,22 @@ def measure(plan: Plan) -> list[Row]:
     return rows
 
 
-def rings(scheme: str, plan: Plan) -> Row:
-    """Of a lattice; a row has two numbers, a candidate is one of a root of a million rows."""
+def rings(scheme: str, plan: Plan, rows: int = JOB_ROWS) -> Row:
+    """Of a lattice; a row has two numbers, a candidate is one of a root of so many rows."""
     own = parameters.BY_NAME[scheme]
     spent = {cost.operation: cost.nanoseconds for cost in lattice.measured(own, plan.ring_rows)}
-    shape = AnswerShape(own, lattice.OUTPUTS, Budget(own, JOB_ROWS).width(JOB_ROWS))
+    shape = AnswerShape(own, lattice.OUTPUTS, Budget(own, rows).width(rows))
     data = lattice.OUTPUTS * own.word_bytes
     return {"ns": spent, ROW_BYTES: data, CANDIDATE_BYTES: shape.n_bytes}
 
 
-def modular(scheme: str, plan: Plan) -> Row:
-    """Of a scheme whose ciphertexts are numbers."""
+def modular(scheme: str, plan: Plan, rows: int = JOB_ROWS) -> Row:
+    """Of a scheme whose ciphertexts are numbers, wide enough for the sums of so many rows."""
     asked = SCHEMES[scheme]
     keyed, bits = KEYED[asked["scheme"]], asked.get("key_bits", 0)
     key = keyed.generate(bits, Serial())
     public = keyed.load_public(key.public_bytes(), bits, Serial())
-    layout = GhLayout(fixed_point.bits_for(JOB_ROWS), JOB_ROWS, key.plaintext_bits)
+    layout = GhLayout(fixed_point.bits_for(rows), rows, key.plaintext_bits)
     batches = Batches(key, public, layout, plan.modular_rows)
     spent = {name: _nanoseconds(work, plan.least_s) for name, work in batches.named()}
     capacity = layout.lanes[0].capacity

@@ -96,9 +96,9 @@ def _block(page: str) -> Iterator[str]:
     cells = [tuple(row[place] for place in kept) for row in rows]
     yield Shown("", heads, cells).markdown().split("\n\n", 1)[1].rstrip()
     yield ""
-    names = dict.fromkeys(one.record or page for one in own)
+    names = list(dict.fromkeys(one.record or page for one in own))
     yield (
-        f"Measured on {_machine(record(page)['machine'])}. All rows: "
+        f"Measured on {_machine(record(names[0])['machine'])}. All rows: "
         + ", ".join(f"[{name}.json](data/{name}.json)" for name in names)
         + "."
     )

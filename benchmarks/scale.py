@@ -2,7 +2,7 @@
 
 `--rows 1000000 --rows 10000000` measures other sizes than the usual one, `--workers embedded,dask`
 also a host that adds up rows on two local processes of Dask, and what travels to and from these,
-`--predict` predictions.
+`--predict` predictions, `--model` what a tree of 100 million rows would take on 32 workers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from benchmarks import harness, scale_predict, shard_bytes
+from benchmarks import harness, scale_model, scale_predict, shard_bytes
+from benchmarks.encryption_plan import Plan
 from benchmarks.harness import Report, Shown
 from benchmarks.scale_predict import LEARNED_ROWS, Predicted
 from fedboost.data.sources import SourceSpec
@@ -53,11 +54,16 @@ class Scaled:
 
 def measure(sizes: Sequence[int], workers: Sequence[str]) -> list[Scaled]:
     """One job for each size and kind of workers, on daemons that have done nothing else."""
-    return [measured(rows, kind) for rows in sizes for kind in workers]
+    found = []
+    for rows in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            sources = tables(Path(folder), rows)
+            found += [measured(rows, kind, Path(folder) / kind, sources) for kind in workers]
+    return found
 
 
-def measured(rows: int, workers: str) -> Scaled:
-    """One job."""
+def measured(rows: int, workers: str, folder: Path, sources: Mapping[str, SourceSpec]) -> Scaled:
+    """One job, on daemons whose cluster lies in `folder`."""
 
     @contextmanager
     def working(cluster: ClusterProcesses) -> Iterator[None]:
@@ -65,10 +71,8 @@ def measured(rows: int, workers: str) -> Scaled:
         path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | WORKERS[workers]))
         yield
 
-    with tempfile.TemporaryDirectory() as folder:
-        sources = tables(Path(folder), rows)
-        with harness.daemons(job(), sources, Path(folder) / "cluster", working) as run_job:
-            run = run_job(job())
+    with harness.daemons(job(), sources, folder, working) as run_job:
+        run = run_job(job())
     seconds, memory = run.result["seconds"], run.result["memory_peak_bytes"]
     scheme = run.result["encryption"]["scheme"]
     return Scaled(
@@ -146,32 +150,49 @@ def table(sizes: Sequence[Scaled]) -> Shown:
     return Shown(f"{COLUMNS} + {COLUMNS} columns, {TREES} trees of depth {DEPTH}", heads, rows)
 
 
+def worked(sizes: Sequence[Scaled]) -> Report:
+    """The report of jobs."""
+    settings = {"columns": COLUMNS, "trees": TREES, "depth": DEPTH, "bins": BINS}
+    report = Report("scale", settings, rows=[asdict(one) for one in sizes])
+    alone = {one.rows: one.per_tree for one in sizes if one.workers == "embedded"}
+    for one in sizes:
+        name = f"rows_{one.rows}" + ("" if one.workers == "embedded" else f".{one.workers}")
+        report.figures[f"{name}.seconds"] = one.seconds
+        report.figures[f"{name}.seconds_per_tree"] = one.per_tree
+        if one.workers != "embedded" and one.rows in alone:
+            report.figures[f"{name}.over_embedded"] = one.per_tree / alone[one.rows]
+        for party, count in one.memory.items():
+            report.figures[f"{name}.{party}.memory_gb"] = count / 1e9
+    return report
+
+
+def scored(found: Sequence[Predicted]) -> Report:
+    """The report of predictions."""
+    report = Report("scale-predict", {"columns": COLUMNS}, rows=[asdict(one) for one in found])
+    for one in found:
+        report.figures[f"rows_{one.rows}.{one.by}.rows_per_second"] = one.rows / one.seconds
+    return report
+
+
 def main(given: Sequence[str] | None = None) -> None:
     """Measures and prints; see the harness for the options."""
     more = harness.parser("scale", ABOUT, ())
     more.add_argument("--rows", action="append", type=int, help="of each table, for each job")
     more.add_argument("--workers", default="embedded", help=f"of the host: {','.join(WORKERS)}")
     more.add_argument("--predict", action="store_true", help="measure predictions instead")
+    more.add_argument("--model", action="store_true", help="price a tree of 10^8 rows instead")
     options: argparse.Namespace = harness.parse(more, (), given)
-    wanted, kinds = (
-        options.rows or (QUICK_ROWS if options.quick else ROWS),
-        options.workers.split(","),
-    )
-    settings = {"columns": COLUMNS, "trees": TREES, "depth": DEPTH, "bins": BINS}
+    wanted = options.rows or (QUICK_ROWS if options.quick else ROWS)
+    kinds = options.workers.split(",")
     if options.predict:
         found = [one for rows in wanted for one in predicted(rows)]
-        report = Report("scale-predict", settings, rows=[asdict(one) for one in found])
-        report.write(options, [scale_predict.table(found)])
+        scored(found).write(options, [scale_predict.table(found)])
+        return
+    if options.model:
+        scale_model.report(Plan.of(quick=options.quick), scale_model.Size(), options)
         return
     sizes = measure(wanted, kinds)
-    report = Report("scale", settings, rows=[asdict(one) for one in sizes])
-    for one in sizes:
-        name = f"rows_{one.rows}" + ("" if one.workers == "embedded" else f".{one.workers}")
-        report.figures[f"{name}.seconds"] = one.seconds
-        report.figures[f"{name}.seconds_per_tree"] = one.per_tree
-        for party, count in one.memory.items():
-            report.figures[f"{name}.{party}.memory_gb"] = count / 1e9
-    shown = [table(sizes)]
+    report, shown = worked(sizes), [table(sizes)]
     if "dask" in kinds:
         carried = shard_bytes.measure()
         report.figures |= {f"{one.scheme}.{key}": value for one in carried for key, value in one}

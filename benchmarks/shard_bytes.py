@@ -6,8 +6,10 @@ Weighed in one process, by what each part comes to as bytes; content does not ma
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,12 +17,13 @@ import numpy as np
 from benchmarks.harness import Shown
 from fedboost.core.partition import parent
 from fedboost.crypto import paillier
-from fedboost.crypto.api import Ciphertexts
+from fedboost.crypto.api import Ciphertexts, PublicKey
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import EncryptedRows
 from fedboost.crypto.lattice.packing_keys import PackingKey
+from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
@@ -44,7 +47,8 @@ class Weighing(Embedded):
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
-        self.given = self.asked = self.answered = 0
+        self.given = self.answered = 0
+        self.asked = Counter[int]()  # by the place of an argument
 
     def keep(self, parts: int, make: MakePart) -> list[Any]:
         """See `Shards`."""
@@ -61,28 +65,29 @@ class Weighing(Embedded):
     ) -> list[T]:
         """See `Shards`."""
         results = super().run(kernel, kept, tasks, join)
-        self.asked += sum(map(weight, tasks))
+        for task in tasks:
+            self.asked.update({place: weight(what) for place, what in enumerate(task)})
         self.answered += sum(map(weight, results))
         return results
 
 
 @dataclass(frozen=True)
 class Carried:
-    """Bytes of a tree and of a layer in which half of the rows are added up, in 8 nodes, and 16 are
-    answered.
-    """
+    """Bytes of each unit of a tree, to the shards and back."""
 
     scheme: str
-    row_bytes: float  # to the shards, once a tree, with the bins
-    key_bytes: float  # to each shard, once a tree, or once for several
-    layer_row_bytes: float  # to the shards, of each row that is added up
-    layer_bytes: float  # back
+    row_bytes: float  # a row, once a tree, with its bins
+    key_bytes: float  # keys, to each shard, once a tree or once for several
+    layer_row_bytes: float  # a row that is added up
+    asked_bytes: float  # a sum that is asked for
+    answer_bytes: float  # back, of each candidate answered (lattices), or cell added up
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         yield "row_bytes", self.row_bytes
         yield "key_bytes", self.key_bytes
         yield "layer_row_bytes", self.layer_row_bytes
-        yield "layer_bytes", self.layer_bytes
+        yield "asked_bytes", self.asked_bytes
+        yield "answer_bytes", self.answer_bytes
 
 
 def weight(what: object) -> int:
@@ -92,12 +97,22 @@ def weight(what: object) -> int:
 
 def measure() -> list[Carried]:
     """A scheme that cuts columns, and one that cuts rows."""
-    return [_lattice(), _paillier()]
+    return [carried(scheme) for scheme in ("lattice", "paillier")]
 
 
-def _lattice() -> Carried:
-    shards, own, draw = Weighing(SHARDS), parameters.named("lattice"), np.random.default_rng(1)
-    budget, secrets = Budget(own, ROWS), Secrets.from_os()
+def carried(scheme: str, columns: int = COLUMNS, count: int = SHARDS) -> Carried:
+    """What one scheme comes to with so many columns, and shards in all."""
+    bins = np.random.default_rng(2).integers(0, BINS, (ROWS, columns)).astype(np.uint8)
+    cells = DenseCells(bins, np.full(columns, BINS, np.int64), leave_out=False)
+    ring = parameters.BY_NAME.get(scheme)
+    return (
+        _paillier(cells, Weighing(count)) if ring is None else _ring(ring, cells, Weighing(count))
+    )
+
+
+def _ring(own: LatticeParameters, cells: DenseCells, shards: Weighing) -> Carried:
+    """Half of the rows are added up, in 8 nodes, and these and their siblings are answered."""
+    draw, secrets, budget = np.random.default_rng(1), Secrets.from_os(), Budget(own, ROWS)
     tree = TreePolynomials(own, Origin(bytes(32), bytes(32), (bytes(32),)), 0)
     secret = TreeSecret(tree, budget, draw.integers(-9, 9, (ROWS, 2)), secrets)
     data = b"".join(part.to_bytes() for part in secret.encrypt())
@@ -106,10 +121,11 @@ def _lattice() -> Carried:
         TreeKey.received(tree, 0, secret.public_keys(0), 2),
         Serial(),
     )
-    packing = secret.packing(SLOTS)
-    key = PackingKey.received(packing.shape, tree.packing_origin, packing.key())
-    held = RingHostRows(rows, budget, secrets, shards, PackingAt(key))
-    cells = _cells()
+    key = None
+    if own.packs:
+        packing = secret.packing(SLOTS)
+        key = PackingKey.received(packing.shape, tree.packing_origin, packing.key())
+    held = RingHostRows(rows, budget, secrets, shards, PackingAt(key) if key else None)
     begins = np.zeros(cells.n_cells, np.bool_)
     begins[np.concatenate([cells.starts[:-1], cells.starts[1:] - 1])] = True
     at = held.tree(cells, begins, np.arange(ROWS))
@@ -122,7 +138,7 @@ def _lattice() -> Carried:
                            == 0)[:-1]  # fmt: skip
     chosen = Chosen(first, np.full(len(first), -1), [])
     for nodes in ([*above], [*node_rows]):
-        shards.asked = shards.answered = 0
+        shards.asked, shards.answered = Counter(), 0
         sums = at.sums(making, dict.fromkeys(nodes, chosen))
         order = draw.permutation(len(first))
         asked = [NodeSums(0, node, ROWS, sums[node][order]) for node in nodes]
@@ -131,35 +147,37 @@ def _lattice() -> Carried:
         added = {node: own for node, own in node_rows.items() if node % 2}
         others = {node + 1: node for node in added}
         making = Making(added, others, {}, set())
-    keys = weight(key) + weight(rows.key)
-    per_row = (shards.given - SHARDS * keys) / ROWS
-    return Carried("lattice", per_row, keys, shards.asked / (ROWS / 2), shards.answered)
+    keys, candidates = weight(key) + weight(rows.key), len(node_rows) * len(first)
+    per_row = (shards.given - shards.count * keys) / ROWS
+    _, makings, draws = (shards.asked[place] for place in range(3))
+    back = shards.answered / candidates
+    return Carried(own.name, per_row, keys, makings / (ROWS / 2), draws / candidates, back)
 
 
-def _paillier() -> Carried:
-    shards = Weighing(SHARDS)
-    key = paillier.load_public(paillier.generate(2048, Serial()).public_bytes(), 2048, Serial())
+@cache
+def _key() -> PublicKey:
+    return paillier.load_public(paillier.generate(2048, Serial()).public_bytes(), 2048, Serial())
+
+
+def _paillier(cells: DenseCells, shards: Weighing) -> Carried:
+    key = _key()
     data = np.random.default_rng(1).integers(0, 256, (ROWS, 1, key.width)).astype(np.uint8)
     data[:, :, 0] = 0
 
     def rows(first: int, stop: int) -> KeyedRows:
         return KeyedRows(key, Ciphertexts(data[first:stop]))
 
-    tree = AddingRows.cut(shards, ROWS, rows).take(_cells(), np.arange(ROWS))
+    tree = AddingRows.cut(shards, ROWS, rows).take(cells, np.arange(ROWS))
     half = np.arange(0, ROWS, 2, dtype=np.int32)
     tree.added_up(np.array_split(half, NODES))
-    per_row = (shards.given - SHARDS * weight(key)) / ROWS
-    return Carried("paillier", per_row, weight(key), shards.asked / len(half), shards.answered)
-
-
-def _cells() -> DenseCells:
-    bins = np.random.default_rng(2).integers(0, BINS, (ROWS, COLUMNS)).astype(np.uint8)
-    return DenseCells(bins, np.full(COLUMNS, BINS, np.int64), leave_out=False)
+    per_row = (shards.given - shards.count * weight(key)) / ROWS
+    asked, n_cells = sum(shards.asked.values()) / len(half), NODES * cells.n_cells
+    return Carried("paillier", per_row, weight(key), asked, 0.0, shards.answered / n_cells)
 
 
 def table(schemes: Sequence[Carried]) -> Shown:
     """One row for each scheme."""
-    heads = ("scheme", "a row, once a tree", "keys", "a row added up", "a layer back")
+    heads = ("scheme", "a row, once a tree", "keys", "a row added up", "a sum asked for", "back")
     rows = [(one.scheme, *(f"{value:,.0f} B" for _, value in one)) for one in schemes]
     title = f"To and from {SHARDS} workers, {COLUMNS} columns of {BINS} bins"
     return Shown(title, heads, rows)

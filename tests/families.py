@@ -83,7 +83,10 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
         (f"{FAULTS}family_sums*",),
     ),
     "faults: waits": ("a job left alone waits and goes on", (f"{FAULTS}family_waits*",)),
-    "faults: kills": ("real daemons die and stop", (f"{FAULTS}family_kills.py",)),
+    "faults: kills": (
+        "real daemons die and stop",
+        (f"{FAULTS}family_kills.py", f"{FAULTS}family_workers*"),
+    ),
     "faults: links": ("real daemons in bad weather", (f"{FAULTS}family_links*",)),
     "faults: outage": ("a host gone for five minutes", (f"{FAULTS}family_outage*",)),
     "faults: mutations": (

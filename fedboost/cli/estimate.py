@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ Numbers = dict[str, int]
 @click.option("--link", metavar="SPEED,DELAY",
               help="Parties on machines of their own, with such links: 100MB/s,20ms.")  # fmt: skip
 @click.option("--cores", type=click.IntRange(1, 4096), help="Of a machine.  [default: this one's]")
+@click.option("--workers", metavar="PARTY=N,…", help="Threads of hosts' workers on Dask.")
 @click.option("--measure", is_flag=True, help="Measure this machine anew.")
 @JSON
 def estimate_command(file: Path, *, as_json: bool, measure: bool, **given: Any) -> int:
@@ -59,7 +61,8 @@ def estimate_command(file: Path, *, as_json: bool, measure: bool, **given: Any) 
     ~/.cache/fedboost. Without --link all parties are daemons on this machine and share its cores.
     """
     setting = _setting(file, given)
-    place = _place(given["link"], given["cores"])
+    workers = _numbers(given["workers"], (), "--workers")
+    place = replace(_place(given["link"], given["cores"]), workers=workers)
     console = Console(stderr=True)
     prices = Prices.load(cache_file(home()), anew=measure)
     with console.status("measuring this machine …") as status:

@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 from fedboost import protocols
 from fedboost.core import forest
 from fedboost.core.params import BoostingParams, TreeParams
+from fedboost.crypto.lattice.parameters import BY_NAME
+from fedboost.errors import ConfigError
 from fedboost.flow import Protocol, Role
 from fedboost.runtime.estimate import prices as priced
-from fedboost.runtime.estimate.counting_cipher import OPERATIONS
+from fedboost.runtime.estimate.counting_cipher import ADD, ADD_FEW, OPERATIONS
 from fedboost.runtime.estimate.counting_cipher import START as TABLES
 from fedboost.runtime.estimate.phases import ALONE, SHARED, Phase, primitives
 from fedboost.runtime.estimate.prices import FSYNC, READ_CELL, READ_ROW, Prices
@@ -28,6 +30,8 @@ START = "begin"  # the stage of what comes before any protocol
 ID_BYTES, CELL_BYTES = 120.0, 9.0
 KEPT_ID_BYTES, KEPT_CELL_BYTES = 45.0, 4.0
 
+AWAY = (ADD, ADD_FEW)  # what workers on Dask do for a host
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -39,6 +43,7 @@ class Placement:
     apart: bool = False
     bytes_per_s: float | None = None  # of a party's link, each way; None: as fast as it computes
     latency_s: float = 0.0  # one way
+    workers: Mapping[str, int] = field(default_factory=dict)  # threads that add up for a party
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,10 @@ def estimate(
     """Return what a job takes on machines like this one; a ConfigError where it trains nothing."""
     scene, stages = setting.scene, setting.stages
     spec = scene.spec
+    for stranger in sorted(set(place.workers) - set(spec.parties.hosts)):
+        raise ConfigError(
+            f"{stranger} is no host of the job", todo="workers add up for hosts alone"
+        )
     protocol = protocols.named(spec.protocol)
     params = parse(protocol.params, spec.params, section="params")
     phases = [_begin(scene), *(phase for stage in stages for phase in stage.phases)]
@@ -100,7 +109,11 @@ def estimate(
         encryption=dict(setting.encryption),
         answers=next((stage.answers for stage in reversed(stages) if stage.answers), ""),
         steps=_added(((entry.stage, entry.name), entry.seconds) for entry in took),
-        assumed=[*setting.assumed, *(sentence for stage in stages for sentence in stage.assumed)],
+        assumed=[
+            *setting.assumed,
+            *map(_uncounted, place.workers),
+            *(sentence for stage in stages for sentence in stage.assumed),
+        ],
     )
 
 
@@ -111,6 +124,10 @@ def held_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> 
         goes = protocols.named(stage.name).bins_values  # instead of the table
         most.append(stage.memory.get(party, 0.0) + (0.0 if goes else kept))
     return max(rows * (ID_BYTES + CELL_BYTES * columns), *most)
+
+
+def _uncounted(party: str) -> str:
+    return f"workers of {party}: what they use, and the way to them, is not counted"
 
 
 def _begin(scene: Scene) -> Phase:
@@ -139,11 +156,15 @@ class _Clock:
         alone: dict[str, float] = defaultdict(float)  # seconds on one core
         once: dict[str, float] = {}  # of workers that begin
         shared: dict[str, float] = defaultdict(float)  # seconds of all cores together
+        away: dict[str, float] = defaultdict(float)  # until workers have added up
         for party, name, count in phase.works():
             scheme, _, operation = name.rpartition(": ")
             parallel = name == SHARED or (bool(scheme) and operation in OPERATIONS)
             each = 1.0 if name in (ALONE, SHARED) else price[name]
             each *= cores if operation == TABLES else 1
+            if operation in AWAY and party in self.place.workers:
+                away[party] += count * each / self._threads(party, scheme)
+                continue
             (shared if parallel else alone)[party] += count * each
             if parallel and count and party not in self.started:
                 self.started.add(party)
@@ -155,7 +176,8 @@ class _Clock:
                 both = count * price[priced.MESSAGE] + n_bytes * price[priced.BYTE]
                 alone[party] += both / 2
         busy = {p: alone[p] + shared[p] for p in {**alone, **shared}}
-        chain = max((alone[p] + shared[p] / cores for p in busy), default=0.0)
+        waits = [alone[p] + shared[p] / cores + away[p] for p in {**busy, **away}]
+        chain = max(waits, default=0.0)
         # Of the messages that wait for one another, the other party's half.
         chain += phase.exchanges * (price[priced.MESSAGE] / 2 + 2 * price[FSYNC])
         chain += phase.calls * (price[priced.LEAD] + price[FSYNC])
@@ -182,6 +204,11 @@ class _Clock:
         each = price[priced.CIPHERS if party in self.loaded else priced.WORKER]
         workers = self.place.cores * each * (party in self.started)
         return price[priced.MEMORY] + price[priced.KERNELS] + held + workers
+
+    def _threads(self, party: str, scheme: str) -> int:
+        """Workers' threads that are of use: each of a lattice has columns of its own."""
+        threads = self.place.workers[party]
+        return min(threads, self.scene.columns[party]) if scheme in BY_NAME else threads
 
     def _network(self, phase: Phase) -> float:
         """Seconds that a phase waits for links."""

@@ -70,7 +70,7 @@ class DaskShards:
     def count(self) -> int:
         """See `Shards`; looks at the cluster again."""
         with self._lock:
-            self._look(self._connected(), fresh=True)
+            self._looked(fresh=True)
             return len(self._places)
 
     @property
@@ -94,8 +94,7 @@ class DaskShards:
 
         for pause_s in islice(pauses(LOST_S, CONNECT_S), LOSSES_MAX):
             with self._lock:
-                client = self._connected()
-                self._look(client)
+                client = self._looked()
                 places = [self._places[i % len(self._places)] for i in range(len(tasks))]
             run = _Run(client, places, [part for part in kept if isinstance(part, _Kept)])
             try:
@@ -193,22 +192,35 @@ class DaskShards:
             )
         return self._cluster.scheduler_address, self._cluster.security
 
-    def _look(self, client: Client, *, fresh: bool = False) -> None:
-        """Have every shard at a worker that is there; `fresh`: spread over all there are."""
+    def _looked(self, *, fresh: bool = False) -> Client:
+        """Have every shard at a worker that is there; `fresh`: spread over all there are.
+
+        A scheduler that is gone and soon back is another one, which is asked as well.
+        """
+        lost = ""
+        for _ in range(2):
+            client = self._connected()
+            try:
+                self._look(client, fresh=fresh)
+            except (CancelledError, OSError) as error:
+                self._hang_up()
+                lost = str(error)
+            else:
+                return client
+        raise UnreachableError(
+            "the scheduler of the workers is gone",
+            todo="start it again",
+            private=lost,
+            workers=self._where,
+        )
+
+    def _look(self, client: Client, *, fresh: bool) -> None:
         try:
             client.wait_for_workers(1, timeout=CONNECT_S)
             threads_of = dict(client.nthreads())
         except TimeoutError:
             raise UnreachableError(
                 "the Dask cluster has no workers", todo="start some", workers=self._where
-            ) from None
-        except (CancelledError, OSError) as error:
-            self._hang_up()
-            raise UnreachableError(
-                "the scheduler of the workers is gone",
-                todo="start it again",
-                private=str(error),
-                workers=self._where,
             ) from None
         self._compare(client, [worker for worker in threads_of if worker not in self._slots])
         # Threads of different workers in turn, so that few shards still use all machines.

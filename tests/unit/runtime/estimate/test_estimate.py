@@ -38,6 +38,14 @@ class Flat(dict[str, float]):
         return 1e6 if name.startswith("memory") else 1e-6
 
 
+class Slow(Prices):
+    """The same, but that rows are added up a thousand times as slowly."""
+
+    def of(self, names, say=None):
+        """See `Prices`."""
+        return Flat({name: 1e-3 for name in names if ": add" in name})
+
+
 class Known(Prices):
     """A machine that takes a microsecond for anything."""
 
@@ -352,6 +360,27 @@ def test_a_slow_link_is_waited_for():
     data = max(slow.bytes.values())
     assert slow.seconds["total"] - fast.seconds["total"] >= data / 1e4 * 0.9
     assert late.seconds["train"] - fast.seconds["train"] > 3 * 3 * 0.2
+
+
+@pytest.mark.parametrize(("scheme", "most"), [("lattice", 4), ("paillier", 400)])
+def test_workers_add_up_beside_their_host_s_machine(scheme, most):
+    """A lattice has no use for more threads than columns."""
+    setting, hosts = from_words(job(encryption={"scheme": scheme}), SAID), ("telco", "shop")
+    told = {
+        threads: estimate(
+            setting, Placement(1, apart=True, workers=dict.fromkeys(hosts, threads)), Slow()
+        )
+        for threads in (1, 4, 400)
+    }
+    alone = estimate(setting, Placement(1, apart=True), Slow())
+    assert told[1].cpu_seconds["telco"] < alone.cpu_seconds["telco"]
+    assert told[1].cpu_seconds == told[400].cpu_seconds
+    spent = {threads: one.seconds["total"] for threads, one in told.items()}
+    assert spent[1] > spent[4] >= spent[400]
+    assert (spent[4] == spent[400]) == (most == 4)
+    assert any("workers of telco" in sentence for sentence in told[1].assumed)
+    with pytest.raises(ConfigError, match="bank is no host"):
+        estimate(setting, Placement(1, workers={"bank": 4}), flat())
 
 
 def test_what_is_not_said_is_asked_for():

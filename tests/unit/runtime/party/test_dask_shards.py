@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client
 
 from fedboost.core.row_shards import SharedTable
 from fedboost.crypto import shards
@@ -213,6 +214,21 @@ def test_a_scheduler_that_answers_no_more_is_gone(cluster, monkeypatch):
 
     monkeypatch.setattr("distributed.Client.nthreads", gone)
     assert "is gone" in refusal(UnreachableError, lambda: other.count).what
+
+
+def test_a_scheduler_that_is_soon_back_is_asked_again(cluster, monkeypatch):
+    other = DaskShards(cluster.settings())
+    expected, asked, errors = other.count, Client.nthreads, [OSError("Connection refused")]
+
+    def once(*args):
+        if errors:
+            raise errors.pop()
+        return asked(*args)
+
+    monkeypatch.setattr(Client, "nthreads", once)
+    assert other.count == expected
+    assert not errors
+    other.close()
 
 
 @pytest.mark.full

@@ -1,0 +1,214 @@
+"""A tree of more rows than this machine holds, on many workers: what one of each unit costs here,
+times how many there are. `python -m benchmarks.scale --model` prints it.
+
+Steps follow one another, so seconds add up. Workers have a thread each, the guest and the host
+`CORES`; all that the host sends and gets goes over its one link.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from benchmarks import encryption_operations as operations
+from benchmarks import shard_bytes
+from benchmarks.encryption_plan import PAILLIER, Plan
+from benchmarks.harness import Report, Shown
+from benchmarks.plus_tables import Row
+from benchmarks.shard_bytes import Carried
+
+RING = "lattice-large"
+CORES = 16  # of the guest and of the host
+LINK_BYTES_S = 10e9 / 8  # of the host, each way
+FEW, MANY = (2, 10), (4, 20)  # shards and columns that bytes are weighed with
+LINK = "host's link"
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a tree is grown on, and by how many."""
+
+    rows: int = 100_000_000
+    columns: int = 200  # of the host
+    workers: int = 32
+    bins: int = 32
+    depth: int = 5
+
+    @property
+    def rows_added(self) -> float:
+        """Rows of the root, and half of them in each further layer, whose siblings are the rest."""
+        return self.rows * (1 + (self.depth - 1) / 2)
+
+    @property
+    def cells(self) -> int:
+        """Those of the nodes that are added up: the root, and half of each further layer."""
+        return (1 << self.depth - 1) * self.columns * self.bins
+
+    @property
+    def candidates(self) -> int:
+        """Those of all nodes."""
+        return ((1 << self.depth) - 1) * self.columns * (self.bins - 1)
+
+
+@dataclass(frozen=True)
+class Carries:
+    """Bytes of a row, by how many shards and columns there are, and of what does not change with
+    them.
+    """
+
+    once: tuple[float, float, float]  # anyway, for each shard, for each column
+    layer: tuple[float, float, float]
+    keys: float
+    asked: float
+    answer: float
+
+    @classmethod
+    def weighed(cls, scheme: str) -> Carries:
+        """From three sizes, each weighed."""
+        (shards, columns), (more, wider) = FEW, MANY
+        base, sharded, wide = (
+            shard_bytes.carried(scheme, c, n)
+            for n, c in ((shards, columns), (more, columns), (shards, wider))
+        )
+
+        def line(of: str) -> tuple[float, float, float]:
+            start: float = getattr(base, of)
+            each = (getattr(sharded, of) - start) / (more - shards)
+            every = (getattr(wide, of) - start) / (wider - columns)
+            return start - shards * each - columns * every, each, every
+
+        alike = base.key_bytes, base.asked_bytes, base.answer_bytes
+        return cls(line("row_bytes"), line("layer_row_bytes"), *alike)
+
+    def of(self, size: Size) -> Carried:
+        """Bytes of a row with so many shards and columns."""
+        many = (1, size.workers, size.columns)
+        once, layer = (
+            sum(each * count for each, count in zip(line, many, strict=True))
+            for line in (self.once, self.layer)
+        )
+        return Carried("", once, self.keys, layer, self.asked, self.answer)
+
+
+@dataclass(frozen=True)
+class Units:
+    """What one of each costs, as measured in this run."""
+
+    scheme: str
+    carries: Carries
+    ns: Mapping[str, float]  # processor time of one core, by operation
+    row_bytes: float  # from the guest
+    candidate_bytes: float  # to the guest
+    by_columns: bool  # workers have some of the columns, else some of the rows
+
+    @classmethod
+    def of(cls, scheme: str, found: Row, carries: Carries, *, by_columns: bool) -> Units:
+        """From what the operations of a scheme were measured to take."""
+        sizes = found[operations.ROW_BYTES], found[operations.CANDIDATE_BYTES]
+        return cls(scheme, carries, found["ns"], *sizes, by_columns=by_columns)
+
+
+def measure(plan: Plan, size: Size) -> list[Units]:
+    """Of the lattice that takes so many rows, and of Paillier."""
+    ring, number = (
+        operations.rings(RING, plan, size.rows),
+        operations.modular(PAILLIER, plan, size.rows),
+    )
+    return [
+        Units.of(RING, ring, Carries.weighed(RING), by_columns=True),
+        Units.of(PAILLIER, number, Carries.weighed("paillier"), by_columns=False),
+    ]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a tree."""
+
+    what: str
+    who: str
+    bytes: float  # over the host's link
+    seconds: float
+
+
+def parts(one: Units, size: Size) -> list[Part]:
+    """What a tree takes, step by step."""
+    ns, carried = one.ns, one.carries.of(size)
+    later = size.rows_added - size.rows
+    # Workers wait for the one that has most.
+    share = -(-size.columns // size.workers) / size.columns if one.by_columns else 1 / size.workers
+    added = size.rows * ns[operations.ADD] + later * ns[operations.ADD_FEW]
+    settled = size.cells * (ns[operations.SUBTRACT] + 2 * ns[operations.RUN])
+    answered = settled + size.candidates * ns[operations.ANSWER]
+    workers = f"{size.workers} workers"
+    # A lattice's workers keep their cells and blind what is asked of these.
+    to_answer = (workers, answered * share, 1) if one.by_columns else ("host", answered, CORES)
+    back = size.candidates if one.by_columns else size.cells
+
+    def computed(what: str, who: str, nanoseconds: float, cores: int = CORES) -> Part:
+        return Part(what, who, 0.0, 1e-9 * nanoseconds / cores)
+
+    def carries(what: str, n_bytes: float) -> Part:
+        return Part(what, LINK, n_bytes, n_bytes / LINK_BYTES_S)
+
+    return [
+        computed("encrypt rows", "guest", size.rows * ns[operations.ENCRYPT]),
+        carries("rows from the guest", size.rows * one.row_bytes),
+        computed("check rows", "host", size.rows * ns[operations.RECEIVE]),
+        carries("rows and bins to workers", size.rows * carried.row_bytes),
+        carries("keys to workers", size.workers * carried.key_bytes),
+        carries("rows of nodes to workers", size.rows_added * carried.layer_row_bytes),
+        carries("sums asked of workers", size.candidates * carried.asked_bytes),
+        computed("add up", workers, added * size.columns * share, 1),
+        computed("run up and answer", *to_answer),
+        carries("sums from workers", back * carried.answer_bytes),
+        carries("answers to the guest", size.candidates * one.candidate_bytes),
+        computed("decrypt", "guest", size.candidates * ns[operations.DECRYPT]),
+    ]
+
+
+def report(plan: Plan, size: Size, options: argparse.Namespace) -> None:
+    """Measure, and write what comes of it."""
+    units = measure(plan, size)
+    made = Report("scale-model", asdict(size), rows=[asdict(one) for one in units])
+    made.figures |= figures(units, size)
+    made.write(options, [table(units, size)])
+
+
+def figures(units: Sequence[Units], size: Size) -> dict[str, float]:
+    """Seconds of a tree, and what of them its host's link takes; bytes of a worker's rows."""
+    found: dict[str, float] = {}
+    for one in units:
+        taken = parts(one, size)
+        own = size.rows * one.carries.of(size).row_bytes / size.workers
+        found |= {
+            f"model.{one.scheme}.seconds_per_tree": sum(part.seconds for part in taken),
+            f"model.{one.scheme}.link_seconds": sum(p.seconds for p in taken if p.who == LINK),
+            f"model.{one.scheme}.link_gb": sum(part.bytes for part in taken) / 1e9,
+            f"model.{one.scheme}.worker_gb": own / 1e9,
+        }
+    return found
+
+
+def table(units: Sequence[Units], size: Size) -> Shown:
+    """A row for each part, and of each scheme bytes and seconds."""
+    both = [parts(one, size) for one in units]
+    heads = ("part", "by", *(f"{one.scheme}, {of}" for one in units for of in ("GB", "s")))
+    rows = [_row(beside[0].what, beside[0].who, beside) for beside in zip(*both, strict=True)]
+    links = [Part("", "", sum(p.bytes for p in own), _seconds(own, LINK)) for own in both]
+    whole = [Part("", "", 0.0, sum(p.seconds for p in own)) for own in both]
+    rows += [_row(f"of that the {LINK}", "", links), _row("a tree", "", whole)]
+    title = (
+        f"Model: {size.rows:,} rows, {size.columns} columns, {size.workers} workers of one thread, "
+        f"{CORES} cores at guest and host, {8e-9 * LINK_BYTES_S:g} Gbit/s at the host"
+    )
+    return Shown(title, heads, rows)
+
+
+def _seconds(own: Sequence[Part], who: str) -> float:
+    return sum(part.seconds for part in own if part.who == who)
+
+
+def _row(what: str, who: str, beside: Sequence[Part]) -> tuple[str, ...]:
+    shown = ((f"{p.bytes / 1e9:,.1f}" if p.bytes else "", f"{p.seconds:,.0f}") for p in beside)
+    return (what, who, *(text for pair in shown for text in pair))
