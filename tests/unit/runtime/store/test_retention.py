@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -116,13 +117,17 @@ def test_a_forgotten_job_that_is_proposed_again_is_refused(tmp_path):
     with_a_finished_job(tmp_path, work)
 
 
+def node_with(retention, forget_old):
+    return SimpleNamespace(config=SimpleNamespace(retention=retention), forget_old=forget_old)
+
+
 @pytest.mark.parametrize("keeps", [Retention(), CoordinatorRetention()])
 def test_who_keeps_everything_is_never_asked(keeps):
     async def never():
         raise AssertionError("asked")
 
     async def inside():
-        house = daemon._kept(never, lambda: keeps)
+        house = daemon._kept(node_with(keeps, never))
         await asyncio.sleep(2.5 * daemon.HOUSE_S)
         assert not house.done(), "settings may change"
         house.cancel()
@@ -139,7 +144,7 @@ def test_a_disk_that_refuses_is_asked_again_an_hour_later():
             raise StoreError("cannot write")
 
     async def inside():
-        house = daemon._kept(forget_old, lambda: Retention(jobs_days=1.0))
+        house = daemon._kept(node_with(Retention(jobs_days=1.0), forget_old))
         await asyncio.sleep(2.5 * daemon.HOUSE_S)
         house.cancel()
 
