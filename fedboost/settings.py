@@ -85,7 +85,6 @@ class Settings(BaseModel):
     @classmethod
     def remedy(cls, key: str) -> str | None:
         """Return what to do about an unknown key, where more is known than its spelling."""
-        del key
         return None
 
 
