@@ -7,17 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
 from fedboost.data.ids import encode_ids
-from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
 from fedboost.flow import CheckpointPolicy
-from fedboost.messages.job_pb2 import JobId
-from fedboost.model import shards
 from fedboost.model.hybrid import first_number
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.cluster.local import cluster
@@ -31,6 +27,7 @@ from tests.support.hybrid_jobs import (
     twin_of,
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, SEED, VECTORS
+from tests.support.whole_jobs import models, resumed, written
 
 # Interrupted and carried on
 
@@ -226,22 +223,13 @@ def test_a_break_amid_a_round_loses_nothing(tmp_path, monkeypatch, params):
         return close_tree(state)
 
     monkeypatch.setattr(training, "close_tree", failing)
-    spec, sources = spec_of(job), {}
-    for party, table in arrow_tables(job).items():
-        pq.write_table(table, tmp_path / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
+    spec = spec_of(job)
+    sources = written(tmp_path, arrow_tables(job))
 
     async def work():
         async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
-            paused = await made_of.run(spec)
-            assert paused.status.state == "paused"
-            one = JobId(id=paused.status.id)
-            await made_of.coordinator.resume(made_of.user, one)
-            async for _ in made_of.events(one.id):
-                pass
-            journal = await made_of.coordinator.journal(made_of.user, one)
-            folders = {p: n.store.folder / "models" / one.id for p, n in made_of.parties.items()}
-            return journal, {party: shards.load(folder) for party, folder in folders.items()}
+            journal = await resumed(made_of, spec)
+            return journal, models(made_of, journal.status.id)
 
     journal, found = asyncio.run(work())
     assert journal.status.state == "finished"

@@ -6,17 +6,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
-from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
 from fedboost.flow import StageContext
-from fedboost.messages.job_pb2 import JobId
-from fedboost.model import shards
 from fedboost.protocols.hybridtree import guest as hybrid_guest
 from fedboost.protocols.secureboost import guest as boost_guest
 from fedboost.runtime.cluster.local import cluster
@@ -35,6 +31,7 @@ from tests.support.lattice_jobs import (
     under,
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
+from tests.support.whole_jobs import models, resumed, written
 
 # Broken off and carried on
 
@@ -214,23 +211,14 @@ def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_
         return close_trees(state)
 
     monkeypatch.setattr(boost_guest, "close_trees", failing)
-    spec, sources = boost.spec_of(under(job, LATTICE)), {}
-    for party, table in boost.arrow_tables(job).items():
-        pq.write_table(table, tmp_path / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
+    spec = boost.spec_of(under(job, LATTICE))
+    sources = written(tmp_path, boost.arrow_tables(job))
 
     async def work():
         async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
-            paused = await made_of.run(spec)
-            assert paused.status.state == "paused"
-            one = JobId(id=paused.status.id)
-            await made_of.coordinator.resume(made_of.user, one)
-            async for _ in made_of.events(one.id):
-                pass
-            journal = await made_of.coordinator.journal(made_of.user, one)
-            folders = {p: n.store.folder / "models" / one.id for p, n in made_of.parties.items()}
-            ledgers = {p: n.ledger.rows(one.id) for p, n in made_of.parties.items()}
-            left = {party: shards.load(folder) for party, folder in folders.items()}
+            journal = await resumed(made_of, spec)
+            ledgers = {p: n.ledger.rows(journal.status.id) for p, n in made_of.parties.items()}
+            left = models(made_of, journal.status.id)
             return journal, left, ledgers
 
     journal, found, ledgers = asyncio.run(work())

@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
-from fedboost.data.sources import SourceSpec
 from fedboost.errors import UnreachableError
 from fedboost.flow import CheckpointPolicy
-from fedboost.messages.job_pb2 import JobId
-from fedboost.model import shards, vertical
+from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.secureboost import guest as training
 from fedboost.protocols.secureboost import plan
@@ -44,6 +41,7 @@ from tests.support.secureboost_jobs import (
     in_canonical_order,
     made,
 )
+from tests.support.whole_jobs import models, resumed, written
 
 MARGIN_GAP_MAX = 1e-5  # XGBoost's leaves and sums are 32-bit floats
 
@@ -239,26 +237,17 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(
         return close_trees(state)
 
     monkeypatch.setattr(training, "close_trees", failing)
-    spec, sources = spec_of(job), {}
+    spec = spec_of(job)
     nodes: dict[str, Any] = {}
-    for party, table in arrow_tables(job).items():
-        pq.write_table(table, tmp_path / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
+    sources = written(tmp_path, arrow_tables(job))
 
     async def work():
         timers = Timers(keep_s=keep_s)
         folder = tmp_path / "cluster"
         async with cluster(folder, spec, sources, Serial(), timers=timers) as made_of:
             nodes.update(made_of.parties)
-            paused = await made_of.run(spec)
-            assert paused.status.state == "paused"
-            one = JobId(id=paused.status.id)
-            await made_of.coordinator.resume(made_of.user, one)
-            async for _ in made_of.events(one.id):
-                pass
-            journal = await made_of.coordinator.journal(made_of.user, one)
-            folders = {p: n.store.folder / "models" / one.id for p, n in made_of.parties.items()}
-            return journal, {party: shards.load(folder) for party, folder in folders.items()}
+            journal = await resumed(made_of, spec)
+            return journal, models(made_of, journal.status.id)
 
     journal, found = asyncio.run(work())
     assert journal.status.state == "finished"

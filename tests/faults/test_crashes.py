@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.crypto.workers import Serial
-from fedboost.data.sources import SourceSpec
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.runtime.cluster import local
@@ -31,6 +29,7 @@ from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.support.federated import now
 from tests.support.secureboost_jobs import made
 from tests.support.toys import layers_grown
+from tests.support.whole_jobs import written
 
 TREES, DEPTH = 3, 2
 JOB = made({"n_estimators": TREES, "max_depth": DEPTH}, (2, 2, 2))
@@ -90,10 +89,7 @@ class Cut:
 
 def world(folder, place):
     """A cluster whose daemons find what lies in `place`."""
-    sources = {}
-    for party, table in arrow_tables(JOB).items():
-        pq.write_table(table, folder / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+    sources = written(folder, arrow_tables(JOB))
     return local.cluster(folder / place, spec_of(JOB), sources, Serial(), timers=TIMERS)
 
 

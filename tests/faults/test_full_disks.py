@@ -6,12 +6,10 @@ import time
 from contextlib import asynccontextmanager, contextmanager
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost import __version__
 from fedboost.crypto.workers import Serial
-from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, StoreError, UnreachableError
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
@@ -22,6 +20,7 @@ from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.support.federated import now
 from tests.support.secureboost_jobs import made
+from tests.support.whole_jobs import written
 
 JOB = made({"n_estimators": 3, "max_depth": 2}, (2, 2))
 TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.05, peer_lost_s=2.0)
@@ -37,10 +36,7 @@ async def world(folder, monkeypatch):
         return CoordinatorConfig(**{**settings, "auto_resume": True})
 
     monkeypatch.setattr(local, "CoordinatorConfig", config)
-    sources = {}
-    for party, table in arrow_tables(JOB).items():
-        pq.write_table(table, folder / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+    sources = written(folder, arrow_tables(JOB))
     made_of = local.cluster(folder / "c", spec_of(JOB), sources, Serial(), timers=TIMERS)
     async with made_of as cluster:
         yield cluster

@@ -5,11 +5,9 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.crypto.workers import Serial
-from fedboost.data.sources import SourceSpec
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.messages.party_pb2 import BeginRequest, StageRequest
 from fedboost.runtime.cluster import local
@@ -22,6 +20,7 @@ from tests.e2e import world
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.support.federated import now, run_job
 from tests.support.secureboost_jobs import made
+from tests.support.whole_jobs import written
 
 CALLS = ("propose", "begin", "open_stage", "run_step", "commit", "close_stage", "finish")
 JOB = {"n_estimators": 3, "max_depth": 2}
@@ -159,10 +158,8 @@ def halted_in(folder, monkeypatch, step, look):
 
     async def work():
         job = made(JOB, (2, 2))
-        spec, sources = spec_of(job), {}
-        for party, table in arrow_tables(job).items():
-            pq.write_table(table, folder / f"{party}.parquet")
-            sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+        spec = spec_of(job)
+        sources = written(folder, arrow_tables(job))
         async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
             reached, go_on = asyncio.Event(), asyncio.Event()
             guest = cluster.parties["bank"]

@@ -20,6 +20,7 @@ from fedboost.runtime.config.policy import Policy
 from fedboost.settings import parse
 from tests.support import small_jobs
 from tests.support.federated import Finished, _left
+from tests.support.whole_jobs import written
 
 TELCO, SHOP = small_jobs.PARTIES[1:]
 TRAINING = 240  # of 300 rows
@@ -33,7 +34,7 @@ class Place:
 
     def __init__(self, folder: Path, name: str = "secureboost"):
         self.folder, self.name = folder, name
-        self.sources = small_jobs.written(folder, small_jobs.tables(name))
+        self.sources = written(folder, small_jobs.tables(name))
         self.listed: dict[str, str] = {}
 
     def run(self, spec, resumes=0, **rules):

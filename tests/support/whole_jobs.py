@@ -1,0 +1,41 @@
+"""Whole jobs on a cluster in this process: their tables as files, and one that breaks off once."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedboost.data.sources import SourceSpec
+from fedboost.flow import Artefact
+from fedboost.job import JobSpec
+from fedboost.messages.job_pb2 import JobId, JobJournal
+from fedboost.model import shards
+from fedboost.runtime.cluster.local import LocalCluster
+
+
+def written(folder: Path, tables: Mapping[str, pa.Table]) -> dict[str, SourceSpec]:
+    """The tables as files in a folder, by party."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = {}
+    for party, table in tables.items():
+        pq.write_table(table, folder / f"{party}.parquet")
+        sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+    return sources
+
+
+async def resumed(cluster: LocalCluster, spec: JobSpec) -> JobJournal:
+    """Run a job that pauses, resume it, and give its journal once it rests again."""
+    paused = await cluster.run(spec)
+    assert paused.status.state == "paused"
+    job = JobId(id=paused.status.id)
+    await cluster.coordinator.resume(cluster.user, job)
+    async for _ in cluster.events(job.id):
+        pass
+    return await cluster.coordinator.journal(cluster.user, job)
+
+
+def models(cluster: LocalCluster, job: str) -> dict[str, Artefact]:
+    """The shards that a job has left, by party."""
+    folders = {party: node.store.folder / "models" for party, node in cluster.parties.items()}
+    return {party: shards.load(folder / job) for party, folder in folders.items()}
