@@ -12,7 +12,6 @@ from tests.equivalence.test_federboost_horizontal import MODES
 from tests.equivalence.test_secureboost_forests import KINDS as FORESTS
 from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
 from tests.support.horizontal_jobs import (
-    CarriedOn,
     assert_pooled,
     assert_same_shards,
     made,
@@ -131,7 +130,7 @@ def carried_on(job, rounds, layers):
         waits = job.params.get("dropout", "wait") == "wait"
         step = "sum_histograms"
         first = await job.room().until(step, rounds * job.own.max_depth + 1)
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
+        kept = await first.snapshots()
         await first.call(step, *job.parties)
         if waits:
             await first.call("add_up", GUEST)
@@ -143,10 +142,8 @@ def carried_on(job, rounds, layers):
             )
             for name, context in fresh.contexts.items()
         }
-        room = CarriedOn(fresh.protocol, contexts, done=rounds)
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return room, {party: await s.close() for party, s in room.sessions.items()}
+        room = Room(fresh.protocol, contexts, place=(rounds,))
+        return room, await room.walk(kept)
 
     return now(work())
 
@@ -177,12 +174,10 @@ def test_what_is_over_at_a_checkpoint_grows_no_further():
 
     async def work():
         first = await job.room().until("close_model")
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
+        kept = await first.snapshots()
         fresh = job.room()
-        room = CarriedOn(fresh.protocol, fresh.contexts, done=3)
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return room, {party: await s.close() for party, s in room.sessions.items()}
+        room = Room(fresh.protocol, fresh.contexts, place=(3,))
+        return room, await room.walk(kept)
 
     room, found = now(work())
     assert_same_shards({"found": found[GUEST], "expected": expected[GUEST]})

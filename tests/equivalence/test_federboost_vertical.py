@@ -18,7 +18,6 @@ from tests.equivalence.test_secureboost_forests import KINDS as FORESTS
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX, assert_same_shards
 from tests.support.federated import GUEST, HOSTS, Room, now, room_for
 from tests.support.federboost_jobs import (
-    CarriedOn,
     assert_same,
     cuts_by_hand,
     frames_of,
@@ -190,13 +189,11 @@ def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(monkeypatch, pa
 
     async def work():
         first = await room_of(job).until("grow_trees", batches + 1)
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
+        kept = await first.snapshots()
         await first.call("grow_trees", GUEST)
         fresh = room_of(job)
-        room = CarriedOn(fresh.protocol, fresh.contexts, done=batches)
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return room, {party: await s.close() for party, s in room.sessions.items()}
+        room = Room(fresh.protocol, fresh.contexts, place=(batches,))
+        return room, await room.walk(kept)
 
     room, found = now(work())
     assert_same_shards(found, expected)
@@ -212,7 +209,7 @@ def test_what_is_over_at_a_checkpoint_grows_no_further(monkeypatch):
 
     async def work():
         first = await room_of(job).until("close_model")
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
+        kept = await first.snapshots()
         room = await room_of(job).open(kept)
         await room.protocol.walk(room)
         return room, {party: await s.close() for party, s in room.sessions.items()}

@@ -12,7 +12,7 @@ from fedboost import wire
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
-from fedboost.errors import ConfigError, DataError, PolicyError, UnreachableError
+from fedboost.errors import ConfigError, DataError, PolicyError
 from fedboost.model import shards
 from fedboost.protocols.federboost_vertical import guest as training
 from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
@@ -26,7 +26,7 @@ from tests.equivalence.test_warm_start_jobs import scores as scores_of
 from tests.support.federated import GUEST, HOSTS, job_spec, now, run_job, run_jobs
 from tests.support.federboost_jobs import again_of, open_job, pooled, room_of, spec_of
 from tests.support.secureboost_jobs import CLASSES, flat, in_canonical_order
-from tests.support.whole_jobs import resumed, written
+from tests.support.whole_jobs import breaking, resumed, written
 
 PARTIES = (GUEST, *HOSTS[:2])
 TELCO = HOSTS[0]
@@ -281,15 +281,7 @@ def test_what_the_earlier_job_settled_cannot_be_said_again(said):
 def test_a_break_loses_nothing_and_hosts_tell_the_same_again(tmp_path, monkeypatch, step):
     monkeypatch.setattr(training, "STEP_CELLS", 1)
     job = job_of(epsilon=1.0, n_estimators=4)
-    done, left = getattr(training, step), [3 if step == "grow_trees" else 1]
-
-    def failing(*given):
-        left[0] -= 1
-        if left[0] == 0:
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return done(*given)
-
-    monkeypatch.setattr(training, step, failing)
+    breaking(monkeypatch, training, step, 3 if step == "grow_trees" else 1)
     spec = spec_of(job)
     sources = written(tmp_path, arrow_tables(job))
 

@@ -9,8 +9,8 @@ import pytest
 from fedboost.core.params import metrics_of
 from fedboost.protocols.gbun.party import CHECKPOINT
 from tests.equivalence.test_gbun import MODES, SPARSE
-from tests.support.federated import GUEST, HOSTS, now, with_seed
-from tests.support.gbun_jobs import CarriedOn, assert_pooled, made
+from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
+from tests.support.gbun_jobs import assert_pooled, made
 from tests.support.horizontal_jobs import assert_same_shards
 from tests.support.secureboost_jobs import CLASSES
 
@@ -42,7 +42,7 @@ def carried_on(job, rounds):
 
     async def work():
         first = await job.room().until("sum_system", rounds + 1)
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
+        kept = await first.snapshots()
         fresh = with_seed(job.room(), b"again")
         contexts = {
             name: replace(
@@ -50,10 +50,8 @@ def carried_on(job, rounds):
             )
             for name, context in fresh.contexts.items()
         }
-        room = CarriedOn(fresh.protocol, contexts, done=rounds)
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return room, {party: await s.close() for party, s in room.sessions.items()}
+        room = Room(fresh.protocol, contexts, place=(rounds,))
+        return room, await room.walk(kept)
 
     return now(work())
 
@@ -84,12 +82,10 @@ def test_what_is_over_at_a_checkpoint_goes_on_no_further(params):
 
     async def work():
         first = await job.room().until("close_model")
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
+        kept = await first.snapshots()
         fresh = job.room()
-        room = CarriedOn(fresh.protocol, fresh.contexts, done=0)
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return room, {party: await s.close() for party, s in room.sessions.items()}
+        room = Room(fresh.protocol, fresh.contexts, place=(1,))
+        return room, await room.walk(kept)
 
     room, found = now(work())
     assert_same_shards({"found": found[GUEST], "expected": expected[GUEST]})
@@ -103,7 +99,7 @@ def test_the_margins_of_a_checkpoint_are_those_that_its_rounds_come_to():
 
     async def work():
         room = await job.room().until("close_model")
-        return {party: await s.snapshot() for party, s in room.sessions.items()}, room
+        return await room.snapshots(), room
 
     kept, room = now(work())
     state = room.state(TELCO)

@@ -7,7 +7,7 @@ import pytest
 
 from fedboost.crypto.workers import Serial
 from fedboost.encrypted.leaf_answers import Precision
-from fedboost.errors import ConfigError, PeerError, UnreachableError
+from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import Artefact
 from fedboost.model.hybrid import KEY
 from fedboost.protocols.hybridtree import guest as training
@@ -18,7 +18,7 @@ from fedboost.settings import parse
 from tests.support.federated import GUEST, HOSTS, now, run_job
 from tests.support.hybrid_tables import spec, tables
 from tests.support.hybrid_unscored import broken_off, later, made, trained
-from tests.support.whole_jobs import resumed, written
+from tests.support.whole_jobs import breaking, resumed, written
 
 PAILLIER = {"encryption": {"scheme": "paillier"}}
 CLASSES = {"objective": "multi:softprob", "num_class": 3}
@@ -98,16 +98,7 @@ def test_a_whole_unscored_job_learns(tmp_path):
 
 def test_a_whole_job_that_paused_goes_on_behind_its_last_round(tmp_path, monkeypatch):
     """Each round is closed once, and but the one that broke off none is grown again."""
-    closed = []
-    close_round = training.close_round
-
-    def failing(state):
-        closed.append(state.trees_closed)
-        if len(closed) == 3:
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_round(state)
-
-    monkeypatch.setattr(training, "close_round", failing)
+    closed = breaking(monkeypatch, training, "close_round", 3, lambda state: state.trees_closed)
     sources = written(tmp_path, tables())
 
     async def work():

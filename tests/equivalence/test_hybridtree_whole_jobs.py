@@ -1,8 +1,7 @@
 """Whole jobs of hybridtree: from files, broken off and carried on, in other attempts."""
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ import pytest
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
 from fedboost.data.ids import encode_ids
-from fedboost.errors import UnreachableError
-from fedboost.flow import CheckpointPolicy
 from fedboost.model.hybrid import first_number
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.cluster.local import cluster
@@ -27,23 +24,9 @@ from tests.support.hybrid_jobs import (
     twin_of,
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, SEED, VECTORS
-from tests.support.whole_jobs import models, resumed, written
+from tests.support.whole_jobs import breaking, models, resumed, written
 
 # Interrupted and carried on
-
-
-@dataclass
-class CarriedOn(Room):
-    """A room whose first rounds are finished, as the coordinator starts it again."""
-
-    done: int = 0
-
-    def rounds(
-        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
-    ) -> Iterator[int]:
-        """The rest of the outermost rounds; all of the others."""
-        first = self.done if name == training.LOOP else 0
-        return (index for index in super().rounds(name, most) if index >= first)
 
 
 RESUMED: dict[str, dict[str, Any]] = {
@@ -59,7 +42,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 async def interrupted(job, rounds):
     """What every party keeps after so many rounds; then the room stands amid the next tree."""
     room = await job.room().until("start_round", rounds + 1)
-    kept = {party: await session.snapshot() for party, session in room.sessions.items()}
+    kept = await room.snapshots()
     for step in ("start_round", "grow_top", "encrypt_gradients"):
         await room.call(step, GUEST)
     for step in ("receive_gradients", "sum_candidates"):
@@ -70,11 +53,8 @@ async def interrupted(job, rounds):
 async def carried_on(job, kept, rounds, seed=b""):
     """The shards, and the guest, of the rounds that were left, at another attempt if seeded."""
     fresh = with_seed(job.room(), seed) if seed else job.room()
-    room = CarriedOn(fresh.protocol, fresh.contexts, done=rounds)
-    await room.open(kept)
-    await room.protocol.walk(room)
-    guest = room.state(GUEST)
-    return {name: await session.close() for name, session in room.sessions.items()}, guest
+    room = Room(fresh.protocol, fresh.contexts, place=(rounds,))
+    return await room.walk(kept), room.state(GUEST)
 
 
 @pytest.mark.some(2)
@@ -214,15 +194,9 @@ def test_a_host_without_rows_to_learn_from_is_named_and_the_job_ends(tmp_path):
 @pytest.mark.parametrize("params", [{}, CLASSES], ids=["", "classes"])
 def test_a_break_amid_a_round_loses_nothing(tmp_path, monkeypatch, params):
     job = made({**params, "n_estimators": 3}, (2, 2, 2), weighted=True)
-    per_round, closed, close_tree = job.own.trees_per_round, [], training.close_tree
-
-    def failing(state):
-        closed.append(state.trees_closed)
-        if len(closed) == per_round + 1:  # the first tree of the second round
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_tree(state)
-
-    monkeypatch.setattr(training, "close_tree", failing)
+    per_round = job.own.trees_per_round
+    times = per_round + 1  # the first tree of the second round
+    closed = breaking(monkeypatch, training, "close_tree", times, lambda state: state.trees_closed)
     spec = spec_of(job)
     sources = written(tmp_path, arrow_tables(job))
 

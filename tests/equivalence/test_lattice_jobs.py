@@ -11,7 +11,6 @@ import pytest
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
-from fedboost.errors import UnreachableError
 from fedboost.flow import StageContext
 from fedboost.protocols.hybridtree import guest as hybrid_guest
 from fedboost.protocols.secureboost import guest as boost_guest
@@ -31,7 +30,7 @@ from tests.support.lattice_jobs import (
     under,
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
-from tests.support.whole_jobs import models, resumed, written
+from tests.support.whole_jobs import breaking, models, resumed, written
 
 # Broken off and carried on
 
@@ -39,38 +38,31 @@ from tests.support.whole_jobs import models, resumed, written
 async def broken_off(room, rounds):
     """What every party keeps after so many rounds; the guest has drawn the next one."""
     await room.until("start_round", rounds + 1)
-    kept = {party: await session.snapshot() for party, session in room.sessions.items()}
+    kept = await room.snapshots()
     await room.call("start_round", GUEST)
     return kept
 
 
-async def ended(room, kept):
-    """The shards of the rounds that were left."""
-    await room.open(kept)
-    await room.protocol.walk(room)
-    return {name: await session.close() for name, session in room.sessions.items()}
-
-
 RESUMED = {
-    "trees": (secureboost_jobs.made, boost.CarriedOn, {}),
-    "forests": (secureboost_jobs.made, boost.CarriedOn, {"forest": {"n_trees": 2}}),
-    "goss of classes": (secureboost_jobs.made, boost.CarriedOn, {**CLASSES, **SAMPLES["goss"]}),
-    "layered vectors": (secureboost_jobs.made, boost.CarriedOn, {**VECTORS, "mode": "layered"}),
-    "hybridtree": (hybrid_jobs.made, hybrid.CarriedOn, {}),
+    "trees": (secureboost_jobs.made, {}),
+    "forests": (secureboost_jobs.made, {"forest": {"n_trees": 2}}),
+    "goss of classes": (secureboost_jobs.made, {**CLASSES, **SAMPLES["goss"]}),
+    "layered vectors": (secureboost_jobs.made, {**VECTORS, "mode": "layered"}),
+    "hybridtree": (hybrid_jobs.made, {}),
 }
 
 
 @pytest.mark.some(2)
-@pytest.mark.parametrize(("make", "resumed", "params"), RESUMED.values(), ids=RESUMED)
+@pytest.mark.parametrize(("make", "params"), RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("scheme", RINGS)
-def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, resumed, params, scheme):
+def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, params, scheme):
     job, rounds, seed = make({"n_estimators": 4, **params}, rows=90), 2, b"another attempt"
 
     first, fresh = under(job, scheme).room(), with_seed(under(job, scheme).room(), seed)
-    second = resumed(fresh.protocol, fresh.contexts, done=rounds)
+    second = Room(fresh.protocol, fresh.contexts, place=(rounds,))
 
     async def both():
-        return await ended(second, await broken_off(first, rounds))
+        return await second.walk(await broken_off(first, rounds))
 
     found = now(both())
     assert first.contexts[GUEST].secrets != second.contexts[GUEST].secrets
@@ -202,15 +194,8 @@ def test_a_whole_hybridtree_job_is_the_plain_one(tmp_path, monkeypatch):
 
 def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_path, monkeypatch):
     job = secureboost_jobs.made({"n_estimators": 3, "max_depth": 2}, (2, 2), weighted=True)
-    noted, closed, close_trees = noting(monkeypatch, boost_guest), [], boost_guest.close_trees
-
-    def failing(state):
-        closed.append(state.trees_closed)
-        if len(closed) == 2:
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_trees(state)
-
-    monkeypatch.setattr(boost_guest, "close_trees", failing)
+    noted = noting(monkeypatch, boost_guest)
+    closed = breaking(monkeypatch, boost_guest, "close_trees", 2, lambda state: state.trees_closed)
     spec = boost.spec_of(under(job, LATTICE))
     sources = written(tmp_path, boost.arrow_tables(job))
 

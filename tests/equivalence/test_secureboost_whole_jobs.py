@@ -2,8 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +11,9 @@ import pytest
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
-from fedboost.errors import UnreachableError
-from fedboost.flow import CheckpointPolicy
 from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.secureboost import guest as training
-from fedboost.protocols.secureboost import plan
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
@@ -41,26 +36,12 @@ from tests.support.secureboost_jobs import (
     in_canonical_order,
     made,
 )
-from tests.support.whole_jobs import models, resumed, written
+from tests.support.whole_jobs import breaking, models, resumed, written
 
 MARGIN_GAP_MAX = 1e-5  # XGBoost's leaves and sums are 32-bit floats
 
 
 # Interrupted and carried on
-
-
-@dataclass
-class CarriedOn(Room):
-    """A room whose first rounds are finished, as the coordinator starts it again."""
-
-    done: int = 0
-
-    def rounds(
-        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
-    ) -> Iterator[int]:
-        """The rest of the outermost rounds; all of the others."""
-        first = self.done if name == plan.loop(self.params) else 0
-        return (index for index in super().rounds(name, most) if index >= first)
 
 
 RESUMED: dict[str, dict[str, Any]] = {
@@ -76,7 +57,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 async def snapshots(room, rounds):
     """What every party keeps after so many rounds; then the room stands amid the next one."""
     await room.until("start_round", rounds + 1)
-    kept = {p: await session.snapshot() for p, session in room.sessions.items()}
+    kept = await room.snapshots()
     await room.call("start_round", GUEST)
     return kept
 
@@ -84,11 +65,8 @@ async def snapshots(room, rounds):
 async def carried_on(job, kept, rounds):
     """The shards, and the guest, of the rounds that were left."""
     fresh = job.room()
-    room = CarriedOn(fresh.protocol, fresh.contexts, done=rounds)
-    await room.open(kept)
-    await room.protocol.walk(room)
-    guest = room.state(GUEST)
-    return {name: await session.close() for name, session in room.sessions.items()}, guest
+    room = Room(fresh.protocol, fresh.contexts, place=(rounds,))
+    return await room.walk(kept), room.state(GUEST)
 
 
 def assert_same_shards(found, expected):
@@ -225,20 +203,16 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(
     tmp_path, monkeypatch, mode, keep_s, again
 ):
     job = made({**CLASSES, "mode": mode, "max_depth": 2}, (2, 2), weighted=True)
-    closed: list[int] = []
-    close_trees = training.close_trees
+    nodes: dict[str, Any] = {}
 
-    def failing(state):
+    def note(state):
         assert not hasattr(state.context.frame, "values")  # bins are all that trees need
         assert nodes[GUEST].under_way[state.context.job].table.frame is None
-        closed.append(state.trees_closed)
-        if len(closed) == 5:  # the second of three classes, in the second round
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_trees(state)
+        return state.trees_closed
 
-    monkeypatch.setattr(training, "close_trees", failing)
+    times = 5  # the second of three classes, in the second round
+    closed = breaking(monkeypatch, training, "close_trees", times, note)
     spec = spec_of(job)
-    nodes: dict[str, Any] = {}
     sources = written(tmp_path, arrow_tables(job))
 
     async def work():

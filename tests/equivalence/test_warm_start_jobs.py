@@ -15,7 +15,6 @@ from fedboost.errors import (
     DataError,
     PolicyError,
     ProtocolError,
-    UnreachableError,
 )
 from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
@@ -29,7 +28,7 @@ from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX, arrow_
 from tests.support.accounts import predict
 from tests.support.federated import GUEST, HOSTS, job_spec, now, run_jobs
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, made
-from tests.support.whole_jobs import resumed, written
+from tests.support.whole_jobs import breaking, resumed, written
 
 PARTIES = (GUEST, *HOSTS[:2])
 FIRST, MORE, ROWS = 2, 3, 90
@@ -212,15 +211,7 @@ BREAKS = {
 def test_a_break_loses_nothing_and_counts_the_rows_once(place, monkeypatch, module, step, times):
     wanted = place.continued()
     expected, _ = place.run(wanted)
-    done, left = getattr(module, step), [times]
-
-    def failing(*given):
-        left[0] -= 1
-        if left[0] == 0:
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return done(*given)
-
-    monkeypatch.setattr(module, step, failing)
+    breaking(monkeypatch, module, step, times)
 
     async def work():
         async with place.cluster(wanted) as made_of:

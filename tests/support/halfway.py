@@ -76,9 +76,7 @@ def carried_on(
     room = Keeping(fresh.protocol, fresh.contexts, fresh.wait_s, alter, place=place)
 
     async def work() -> dict[str, Artefact]:
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return {name: await session.close() for name, session in room.sessions.items()}
+        return await room.walk(kept)
 
     return room, now(work())
 

@@ -1,17 +1,22 @@
-"""Whole jobs on a cluster in this process: their tables as files, and one that breaks off once."""
+"""Whole jobs on a cluster in this process: their tables as files, and jobs that break off once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from fedboost.data.sources import SourceSpec
+from fedboost.errors import FedboostError, UnreachableError
 from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId, JobJournal
 from fedboost.model import shards
 from fedboost.runtime.cluster.local import LocalCluster
+from tests.support.federated import GUEST
 
 
 def written(folder: Path, tables: Mapping[str, pa.Table]) -> dict[str, SourceSpec]:
@@ -39,3 +44,27 @@ def models(cluster: LocalCluster, job: str) -> dict[str, Artefact]:
     """The shards that a job has left, by party."""
     folders = {party: node.store.folder / "models" for party, node in cluster.parties.items()}
     return {party: shards.load(folder / job) for party, folder in folders.items()}
+
+
+def breaking(
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    step: str,
+    times: int,
+    note: Callable[[Any], Any] = lambda state: None,
+    error: FedboostError | None = None,
+) -> list[Any]:
+    """Have a step fail when it comes for the n-th time, as where the guest has lost its memory;
+    gives a list that grows by what `note` finds in the state each time.
+    """
+    noted: list[Any] = []
+    real = getattr(module, step)
+
+    def failing(state: Any, *received: Any) -> Any:
+        noted.append(note(state))
+        if len(noted) == times:
+            raise error or UnreachableError("the guest's memory is gone", party=GUEST)
+        return real(state, *received)
+
+    monkeypatch.setattr(module, step, failing)
+    return noted
