@@ -278,21 +278,16 @@ def test_what_the_earlier_job_settled_cannot_be_said_again(said):
 
 
 @pytest.mark.parametrize("step", ["receive_buckets", "grow_trees", "close_model"])
-def test_a_break_loses_nothing_and_hosts_tell_the_same_again(tmp_path, monkeypatch, step):
+async def test_a_break_loses_nothing_and_hosts_tell_the_same_again(tmp_path, monkeypatch, step):
     monkeypatch.setattr(training, "STEP_CELLS", 1)
     job = job_of(epsilon=1.0, n_estimators=4)
     breaking(monkeypatch, training, step, 3 if step == "grow_trees" else 1)
     spec = spec_of(job)
     sources = written(tmp_path, arrow_tables(job))
-
-    async def work():
-        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
-            journal = await resumed(made_of, spec)
-            again = await made_of.run(again_of(job, journal.status.id))
-            rows = {p: made_of.parties[p].ledger.rows(journal.status.id) for p in PARTIES}
-            return journal, again, rows
-
-    journal, again, rows = asyncio.run(work())
+    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+        journal = await resumed(made_of, spec)
+        again = await made_of.run(again_of(job, journal.status.id))
+        rows = {p: made_of.parties[p].ledger.rows(journal.status.id) for p in PARTIES}
     assert journal.status.state == again.status.state == "finished"
     for host in HOSTS[:2]:
         told = [row.sha256 for row in rows[host] if row.step == "send_buckets"]

@@ -94,14 +94,10 @@ def test_what_is_over_at_a_checkpoint_goes_on_no_further(params):
     }  # fmt: skip
 
 
-def test_the_margins_of_a_checkpoint_are_those_that_its_rounds_come_to():
+async def test_the_margins_of_a_checkpoint_are_those_that_its_rounds_come_to():
     job = made({"n_estimators": 3}, held=None)
-
-    async def work():
-        room = await job.room().until("close_model")
-        return await room.snapshots(), room
-
-    kept, room = now(work())
+    room = await job.room().until("close_model")
+    kept = await room.snapshots()
     state = room.state(TELCO)
     margin = np.tile(state.training.objective.base_margin, (job.sizes[1], 1))
     for one in state.training.rounds:

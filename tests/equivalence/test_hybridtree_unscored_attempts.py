@@ -1,7 +1,5 @@
 """Unscored jobs that are broken off and carried on, and whole ones from files."""
 
-import asyncio
-
 import numpy as np
 import pytest
 
@@ -96,16 +94,12 @@ def test_a_whole_unscored_job_learns(tmp_path):
     assert not {"CandidateSums", "RowDivisions"} & kinds
 
 
-def test_a_whole_job_that_paused_goes_on_behind_its_last_round(tmp_path, monkeypatch):
+async def test_a_whole_job_that_paused_goes_on_behind_its_last_round(tmp_path, monkeypatch):
     """Each round is closed once, and but the one that broke off none is grown again."""
     closed = breaking(monkeypatch, training, "close_round", 3, lambda state: state.trees_closed)
     sources = written(tmp_path, tables())
-
-    async def work():
-        async with cluster(tmp_path / "cluster", spec(), sources, Serial()) as made_:
-            return await resumed(made_, spec())
-
-    journal = asyncio.run(work())
+    async with cluster(tmp_path / "cluster", spec(), sources, Serial()) as made_:
+        journal = await resumed(made_, spec())
     assert journal.status.state == "finished"
     assert closed == [1, 2, 3, 3, 4]
 

@@ -1,6 +1,5 @@
 """Whole jobs of hybridtree: from files, broken off and carried on, in other attempts."""
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -192,20 +191,16 @@ def test_a_host_without_rows_to_learn_from_is_named_and_the_job_ends(tmp_path):
 
 
 @pytest.mark.parametrize("params", [{}, CLASSES], ids=["", "classes"])
-def test_a_break_amid_a_round_loses_nothing(tmp_path, monkeypatch, params):
+async def test_a_break_amid_a_round_loses_nothing(tmp_path, monkeypatch, params):
     job = made({**params, "n_estimators": 3}, (2, 2, 2), weighted=True)
     per_round = job.own.trees_per_round
     times = per_round + 1  # the first tree of the second round
     closed = breaking(monkeypatch, training, "close_tree", times, lambda state: state.trees_closed)
     spec = spec_of(job)
     sources = written(tmp_path, arrow_tables(job))
-
-    async def work():
-        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
-            journal = await resumed(made_of, spec)
-            return journal, models(made_of, journal.status.id)
-
-    journal, found = asyncio.run(work())
+    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+        journal = await resumed(made_of, spec)
+        found = models(made_of, journal.status.id)
     assert journal.status.state == "finished"
     again = list(range(per_round, 3 * per_round))
     assert closed == [*range(per_round + 1), *again]

@@ -1,6 +1,5 @@
 """Do jobs in every mode survive a break, and do their models predict what training had?"""
 
-import asyncio
 from collections import Counter
 from typing import Any
 
@@ -199,7 +198,7 @@ def test_in_mix_an_idle_host_has_nothing_in_its_ledger(tmp_path):
 
 @pytest.mark.parametrize(("keep_s", "again"), [(60.0, [3, 4]), (0.0, [4])], ids=["quick", "slow"])
 @pytest.mark.parametrize("mode", ["default", "mix"])
-def test_a_break_amid_the_classes_of_a_round_loses_nothing(
+async def test_a_break_amid_the_classes_of_a_round_loses_nothing(
     tmp_path, monkeypatch, mode, keep_s, again
 ):
     job = made({**CLASSES, "mode": mode, "max_depth": 2}, (2, 2), weighted=True)
@@ -214,16 +213,12 @@ def test_a_break_amid_the_classes_of_a_round_loses_nothing(
     closed = breaking(monkeypatch, training, "close_trees", times, note)
     spec = spec_of(job)
     sources = written(tmp_path, arrow_tables(job))
-
-    async def work():
-        timers = Timers(keep_s=keep_s)
-        folder = tmp_path / "cluster"
-        async with cluster(folder, spec, sources, Serial(), timers=timers) as made_of:
-            nodes.update(made_of.parties)
-            journal = await resumed(made_of, spec)
-            return journal, models(made_of, journal.status.id)
-
-    journal, found = asyncio.run(work())
+    timers = Timers(keep_s=keep_s)
+    folder = tmp_path / "cluster"
+    async with cluster(folder, spec, sources, Serial(), timers=timers) as made_of:
+        nodes.update(made_of.parties)
+        journal = await resumed(made_of, spec)
+        found = models(made_of, journal.status.id)
     assert journal.status.state == "finished"
     assert closed == [0, 1, 2, 3, 4, *again, 5, 6, 7, 8]
     twin = grown_naively(in_canonical_order(job))

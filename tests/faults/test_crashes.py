@@ -151,7 +151,7 @@ CUTS = [*SMOKE, *(pytest.param(*cut, marks=pytest.mark.long) for cut in MORE)]
 @pytest.mark.some(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("what", "times"), CUTS)
-def test_all_processes_die_at_once_and_the_model_is_the_same(
+async def test_all_processes_die_at_once_and_the_model_is_the_same(
     tmp_path, monkeypatch, undisturbed, what, times, when
 ):
     contexts: list[tuple[str, str, int]] = []
@@ -163,21 +163,17 @@ def test_all_processes_die_at_once_and_the_model_is_the_same(
 
     monkeypatch.setattr(PartyJob, "context", seated)
     cut = Cut(what, times, when, tmp_path)
-
-    async def run():
-        with monkeypatch.context() as patch:
-            cut.bind(patch)
-            try:
-                async with world(tmp_path, "c") as cluster:
-                    await cluster.run(spec_of(JOB))
-            except PowerCutError:
-                pass
-        assert cut.happened, "the job ended before the power was cut"
-        async with world(tmp_path, "d") as cluster:
-            journal = await carried_on(cluster)
-            return journal, left(cluster, journal.status.id)
-
-    journal, found = now(run())
+    with monkeypatch.context() as patch:
+        cut.bind(patch)
+        try:
+            async with world(tmp_path, "c") as cluster:
+                await cluster.run(spec_of(JOB))
+        except PowerCutError:
+            pass
+    assert cut.happened, "the job ended before the power was cut"
+    async with world(tmp_path, "d") as cluster:
+        journal = await carried_on(cluster)
+        found = left(cluster, journal.status.id)
     for party, shard in undisturbed.items():
         assert found[party].arrays.keys() == shard.arrays.keys()
         for name, array in shard.arrays.items():

@@ -11,7 +11,6 @@ import pytest
 
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import FedboostError, UnreachableError
-from fedboost.flow import Artefact
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId, JobJournal
 from fedboost.model import shards
@@ -40,7 +39,7 @@ async def resumed(cluster: LocalCluster, spec: JobSpec) -> JobJournal:
     return await cluster.coordinator.journal(cluster.user, job)
 
 
-def models(cluster: LocalCluster, job: str) -> dict[str, Artefact]:
+def models(cluster: LocalCluster, job: str) -> dict[str, Any]:
     """The shards that a job has left, by party."""
     folders = {party: node.store.folder / "models" for party, node in cluster.parties.items()}
     return {party: shards.load(folder / job) for party, folder in folders.items()}

@@ -264,13 +264,10 @@ def test_splits_twice_or_out_of_order_are_refused_and_nothing_changes(order):
 # A coordinator that calls what the walk does not
 
 
-def test_trees_do_not_grow_before_there_are_buckets():
-    async def work():
-        room = await conversations.federboost_vertical().open()
-        with pytest.raises(ProtocolError, match="buckets to train on, which"):
-            await room.call("grow_trees", GUEST)
-
-    now(work())
+async def test_trees_do_not_grow_before_there_are_buckets():
+    room = await conversations.federboost_vertical().open()
+    with pytest.raises(ProtocolError, match="buckets to train on, which"):
+        await room.call("grow_trees", GUEST)
 
 
 def reusing():
@@ -294,18 +291,14 @@ def test_a_host_whose_disclosure_is_reused_tells_nothing_new_whoever_asks():
     assert now(work()).posted == []
 
 
-def test_a_guest_that_reuses_buckets_takes_no_new_ones():
+async def test_a_guest_that_reuses_buckets_takes_no_new_ones():
     room = reusing()
     contexts = {p: s if p == GUEST else replace(s, artefacts={}) for p, s in room.contexts.items()}
     room = type(room)(room.protocol, contexts)
-
-    async def work():
-        await room.open()
-        await room.call("send_buckets", *HOSTS[:2])
-        with pytest.raises(ProtocolError, match="takes no new ones"):
-            await room.call("receive_buckets", GUEST)
-
-    now(work())
+    await room.open()
+    await room.call("send_buckets", *HOSTS[:2])
+    with pytest.raises(ProtocolError, match="takes no new ones"):
+        await room.call("receive_buckets", GUEST)
 
 
 # Told again

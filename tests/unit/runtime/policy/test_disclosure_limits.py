@@ -224,23 +224,18 @@ def test_noisy_values_are_counted_when_told_and_not_when_used_again(tmp_path):
     assert [entry.noise for entry in place.entries] == [4.0, 4.0]
 
 
-def test_a_job_that_waits_says_what_it_could_tell(place):
-    async def work():
-        asked = spec()
-        async with cluster(place.folder / "cluster", asked, place.sources, Serial()) as made_of:
-            node = made_of.parties[TELCO]
-            policy = node.config.policy.model_copy(
-                update={"approve": "always", "disclosure_max": 0.15}
-            )
-            node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
-            running = asyncio.create_task(made_of.run(asked))
-            while not (found := (await node.jobs(made_of.user, ListRequest())).jobs):
-                await asyncio.sleep(0)
-            await node.approve(made_of.user, JobId(id=found[0].id))
-            await running
-            return found[0].tells
-
-    said = asyncio.run(work())
+async def test_a_job_that_waits_says_what_it_could_tell(place):
+    asked = spec()
+    async with cluster(place.folder / "cluster", asked, place.sources, Serial()) as made_of:
+        node = made_of.parties[TELCO]
+        policy = node.config.policy.model_copy(update={"approve": "always", "disclosure_max": 0.15})
+        node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
+        running = asyncio.create_task(made_of.run(asked))
+        while not (found := (await node.jobs(made_of.user, ListRequest())).jobs):
+            await asyncio.sleep(0)
+        await node.approve(made_of.user, JobId(id=found[0].id))
+        await running
+        said = found[0].tells
     assert f"up to {EQUATIONS} sums for each bin of a column to {small_jobs.GUEST}" in said
     refused, warned = math.ceil(EQUATIONS / 0.15), math.ceil(EQUATIONS / 0.06)
     limits = f"refused below {refused}, with a warning below {warned} rows in common"

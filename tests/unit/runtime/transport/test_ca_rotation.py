@@ -189,39 +189,35 @@ class Dialling(Dialer):
         return Channel()
 
 
-def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_new_certificate(certs):
-    async def inside():
-        dialer = Dialling(tls_of(certs, "bank"), Timers())
-        telco, shop = ("telco", "127.0.0.1:9"), ("shop", "127.0.0.1:9")
-        with dialer.using(*telco) as first, dialer.using(*shop) as idle:
-            pass
-        with dialer.using(*telco) as again:
-            assert again is first
-            authority.rotate(certs, ["bank"], Term(NOW))
-            with dialer.using(*telco) as second:
-                assert second is not first
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert first.is_open, "a call uses it"
-            assert not idle.is_open
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert not first.is_open
-        assert second.is_open
-        await dialer.close()
-        assert not second.is_open
-
-    asyncio.run(inside())
-
-
-def test_a_new_ca_beside_the_old_one_reaches_links_as_well(certs):
-    async def inside():
-        dialer = Dialling(tls_of(certs, "bank"), Timers())
-        with dialer.using("telco", "127.0.0.1:9") as first:
-            pass
-        ca_rotation.begin(certs, NOW)
-        with dialer.using("telco", "127.0.0.1:9") as second:
+async def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_new_certificate(
+    certs,
+):
+    dialer = Dialling(tls_of(certs, "bank"), Timers())
+    telco, shop = ("telco", "127.0.0.1:9"), ("shop", "127.0.0.1:9")
+    with dialer.using(*telco) as first, dialer.using(*shop) as idle:
+        pass
+    with dialer.using(*telco) as again:
+        assert again is first
+        authority.rotate(certs, ["bank"], Term(NOW))
+        with dialer.using(*telco) as second:
             assert second is not first
-        await dialer.close()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert first.is_open, "a call uses it"
+        assert not idle.is_open
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not first.is_open
+    assert second.is_open
+    await dialer.close()
+    assert not second.is_open
 
-    asyncio.run(inside())
+
+async def test_a_new_ca_beside_the_old_one_reaches_links_as_well(certs):
+    dialer = Dialling(tls_of(certs, "bank"), Timers())
+    with dialer.using("telco", "127.0.0.1:9") as first:
+        pass
+    ca_rotation.begin(certs, NOW)
+    with dialer.using("telco", "127.0.0.1:9") as second:
+        assert second is not first
+    await dialer.close()

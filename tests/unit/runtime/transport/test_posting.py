@@ -354,65 +354,52 @@ def answer(back, payload):
     return asyncio.ensure_future(back.links.deliver(envelope, payload))
 
 
-def test_a_receipt_goes_along_with_the_answer(monkeypatch):
-    async def run():
-        async with both_ways(monkeypatch) as (there, back, went):
-            answered(there, back)
-            for n in range(10):
-                await there.post(b"%d" % n)
-                await there.answers[-1]
-            assert went.count(True) >= 8, "the first has nothing to go along with"
-            assert [text for _, text in back.shop.told] == [b"%d" % n for n in range(10)]
-
-    asyncio.run(run())
+async def test_a_receipt_goes_along_with_the_answer(monkeypatch):
+    async with both_ways(monkeypatch) as (there, back, went):
+        answered(there, back)
+        for n in range(10):
+            await there.post(b"%d" % n)
+            await there.answers[-1]
+        assert went.count(True) >= 8, "the first has nothing to go along with"
+        assert [text for _, text in back.shop.told] == [b"%d" % n for n in range(10)]
 
 
-def test_a_receipt_whose_answer_does_not_arrive_comes_back_by_itself(monkeypatch):
-    async def run():
-        async with both_ways(monkeypatch) as (there, back, went):
-            await answer(back, b"opens the stream")
-            back.shop.peers = set()
-            [own] = back.servicer._streams._open["shop"]
-            own._caller = lambda: back.shop.check_peer(Peer("party", "shop", "", 0))
-            answered(there, back)
-            await there.post(b"a")  # the bank takes the answer in no more, and reads no receipt
-            with pytest.raises(PolicyError):
-                await there.answers[-1]
-            assert went == [False]
-
-    asyncio.run(run())
+async def test_a_receipt_whose_answer_does_not_arrive_comes_back_by_itself(monkeypatch):
+    async with both_ways(monkeypatch) as (there, back, went):
+        await answer(back, b"opens the stream")
+        back.shop.peers = set()
+        [own] = back.servicer._streams._open["shop"]
+        own._caller = lambda: back.shop.check_peer(Peer("party", "shop", "", 0))
+        answered(there, back)
+        await there.post(b"a")  # the bank takes the answer in no more, and reads no receipt
+        with pytest.raises(PolicyError):
+            await there.answers[-1]
+        assert went == [False]
 
 
-def test_where_a_peer_may_not_read_on_its_receipts_go_by_themselves(monkeypatch):
+async def test_where_a_peer_may_not_read_on_its_receipts_go_by_themselves(monkeypatch):
     monkeypatch.setattr(posting, "UNANSWERED_MAX", 1)
-
-    async def run():
-        async with both_ways(monkeypatch) as (there, back, went):
-            waiting = asyncio.ensure_future(
-                back.links.deliver(Envelope(job=SLOW, receiver="bank", payload_bytes=1), b"w")
-            )
-            await back.until(1)
-            await there.post(b"a")
-            assert went == [False]
-            back.shop.room.set()
-            await waiting
-
-    asyncio.run(run())
+    async with both_ways(monkeypatch) as (there, back, went):
+        waiting = asyncio.ensure_future(
+            back.links.deliver(Envelope(job=SLOW, receiver="bank", payload_bytes=1), b"w")
+        )
+        await back.until(1)
+        await there.post(b"a")
+        assert went == [False]
+        back.shop.room.set()
+        await waiting
 
 
-def test_a_receipt_for_what_was_never_sent_says_nothing(monkeypatch):
-    async def run():
-        async with both_ways(monkeypatch) as (there, back, _):
-            waiting = there.post(b"a", SLOW)
-            await there.until(1)
-            back.back.hear("mill", Receipt(number=1))
-            back.back.hear("shop", Receipt(number=1))
-            await there.post(b"b")
-            assert not waiting.done()
-            there.shop.room.set()
-            await waiting
-
-    asyncio.run(run())
+async def test_a_receipt_for_what_was_never_sent_says_nothing(monkeypatch):
+    async with both_ways(monkeypatch) as (there, back, _):
+        waiting = there.post(b"a", SLOW)
+        await there.until(1)
+        back.back.hear("mill", Receipt(number=1))
+        back.back.hear("shop", Receipt(number=1))
+        await there.post(b"b")
+        assert not waiting.done()
+        there.shop.room.set()
+        await waiting
 
 
 def test_more_receipts_than_a_peer_can_have_been_sent_end_its_stream():
