@@ -168,18 +168,14 @@ def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, mode):
     assert steps.isdisjoint({"count_rows", "sum_labels", "count_below"})
 
 
-def test_what_is_over_at_a_checkpoint_grows_no_further():
+async def test_what_is_over_at_a_checkpoint_grows_no_further():
     job = made({**STOPS, "n_estimators": 3})
-    expected = now(job.room().walk())
-
-    async def work():
-        first = await job.room().until("close_model")
-        kept = await first.snapshots()
-        fresh = job.room()
-        room = Room(fresh.protocol, fresh.contexts, place=(3,))
-        return room, await room.walk(kept)
-
-    room, found = now(work())
+    expected = await job.room().walk()
+    first = await job.room().until("close_model")
+    kept = await first.snapshots()
+    fresh = job.room()
+    room = Room(fresh.protocol, fresh.contexts, place=(3,))
+    found = await room.walk(kept)
     assert_same_shards({"found": found[GUEST], "expected": expected[GUEST]})
     assert {posted.envelope.step for posted in room.posted} == {
         "show_columns", "tell_standing", "offer_keys",

@@ -76,18 +76,14 @@ def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, mode, r
 
 
 @pytest.mark.parametrize("params", [{"n_estimators": 3}, STOPS], ids=["all", "stopped"])
-def test_what_is_over_at_a_checkpoint_goes_on_no_further(params):
+async def test_what_is_over_at_a_checkpoint_goes_on_no_further(params):
     job = made(params)
-    expected = now(job.room().walk())
-
-    async def work():
-        first = await job.room().until("close_model")
-        kept = await first.snapshots()
-        fresh = job.room()
-        room = Room(fresh.protocol, fresh.contexts, place=(1,))
-        return room, await room.walk(kept)
-
-    room, found = now(work())
+    expected = await job.room().walk()
+    first = await job.room().until("close_model")
+    kept = await first.snapshots()
+    fresh = job.room()
+    room = Room(fresh.protocol, fresh.contexts, place=(1,))
+    found = await room.walk(kept)
     assert_same_shards({"found": found[GUEST], "expected": expected[GUEST]})
     assert {posted.envelope.step for posted in room.posted} == {
         "show_inputs", "tell_standing", "offer_keys",

@@ -13,7 +13,7 @@ from fedboost.data.ids import encode_ids
 from fedboost.model.hybrid import first_number
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.cluster.local import cluster
-from tests.support.federated import GUEST, HOSTS, Room, job_spec, now, run_job, with_seed
+from tests.support.federated import GUEST, HOSTS, Room, job_spec, run_job, with_seed
 from tests.support.hybrid_jobs import (
     Job,
     assert_same_model,
@@ -59,15 +59,11 @@ async def carried_on(job, kept, rounds, seed=b""):
 @pytest.mark.some(2)
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds):
+async def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds):
     job = made(params, weighted=True, held=0.4, categories=5)
     whole = job.room()
-    expected = now(whole.walk())
-
-    async def work():
-        return await carried_on(job, await interrupted(job, rounds), rounds)
-
-    found, guest = now(work())
+    expected = await whole.walk()
+    found, guest = await carried_on(job, await interrupted(job, rounds), rounds)
     for party, shard in expected.items():
         assert repr(found[party].facts) == repr(shard.facts)
         assert {n: a.tobytes() for n, a in found[party].arrays.items()} == {
@@ -76,17 +72,13 @@ def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds)
     assert guest.margin.tobytes() == whole.state(GUEST).margin.tobytes()
 
 
-def test_another_attempt_carries_on_with_the_same_numbers_and_the_same_model():
+async def test_another_attempt_carries_on_with_the_same_numbers_and_the_same_model():
     job, seed = made({"n_estimators": 4}), b"another attempt"
     twin = twin_of(job)
-
-    async def work():
-        return await carried_on(job, await interrupted(job, 2), 2, seed)
-
-    found, guest = now(work())
+    found, guest = await carried_on(job, await interrupted(job, 2), 2, seed)
     assert_same_model(found, twin, job.own.learning_rate)
     assert_same_rounds(guest, twin, job.own.learning_rate)
-    once = now(job.room().walk())[GUEST].arrays
+    once = (await job.room().walk())[GUEST].arrays
     again = found[GUEST].arrays
     assert all(
         once[name].tolist() == again[name].tolist() for name in ("below_node", "below_under")

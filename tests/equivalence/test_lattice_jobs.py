@@ -1,6 +1,5 @@
 """Jobs under the lattice schemes: carried on, continued, and whole ones from files."""
 
-import asyncio
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -55,22 +54,18 @@ RESUMED = {
 @pytest.mark.some(2)
 @pytest.mark.parametrize(("make", "params"), RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("scheme", RINGS)
-def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, params, scheme):
+async def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, params, scheme):
     job, rounds, seed = make({"n_estimators": 4, **params}, rows=90), 2, b"another attempt"
 
     first, fresh = under(job, scheme).room(), with_seed(under(job, scheme).room(), seed)
     second = Room(fresh.protocol, fresh.contexts, place=(rounds,))
-
-    async def both():
-        return await second.walk(await broken_off(first, rounds))
-
-    found = now(both())
+    found = await second.walk(await broken_off(first, rounds))
     assert first.contexts[GUEST].secrets != second.contexts[GUEST].secrets
     assert second.state(GUEST).nonces != first.state(GUEST).nonces
 
     whole = job.room()
     with plain_as(scheme):  # never interrupted
-        assert_same_shards(found, now(whole.walk()))
+        assert_same_shards(found, await whole.walk())
 
 
 # Continued
@@ -192,21 +187,18 @@ def test_a_whole_hybridtree_job_is_the_plain_one(tmp_path, monkeypatch):
     assert kinds_of(done.ledgers[GUEST], "out")["EncryptionKey"] == 2
 
 
-def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_path, monkeypatch):
+async def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(
+    tmp_path, monkeypatch
+):
     job = secureboost_jobs.made({"n_estimators": 3, "max_depth": 2}, (2, 2), weighted=True)
     noted = noting(monkeypatch, boost_guest)
     closed = breaking(monkeypatch, boost_guest, "close_trees", 2, lambda state: state.trees_closed)
     spec = boost.spec_of(under(job, LATTICE))
     sources = written(tmp_path, boost.arrow_tables(job))
-
-    async def work():
-        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
-            journal = await resumed(made_of, spec)
-            ledgers = {p: n.ledger.rows(journal.status.id) for p, n in made_of.parties.items()}
-            left = models(made_of, journal.status.id)
-            return journal, left, ledgers
-
-    journal, found, ledgers = asyncio.run(work())
+    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+        journal = await resumed(made_of, spec)
+        ledgers = {p: n.ledger.rows(journal.status.id) for p, n in made_of.parties.items()}
+        found = models(made_of, journal.status.id)
     assert journal.status.state == "finished"
     assert closed == [0, 1, 1, 2]
     nonces = [row.sha256 for row in ledgers[GUEST] if row.kind.endswith(".Nonce")]
@@ -214,7 +206,7 @@ def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_
     first, second = noted.contexts
     assert first.secrets.seal() != second.secrets.seal()
     with plain_as(LATTICE):  # never interrupted
-        expected = now(plain_room(secureboost_jobs.in_canonical_order(job), first).walk())
+        expected = await plain_room(secureboost_jobs.in_canonical_order(job), first).walk()
     assert_same_trees(found, expected)
 
 

@@ -79,15 +79,11 @@ def assert_same_shards(found, expected):
 @pytest.mark.some(2)
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("rounds", [2])
-def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds):
+async def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds):
     job = made(params, (2, 2, 2), 80, weighted=True, held=0.4)
     whole = job.room()
-    shards = now(whole.walk())
-
-    async def work():
-        return await carried_on(job, await snapshots(job.room(), rounds), rounds)
-
-    found, guest = now(work())
+    shards = await whole.walk()
+    found, guest = await carried_on(job, await snapshots(job.room(), rounds), rounds)
     assert_same_shards(found, shards)
     assert guest.margin.tobytes() == whole.state(GUEST).margin.tobytes()
 

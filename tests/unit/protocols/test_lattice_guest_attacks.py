@@ -115,21 +115,18 @@ async def test_a_host_of_hybridtree_refuses_bits_that_no_lattice_job_has(bits):
         assert side.budget.message_bits == fits + 1
 
 
-def test_nonces_and_keys_of_trees_are_refused_where_the_scheme_has_none():
-    async def run():
-        room = await conversations.secureboost().until("accept_key")
-        said = last_to(room, SHOP, pb.EncryptionKey)
-        said.nonces.append(bytes(NONCE_BYTES))
-        with pytest.raises(PeerError, match="sent nonces, which plain has no use for"):
-            host_steps.accept_key(room.state(SHOP), said)
-
-    now(run())
+async def test_nonces_and_keys_of_trees_are_refused_where_the_scheme_has_none():
+    room = await conversations.secureboost().until("accept_key")
+    said = last_to(room, SHOP, pb.EncryptionKey)
+    said.nonces.append(bytes(NONCE_BYTES))
+    with pytest.raises(PeerError, match="sent nonces, which plain has no use for"):
+        host_steps.accept_key(room.state(SHOP), said)
 
     def lie(part):
         part.tree_key = b"key"
 
     with pytest.raises(PeerError, match="has no use for") as refused:
-        now(conversations.secureboost(only_to(SHOP, changing("EncryptedGradients", lie))).walk())
+        await conversations.secureboost(only_to(SHOP, changing("EncryptedGradients", lie))).walk()
     assert refused.value.where == {"party": SHOP, "step": "receive_gradients"}
 
 
