@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -22,19 +23,16 @@ DAY_S = 86_400.0
 OWNER = Peer("user", local.USER, fingerprint="", serial=0)
 
 
-def with_a_finished_job(folder, work):
-    """Runs `work(cluster, job id)` on a cluster that has finished one small job."""
+@asynccontextmanager
+async def finished_job(folder):
+    """A cluster that has finished one small job, and the job's id."""
     tables = {"bank": world.toy(label=True), "telco": world.toy(columns=3)}
     sources = {n: world.write(folder / f"{n}.parquet", table) for n, table in tables.items()}
     spec = world.spec(world.job(hosts=("telco",)))
-
-    async def inside():
-        async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
-            journal = await cluster.run(spec)
-            assert journal.status.state == "finished", journal.status
-            await work(cluster, journal.status.id)
-
-    asyncio.run(inside())
+    async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+        journal = await cluster.run(spec)
+        assert journal.status.state == "finished", journal.status
+        yield cluster, journal.status.id
 
 
 def keep(node, **days):
@@ -44,8 +42,8 @@ def keep(node, **days):
     node.store._clock = lambda: time.time() + 100 * DAY_S
 
 
-def test_a_party_keeps_jobs_and_models_as_long_as_its_owner_says(tmp_path):
-    async def work(cluster, job):
+async def test_a_party_keeps_jobs_and_models_as_long_as_its_owner_says(tmp_path):
+    async with finished_job(tmp_path) as (cluster, job):
         telco = cluster.parties["telco"]
         models = telco.store.folder / "models"
         rows = telco.ledger.head().n
@@ -65,11 +63,9 @@ def test_a_party_keeps_jobs_and_models_as_long_as_its_owner_says(tmp_path):
         assert telco.ledger.verify().n == rows > 0
         assert telco.spending.account.entry(job).counted > 0
 
-    with_a_finished_job(tmp_path, work)
 
-
-def test_a_coordinator_forgets_jobs_that_are_over_and_nobody_has_to_hear_of(tmp_path):
-    async def work(cluster, job):
+async def test_a_coordinator_forgets_jobs_that_are_over_and_nobody_has_to_hear_of(tmp_path):
+    async with finished_job(tmp_path) as (cluster, job):
         node = cluster.coordinator
         keep(node, jobs_days=99.0)
         with_errand = node.attempts._errands._under_way
@@ -83,11 +79,9 @@ def test_a_coordinator_forgets_jobs_that_are_over_and_nobody_has_to_hear_of(tmp_
         with pytest.raises(JobError, match="no such job"):
             await node.journal(OWNER, job_pb2.JobId(id=job))
 
-    with_a_finished_job(tmp_path, work)
 
-
-def test_only_who_may_cancel_deletes_at_the_coordinator_and_only_owners_at_a_party(tmp_path):
-    async def work(cluster, job):
+async def test_only_who_may_cancel_deletes_at_the_coordinator_and_only_owners_at_a_party(tmp_path):
+    async with finished_job(tmp_path) as (cluster, job):
         mallory = Peer("user", "mallory", fingerprint="", serial=0)
         with pytest.raises(PolicyError, match="may not cancel"):
             await cluster.coordinator.delete(mallory, job_pb2.JobId(id=job))
@@ -101,11 +95,9 @@ def test_only_who_may_cancel_deletes_at_the_coordinator_and_only_owners_at_a_par
         assert cluster.parties["bank"].store.job(job).state is JobState.FINISHED
         assert (await cluster.coordinator.delete(OWNER, job_pb2.JobId(id=job))).id == job
 
-    with_a_finished_job(tmp_path, work)
 
-
-def test_a_forgotten_job_that_is_proposed_again_is_refused(tmp_path):
-    async def work(cluster, job):
+async def test_a_forgotten_job_that_is_proposed_again_is_refused(tmp_path):
+    async with finished_job(tmp_path) as (cluster, job):
         telco = cluster.parties["telco"]
         text = telco.store.job(job).manifest
         await telco.forget(OWNER, party_pb2.ForgetRequest(id=job))
@@ -113,8 +105,6 @@ def test_a_forgotten_job_that_is_proposed_again_is_refused(tmp_path):
         with pytest.raises(PolicyError, match="telco's owner has deleted the job"):
             await telco.propose(leader, party_pb2.Proposal(manifest=text))
         assert telco.store.jobs() == []
-
-    with_a_finished_job(tmp_path, work)
 
 
 def node_with(retention, forget_old):
