@@ -60,15 +60,19 @@ def assert_same(found, expected):
      "guest_depth": 1}],
     ids=["default", "classes", "mix", "samples", "layered"],
 )  # fmt: skip
-async def test_a_job_that_carries_on_has_the_transcript_of_one_that_never_stopped(params):
+def test_a_job_that_carries_on_has_the_transcript_of_one_that_never_stopped(params):
     job = made({"n_estimators": 5, **params}, (2, 2, 2), 80, held=0.3)
     _, whole = transcripts_of(job)
-    kept = await snapshots(job.room(), 2)
-    fresh = job.room()
-    room = Room(fresh.protocol, fresh.contexts, place=(2,))
-    await room.open(kept)
-    await room.protocol.walk(room)
-    before, after = kept, handed_over(room)
+
+    async def work():
+        kept = await snapshots(job.room(), 2)
+        fresh = job.room()
+        room = Room(fresh.protocol, fresh.contexts, place=(2,))
+        await room.open(kept)
+        await room.protocol.walk(room)
+        return kept, handed_over(room)
+
+    before, after = now(work())
     for party, expected in whole.items():
         first = before[party].transcript
         joined = {**first.arrays, **after[party].arrays}

@@ -318,11 +318,14 @@ def test_a_vector_of_a_batch_that_is_changed_is_no_sum(place):
     assert "does not decrypt into a sum" in lied_packed(change)
 
 
-async def test_what_fills_up_a_batch_must_be_zeros():
-    room = await conversations.lattice(**PACKED).until("choose_splits")
-    me = room.state(GUEST)
-    shape, budget = me.encrypted.packing.shape, me.encrypted.secret.budget
-    width = budget.width(ROWS)
+def test_what_fills_up_a_batch_must_be_zeros():
+    async def counted():
+        room = await conversations.lattice(**PACKED).until("choose_splits")
+        me = room.state(GUEST)
+        shape, budget = me.encrypted.packing.shape, me.encrypted.secret.budget
+        return me, shape, budget.width(ROWS)
+
+    _, shape, width = now(counted())
     number = shape.parameters.packed_bits(width)[1]
 
     def change(own):
