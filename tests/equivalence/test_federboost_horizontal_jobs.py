@@ -26,6 +26,7 @@ from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
 from tests.equivalence.test_federboost_horizontal import MODES
+from tests.equivalence.test_federboost_whole_jobs import finished
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX
 from tests.support.federated import GUEST, HOSTS, now, run_job, run_jobs
 from tests.support.horizontal_jobs import (
@@ -43,12 +44,6 @@ from tests.support.whole_jobs import resumed, written
 
 TELCO, SHOP = HOSTS[:2]
 OWN = ("party", "role", "created", "sha256")  # of a shard's facts: what parties do not share
-
-
-def finished(journals):
-    for done in journals:
-        assert done.state == "finished", done.error.lines()
-    return journals
 
 
 def assert_same_files(folder, job, parties):

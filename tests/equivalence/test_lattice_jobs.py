@@ -18,6 +18,7 @@ from fedboost.runtime.process.threads import ThreadWorkers
 from tests.equivalence import test_hybridtree_whole_jobs as hybrid
 from tests.equivalence import test_secureboost_warm_start as warm
 from tests.equivalence import test_secureboost_whole_jobs as boost
+from tests.equivalence.test_warm_start_jobs import assert_same_model
 from tests.support import hybrid_jobs, secureboost_jobs
 from tests.support.federated import GUEST, HOSTS, Room, job_spec, now, run_jobs, with_seed
 from tests.support.lattice_jobs import (
@@ -32,14 +33,6 @@ from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
 from tests.support.whole_jobs import breaking, models, resumed, written
 
 # Broken off and carried on
-
-
-async def broken_off(room, rounds):
-    """What every party keeps after so many rounds; the guest has drawn the next one."""
-    await room.until("start_round", rounds + 1)
-    kept = await room.snapshots()
-    await room.call("start_round", GUEST)
-    return kept
 
 
 RESUMED = {
@@ -59,7 +52,7 @@ async def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, p
 
     first, fresh = under(job, scheme).room(), with_seed(under(job, scheme).room(), seed)
     second = Room(fresh.protocol, fresh.contexts, place=(rounds,))
-    found = await second.walk(await broken_off(first, rounds))
+    found = await second.walk(await boost.snapshots(first, rounds))
     assert first.contexts[GUEST].secrets != second.contexts[GUEST].secrets
     assert second.state(GUEST).nonces != first.state(GUEST).nonces
 
@@ -115,13 +108,6 @@ def plain_room(job, context):
     return Room(room.protocol, {**room.contexts, GUEST: own})
 
 
-def assert_same_trees(found, expected):
-    """Shards of a whole job have the arrays of a room's."""
-    for party, shard in expected.items():
-        for name, array in shard.arrays.items():
-            assert found[party].arrays[name].tobytes() == array.tobytes(), (party, name)
-
-
 def kinds_of(rows, direction):
     """How many messages of each kind a party's ledger has, of the encrypted stage."""
     return Counter(
@@ -150,7 +136,7 @@ def test_a_whole_secureboost_job_is_the_plain_one_and_predicts_its_margins(tmp_p
     twin = plain_room(secureboost_jobs.in_canonical_order(job), noted.contexts[0])
     with plain_as(LATTICE):
         expected = now(twin.walk())
-    assert_same_trees(done.shards, expected)
+    assert_same_model(done.shards, expected)
     margin = twin.state(GUEST).margin
     assert noted.guest.margin.tobytes() == margin.tobytes()
     assert repr(done.result["metrics"]) == repr(twin.state(GUEST).history[-1])
@@ -181,7 +167,7 @@ def test_a_whole_hybridtree_job_is_the_plain_one(tmp_path, monkeypatch):
     twin = plain_room(hybrid.in_canonical_order(job), noted.contexts[0])
     with plain_as(LATTICE):
         expected = now(twin.walk())
-    assert_same_trees(done.shards, expected)
+    assert_same_model(done.shards, expected)
     assert repr(done.result["metrics"]) == repr(twin.state(GUEST).history[-1])
     assert kinds_of(done.ledgers[GUEST], "in")["Nonce"] == 2
     assert kinds_of(done.ledgers[GUEST], "out")["EncryptionKey"] == 2
@@ -207,7 +193,7 @@ async def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothin
     assert first.secrets.seal() != second.secrets.seal()
     with plain_as(LATTICE):  # never interrupted
         expected = await plain_room(secureboost_jobs.in_canonical_order(job), first).walk()
-    assert_same_trees(found, expected)
+    assert_same_model(found, expected)
 
 
 def test_more_threads_grow_the_same_trees():

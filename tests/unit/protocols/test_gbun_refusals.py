@@ -25,6 +25,7 @@ from tests.support.federated import GUEST as GUEST_NAME
 from tests.support.federated import HOSTS, Room, changing, now
 from tests.support.gbun_jobs import made, pooled
 from tests.support.secureboost_jobs import CLASSES
+from tests.unit.protocols.test_federboost_horizontal_refusals import stopped
 
 TELCO = HOSTS[0]
 F32, LARGEST = np.float32, np.finfo(np.float32).max
@@ -140,13 +141,6 @@ def test_negative_weights_are_counted():
 
 
 # What parties find out from the first words and sums
-
-
-def stopped(room, kind):
-    """What ended the walk, and the steps that had given something until then."""
-    with pytest.raises(kind) as refused:
-        now(room.walk())
-    return refused.value, {posted.envelope.step for posted in room.posted}
 
 
 def room_with(job, change, parties=(TELCO,)):

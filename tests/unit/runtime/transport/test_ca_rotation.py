@@ -1,7 +1,6 @@
 """Certificates and CAs that follow one another: at no moment does somebody who may not count."""
 
 import asyncio
-from datetime import UTC, datetime
 
 import pytest
 
@@ -11,21 +10,13 @@ from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport import authority, ca_rotation
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.runtime.transport.certificates import Leaf, Term
+from fedboost.runtime.transport.certificates import Term
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import verify_certificate
 from fedboost.runtime.transport.tls import Revocations, ServerCertificates, load_identity
+from tests.support.certificates import LEAVES, NOW
 
-NOW = datetime.now(UTC).replace(microsecond=0)
 NAMES = ("coord", "bank", "ana")
-LEAVES = [Leaf("coordinator", "coord"), Leaf("party", "bank"), Leaf("user", "ana")]
-
-
-@pytest.fixture
-def certs(tmp_path):
-    folder = tmp_path / "certs"
-    authority.create(folder, LEAVES, Term(NOW))
-    return folder
 
 
 def ca(folder):
