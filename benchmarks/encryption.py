@@ -7,8 +7,6 @@ With a line between all daemons, 20 Mbit/s each way and 50 ms there and back, tr
 python -m benchmarks.encryption --link 20mbit,50ms [--part link|trips] and the rest as above
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import asdict

@@ -7,8 +7,6 @@ Parts: utility and time of the vertical half, here; those of the horizontal half
 `federboost_horizontal`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext

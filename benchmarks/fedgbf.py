@@ -4,8 +4,6 @@ python -m benchmarks.fedgbf [--quick] [--json F] [--record F] [--data NAME]
 [--part accuracy|time] [--rounds N] [--plots FOLDER] [--from F]
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import asdict, replace
 from typing import Any

@@ -4,8 +4,6 @@ python -m benchmarks.gbun [--quick] [--json F] [--record F] [--data NAME]
 [--part accuracy|bytes|bandwidth|parties|federated] [--plots FOLDER] [--from F]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any

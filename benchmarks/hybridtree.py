@@ -4,8 +4,6 @@ python -m benchmarks.hybridtree [--quick] [--json F] [--record F] [--data NAME]
 [--part accuracy|trees|predictions|rules] [--plots FOLDER] [--from F]
 """
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor

@@ -1,7 +1,5 @@
 """Benchmarks in parts: run one by one, and shown together from what each of them wrote."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

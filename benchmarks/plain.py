@@ -8,8 +8,6 @@ the quickest, after every tree; rows of `auc` and `logloss` have both measure bo
 grown of bins that are known; FederBoost's seconds are those of its whole stage, XGBoost's of `fit`.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

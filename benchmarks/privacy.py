@@ -4,8 +4,6 @@ python -m benchmarks.privacy [--quick] [--json F] [--record F] [--data NAME]
 [--part sums|labels|totals|defaults] [--from F]
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ python -m benchmarks.secureboost_plus [--quick] [--json F] [--record F] [--data 
 [--part accuracy|time] [--plots FOLDER] [--from F]
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What a page refuses: strangers' hosts and forms, guesses, large bodies, words that are code."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

@@ -1,7 +1,5 @@
 """A trial's verdict is that of daemons whose owners have left every limit as it is by default."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 No job hangs, every model is the undisturbed one, and no daemon grows.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

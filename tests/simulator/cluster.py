@@ -5,8 +5,6 @@ The daemons are the product's own `serve_party` and `serve_coordinator`. What is
 chance, which a seed replaces.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

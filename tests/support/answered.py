@@ -1,7 +1,5 @@
 """Clients of the SDK whose calls go to nodes in this process: all but the network is there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager

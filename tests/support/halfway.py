@@ -1,7 +1,5 @@
 """Stages that are kept inside their rounds, and carried on from there by another attempt."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Jobs of hybridtree whose hosts cut by themselves, and what numpy's floats make of their cuts."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

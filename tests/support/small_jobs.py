@@ -1,7 +1,5 @@
 """Jobs of every protocol on tiny tables: two hosts, 300 rows, four columns each, three trees."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """People sign in by a provider: real tokens let those in who have a role, and nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

@@ -1,7 +1,5 @@
 """The verdict on a job that waits: like earlier jobs or not, how much of the budget, how risky."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from typing import Any
