@@ -107,7 +107,7 @@ def svmlight(job, party):
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
-async def test_svmlight_files_come_to_the_model_of_one_sparse_table(tmp_path, mode):
+def test_svmlight_files_come_to_the_model_of_one_sparse_table(tmp_path, mode):
     job = made({**mode, "n_estimators": 2}, missing=0.0, zero=0.7, sparse=True, held=None)
     spec, sources = spec_of(job), {}
     columns = [f"f{number}" for number in range(1, 5)]
@@ -116,8 +116,12 @@ async def test_svmlight_files_come_to_the_model_of_one_sparse_table(tmp_path, mo
         file = tmp_path / f"{party}.svmlight"
         file.write_text(svmlight(job, party))
         sources[party] = SourceSpec(path=str(file))
-    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
-        journal = await made_of.run(spec.model_copy(update={"data": named}))
+
+    async def work():
+        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+            return await made_of.run(spec.model_copy(update={"data": named}))
+
+    journal = asyncio.run(work())
     assert journal.status.state == "finished", faults.from_message(journal.status.reason).lines()
     assert_same_files(tmp_path, journal.status.id, job.parties)
     found = shards.load(tmp_path / "cluster" / "var" / TELCO / "models" / journal.status.id)
@@ -191,7 +195,7 @@ def room_state(job):
 @pytest.mark.some(2)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("step", ["narrow", "split_nodes", "read_metrics", "close_model"])
-async def test_a_break_loses_nothing(tmp_path, monkeypatch, step, mode):
+def test_a_break_loses_nothing(tmp_path, monkeypatch, step, mode):
     params = {**SAMPLES["both"], **mode, "n_estimators": 4}
     job = made(params, categories=4, weighted=True)
     expected = assert_pooled(job)
@@ -207,11 +211,16 @@ async def test_a_break_loses_nothing(tmp_path, monkeypatch, step, mode):
     monkeypatch.setattr(training, step, failing)
     spec = spec_of(job, AGGREGATOR)
     sources = written(tmp_path, arrow_tables(job))
-    async with cluster(
-        tmp_path / "cluster", spec, sources, Serial(), timers=Timers(keep_s=0)
-    ) as made_of:
-        journal = await resumed(made_of, spec)
-        rows = made_of.parties[TELCO].ledger.rows(journal.status.id)
+
+    async def work():
+        async with cluster(
+            tmp_path / "cluster", spec, sources, Serial(), timers=Timers(keep_s=0)
+        ) as made_of:
+            journal = await resumed(made_of, spec)
+            rows = made_of.parties[TELCO].ledger.rows(journal.status.id)
+            return journal, rows
+
+    journal, rows = asyncio.run(work())
     assert journal.status.state == "finished", faults.from_message(journal.status.reason).lines()
     assert_same_files(tmp_path, journal.status.id, job.parties)
     found = shards.load(tmp_path / "cluster" / "var" / TELCO / "models" / journal.status.id)

@@ -231,7 +231,7 @@ def test_a_text_id_comes_back_as_it_was_written(trained):
     assert found["id"].to_pylist() == tables["bank"]["id"].to_pylist()
 
 
-async def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_rows_once(
+def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_rows_once(
     trained, monkeypatch
 ):
     expected = score(trained.folder, trained.tables, trained.model)
@@ -239,11 +239,16 @@ async def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_
     closed = breaking(monkeypatch, predicting, "close_batch", 3, lambda state: state.first)
     spec = job_spec("predict", NAMES, params={"model": trained.model, "batch_rows": 200})
     sources = {p: SourceSpec(path=str(trained.folder / f"{p}.parquet")) for p in NAMES}
-    async with cluster(trained.folder / "cluster", spec, sources, Serial()) as made:
-        host = made.parties["telco"].store
-        used.append(predict(host, "bank", 0))
-        journal = await resumed(made, spec)
-        used.append(predict(host, "bank", 0))
+
+    async def work():
+        async with cluster(trained.folder / "cluster", spec, sources, Serial()) as made:
+            host = made.parties["telco"].store
+            used.append(predict(host, "bank", 0))
+            journal = await resumed(made, spec)
+            used.append(predict(host, "bank", 0))
+            return journal
+
+    journal = asyncio.run(work())
     assert journal.status.state == "finished"
     assert closed == [0, 200, 400, 400]
     assert used[1] - used[0] == len(expected)

@@ -246,19 +246,23 @@ def test_old_trees_find_their_columns_by_name_in_a_table_that_has_changed(more):
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("params", [{}, CLASSES, {"mode": "mix"}], ids=["binary", "classes", "mix"])
-async def test_a_continuation_that_was_interrupted_is_the_one_that_was_not(params):
+def test_a_continuation_that_was_interrupted_is_the_one_that_was_not(params):
     job = made({**params, **SAMPLES["both"], "max_depth": 2, "n_estimators": 3}, (2, 2, 2), 80)
-    model = facts_of(await job.room().walk(), job)
+    model = facts_of(now(job.room().walk()), job)
     job = with_params(job, n_estimators=5, warm_start=MODEL_ID)
     whole = room_behind(job, model)
-    expected = await whole.walk()
+    expected = now(whole.walk())
 
     broken, fresh = room_behind(job, model), room_behind(job, model)
-    await broken.until("start_round", 3)
-    kept = await broken.snapshots()
-    await broken.call("start_round", GUEST)
-    room = Room(fresh.protocol, fresh.contexts, place=(2,))
-    found, guest = await room.walk(kept), room.state(GUEST)
+
+    async def work():
+        await broken.until("start_round", 3)
+        kept = await broken.snapshots()
+        await broken.call("start_round", GUEST)
+        room = Room(fresh.protocol, fresh.contexts, place=(2,))
+        return await room.walk(kept), room.state(GUEST)
+
+    found, guest = now(work())
     assert_same_shards(found, expected)
     assert guest.margin.tobytes() == whole.state(GUEST).margin.tobytes()
 

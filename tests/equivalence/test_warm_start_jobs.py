@@ -208,15 +208,17 @@ BREAKS = {
 
 
 @pytest.mark.parametrize(("module", "step", "times"), BREAKS.values(), ids=BREAKS)
-async def test_a_break_loses_nothing_and_counts_the_rows_once(
-    place, monkeypatch, module, step, times
-):
+def test_a_break_loses_nothing_and_counts_the_rows_once(place, monkeypatch, module, step, times):
     wanted = place.continued()
     expected, _ = place.run(wanted)
     breaking(monkeypatch, module, step, times)
-    async with place.cluster(wanted) as made_of:
-        used = counted(made_of)
-        journal, rows = await resumed(made_of, wanted), counted(made_of) - used
+
+    async def work():
+        async with place.cluster(wanted) as made_of:
+            used = counted(made_of)
+            return await resumed(made_of, wanted), counted(made_of) - used
+
+    journal, rows = asyncio.run(work())
     assert journal.status.state == "finished"
     assert rows == ROWS
     for party in PARTIES:
