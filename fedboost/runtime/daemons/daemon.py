@@ -227,8 +227,7 @@ def _kept(node: PartyNode | CoordinatorNode) -> asyncio.Task[None]:
     async def house() -> None:
         while True:
             try:
-                keeps = node.config.retention
-                if keeps != type(keeps)():
+                if (keeps := node.config.retention) != type(keeps)():
                     await node.forget_old()
             except FedboostError as error:
                 log.error("what is too old is not deleted: %s", "; ".join(error.lines()))
