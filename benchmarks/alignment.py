@@ -4,8 +4,6 @@ python -m benchmarks.alignment [--quick] [--json F] [--record F] [--data CASE] [
 [--link 20mbit,50ms] [--ids N]
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -8,8 +8,6 @@ the host, which noise does not reach, by the CPU seconds of its steps; and the m
 pair's CPU seconds, with the range of all pairs, which also holds what charging costs elsewhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import statistics

@@ -7,13 +7,9 @@ With a line between all daemons, 20 Mbit/s each way and 50 ms there and back, tr
 python -m benchmarks.encryption --link 20mbit,50ms [--part link|trips] and the rest as above
 """
 
-from __future__ import annotations
-
 import argparse
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from benchmarks import (
@@ -24,16 +20,15 @@ from benchmarks import (
     encryption_tables,
     encryption_trips,
     harness,
-    parts,
     plus_jobs,
 )
 from benchmarks.encryption_operations import OPERATIONS
 from benchmarks.encryption_plan import AUC, DATA, TREES, Plan
 from benchmarks.harness import Report
 from benchmarks.links import Link
+from benchmarks.parts import Parted, timed
 from benchmarks.plus_tables import Row
 
-NAME = "encryption"
 LINKED = "encryption_link"  # of a report over a line
 OPS = "ops"
 
@@ -56,18 +51,12 @@ LINK_PARTS = ("link", "trips")
 PARTS = tuple(MEASURES)
 
 
-def timed(name: str, plan: Plan, part: str) -> list[Row]:
+def measure(name: str, plan: Plan, part: str) -> list[Row]:
     """Everything of one data set and part, in rows as JSON can say them, and how long it took."""
-    known, measure = MEASURES[part]
-    if name not in known:
-        return []
-    started = time.perf_counter()
-    rows = measure(name, plan)
-    spent = {"data": name, "part": part, "seconds": time.perf_counter() - started}
-    return [*rows, {"what": f"seconds of {part}", **spent}] if rows else []
+    return timed(MEASURES, name, plan, part)
 
 
-def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
+def settings(plan: Plan, _: bool) -> dict[str, Any]:
     """What was run, in words and numbers."""
     return {
         **plus_jobs.SHAPE,
@@ -75,28 +64,7 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
         "parties": "1 guest, 1 host",
         **{name.replace("_", " "): value for name, value in asdict(plan).items()},
         "link": "none" if plan.link is None else plan.link.words,
-        "quick": quick,
     }
-
-
-def options(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line: that of every benchmark, and more."""
-    parser = parts.parser(NAME, __doc__ or "", DATA, PARTS)
-    parser.add_argument(
-        *("--link",), type=Link.parse_round_trip, metavar="20mbit,50ms",
-        help="a line between all daemons: its rate each way, and there and back",
-    )  # fmt: skip
-    found = harness.parse(parser, DATA, given)
-    wanted = [part for part in PARTS if (part in LINK_PARTS) == (found.link is not None)]
-    found.part = found.part or wanted
-    if not set(found.part) <= set(wanted):
-        parser.error(f"--part {' and '.join(LINK_PARTS)} go with --link, the others without")
-    return found
-
-
-def earlier(files: Sequence[Path]) -> Report:
-    """The rows of earlier runs; where two measured the same of a data set, the later file's."""
-    return parts.earlier(files, (OPERATIONS, *DATA), figures)
 
 
 def figures(rows: list[Row]) -> dict[str, float]:
@@ -104,22 +72,37 @@ def figures(rows: list[Row]) -> dict[str, float]:
     return encryption_tables.figures(rows) | encryption_link_tables.figures(rows)
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Runs the benchmark as the command line says."""
-    asked = options(given)
-    if asked.earlier:
-        report = earlier(asked.earlier)
-    else:
-        plan = Plan.of(quick=asked.quick, link=asked.link)
-        name = LINKED if asked.link else NAME
-        report = Report(name, settings(plan, quick=asked.quick))
-        for part in asked.part:
-            for name in (OPERATIONS, *asked.data):
-                report.rows += timed(name, plan, part)
-        report.figures = figures(report.rows)
-    tables = encryption_tables.shown(report.rows) + encryption_link_tables.shown(report.rows)
-    report.write(asked, tables)
+class Encryption(Parted):
+    """The benchmark, of which some parts need a line between all daemons and the others none."""
+
+    def options(self, given: Sequence[str] | None = None) -> argparse.Namespace:
+        """Return what the command line says; all parts with or without a line if it names none."""
+        parser = self.parser()
+        parser.add_argument(
+            *("--link",), type=Link.parse_round_trip, metavar="20mbit,50ms",
+            help="a line between all daemons: its rate each way, and there and back",
+        )  # fmt: skip
+        found = harness.parse(parser, self.data, given)
+        wanted = [part for part in PARTS if (part in LINK_PARTS) == (found.link is not None)]
+        found.part = found.part or wanted
+        if not set(found.part) <= set(wanted):
+            parser.error(f"--part {' and '.join(LINK_PARTS)} go with --link, the others without")
+        return found
+
+    def measured(self, asked: argparse.Namespace) -> Report:
+        """See `Parted`; operations are measured on no data set."""
+        asked.data = [*dict.fromkeys([OPERATIONS, *asked.data])]
+        report = super().measured(asked)
+        report.name = LINKED if asked.link else self.name
+        return report
+
+
+BENCHMARK = Encryption(
+    "encryption", __doc__ or "", (OPERATIONS, *DATA), PARTS,
+    lambda asked: Plan.of(quick=asked.quick, link=asked.link), settings, measure, figures,
+    lambda rows: encryption_tables.shown(rows) + encryption_link_tables.shown(rows),
+)  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -1,7 +1,5 @@
 """Which scheme to take: what a tree takes over a link, from the prices and sizes of one run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self

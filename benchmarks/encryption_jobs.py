@@ -1,7 +1,5 @@
 """The jobs of the encryption benchmark: trees and memory on daemons, AUC in one process."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Every case has daemons of its own, so that a party's peak of memory is the case'
 up at the same time and train in turn, so that what else the machine does befalls all alike.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager

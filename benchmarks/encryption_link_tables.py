@@ -1,7 +1,5 @@
 """Figures and tables of trees over a line, from nothing but the rows of the benchmark's JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import median
 

@@ -4,8 +4,6 @@ The operations and their names are those of `benchmarks.lattice`; every scheme's
 with both numbers of a row in one ciphertext and as many sums in a package as fit.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How much of the encryption benchmark a run does: schemes, tables, rows, trees."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self

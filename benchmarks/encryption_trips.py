@@ -4,8 +4,6 @@ Two trees that differ in their layers alone are timed over two latencies that no
 tells apart: what computing takes drops out, and so does what a tree takes once.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from functools import partial

@@ -3,8 +3,6 @@
 python -m benchmarks.estimate [--quick] [--json F] [--record F] [--job NAME]
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

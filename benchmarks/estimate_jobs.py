@@ -1,7 +1,5 @@
 """The jobs whose estimate is compared with what they take: one of each protocol, on real tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

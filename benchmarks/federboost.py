@@ -7,19 +7,14 @@ Parts: utility and time of the vertical half, here; those of the horizontal half
 `federboost_horizontal`.
 """
 
-from __future__ import annotations
-
-import argparse
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from benchmarks import (
     federboost_horizontal,
-    federboost_horizontal_jobs,
     federboost_horizontal_tables,
     federboost_jobs,
     federboost_plots,
@@ -28,18 +23,18 @@ from benchmarks import (
     federboost_times,
     harness,
     links,
-    parts,
     tables,
 )
+from benchmarks.federboost_horizontal_jobs import Plan as Horizontal
 from benchmarks.federboost_jobs import DATA, UTILITY, Around, Compared, Params, Plan, Train
 from benchmarks.federboost_tables import DAEMONS, ONE_PROCESS, WAN
 from benchmarks.federboost_times import facts
-from benchmarks.harness import Report, say
+from benchmarks.harness import say
 from benchmarks.links import Link
+from benchmarks.parts import Parted
 from benchmarks.plus_tables import Row
 from benchmarks.tables import Table
 
-NAME = "federboost"
 PARTS = ("utility", "time", *federboost_horizontal.PARTS)
 TIMED = "give_credit"  # where training is timed beside XGBoost's
 
@@ -159,8 +154,9 @@ def measure(name: str, plan: Plan, part: str) -> list[Row]:
     return [*rows, *measure_parties(name, plan)]
 
 
-def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
+def settings(plan: tuple[Plan, Horizontal], _: bool) -> dict[str, Any]:
     """What was run, in words and numbers."""
+    vertical, horizontal = plan
     trees = [
         f"{name}: {one['n_estimators']} × {one['max_depth']} layers"
         for name, one in federboost_jobs.TREES.items()
@@ -171,23 +167,15 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
         "test rows": "a third by id, seeds 0 …",
         "eval_metric where timed": federboost_jobs.timed(TIMED)["eval_metric"],
         "WAN": [f"{key} {value:g}" for key, value in asdict(Link()).items()],
-        **{name: value for name, value in asdict(plan).items() if name != "compared"},
-        **federboost_horizontal.settings(federboost_horizontal_jobs.Plan.of(quick=quick)),
-        "quick": quick,
+        **{name: value for name, value in asdict(vertical).items() if name != "compared"},
+        **federboost_horizontal.settings(horizontal),
     }
 
 
-def options(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line: that of every benchmark, and more."""
-    parser = parts.parser(NAME, __doc__ or "", DATA, PARTS)
-    found = harness.parse(parser, DATA, given)
-    found.part = found.part or list(PARTS)
-    return found
-
-
-def earlier(files: Sequence[Path]) -> Report:
-    """The rows of earlier runs; where two measured the same of a data set, the later file's."""
-    return parts.earlier(files, DATA, figures)
+def measure_both(name: str, plan: tuple[Plan, Horizontal], part: str) -> list[Row]:
+    """What `measure` gives of both halves."""
+    vertical, horizontal = plan
+    return measure(name, vertical, part) + federboost_horizontal.measure(name, horizontal, part)
 
 
 def figures(rows: Sequence[Row]) -> dict[str, float]:
@@ -195,25 +183,14 @@ def figures(rows: Sequence[Row]) -> dict[str, float]:
     return federboost_tables.figures(rows) | federboost_horizontal_tables.figures(rows)
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Runs the benchmark as the command line says."""
-    asked = options(given)
-    if asked.earlier:
-        report = earlier(asked.earlier)
-    else:
-        plan = Plan.of(quick=asked.quick)
-        horizontal = federboost_horizontal_jobs.Plan.of(quick=asked.quick)
-        report = Report(NAME, settings(plan, quick=asked.quick))
-        for part in asked.part:
-            for name in asked.data:
-                report.rows += measure(name, plan, part)
-                report.rows += federboost_horizontal.measure(name, horizontal, part)
-        report.figures = figures(report.rows)
-    if asked.plots is not None:
-        federboost_plots.write(asked.plots, report.rows)
-    shown = federboost_tables.shown(report.rows)
-    report.write(asked, shown + federboost_horizontal_tables.shown(report.rows))
+BENCHMARK = Parted(
+    "federboost", __doc__ or "", DATA, PARTS,
+    lambda asked: (Plan.of(quick=asked.quick), Horizontal.of(quick=asked.quick)), settings,
+    measure_both, figures,
+    lambda rows: federboost_tables.shown(rows) + federboost_horizontal_tables.shown(rows),
+    federboost_plots.write,
+)  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -3,8 +3,6 @@
 `python -m benchmarks.federboost` runs it; see there for the command line.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -4,8 +4,6 @@ The parties' trees grow here from the plain sums of their vectors, one party aft
 this thread: no messages, sessions or daemons. Masks are put on vectors of the same lengths beside.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The horizontal jobs of the FederBoost benchmark: rows dealt to parties, settings, daemons."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass

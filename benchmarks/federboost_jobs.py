@@ -1,7 +1,5 @@
 """The jobs of the FederBoost benchmark: data, parties, settings, and daemons that run them."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext

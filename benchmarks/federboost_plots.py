@@ -1,7 +1,5 @@
 """Plots of the FederBoost benchmark: lines as SVG files, drawn with the report's own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median

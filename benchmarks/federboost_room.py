@@ -3,8 +3,6 @@
 Unlike in `fedboost.runtime.cluster.local` there is no coordinator, alignment or store: one stage.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence

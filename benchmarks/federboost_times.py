@@ -1,7 +1,5 @@
 """What the FederBoost benchmark says of every timed job, whichever way its data is dealt."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import median
 

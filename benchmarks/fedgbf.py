@@ -4,22 +4,16 @@ python -m benchmarks.fedgbf [--quick] [--json F] [--record F] [--data NAME]
 [--part accuracy|time] [--rounds N] [--plots FOLDER] [--from F]
 """
 
-from __future__ import annotations
-
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
-from benchmarks import fedgbf_jobs, fedgbf_plots, fedgbf_tables, harness, parts, plus_jobs
+from benchmarks import fedgbf_jobs, fedgbf_plots, fedgbf_tables, harness, plus_jobs
 from benchmarks.fedgbf_jobs import DATA, DYNAMIC, ROUNDS, SCHEME, SECUREBOOST, Plan
-from benchmarks.harness import JobRun, Report, say
+from benchmarks.harness import JobRun, say
+from benchmarks.parts import Parted
 from benchmarks.plus_tables import XGBOOST, Row
 from benchmarks.tables import HOST, Table
-
-NAME = "fedgbf"
-PARTS = ("accuracy", "time")
 
 
 def measure_accuracy(name: str, plan: Plan) -> list[Row]:
@@ -77,7 +71,7 @@ def measure(name: str, plan: Plan, part: str) -> list[Row]:
     return measure_time(name, plan) if part == "time" else measure_accuracy(name, plan)
 
 
-def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
+def settings(plan: Plan, _: bool) -> dict[str, Any]:
     """What was run, in words and numbers."""
     dynamic = fedgbf_jobs.PARAMS[DYNAMIC]["forest"]["dynamic"]
     return {
@@ -92,41 +86,30 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
         "rows for scores at most": plan.accuracy_rows or "all",
         "timed rounds": plan.rounds,
         "trees timed alone": dict(plan.draws),
-        "quick": quick,
     }
 
 
-def options(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line: that of every benchmark, and more."""
-    parser = parts.parser(NAME, __doc__ or "", DATA, PARTS)
-    parser.add_argument("--rounds", type=int, metavar="N", help="time so many rounds")
-    found = harness.parse(parser, DATA, given)
-    found.part = found.part or list(PARTS)
-    return found
+class FedGbf(Parted):
+    """The benchmark, whose rounds can be fewer."""
+
+    def parser(self) -> argparse.ArgumentParser:
+        """See `Parted`; and the number of rounds to time."""
+        found = super().parser()
+        found.add_argument("--rounds", type=int, metavar="N", help="time so many rounds")
+        return found
 
 
-def earlier(files: Sequence[Path]) -> Report:
-    """The rows of earlier runs; where two measured the same of a data set, the later file's."""
-    return parts.earlier(files, DATA, fedgbf_tables.figures, ("scores", "time"))
+def planned(asked: argparse.Namespace) -> Plan:
+    """What to measure, in as many rounds as are asked for."""
+    plan = Plan.of(quick=asked.quick)
+    return plan if asked.rounds is None else replace(plan, rounds=asked.rounds)
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Runs the benchmark as the command line says."""
-    asked = options(given)
-    if asked.earlier:
-        report = earlier(asked.earlier)
-    else:
-        plan = Plan.of(quick=asked.quick)
-        plan = plan if asked.rounds is None else replace(plan, rounds=asked.rounds)
-        report = Report(NAME, settings(plan, quick=asked.quick))
-        for part in asked.part:
-            for name in asked.data:
-                report.rows += measure(name, plan, part)
-        report.figures = fedgbf_tables.figures(report.rows)
-    if asked.plots is not None:
-        fedgbf_plots.write(asked.plots, report.rows)
-    report.write(asked, fedgbf_tables.shown(report.rows))
+BENCHMARK = FedGbf(
+    "fedgbf", __doc__ or "", DATA, ("accuracy", "time"), planned, settings, measure,
+    fedgbf_tables.figures, fedgbf_tables.shown, fedgbf_plots.write, ("scores", "time"),
+)  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -3,8 +3,6 @@
 Data, parties and daemons are those of the SecureBoost+ benchmark.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self

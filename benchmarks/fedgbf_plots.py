@@ -1,7 +1,5 @@
 """The plot of the FedGBF benchmark: measured seconds beside the bounds of the paper."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

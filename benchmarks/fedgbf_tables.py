@@ -1,7 +1,5 @@
 """Figures and tables of the FedGBF benchmark, from nothing but the rows of its JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median

@@ -1,7 +1,5 @@
 """GBUN, XGBoost and LightGBM on the same rows: every point of a grid, scored after every round."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The tables of the GBUN benchmark: parts to learn, choose and test with; rows dealt to parties."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The federated jobs of the GBUN benchmark: bytes, bandwidth, parties; one table beside them."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """How much of the GBUN benchmark a run does: data, grids, sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product

@@ -1,7 +1,5 @@
 """Plots of the GBUN benchmark: lines as SVG files."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures and tables of the GBUN benchmark, from nothing but the rows of its JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import mean, median
 

@@ -1,7 +1,5 @@
 """How much of the HybridTree benchmark a run does: experiments on accuracy, timed jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self

@@ -1,7 +1,5 @@
 """Plots of the HybridTree benchmark: accuracy by hosts and by skew, seconds of a tree."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

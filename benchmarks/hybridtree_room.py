@@ -1,7 +1,5 @@
 """HybridTree with all parties in one process: real sessions and messages, rows aligned already."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Figures and tables of the HybridTree benchmark, from nothing but the rows of its JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from statistics import mean, median, stdev
 from typing import Any

@@ -3,8 +3,6 @@
 The least of several repetitions, on random messages and cells; two outputs, g and h.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 In megabytes, worker processes included: resident, and of the last also what is unshared.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

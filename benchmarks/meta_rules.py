@@ -4,8 +4,6 @@ The paper's AD, DEV-AD and Cod-rna are not to be had; its Adult is a9a, the same
 columns. It does not say how the model of figure 3a was trained: the settings are section 5.1's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

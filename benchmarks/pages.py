@@ -7,8 +7,6 @@ wrote it.
 python -m benchmarks.federboost --record docs/benchmarks/data/federboost.json && make docs
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

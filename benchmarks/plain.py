@@ -9,8 +9,6 @@ grown of bins that are known; FederBoost's seconds are those of its whole stage,
 Rows `on Dask` are pooled trees whose rows as many processes of this machine add up, beside threads.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The jobs of the SecureBoost+ benchmark: data, parties, switches and modes."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

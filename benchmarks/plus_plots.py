@@ -1,7 +1,5 @@
 """Plots of the SecureBoost+ benchmark: bars as SVG files, drawn with the report's own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

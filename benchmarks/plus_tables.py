@@ -1,7 +1,5 @@
 """Figures and tables of the SecureBoost+ benchmark, from nothing but the rows of its JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self

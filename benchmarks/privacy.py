@@ -4,20 +4,17 @@ python -m benchmarks.privacy [--quick] [--json F] [--record F] [--data NAME]
 [--part sums|labels|totals|defaults] [--from F]
 """
 
-from __future__ import annotations
-
-import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import harness, parts, privacy_defaults, privacy_jobs
-from benchmarks.harness import Report, Shown
+from benchmarks import privacy_defaults, privacy_jobs
+from benchmarks.harness import Shown
+from benchmarks.parts import Parted
 from benchmarks.plus_tables import Row, grouped, number, of
 from benchmarks.privacy_jobs import DATA, DEFAULTS, LEAST, PROGRAMME, Plan
 from benchmarks.privacy_totals import ALONE, APART, TOTALS
 from fedboost.audit.findings import CLUSTERS, SUMS
 
-NAME = "privacy"
 PARTS = {
     "sums": privacy_jobs.measure_sums,
     "labels": privacy_jobs.measure_labels,
@@ -108,7 +105,7 @@ def _aucs(row: Row) -> tuple[str, str]:
     return number(row["auc"]["train"], 4), number(row["auc"]["validation"], 4)
 
 
-def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
+def settings(plan: Plan, _: bool) -> dict[str, Any]:
     """What was run, in words and numbers."""
     return {
         **privacy_jobs.SHAPE,
@@ -116,32 +113,14 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
         "rows": plan.rows or "all",
         "columns attacked": plan.columns,
         "columns attacked at defaults": plan.columns_of_defaults,
-        "quick": quick,
     }
 
 
-def options(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line: that of every benchmark, and more."""
-    found = harness.parse(parts.parser(NAME, __doc__ or "", DATA, tuple(PARTS)), DATA, given)
-    found.part = found.part or list(PARTS)
-    return found
-
-
-def main(given: Sequence[str] | None = None) -> None:
-    """Runs the benchmark as the command line says."""
-    asked = options(given)
-    if asked.earlier:
-        report = parts.earlier(asked.earlier, DATA, figures, KINDS)
-        report.rows = [row for kind in KINDS for row in of(report.rows, kind)]
-    else:
-        plan = Plan.of(quick=asked.quick)
-        report = Report(NAME, settings(plan, quick=asked.quick))
-        for part in asked.part:
-            for name in asked.data:
-                report.rows += PARTS[part](name, plan)
-        report.figures = figures(report.rows)
-    report.write(asked, shown(report.rows))
+BENCHMARK = Parted(
+    "privacy", __doc__ or "", DATA, tuple(PARTS), lambda asked: Plan.of(quick=asked.quick),
+    settings, lambda name, plan, part: PARTS[part](name, plan), figures, shown, kinds=KINDS,
+)  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -3,8 +3,6 @@
 A whole budget is attacked as one long job, with as many trees as all its jobs have together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

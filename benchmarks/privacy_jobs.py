@@ -1,7 +1,5 @@
 """The jobs of the privacy benchmark: 25 trees on credit tables, and attacks on what they tell."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

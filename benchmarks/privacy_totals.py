@@ -6,8 +6,6 @@ in a node that another column does not, and no other difference, that of their t
 `own_rows_min` is to rule out both.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Unlike `floor`, this runs `fedboost.crypto`, on stand-ins that only count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 

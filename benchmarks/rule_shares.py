@@ -11,8 +11,6 @@ Beside `fedboost.model.conditions`, where the paper leaves it open:
   1), no tree can show: it stops at its depth, too. `further_gains` asks the rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

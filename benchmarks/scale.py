@@ -5,8 +5,6 @@ also a host that adds up rows on two local processes of Dask, and what travels t
 `--predict` predictions, `--model` what a tree of 100 million rows would take on 32 workers.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence

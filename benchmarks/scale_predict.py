@@ -2,8 +2,6 @@
 party with a model that it holds whole. `python -m benchmarks.scale --predict` runs it.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 python -m benchmarks.secureboost [--quick] [--json F] [--record F] [--data NAME]
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -4,25 +4,19 @@ python -m benchmarks.secureboost_plus [--quick] [--json F] [--record F] [--data 
 [--part accuracy|time] [--plots FOLDER] [--from F]
 """
 
-from __future__ import annotations
-
-import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from benchmarks import harness, parts, plus_counts, plus_jobs, plus_plots, plus_tables, tables
-from benchmarks.harness import Report, say
+from benchmarks import harness, plus_counts, plus_jobs, plus_plots, plus_tables, tables
+from benchmarks.harness import say
+from benchmarks.parts import Parted
 from benchmarks.plus_counts import Shape
 from benchmarks.plus_jobs import BINARY, CLASSES, DATA, MODES, PATIENCE, ROUNDS, VARIANTS, Plan
 from benchmarks.plus_tables import Row
 from benchmarks.tables import HOST, Table
 from benchmarks.tree_cost import Cost
 from fedboost.crypto.packing import GhLayout
-
-NAME = "secureboost_plus"
-PARTS = ("accuracy", "time")
 
 
 @dataclass(frozen=True)
@@ -173,7 +167,7 @@ def measure(name: str, plan: Plan, part: str) -> list[Row]:
     return measure_multi(name, plan) if part == "time" else measure_curves(name, plan)
 
 
-def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
+def settings(plan: Plan, _: bool) -> dict[str, Any]:
     """What was run, in words and numbers."""
     bits = plus_jobs.KEY_BITS
     return {
@@ -186,39 +180,15 @@ def settings(plan: Plan, *, quick: bool) -> dict[str, Any]:
         "validation": f"{plus_jobs.VALIDATION['fraction']} by id, seed {plus_jobs.SEED}",
         "parties": "1 guest, 1 host",
         **{name.replace("_", " "): value for name, value in asdict(plan).items()},
-        "quick": quick,
     }
 
 
-def options(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line: that of every benchmark, and more."""
-    parser = parts.parser(NAME, __doc__ or "", DATA, PARTS)
-    found = harness.parse(parser, DATA, given)
-    found.part = found.part or list(PARTS)
-    return found
-
-
-def earlier(files: Sequence[Path]) -> Report:
-    """The rows of earlier runs; where two measured the same of a data set, the later file's."""
-    return parts.earlier(files, DATA, plus_tables.figures)
-
-
-def main(given: Sequence[str] | None = None) -> None:
-    """Runs the benchmark as the command line says."""
-    asked = options(given)
-    if asked.earlier:
-        report = earlier(asked.earlier)
-    else:
-        plan = Plan.of(quick=asked.quick)
-        report = Report(NAME, settings(plan, quick=asked.quick))
-        for name in asked.data:
-            for part in asked.part:
-                report.rows += measure(name, plan, part)
-        report.figures = plus_tables.figures(report.rows)
-    if asked.plots is not None:
-        plus_plots.write(asked.plots, report.rows)
-    report.write(asked, plus_tables.shown(report.rows))
+BENCHMARK = Parted(
+    "secureboost_plus", __doc__ or "", DATA, ("accuracy", "time"),
+    lambda asked: Plan.of(quick=asked.quick), settings, measure, plus_tables.figures,
+    plus_tables.shown, plus_plots.write,
+)  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

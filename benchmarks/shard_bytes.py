@@ -3,8 +3,6 @@
 Weighed in one process, by what each part comes to as bytes; content does not matter to that.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Beside each figure stands what it must not exceed; seconds of the wall and of all processors.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """What one tree of an encrypted job takes, from the coordinator's journal of the job."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Self

@@ -3,6 +3,7 @@
 Modules:
     __main__      runs the command line for `python -m fedboost`
     aggregation   sums under masks, on which horizontal protocols build
+    arrays        names of arrays of numbers
     audit         attacks of a party on its own records
     cli           the command line
     core          gradient boosting on one table, in numpy and numba

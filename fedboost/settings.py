@@ -85,7 +85,6 @@ class Settings(BaseModel):
     @classmethod
     def remedy(cls, key: str) -> str | None:
         """Return what to do about an unknown key, where more is known than its spelling."""
-        del key
         return None
 
 
@@ -276,10 +275,6 @@ def _model_at(kind: type[BaseModel], path: list[str]) -> Any:
     return at
 
 
-def _is_model(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
 def _is_container(annotation: Any) -> bool:
     """Return True if an annotation such as ``list[Model] | None`` holds a dict, list or tuple."""
     if get_origin(annotation) in (dict, list, tuple):
@@ -289,7 +284,7 @@ def _is_container(annotation: Any) -> bool:
 
 def _model_in(annotation: Any) -> Any:
     """The first model inside an annotation such as ``dict[str, Model] | None``."""
-    if _is_model(annotation):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for part in getattr(annotation, "__args__", ()):
         model = _model_in(part)

@@ -40,8 +40,7 @@ class Slot(Generic[T]):
             return self
         if not self.is_set(holder):
             raise ProtocolError(f"a step needs {self._what}, which this party does not have yet")
-        value: T = vars(holder)[self._name]
-        return value
+        return vars(holder)[self._name]
 
     def __set__(self, holder: object, value: T) -> None:
         vars(holder)[self._name] = value

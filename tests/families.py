@@ -4,8 +4,6 @@ With the report of a run (`--junitxml`), its seconds are written anew, too. The
 table of what is known lies in the document: a test holds the run's own column to it.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

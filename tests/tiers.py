@@ -15,8 +15,6 @@ FEDBOOST_TEST_SEED chooses as an earlier run did. A mark says which cases of a t
 Where nothing is said a change runs all cases, of a test of `tests/equivalence` one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from fedboost.arrays import Bits, Floats
 from fedboost.audit import linear
 from fedboost.audit.findings import (
     CLUSTERS,
@@ -26,8 +27,6 @@ from fedboost.core import metrics
 from fedboost.core.metrics import PROBABILITY_MIN, one_column
 from fedboost.errors import DataError
 
-Bits = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 Groupings = NDArray[np.int16]  # (rows, trees) the node of each row, −1 where the host has none
 
 DRAWS = 10  # of which rows those are

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Bits
 from fedboost.core.bins import Dense
 
-Bits = NDArray[np.bool_]
 Cells = Dense
 Nodes = NDArray[np.int32]
 Counts = NDArray[np.int64]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Bits, Floats
 from fedboost.audit import attacks
 from fedboost.audit.attacks import AttackPlan, Groupings, GuestView
 from fedboost.audit.findings import Finding
@@ -17,9 +17,6 @@ from fedboost.core.params import CLASSIFYING
 from fedboost.encrypted import record
 from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
-
-Bits = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

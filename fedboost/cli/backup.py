@@ -11,13 +11,6 @@ from fedboost.cli.daemons import daemon_config
 from fedboost.cli.groups import cli, party_group
 from fedboost.runtime.store.backups import Backup, move_store, restore_backup, write_backup
 
-_OUT = click.option(
-    "--out",
-    type=FILE,
-    required=True,
-    help="The file to write.",
-)
-
 
 @cli.command("backup")
 @DAEMON

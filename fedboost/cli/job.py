@@ -116,8 +116,7 @@ def delete(jobs: tuple[str, ...], yes: bool, as_json: bool, coordinator: Coordin
 def _as_dict(status: JobStatus) -> dict[str, object]:
     from google.protobuf.json_format import MessageToDict
 
-    fields: dict[str, object] = MessageToDict(status, preserving_proto_field_name=True)
-    return fields
+    return MessageToDict(status, preserving_proto_field_name=True)
 
 
 def _ago(at: float) -> str:

@@ -58,14 +58,12 @@ class PredictionRequest:
     @property
     def guest(self) -> str:
         """The party that gets the predictions."""
-        party: str = self.facts["guest"]
-        return party
+        return self.facts["guest"]
 
     @property
     def model(self) -> str:
         """The model's id, which is that of the job that trained it."""
-        job: str = self.facts["job"]
-        return job
+        return self.facts["job"]
 
     def job(self, datasets: dict[str, str]) -> JobSpec:
         """The job; every party's id columns are those of the training."""
@@ -126,8 +124,7 @@ class Scored:
     @property
     def rows(self) -> int:
         """Return how many rows a finished job has predicted."""
-        predicted: int = self.result["rows"]["predicted"]
-        return predicted
+        return self.result["rows"]["predicted"]
 
     @property
     def rows_without_partner(self) -> int | None:

@@ -67,8 +67,7 @@ def written(column: pa.ChunkedArray) -> pa.DictionaryArray:
     assert kind_of(column.type) in READABLE
     texts = pc.cast(plain(column), pa.large_string())  # a number as its type's shortest digits
     texts = pc.utf8_normalize(without_missing_words(texts), form="NFC")
-    coded: pa.DictionaryArray = texts.combine_chunks().dictionary_encode()
-    return coded
+    return texts.combine_chunks().dictionary_encode()
 
 
 def codes_of(texts: pa.DictionaryArray) -> Codes:

@@ -61,8 +61,7 @@ class SparseColumns:
     def stored(self, place: int) -> NDArray[np.float64]:
         """The entries of one column that are not zero, float64."""
         start, end = self.values.indptr[place : place + 2]
-        entries: NDArray[np.float64] = self.values.data[start:end]
-        return entries
+        return self.values.data[start:end]
 
     def dense(self, place: int) -> NDArray[np.float64]:
         """Return one column with its zeros, float64 (n,)."""

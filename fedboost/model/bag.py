@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from fedboost.arrays import Floats, Indices
 from fedboost.core.params import CLASSIFYING
 from fedboost.data.predictions import Predictions, free_name, with_predictions
 from fedboost.errors import ConfigError, DataError
@@ -21,9 +21,6 @@ from fedboost.errors import ConfigError, DataError
 By = Literal["mean", "vote"]
 HALF = 0.5  # from which on a single probability votes for the class
 SUM_GAP_MAX = 1e-6  # of the probabilities of a row from 1
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

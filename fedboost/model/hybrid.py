@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats, Indices
 from fedboost.core.partition import left_child, right_child
 from fedboost.data.frame import Values, values_at
 from fedboost.flow import Artefact
@@ -25,10 +26,6 @@ NO_NODE = -1
 # In a shard with unscored splits: a guest's secret key, a host's public one.
 KEY = "key"
 _BELOW = ("tree", "node", "owner", "value", "gain", "cover")  # of a node below, in a shard
-
-Indices = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Positions = NDArray[np.int32]
 
 
 def first_number(guest_depth: int) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core.binning import Binning
 from fedboost.core.column_readings import ColumnReading, CutColumns, Scale, needs_scale
 from fedboost.core.gbun import Normal, Round, TrainedNetworks
@@ -32,8 +33,6 @@ NETWORKS = "networks"  # the `kind` that this module makes and reads
 SCALE = ("column_mean", "column_deviation")  # arrays of a model of standardised rows alone
 CUTS = ("cuts", "cut_counts", "lacks")  # of one that reads columns by their cut points
 FEATURE = re.compile(r"f(0|[1-9][0-9]{0,8})")  # how sparse columns are called: by their numbers
-
-Floats = NDArray[np.float64]
 
 
 def shard(trained: TrainedNetworks, names: Sequence[str], *, is_sparse: bool) -> Artefact:

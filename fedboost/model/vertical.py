@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Indices
 from fedboost.core.categories import NO_THRESHOLD, as_sets
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.tree import Tree
@@ -49,7 +50,6 @@ class GuestNode:
 
 
 Arrays = dict[str, NDArray[np.generic]]
-Indices = NDArray[np.int64]
 
 
 def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:

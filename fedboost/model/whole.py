@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.local import Trained, add_to_margin
 from fedboost.core.tree import DTYPES, LEAF, Tree
@@ -28,7 +29,6 @@ from fedboost.model.batches import row_batches
 
 TREES = "trees"  # the `kind` that this module makes and reads
 
-Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[np.generic]]
 
 

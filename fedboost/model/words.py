@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Floats
 from fedboost.core import metrics, objectives
 from fedboost.core.metrics import GIVES_AWAY
 from fedboost.core.params import TreeParams
@@ -17,7 +18,6 @@ from fedboost.messages.job_pb2 import Curve, Importance, Metric, Warned
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode
 
-Floats = NDArray[np.float64]
 Parts = Mapping[str, NDArray[np.int32]]  # rows by what they are for: train, validation
 
 

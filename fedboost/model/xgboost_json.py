@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core import categories, objectives
 from fedboost.core.params import POISSON_STEP
 from fedboost.errors import ConfigError
@@ -36,8 +37,6 @@ _SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "binary:logistic": ("reg_loss_param", {"scale_pos_weight": "1"}),
     "reg:squarederror": ("reg_loss_param", {"scale_pos_weight": "1"}),
 }
-
-Floats = NDArray[np.float64]
 
 
 def library(extra: str) -> Any:

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Bits
 from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.oprf.session import OprfSession, ids_key
 from fedboost.crypto.oprf.sizes import CHOICE_BYTES, NONCE_BYTES, PROOF_BYTES, OprfSizes, sample_cap
@@ -31,7 +32,6 @@ PARTS_AT_ONCE = 4  # of a round, behind which a job can go on: fewer than an inb
 SMALL_BYTES = 1 << 14  # of messages that hold a few numbers, or a key with its signature
 
 Rows = NDArray[np.int64]
-Bits = NDArray[np.bool_]
 T = TypeVar("T")
 S = TypeVar("S", bound="Side")
 

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Floats, Indices
 from fedboost.data.sheet import Sheet
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.sdk import holdout, seats
 from fedboost.sdk.refusals import InvalidTableError
 from fedboost.sdk.seats import PartyRows, Seats
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,6 @@ class Boosted(Fitted):
         self, shards: Shards, guest: str, frames: Frames, held: Any
     ) -> NDArray[np.float32]:
         """Return what all columns add, those of a party without any split nothing."""
-        del held
         model = _whole(shards, guest)
         parts = contributions.contributions(model, _values(model, frames))
         known = self._columns()
@@ -87,7 +86,6 @@ def _xgboosts(**options: Any) -> Score:
     """Return what XGBoost gives when `asked` like this, (n, outputs or trees)."""
 
     def score(shards: Shards, guest: str, frames: Frames, held: Any) -> NDArray[Any]:
-        del held
         model = _whole(shards, guest)
         values = contributions.by_xgboost(model, _values(model, frames), **options)
         is_leaf = "pred_leaf" in options

@@ -34,7 +34,6 @@ class TrainingCallback:
         """Hear the metrics up to round `epoch`, from 0. True would stop the training, which parties
         do not offer: `fit` raises an InvalidParameterError then.
         """
-        del model, epoch, evals_log
         return False
 
     def after_training(self, model: Any) -> Any:
@@ -49,7 +48,6 @@ class EvaluationMonitor(TrainingCallback):
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         """Print one line."""
-        del model
         if epoch % self.period == 0:
             values = [f"{name}:{value:.5f}" for name, value in _last(evals_log).items()]
             self._write("\t".join([f"[{epoch}]", *values]))
@@ -64,7 +62,6 @@ class _LogTo(TrainingCallback):
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         """Log one value of each metric."""
-        del model
         self._log(_last(evals_log), epoch)
         return False
 

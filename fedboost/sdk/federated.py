@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedboost import protocols
+from fedboost.arrays import Floats, Indices
 from fedboost.data.frame import Frame
 from fedboost.data.predictions import parted
 from fedboost.data.sheet import Sheet
@@ -33,8 +34,6 @@ from fedboost.sdk.seats import PartyRows, Seats
 from fedboost.sdk.tables import rows_of
 from fedboost.settings import parse
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Rows: TypeAlias = Any  # a table, or tables by party
 Labels: TypeAlias = Any  # array-like, or arrays by party, or the name of a column
 Scores: TypeAlias = Floats | dict[str, Floats]

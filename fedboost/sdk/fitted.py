@@ -62,8 +62,7 @@ class Fitted(EstimatorParameters):
     def history_(self) -> History:
         """The metrics of every round: {"train": {"auc": 0.8}, "validation": …}."""
         self._check_fitted()
-        history: History = self.shards_[self.guest_].facts["history"]
-        return history
+        return self.shards_[self.guest_].facts["history"]
 
     @property
     def evals_result_(self) -> dict[str, dict[str, list[float]]]:

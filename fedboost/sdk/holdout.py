@@ -12,13 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from fedboost.arrays import Indices
 from fedboost.data.holdout import validation_rows_by_id
 from fedboost.data.ids import encode_ids
 from fedboost.sdk.refusals import InvalidTableError
 
-Indices = NDArray[np.int64]
 SEED = 0  # of the ranks
 
 

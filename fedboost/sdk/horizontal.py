@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedboost.arrays import Indices
 from fedboost.model import kinds
 from fedboost.sdk import holdout, labels, seats
 from fedboost.sdk.assembly import Taught
@@ -39,7 +40,7 @@ class Horizontal(Federated):
             {} if weights is None else {party: weights[rows] for party, rows in dealt.items()},
         )
 
-    def _dealt_rows(self, table: PartyRows, *, learns: bool) -> dict[str, seats.Indices]:
+    def _dealt_rows(self, table: PartyRows, *, learns: bool) -> dict[str, Indices]:
         """The rows of a single table by party: in turn, or in proportion to those it trains on."""
         if learns:
             names = seats.names_of(self.get_params()["parties"], horizontal=True)

@@ -218,8 +218,7 @@ def _round(done: job_pb2.RoundDone) -> dict[str, Any]:
 
 
 def _fields(message: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
-    return facts
+    return MessageToDict(message, preserving_proto_field_name=True)
 
 
 def _state_words(facts: Mapping[str, Any]) -> str:

@@ -10,10 +10,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core.label_checks import check_weight
 from fedboost.sdk.refusals import InvalidTableError
-
-Floats = NDArray[np.float64]
 
 
 def column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
@@ -150,8 +149,7 @@ def _conversion_warning() -> type[Warning]:
     if "sklearn" in sys.modules:
         from sklearn.exceptions import DataConversionWarning
 
-        kind: type[Warning] = DataConversionWarning
-        return kind
+        return DataConversionWarning
     return UserWarning
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from fedboost.arrays import Indices
 from fedboost.data.ids import encode_ids, shared_ids
 from fedboost.data.loading import absent_column
 from fedboost.encoded_ids import EncodedIds
@@ -22,7 +23,6 @@ from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
 from fedboost.sdk.tables import RowTable, rows_of
 
-Indices = NDArray[np.int64]
 # How many parties a single table is dealt to, or their names, or the columns of each.
 Parties: TypeAlias = int | Sequence[str] | Mapping[str, Sequence[str] | None]
 IdNames: TypeAlias = str | Sequence[str]

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, issparse, vstack
 
+from fedboost.arrays import Indices
 from fedboost.data.conversions import as_declared_cells
 from fedboost.data.frame import Frame
 from fedboost.data.ids import spelled
@@ -26,8 +27,6 @@ from fedboost.sdk.refusals import InvalidTableError, refusing
 from fedboost.settings import parse
 
 TableLike: TypeAlias = Any  # array-like (n, columns), scipy sparse, or whatever speaks Arrow
-Indices = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 NAMES_SHOWN = 5  # of columns, in an error
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

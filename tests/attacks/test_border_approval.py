@@ -140,41 +140,37 @@ def test_a_coordinator_that_stops_a_waiting_job_begins_it_where_the_record_is_no
     assert (job.state, job.attempt) == (JobState.RUNNING, 3)
 
 
-def test_a_job_stopped_and_resumed_runs_once_its_owner_has_approved_it(tmp_path):
-    async def approved_late():
-        async with town(tmp_path) as cluster:
-            telco, shop = cluster.parties[OWNED], cluster.parties["shop"]
-            ruled(telco, approve="always")
-            protocols = shop.config.policy.protocols
-            ruled(shop, protocols=())
-            job = (await cluster.run(JOB)).status.id
-            ruled(shop, protocols=protocols)
-            await cluster.coordinator.resume(cluster.user, job_pb2.JobId(id=job))
-            await until(lambda: _waits(cluster, job))
-            assert not left(telco)
-            await telco.approve(OWNER, job_pb2.JobId(id=job))
-            await until(lambda: _rests(cluster, job))
-            decision = telco.states.decision(telco.store.job(job))
-            assert (decision.verdict, decision.user) == ("approved", local.USER)
-            assert left(telco)
-
-    now(approved_late())
+async def test_a_job_stopped_and_resumed_runs_once_its_owner_has_approved_it(tmp_path):
+    async with town(tmp_path) as cluster:
+        telco, shop = cluster.parties[OWNED], cluster.parties["shop"]
+        ruled(telco, approve="always")
+        protocols = shop.config.policy.protocols
+        ruled(shop, protocols=())
+        job = (await cluster.run(JOB)).status.id
+        ruled(shop, protocols=protocols)
+        await cluster.coordinator.resume(cluster.user, job_pb2.JobId(id=job))
+        await until(lambda: _waits(cluster, job))
+        assert not left(telco)
+        await telco.approve(OWNER, job_pb2.JobId(id=job))
+        await until(lambda: _rests(cluster, job))
+        decision = telco.states.decision(telco.store.job(job))
+        assert (decision.verdict, decision.user) == ("approved", local.USER)
+        assert left(telco)
 
 
-def test_a_denied_job_is_neither_signed_nor_begun_whatever_the_store_says_of_its_state(tmp_path):
-    async def denied():
-        async with town(tmp_path) as cluster:
-            telco = cluster.parties[OWNED]
-            ruled(telco, approve="always")
-            waiting = asyncio.create_task(cluster.run(JOB))
-            await until(lambda: telco.store.jobs(JobState.WAITING))
-            [job] = telco.store.jobs()
-            await telco.deny(OWNER, party_pb2.DenyRequest(id=job.id, reason="not this one"))
-            assert (await waiting).status.state == "failed"
-            with telco.store.transaction() as sql:  # a coordinator's dream
-                sql.execute("UPDATE jobs SET state = 'running'")
-            ruled(telco, approve="never")
-            with pytest.raises(PolicyError, match="owner denied the job: not this one"):
-                await telco.propose(LEADER, party_pb2.Proposal(manifest=job.manifest))
-
-    now(denied())
+async def test_a_denied_job_is_neither_signed_nor_begun_whatever_the_store_says_of_its_state(
+    tmp_path,
+):
+    async with town(tmp_path) as cluster:
+        telco = cluster.parties[OWNED]
+        ruled(telco, approve="always")
+        waiting = asyncio.create_task(cluster.run(JOB))
+        await until(lambda: telco.store.jobs(JobState.WAITING))
+        [job] = telco.store.jobs()
+        await telco.deny(OWNER, party_pb2.DenyRequest(id=job.id, reason="not this one"))
+        assert (await waiting).status.state == "failed"
+        with telco.store.transaction() as sql:  # a coordinator's dream
+            sql.execute("UPDATE jobs SET state = 'running'")
+        ruled(telco, approve="never")
+        with pytest.raises(PolicyError, match="owner denied the job: not this one"):
+            await telco.propose(LEADER, party_pb2.Proposal(manifest=job.manifest))

@@ -151,22 +151,18 @@ def test_attempts_with_other_labels_stay_within_the_budget(town, monkeypatch, ob
     assert 0 < entry.counted <= most
 
 
-def test_attempts_with_other_labels_tell_several_budgets_where_nothing_is_charged(
+async def test_attempts_with_other_labels_tell_several_budgets_where_nothing_is_charged(
     town, monkeypatch, observer
 ):
     monkeypatch.setattr(Spending, "charge", lambda *_: None)
     most = 1.5 * 2 * ROUND / ROWS
     failing(monkeypatch, secureboost_guest, "close_model", ATTEMPTS)
-
-    async def work():
-        async with cluster(town.folder / "c", SUMS, town.sources, Serial()) as made_of:
-            ruled(made_of, disclosure_max=most)
-            journal = await made_of.run(SUMS)
-            for attempt in range(1, ATTEMPTS):
-                town.label(attempt)
-                await town.again(made_of, journal.status.id)
-
-    asyncio.run(work())
+    async with cluster(town.folder / "c", SUMS, town.sources, Serial()) as made_of:
+        ruled(made_of, disclosure_max=most)
+        journal = await made_of.run(SUMS)
+        for attempt in range(1, ATTEMPTS):
+            town.label(attempt)
+            await town.again(made_of, journal.status.id)
     ((sums, divisions),) = observer.sums(HOST, len(COLUMNS), 2).values()
     assert (sums + divisions) / len(COLUMNS) / ROWS > 1.5 * most
 

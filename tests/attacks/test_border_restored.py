@@ -15,6 +15,7 @@ from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.ledger.signed_heads import Recalled
 from tests.support import small_jobs
 from tests.support.federated import _left
+from tests.support.whole_jobs import written
 
 HOST = "telco"
 
@@ -24,7 +25,7 @@ class Town:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.sources = small_jobs.written(folder, small_jobs.tables("secureboost", rows=60))
+        self.sources = written(folder, small_jobs.tables("secureboost", rows=60))
         self.spec = small_jobs.spec("secureboost", n_estimators=1, max_depth=1)
         self.store, self.backup = folder / "c" / "var" / HOST, folder / "backup"
 

@@ -129,24 +129,21 @@ def test_a_submitter_is_a_name_or_the_manifest_is_none(tmp_path, name):
             manifest.decode(text)
 
 
-def test_a_coordinator_refuses_what_its_caller_did_not_sign(tmp_path):
-    async def handed_in():
-        async with town(tmp_path) as cluster:
-            certs, node = tmp_path / "c" / "certs", cluster.coordinator
-            spec, own = JOB.model_dump_json().encode(), signed(tmp_path / "c" / "certs")
-            unsigned = job_pb2.SubmitRequest(spec=spec, key=KEY)
-            with pytest.raises(ConfigError, match="the submission is not signed"):
-                await node.submit(cluster.user, unsigned)
-            forged = job_pb2.SubmitRequest(
-                spec=OTHER.model_dump_json().encode(), key=KEY,
-                certificate=own.certificate.encode(), signature=own.raw,
-            )  # fmt: skip
-            with pytest.raises(PeerError, match="does not fit"):
-                await node.submit(cluster.user, forged)
-            assert node.store.jobs() == []
-            assert certs.exists()
-
-    now(handed_in())
+async def test_a_coordinator_refuses_what_its_caller_did_not_sign(tmp_path):
+    async with town(tmp_path) as cluster:
+        certs, node = tmp_path / "c" / "certs", cluster.coordinator
+        spec, own = JOB.model_dump_json().encode(), signed(tmp_path / "c" / "certs")
+        unsigned = job_pb2.SubmitRequest(spec=spec, key=KEY)
+        with pytest.raises(ConfigError, match="the submission is not signed"):
+            await node.submit(cluster.user, unsigned)
+        forged = job_pb2.SubmitRequest(
+            spec=OTHER.model_dump_json().encode(), key=KEY,
+            certificate=own.certificate.encode(), signature=own.raw,
+        )  # fmt: skip
+        with pytest.raises(PeerError, match="does not fit"):
+            await node.submit(cluster.user, forged)
+        assert node.store.jobs() == []
+        assert certs.exists()
 
 
 def test_what_is_handed_in_on_a_coordinators_page_is_the_coordinators_own(tmp_path):

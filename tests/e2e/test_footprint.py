@@ -8,6 +8,7 @@ from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.runtime.process.memory import QUIET_S
 from tests.e2e import world
 from tests.support import small_jobs
+from tests.support.whole_jobs import written
 
 pytestmark = pytest.mark.e2e
 MEGABYTE = 1 << 20
@@ -23,7 +24,7 @@ def resident_bytes(pid):
 
 
 def test_idle_daemons_are_small(tmp_path):
-    sources = small_jobs.written(tmp_path / "tables", small_jobs.tables("secureboost"))
+    sources = written(tmp_path / "tables", small_jobs.tables("secureboost"))
     with ClusterProcesses(tmp_path, small_jobs.spec("secureboost"), sources) as cluster:
         found = {name: resident_bytes(one.pid) for name, one in cluster.processes.items()}
     for name, size in found.items():
@@ -32,7 +33,7 @@ def test_idle_daemons_are_small(tmp_path):
 
 
 def test_daemons_give_back_what_a_job_has_used(tmp_path):
-    sources = small_jobs.written(tmp_path / "tables", small_jobs.tables("secureboost"))
+    sources = written(tmp_path / "tables", small_jobs.tables("secureboost"))
     spec = small_jobs.spec("secureboost")
     with ClusterProcesses(tmp_path, spec, sources) as cluster:
         world.result(world.run(cluster, spec.model_dump(mode="json", exclude_unset=True)))

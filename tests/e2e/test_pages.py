@@ -1,7 +1,5 @@
 """The pages of real daemons in a real browser: who gets in, and all that an owner or user does."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

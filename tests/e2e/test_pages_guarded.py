@@ -1,7 +1,5 @@
 """What a page refuses: strangers' hosts and forms, guesses, large bodies, words that are code."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket
@@ -88,19 +86,9 @@ async def town(folder):
                 await door.client.close()
 
 
-def with_town(tmp_path, test):
-    """Runs an asynchronous test in a town."""
-
-    async def work():
-        async with town(tmp_path) as (cluster, doors):
-            await test(cluster, doors)
-
-    asyncio.run(work())
-
-
 @pytest.mark.parametrize("name", [COORDINATOR, "telco"])
-def test_every_page_and_form_asks_whoever_is_not_signed_in_to_do_so(tmp_path, name):
-    async def test(_, doors):
+async def test_every_page_and_form_asks_whoever_is_not_signed_in_to_do_so(tmp_path, name):
+    async with town(tmp_path) as (_, doors):
         door = doors[name]
         routes = {
             (route.method, route.resource.canonical)
@@ -115,8 +103,6 @@ def test_every_page_and_form_asks_whoever_is_not_signed_in_to_do_so(tmp_path, na
             assert answer.status == 303, there
             assert answer.headers["Location"].startswith("/sign-in"), there
 
-    with_town(tmp_path, test)
-
 
 @pytest.mark.parametrize(
     "host",
@@ -130,30 +116,26 @@ def test_every_page_and_form_asks_whoever_is_not_signed_in_to_do_so(tmp_path, na
         "@",
     ],
 )
-def test_a_name_that_a_stranger_points_at_this_machine_is_refused(tmp_path, host):
-    async def test(_, doors):
+async def test_a_name_that_a_stranger_points_at_this_machine_is_refused(tmp_path, host):
+    async with town(tmp_path) as (_, doors):
         for door in doors.values():
             await door.sign_in()
             for path in ("/", "/sign-in", "/static/pages.js"):
                 answer = await door.get(path, Host=host)
                 assert answer.status in (400, 403), (path, host)
 
-    with_town(tmp_path, test)
-
 
 @pytest.mark.parametrize("host", ["localhost:9000", "LOCALHOST:9000", "[::1]:80", "127.0.0.1"])
-def test_the_page_is_there_through_a_tunnel_from_another_port(tmp_path, host):
-    async def test(_, doors):
+async def test_the_page_is_there_through_a_tunnel_from_another_port(tmp_path, host):
+    async with town(tmp_path) as (_, doors):
         door = doors[COORDINATOR]
         assert (await door.get("/sign-in", Host=host)).status == 200
         answer = await door.sign_in(Host=host, Origin=f"http://{host}")
         assert answer.status == 303
 
-    with_town(tmp_path, test)
 
-
-def test_a_form_of_another_site_does_nothing(tmp_path):
-    async def test(cluster, doors):
+async def test_a_form_of_another_site_does_nothing(tmp_path):
+    async with town(tmp_path) as (cluster, doors):
         door = doors[COORDINATOR]
         await door.sign_in()
         csrf = await door.csrf("/submit")
@@ -176,11 +158,9 @@ def test_a_form_of_another_site_does_nothing(tmp_path):
         assert (await door.post("/submit", good)).status == 303
         assert len(cluster.coordinator.store.jobs()) == 1
 
-    with_town(tmp_path, test)
 
-
-def test_a_form_that_is_sent_twice_is_one_job(tmp_path):
-    async def test(cluster, doors):
+async def test_a_form_that_is_sent_twice_is_one_job(tmp_path):
+    async with town(tmp_path) as (cluster, doors):
         door = doors[COORDINATOR]
         await door.sign_in()
         page = await (await door.get("/submit")).text()
@@ -193,11 +173,9 @@ def test_a_form_that_is_sent_twice_is_one_job(tmp_path):
         await door.post("/submit", form)
         assert len(cluster.coordinator.store.jobs()) == 2
 
-    with_town(tmp_path, test)
 
-
-def test_ten_guesses_a_minute_and_no_more(tmp_path):
-    async def test(_, doors):
+async def test_ten_guesses_a_minute_and_no_more(tmp_path):
+    async with town(tmp_path) as (_, doors):
         door, other = doors["telco"], doors[COORDINATOR]
         assert (await door.sign_in()).status == 303
         assert (await door.sign_in(token.token(other.node.config.store))).status == 403
@@ -208,11 +186,9 @@ def test_ten_guesses_a_minute_and_no_more(tmp_path):
         assert (await door.get("/")).status == 200, "whoever has signed in is not locked out"
         assert (await door.sign_in()).status == 303, "nor whoever has the token"
 
-    with_town(tmp_path, test)
 
-
-def test_the_cookie_is_for_the_page_alone(tmp_path):
-    async def test(_, doors):
+async def test_the_cookie_is_for_the_page_alone(tmp_path):
+    async with town(tmp_path) as (_, doors):
         for name, door in doors.items():
             said = (await door.sign_in()).headers["Set-Cookie"]
             assert re.match(r"fedboost-(coordinator|party)-[a-z]+=[\w-]{43};", said), name
@@ -220,22 +196,18 @@ def test_the_cookie_is_for_the_page_alone(tmp_path):
                 assert part in said
             assert token.token(door.node.config.store) not in said
 
-    with_town(tmp_path, test)
-
 
 @pytest.mark.parametrize("there", ["//evil.example", "https://evil.example", "/\\evil", "x", ""])
-def test_signing_in_leads_to_no_other_site(tmp_path, there):
-    async def test(_, doors):
+async def test_signing_in_leads_to_no_other_site(tmp_path, there):
+    async with town(tmp_path) as (_, doors):
         door = doors["telco"]
         own = token.token(door.node.config.store)
         answer = await door.post("/sign-in", {"token": own, "next": there})
         assert answer.headers["Location"] == "/"
 
-    with_town(tmp_path, test)
 
-
-def test_every_answer_has_the_headers_that_keep_others_out(tmp_path):
-    async def test(_, doors):
+async def test_every_answer_has_the_headers_that_keep_others_out(tmp_path):
+    async with town(tmp_path) as (_, doors):
         door = doors["telco"]
         await door.sign_in()
         for path in ("/", "/ledger", "/nowhere", "/jobs/none", "/sign-in", "/static/pages.css"):
@@ -246,23 +218,19 @@ def test_every_answer_has_the_headers_that_keep_others_out(tmp_path):
             kept = answer.headers["Cache-Control"]
             assert kept == "no-store" or path.startswith("/static/")
 
-    with_town(tmp_path, test)
-
 
 @pytest.mark.parametrize(
     "path", ["/static/..%2Fgate.py", "/static/../gate.py", "/static/gate.py", "/jobs/..%2F..%2Fx"]
 )
-def test_no_path_leads_to_a_file_that_is_none_of_the_pages(tmp_path, path):
-    async def test(_, doors):
+async def test_no_path_leads_to_a_file_that_is_none_of_the_pages(tmp_path, path):
+    async with town(tmp_path) as (_, doors):
         door = doors["telco"]
         await door.sign_in()
         assert (await door.get(path)).status == 404
 
-    with_town(tmp_path, test)
 
-
-def test_what_others_have_written_is_shown_as_text(tmp_path):
-    async def test(cluster, doors):
+async def test_what_others_have_written_is_shown_as_text(tmp_path):
+    async with town(tmp_path) as (cluster, doors):
         id_ = await _run(cluster)
         for node in (doors[COORDINATOR].node, doors["telco"].node):
             with node.store.transaction() as sql:
@@ -283,8 +251,6 @@ def test_what_others_have_written_is_shown_as_text(tmp_path):
             assert "<script>alert" not in text
             assert "<img" not in text
 
-    with_town(tmp_path, test)
-
 
 async def _run(cluster) -> str:
     """A small job from its start to its end; gives its id."""
@@ -293,19 +259,17 @@ async def _run(cluster) -> str:
     return str(status.id)
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path):
-    async def test(_, doors):
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path):
+    async with town(tmp_path) as (_, doors):
         door = doors[COORDINATOR]
         await door.sign_in()
         form = {"csrf": await door.csrf("/submit"), "text": "x" * (gate.BODY_BYTES_MAX + 1)}
         assert (await door.post("/submit", form)).status == 413
         assert (await door.get("/")).status == 200
 
-    with_town(tmp_path, test)
 
-
-def test_a_page_that_fails_says_so_and_the_node_goes_on(tmp_path, monkeypatch, caplog):
-    async def test(cluster, doors):
+async def test_a_page_that_fails_says_so_and_the_node_goes_on(tmp_path, monkeypatch, caplog):
+    async with town(tmp_path) as (cluster, doors):
         door = doors[COORDINATOR]
         await door.sign_in()
 
@@ -320,13 +284,11 @@ def test_a_page_that_fails_says_so_and_the_node_goes_on(tmp_path, monkeypatch, c
         assert "secret words" not in text
         monkeypatch.undo()
         assert (await door.get("/")).status == 200
-
-    with_town(tmp_path, test)
     assert "secret words" in caplog.text
 
 
-def test_a_token_that_others_could_read_closes_the_page(tmp_path):
-    async def test(_, doors):
+async def test_a_token_that_others_could_read_closes_the_page(tmp_path):
+    async with town(tmp_path) as (_, doors):
         door = doors["telco"]
         await door.sign_in()
         (door.node.config.store / token.FILE).chmod(0o644)
@@ -337,11 +299,9 @@ def test_a_token_that_others_could_read_closes_the_page(tmp_path):
         assert (await door.get("/")).status == 303
         assert (await door.sign_in()).status == 303
 
-    with_town(tmp_path, test)
 
-
-def test_the_page_may_do_what_its_user_may_and_no_more(tmp_path):
-    async def test(cluster, doors):
+async def test_the_page_may_do_what_its_user_may_and_no_more(tmp_path):
+    async with town(tmp_path) as (cluster, doors):
         door, house = doors[COORDINATOR], doors["telco"]
         await door.sign_in()
         csrf = await door.csrf()
@@ -362,11 +322,9 @@ def test_the_page_may_do_what_its_user_may_and_no_more(tmp_path):
             assert answer.status == 403, path
             assert "approvals by the user user" in await answer.text()
 
-    with_town(tmp_path, test)
 
-
-def test_only_the_job_that_was_shown_is_approved(tmp_path):
-    async def test(cluster, doors):
+async def test_only_the_job_that_was_shown_is_approved(tmp_path):
+    async with town(tmp_path) as (cluster, doors):
         house = doors["telco"]
         policy = house.node.config.policy.model_copy(update={"approve": "always"})
         house.node.config = house.node.config.model_copy(update={"policy": policy})
@@ -388,11 +346,9 @@ def test_only_the_job_that_was_shown_is_approved(tmp_path):
         late = await house.post(f"/jobs/{id_}/approve", good)
         assert late.status == 409
 
-    with_town(tmp_path, test)
 
-
-def test_an_owner_reads_what_would_leave_and_what_the_policy_says_of_it(tmp_path):
-    async def test(cluster, doors):
+async def test_an_owner_reads_what_would_leave_and_what_the_policy_says_of_it(tmp_path):
+    async with town(tmp_path) as (cluster, doors):
         id_ = await _run(cluster)
         house = doors["telco"]
         await house.sign_in()
@@ -408,11 +364,9 @@ def test_an_owner_reads_what_would_leave_and_what_the_policy_says_of_it(tmp_path
         assert text.count("✗ refused") == 1
         assert "✓ allowed" not in text
 
-    with_town(tmp_path, test)
 
-
-def test_a_look_at_a_page_that_has_not_changed_costs_no_page(tmp_path):
-    async def test(cluster, doors):
+async def test_a_look_at_a_page_that_has_not_changed_costs_no_page(tmp_path):
+    async with town(tmp_path) as (cluster, doors):
         id_ = await _run(cluster)
         for door in doors.values():
             await door.sign_in()
@@ -421,11 +375,9 @@ def test_a_look_at_a_page_that_has_not_changed_costs_no_page(tmp_path):
                 answer = await door.get(path, **{"If-None-Match": mark})
                 assert (answer.status, await answer.read()) == (304, b"")
 
-    with_town(tmp_path, test)
 
-
-def test_no_cell_of_a_table_is_on_any_page(tmp_path):
-    async def test(cluster, doors):
+async def test_no_cell_of_a_table_is_on_any_page(tmp_path):
+    async with town(tmp_path) as (cluster, doors):
         id_ = await _run(cluster)
         house = doors["telco"]
         await house.sign_in()
@@ -439,8 +391,6 @@ def test_no_cell_of_a_table_is_on_any_page(tmp_path):
             for row in world.toy(columns=3).to_pylist()[:20]:
                 assert not any(f"{value:.4f}"[:6] in text for k, value in row.items() if k != "id")
 
-    with_town(tmp_path, test)
-
 
 # As it listens
 
@@ -452,8 +402,8 @@ def trusting(cluster) -> ssl.SSLContext:
     return context
 
 
-def test_a_page_for_other_machines_is_served_by_tls_also_with_a_new_certificate(tmp_path):
-    async def test(cluster, doors):
+async def test_a_page_for_other_machines_is_served_by_tls_also_with_a_new_certificate(tmp_path):
+    async with town(tmp_path) as (cluster, doors):
         node = doors["telco"].node
         port = _free_ports(1)[0]
         page = PAGE.model_copy(update={"listen": f"127.0.0.1:{port}", "allow_remote": True})
@@ -478,11 +428,9 @@ def test_a_page_for_other_machines_is_served_by_tls_also_with_a_new_certificate(
                 with pytest.raises(ClientError):
                     await session.get(address.replace("https", "http"))
 
-    with_town(tmp_path, test)
 
-
-def test_a_daemon_whose_page_has_no_port_serves_on(tmp_path, caplog):
-    async def test(cluster, doors):
+async def test_a_daemon_whose_page_has_no_port_serves_on(tmp_path, caplog):
+    async with town(tmp_path) as (cluster, doors):
         node = doors[COORDINATOR].node
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -492,6 +440,4 @@ def test_a_daemon_whose_page_has_no_port_serves_on(tmp_path, caplog):
             node.config = node.config.model_copy(update={"page": page})
             async with beside_coordinator(node.config)(node):
                 await _run(cluster)
-
-    with_town(tmp_path, test)
     assert "coordinator coordinator serves no page" in caplog.text

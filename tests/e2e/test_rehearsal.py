@@ -1,7 +1,5 @@
 """A trial's verdict is that of daemons whose owners have left every limit as it is by default."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from fedboost.settings import parse
 from tests import tiers
 from tests.e2e import world
 from tests.support import small_jobs
+from tests.support.whole_jobs import written
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rehearsal")]
 LATTICE = {"encryption": {"scheme": "lattice"}}
@@ -89,7 +88,7 @@ def test_a_rehearsal_says_what_default_policies_do(
     tmp_path: Path, tables: str, rows: int, jobs: dict[str, Any]
 ) -> None:
     spec, found = small_jobs.spec(tables), {}
-    sources = small_jobs.written(tmp_path, small_jobs.tables(tables, rows))
+    sources = written(tmp_path, small_jobs.tables(tables, rows))
     if not tiers.runs(tiers.Tier.ALL):
         jobs = {name: jobs[name] for name in ("plain", "few_held_out", "small", "again")}
     for kind in (Trial, world.WarmCluster):

@@ -8,6 +8,7 @@ import yaml
 from fedboost.runtime.ledger.ledger import Ledger
 from tests.e2e import world
 from tests.support import small_jobs
+from tests.support.whole_jobs import written
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("sweep")]
 TRIED = {"max_depth": [2, 3], "max_bin": [8]}
@@ -17,7 +18,7 @@ TRIED = {"max_depth": [2, 3], "max_bin": [8]}
 def place(tmp_path_factory):
     """A folder with the tables and file of a sweep."""
     folder = tmp_path_factory.mktemp("sweep")
-    sources = small_jobs.written(folder / "data", small_jobs.tables("secureboost"))
+    sources = written(folder / "data", small_jobs.tables("secureboost"))
     raw = small_jobs.raw("secureboost", n_estimators=2)
     del raw["data"], raw["validation"]
     sweep = {"params": TRIED, "folds": 2, "metric": "auc"}
@@ -76,7 +77,7 @@ def test_a_sweep_goes_on_where_jobs_are_missing(place, ran):
 
 @world.JOBS
 def test_what_a_policy_refuses_is_reported_and_the_other_trials_stand(tmp_path):
-    sources = small_jobs.written(tmp_path / "data", small_jobs.tables("secureboost"))
+    sources = written(tmp_path / "data", small_jobs.tables("secureboost"))
     raw = small_jobs.raw("secureboost", n_estimators=2)
     del raw["validation"]
     # Of 150 rows that train a job tells 14 equations a bin with two layers at most, 30 with three.

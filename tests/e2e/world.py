@@ -1,7 +1,5 @@
 """What the end-to-end tests drive: a town of daemons, jobs in it, and the command line as typed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

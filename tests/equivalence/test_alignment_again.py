@@ -13,6 +13,7 @@ from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.jobs.submitted import read_spec
 from tests.support import small_jobs
 from tests.support.federated import _left, now, run_jobs
+from tests.support.whole_jobs import written
 
 NAMES = ("secureboost", "federboost-vertical", "hybridtree")
 
@@ -80,7 +81,7 @@ def test_folds_of_one_alignment_hold_every_row_out_once(tmp_path):
 def altered(tmp_path, change, **changes):
     """How a second job ends, that uses the rows of the first behind `change` of the files."""
     job = small_jobs.spec("secureboost")
-    sources = small_jobs.written(tmp_path, small_jobs.tables("secureboost"))
+    sources = written(tmp_path, small_jobs.tables("secureboost"))
 
     async def run():
         async with cluster(tmp_path / "cluster", job, sources, Serial()) as own:

@@ -17,7 +17,6 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, UnreachableError
 from fedboost.flow import DISCLOSURE, Role
-from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards, whole
 from fedboost.model.xgboost_json import feature_names
 from fedboost.protocols.federboost_horizontal import party as training
@@ -27,6 +26,7 @@ from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.settings import parse
 from tests.equivalence.test_federboost_horizontal import MODES
+from tests.equivalence.test_federboost_whole_jobs import finished
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX
 from tests.support.federated import GUEST, HOSTS, now, run_job, run_jobs
 from tests.support.horizontal_jobs import (
@@ -40,15 +40,10 @@ from tests.support.horizontal_jobs import (
     spec_of,
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES
+from tests.support.whole_jobs import resumed, written
 
 TELCO, SHOP = HOSTS[:2]
 OWN = ("party", "role", "created", "sha256")  # of a shard's facts: what parties do not share
-
-
-def finished(journals):
-    for done in journals:
-        assert done.state == "finished", done.error.lines()
-    return journals
 
 
 def assert_same_files(folder, job, parties):
@@ -214,23 +209,15 @@ def test_a_break_loses_nothing(tmp_path, monkeypatch, step, mode):
         return done(state, *got)
 
     monkeypatch.setattr(training, step, failing)
-    sources, spec = {}, spec_of(job, AGGREGATOR)
-    for party, table in arrow_tables(job).items():
-        pq.write_table(table, tmp_path / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
+    spec = spec_of(job, AGGREGATOR)
+    sources = written(tmp_path, arrow_tables(job))
 
     async def work():
         async with cluster(
             tmp_path / "cluster", spec, sources, Serial(), timers=Timers(keep_s=0)
         ) as made_of:
-            paused = await made_of.run(spec)
-            assert paused.status.state == "paused"
-            one = JobId(id=paused.status.id)
-            await made_of.coordinator.resume(made_of.user, one)
-            async for _ in made_of.events(one.id):
-                pass
-            journal = await made_of.coordinator.journal(made_of.user, one)
-            rows = made_of.parties[TELCO].ledger.rows(one.id)
+            journal = await resumed(made_of, spec)
+            rows = made_of.parties[TELCO].ledger.rows(journal.status.id)
             return journal, rows
 
     journal, rows = asyncio.run(work())

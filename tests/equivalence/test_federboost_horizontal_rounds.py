@@ -12,7 +12,6 @@ from tests.equivalence.test_federboost_horizontal import MODES
 from tests.equivalence.test_secureboost_forests import KINDS as FORESTS
 from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
 from tests.support.horizontal_jobs import (
-    CarriedOn,
     assert_pooled,
     assert_same_shards,
     made,
@@ -131,7 +130,7 @@ def carried_on(job, rounds, layers):
         waits = job.params.get("dropout", "wait") == "wait"
         step = "sum_histograms"
         first = await job.room().until(step, rounds * job.own.max_depth + 1)
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
+        kept = await first.snapshots()
         await first.call(step, *job.parties)
         if waits:
             await first.call("add_up", GUEST)
@@ -143,10 +142,8 @@ def carried_on(job, rounds, layers):
             )
             for name, context in fresh.contexts.items()
         }
-        room = CarriedOn(fresh.protocol, contexts, done=rounds)
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return room, {party: await s.close() for party, s in room.sessions.items()}
+        room = Room(fresh.protocol, contexts, place=(rounds,))
+        return room, await room.walk(kept)
 
     return now(work())
 
@@ -171,20 +168,14 @@ def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, mode):
     assert steps.isdisjoint({"count_rows", "sum_labels", "count_below"})
 
 
-def test_what_is_over_at_a_checkpoint_grows_no_further():
+async def test_what_is_over_at_a_checkpoint_grows_no_further():
     job = made({**STOPS, "n_estimators": 3})
-    expected = now(job.room().walk())
-
-    async def work():
-        first = await job.room().until("close_model")
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
-        fresh = job.room()
-        room = CarriedOn(fresh.protocol, fresh.contexts, done=3)
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return room, {party: await s.close() for party, s in room.sessions.items()}
-
-    room, found = now(work())
+    expected = await job.room().walk()
+    first = await job.room().until("close_model")
+    kept = await first.snapshots()
+    fresh = job.room()
+    room = Room(fresh.protocol, fresh.contexts, place=(3,))
+    found = await room.walk(kept)
     assert_same_shards({"found": found[GUEST], "expected": expected[GUEST]})
     assert {posted.envelope.step for posted in room.posted} == {
         "show_columns", "tell_standing", "offer_keys",

@@ -18,7 +18,6 @@ from tests.equivalence.test_secureboost_forests import KINDS as FORESTS
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX, assert_same_shards
 from tests.support.federated import GUEST, HOSTS, Room, now, room_for
 from tests.support.federboost_jobs import (
-    CarriedOn,
     assert_same,
     cuts_by_hand,
     frames_of,
@@ -182,42 +181,33 @@ def test_rounds_may_be_grown_in_any_batches(monkeypatch, cells):
 
 @pytest.mark.parametrize("batches", [1, 4])
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
-def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(monkeypatch, params, batches):
+async def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(
+    monkeypatch, params, batches
+):
     monkeypatch.setattr(training, "STEP_CELLS", 1)  # a round a step
     job = open_job(params, weighted=True, held=0.4)
     whole = room_of(job)
-    expected = now(whole.walk())
-
-    async def work():
-        first = await room_of(job).until("grow_trees", batches + 1)
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
-        await first.call("grow_trees", GUEST)
-        fresh = room_of(job)
-        room = CarriedOn(fresh.protocol, fresh.contexts, done=batches)
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return room, {party: await s.close() for party, s in room.sessions.items()}
-
-    room, found = now(work())
+    expected = await whole.walk()
+    first = await room_of(job).until("grow_trees", batches + 1)
+    kept = await first.snapshots()
+    await first.call("grow_trees", GUEST)
+    fresh = room_of(job)
+    room = Room(fresh.protocol, fresh.contexts, place=(batches,))
+    found = await room.walk(kept)
     assert_same_shards(found, expected)
     grown, seen = (one.state(GUEST).training for one in (room, whole))
     assert grown.history == seen.history
     assert grown.watched["train"].margin.tobytes() == seen.watched["train"].margin.tobytes()
 
 
-def test_what_is_over_at_a_checkpoint_grows_no_further(monkeypatch):
+async def test_what_is_over_at_a_checkpoint_grows_no_further(monkeypatch):
     monkeypatch.setattr(training, "STEP_CELLS", 1)
     job = open_job({"n_estimators": 3})
-    expected = now(room_of(job).walk())
-
-    async def work():
-        first = await room_of(job).until("close_model")
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
-        room = await room_of(job).open(kept)
-        await room.protocol.walk(room)
-        return room, {party: await s.close() for party, s in room.sessions.items()}
-
-    room, found = now(work())
+    expected = await room_of(job).walk()
+    first = await room_of(job).until("close_model")
+    kept = await first.snapshots()
+    room = room_of(job)
+    found = await room.walk(kept)
     assert_same_shards(found, expected)
     assert not any(told.rounds for told in room.told)
 

@@ -6,16 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost import wire
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
-from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, DataError, PolicyError, UnreachableError
-from fedboost.messages.job_pb2 import JobId
+from fedboost.errors import ConfigError, DataError, PolicyError
 from fedboost.model import shards
 from fedboost.protocols.federboost_vertical import guest as training
 from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
@@ -29,6 +26,7 @@ from tests.equivalence.test_warm_start_jobs import scores as scores_of
 from tests.support.federated import GUEST, HOSTS, job_spec, now, run_job, run_jobs
 from tests.support.federboost_jobs import again_of, open_job, pooled, room_of, spec_of
 from tests.support.secureboost_jobs import CLASSES, flat, in_canonical_order
+from tests.support.whole_jobs import breaking, resumed, written
 
 PARTIES = (GUEST, *HOSTS[:2])
 TELCO = HOSTS[0]
@@ -160,11 +158,7 @@ class Place:
 
     def cluster(self, wanted, tables=None):
         """A cluster on the stores, with the training's tables or others."""
-        sources = {}
-        for party, table in {**self.tables, **(tables or {})}.items():
-            path = self.folder / f"now-{party}.parquet"
-            pq.write_table(table, path)
-            sources[party] = SourceSpec(path=str(path))
+        sources = written(self.folder / "now", {**self.tables, **(tables or {})})
         return cluster(self.folder / "cluster", wanted, sources, Serial())
 
     def run(self, wanted, tables=None, change=lambda parties: None):
@@ -284,37 +278,16 @@ def test_what_the_earlier_job_settled_cannot_be_said_again(said):
 
 
 @pytest.mark.parametrize("step", ["receive_buckets", "grow_trees", "close_model"])
-def test_a_break_loses_nothing_and_hosts_tell_the_same_again(tmp_path, monkeypatch, step):
+async def test_a_break_loses_nothing_and_hosts_tell_the_same_again(tmp_path, monkeypatch, step):
     monkeypatch.setattr(training, "STEP_CELLS", 1)
     job = job_of(epsilon=1.0, n_estimators=4)
-    done, left = getattr(training, step), [3 if step == "grow_trees" else 1]
-
-    def failing(*given):
-        left[0] -= 1
-        if left[0] == 0:
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return done(*given)
-
-    monkeypatch.setattr(training, step, failing)
-    sources, spec = {}, spec_of(job)
-    for party, table in arrow_tables(job).items():
-        pq.write_table(table, tmp_path / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
-
-    async def work():
-        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
-            paused = await made_of.run(spec)
-            assert paused.status.state == "paused"
-            one = JobId(id=paused.status.id)
-            await made_of.coordinator.resume(made_of.user, one)
-            async for _ in made_of.events(one.id):
-                pass
-            journal = await made_of.coordinator.journal(made_of.user, one)
-            again = await made_of.run(again_of(job, one.id))
-            rows = {p: made_of.parties[p].ledger.rows(one.id) for p in PARTIES}
-            return journal, again, rows
-
-    journal, again, rows = asyncio.run(work())
+    breaking(monkeypatch, training, step, 3 if step == "grow_trees" else 1)
+    spec = spec_of(job)
+    sources = written(tmp_path, arrow_tables(job))
+    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+        journal = await resumed(made_of, spec)
+        again = await made_of.run(again_of(job, journal.status.id))
+        rows = {p: made_of.parties[p].ledger.rows(journal.status.id) for p in PARTIES}
     assert journal.status.state == again.status.state == "finished"
     for host in HOSTS[:2]:
         told = [row.sha256 for row in rows[host] if row.step == "send_buckets"]

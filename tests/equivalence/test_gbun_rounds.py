@@ -9,8 +9,8 @@ import pytest
 from fedboost.core.params import metrics_of
 from fedboost.protocols.gbun.party import CHECKPOINT
 from tests.equivalence.test_gbun import MODES, SPARSE
-from tests.support.federated import GUEST, HOSTS, now, with_seed
-from tests.support.gbun_jobs import CarriedOn, assert_pooled, made
+from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
+from tests.support.gbun_jobs import assert_pooled, made
 from tests.support.horizontal_jobs import assert_same_shards
 from tests.support.secureboost_jobs import CLASSES
 
@@ -42,7 +42,7 @@ def carried_on(job, rounds):
 
     async def work():
         first = await job.room().until("sum_system", rounds + 1)
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
+        kept = await first.snapshots()
         fresh = with_seed(job.room(), b"again")
         contexts = {
             name: replace(
@@ -50,10 +50,8 @@ def carried_on(job, rounds):
             )
             for name, context in fresh.contexts.items()
         }
-        room = CarriedOn(fresh.protocol, contexts, done=rounds)
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return room, {party: await s.close() for party, s in room.sessions.items()}
+        room = Room(fresh.protocol, contexts, place=(rounds,))
+        return room, await room.walk(kept)
 
     return now(work())
 
@@ -78,34 +76,24 @@ def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, mode, r
 
 
 @pytest.mark.parametrize("params", [{"n_estimators": 3}, STOPS], ids=["all", "stopped"])
-def test_what_is_over_at_a_checkpoint_goes_on_no_further(params):
+async def test_what_is_over_at_a_checkpoint_goes_on_no_further(params):
     job = made(params)
-    expected = now(job.room().walk())
-
-    async def work():
-        first = await job.room().until("close_model")
-        kept = {party: await s.snapshot() for party, s in first.sessions.items()}
-        fresh = job.room()
-        room = CarriedOn(fresh.protocol, fresh.contexts, done=0)
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return room, {party: await s.close() for party, s in room.sessions.items()}
-
-    room, found = now(work())
+    expected = await job.room().walk()
+    first = await job.room().until("close_model")
+    kept = await first.snapshots()
+    fresh = job.room()
+    room = Room(fresh.protocol, fresh.contexts, place=(1,))
+    found = await room.walk(kept)
     assert_same_shards({"found": found[GUEST], "expected": expected[GUEST]})
     assert {posted.envelope.step for posted in room.posted} == {
         "show_inputs", "tell_standing", "offer_keys",
     }  # fmt: skip
 
 
-def test_the_margins_of_a_checkpoint_are_those_that_its_rounds_come_to():
+async def test_the_margins_of_a_checkpoint_are_those_that_its_rounds_come_to():
     job = made({"n_estimators": 3}, held=None)
-
-    async def work():
-        room = await job.room().until("close_model")
-        return {party: await s.snapshot() for party, s in room.sessions.items()}, room
-
-    kept, room = now(work())
+    room = await job.room().until("close_model")
+    kept = await room.snapshots()
     state = room.state(TELCO)
     margin = np.tile(state.training.objective.base_margin, (job.sizes[1], 1))
     for one in state.training.rounds:

@@ -141,14 +141,10 @@ RESUMED = {
 
 
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
-def test_a_job_with_noise_that_carries_on_is_the_one_that_was_never_stopped(params):
+async def test_a_job_with_noise_that_carries_on_is_the_one_that_was_never_stopped(params):
     job = made({"host_noise": SIGMA, **params}, (2, 2, 2), 80)
-    whole = now(job.room().walk())
-
-    async def work():
-        return await carried_on(job, await snapshots(job.room(), 2), 2)
-
-    found, _ = now(work())
+    whole = await job.room().walk()
+    found, _ = await carried_on(job, await snapshots(job.room(), 2), 2)
     assert_same_shards(found, whole)
 
 

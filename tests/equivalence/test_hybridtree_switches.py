@@ -9,24 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto import sparse
-from fedboost.encrypted import adding, cells
+from fedboost.encrypted import adding
 from tests import tiers
 from tests.support.federated import GUEST, HOSTS, PLAIN
 from tests.support.hybrid_jobs import RATE, Job, assert_pooled, made, n_splits
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, SWITCHES, VECTORS, named
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 COMBINATIONS = tiers.pairs_of(itertools.product([True, False], repeat=len(SWITCHES)))
 NAMES = ["".join("01"[on] for on in one) for one in COMBINATIONS]
 ALL, NONE = (True,) * 4, (False,) * 4
-
-
-@pytest.fixture(scope="module", autouse=True)
-def eager():
-    """Frequent bins are left out wherever there are any, whether or not it pays."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "SKIPPED_SHARE_MIN", 0.25)
-        patch.setattr(cells, "SKIPPED_SHARES_MIN", 0.5)
-        yield
 
 
 @pytest.mark.parametrize("switches", COMBINATIONS, ids=NAMES)

@@ -1,17 +1,12 @@
 """Unscored jobs that are broken off and carried on, and whole ones from files."""
 
-import asyncio
-
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.crypto.workers import Serial
-from fedboost.data.sources import SourceSpec
 from fedboost.encrypted.leaf_answers import Precision
-from fedboost.errors import ConfigError, PeerError, UnreachableError
+from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import Artefact
-from fedboost.messages.job_pb2 import JobId
 from fedboost.model.hybrid import KEY
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.protocols.hybridtree import host
@@ -21,6 +16,7 @@ from fedboost.settings import parse
 from tests.support.federated import GUEST, HOSTS, now, run_job
 from tests.support.hybrid_tables import spec, tables
 from tests.support.hybrid_unscored import broken_off, later, made, trained
+from tests.support.whole_jobs import breaking, resumed, written
 
 PAILLIER = {"encryption": {"scheme": "paillier"}}
 CLASSES = {"objective": "multi:softprob", "num_class": 3}
@@ -98,34 +94,12 @@ def test_a_whole_unscored_job_learns(tmp_path):
     assert not {"CandidateSums", "RowDivisions"} & kinds
 
 
-def test_a_whole_job_that_paused_goes_on_behind_its_last_round(tmp_path, monkeypatch):
+async def test_a_whole_job_that_paused_goes_on_behind_its_last_round(tmp_path, monkeypatch):
     """Each round is closed once, and but the one that broke off none is grown again."""
-    closed = []
-    close_round = training.close_round
-
-    def failing(state):
-        closed.append(state.trees_closed)
-        if len(closed) == 3:
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_round(state)
-
-    monkeypatch.setattr(training, "close_round", failing)
-    sources = {}
-    for party, table in tables().items():
-        pq.write_table(table, tmp_path / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
-
-    async def work():
-        async with cluster(tmp_path / "cluster", spec(), sources, Serial()) as made_:
-            paused = await made_.run(spec())
-            assert paused.status.state == "paused"
-            job = JobId(id=paused.status.id)
-            await made_.coordinator.resume(made_.user, job)
-            async for _ in made_.events(job.id):
-                pass
-            return await made_.coordinator.journal(made_.user, job)
-
-    journal = asyncio.run(work())
+    closed = breaking(monkeypatch, training, "close_round", 3, lambda state: state.trees_closed)
+    sources = written(tmp_path, tables())
+    async with cluster(tmp_path / "cluster", spec(), sources, Serial()) as made_:
+        journal = await resumed(made_, spec())
     assert journal.status.state == "finished"
     assert closed == [1, 2, 3, 3, 4]
 

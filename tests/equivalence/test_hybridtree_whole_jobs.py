@@ -1,27 +1,19 @@
 """Whole jobs of hybridtree: from files, broken off and carried on, in other attempts."""
 
-import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
 from fedboost.data.ids import encode_ids
-from fedboost.data.sources import SourceSpec
-from fedboost.errors import UnreachableError
-from fedboost.flow import CheckpointPolicy
-from fedboost.messages.job_pb2 import JobId
-from fedboost.model import shards
 from fedboost.model.hybrid import first_number
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.cluster.local import cluster
-from tests.support.federated import GUEST, HOSTS, Room, job_spec, now, run_job, with_seed
+from tests.support.federated import GUEST, HOSTS, Room, job_spec, run_job, with_seed
 from tests.support.hybrid_jobs import (
     Job,
     assert_same_model,
@@ -31,22 +23,9 @@ from tests.support.hybrid_jobs import (
     twin_of,
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, SEED, VECTORS
+from tests.support.whole_jobs import breaking, models, resumed, written
 
 # Interrupted and carried on
-
-
-@dataclass
-class CarriedOn(Room):
-    """A room whose first rounds are finished, as the coordinator starts it again."""
-
-    done: int = 0
-
-    def rounds(
-        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
-    ) -> Iterator[int]:
-        """The rest of the outermost rounds; all of the others."""
-        first = self.done if name == training.LOOP else 0
-        return (index for index in super().rounds(name, most) if index >= first)
 
 
 RESUMED: dict[str, dict[str, Any]] = {
@@ -62,7 +41,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 async def interrupted(job, rounds):
     """What every party keeps after so many rounds; then the room stands amid the next tree."""
     room = await job.room().until("start_round", rounds + 1)
-    kept = {party: await session.snapshot() for party, session in room.sessions.items()}
+    kept = await room.snapshots()
     for step in ("start_round", "grow_top", "encrypt_gradients"):
         await room.call(step, GUEST)
     for step in ("receive_gradients", "sum_candidates"):
@@ -73,25 +52,18 @@ async def interrupted(job, rounds):
 async def carried_on(job, kept, rounds, seed=b""):
     """The shards, and the guest, of the rounds that were left, at another attempt if seeded."""
     fresh = with_seed(job.room(), seed) if seed else job.room()
-    room = CarriedOn(fresh.protocol, fresh.contexts, done=rounds)
-    await room.open(kept)
-    await room.protocol.walk(room)
-    guest = room.state(GUEST)
-    return {name: await session.close() for name, session in room.sessions.items()}, guest
+    room = Room(fresh.protocol, fresh.contexts, place=(rounds,))
+    return await room.walk(kept), room.state(GUEST)
 
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds):
+async def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds):
     job = made(params, weighted=True, held=0.4, categories=5)
     whole = job.room()
-    expected = now(whole.walk())
-
-    async def work():
-        return await carried_on(job, await interrupted(job, rounds), rounds)
-
-    found, guest = now(work())
+    expected = await whole.walk()
+    found, guest = await carried_on(job, await interrupted(job, rounds), rounds)
     for party, shard in expected.items():
         assert repr(found[party].facts) == repr(shard.facts)
         assert {n: a.tobytes() for n, a in found[party].arrays.items()} == {
@@ -100,17 +72,13 @@ def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds)
     assert guest.margin.tobytes() == whole.state(GUEST).margin.tobytes()
 
 
-def test_another_attempt_carries_on_with_the_same_numbers_and_the_same_model():
+async def test_another_attempt_carries_on_with_the_same_numbers_and_the_same_model():
     job, seed = made({"n_estimators": 4}), b"another attempt"
     twin = twin_of(job)
-
-    async def work():
-        return await carried_on(job, await interrupted(job, 2), 2, seed)
-
-    found, guest = now(work())
+    found, guest = await carried_on(job, await interrupted(job, 2), 2, seed)
     assert_same_model(found, twin, job.own.learning_rate)
     assert_same_rounds(guest, twin, job.own.learning_rate)
-    once = now(job.room().walk())[GUEST].arrays
+    once = (await job.room().walk())[GUEST].arrays
     again = found[GUEST].arrays
     assert all(
         once[name].tolist() == again[name].tolist() for name in ("below_node", "below_under")
@@ -215,35 +183,16 @@ def test_a_host_without_rows_to_learn_from_is_named_and_the_job_ends(tmp_path):
 
 
 @pytest.mark.parametrize("params", [{}, CLASSES], ids=["", "classes"])
-def test_a_break_amid_a_round_loses_nothing(tmp_path, monkeypatch, params):
+async def test_a_break_amid_a_round_loses_nothing(tmp_path, monkeypatch, params):
     job = made({**params, "n_estimators": 3}, (2, 2, 2), weighted=True)
-    per_round, closed, close_tree = job.own.trees_per_round, [], training.close_tree
-
-    def failing(state):
-        closed.append(state.trees_closed)
-        if len(closed) == per_round + 1:  # the first tree of the second round
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_tree(state)
-
-    monkeypatch.setattr(training, "close_tree", failing)
-    spec, sources = spec_of(job), {}
-    for party, table in arrow_tables(job).items():
-        pq.write_table(table, tmp_path / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
-
-    async def work():
-        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
-            paused = await made_of.run(spec)
-            assert paused.status.state == "paused"
-            one = JobId(id=paused.status.id)
-            await made_of.coordinator.resume(made_of.user, one)
-            async for _ in made_of.events(one.id):
-                pass
-            journal = await made_of.coordinator.journal(made_of.user, one)
-            folders = {p: n.store.folder / "models" / one.id for p, n in made_of.parties.items()}
-            return journal, {party: shards.load(folder) for party, folder in folders.items()}
-
-    journal, found = asyncio.run(work())
+    per_round = job.own.trees_per_round
+    times = per_round + 1  # the first tree of the second round
+    closed = breaking(monkeypatch, training, "close_tree", times, lambda state: state.trees_closed)
+    spec = spec_of(job)
+    sources = written(tmp_path, arrow_tables(job))
+    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+        journal = await resumed(made_of, spec)
+        found = models(made_of, journal.status.id)
     assert journal.status.state == "finished"
     again = list(range(per_round, 3 * per_round))
     assert closed == [*range(per_round + 1), *again]

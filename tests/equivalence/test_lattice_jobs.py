@@ -1,22 +1,16 @@
 """Jobs under the lattice schemes: carried on, continued, and whole ones from files."""
 
-import asyncio
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
-from fedboost.data.sources import SourceSpec
-from fedboost.errors import UnreachableError
 from fedboost.flow import StageContext
-from fedboost.messages.job_pb2 import JobId
-from fedboost.model import shards
 from fedboost.protocols.hybridtree import guest as hybrid_guest
 from fedboost.protocols.secureboost import guest as boost_guest
 from fedboost.runtime.cluster.local import cluster
@@ -24,6 +18,7 @@ from fedboost.runtime.process.threads import ThreadWorkers
 from tests.equivalence import test_hybridtree_whole_jobs as hybrid
 from tests.equivalence import test_secureboost_warm_start as warm
 from tests.equivalence import test_secureboost_whole_jobs as boost
+from tests.equivalence.test_warm_start_jobs import assert_same_model
 from tests.support import hybrid_jobs, secureboost_jobs
 from tests.support.federated import GUEST, HOSTS, Room, job_spec, now, run_jobs, with_seed
 from tests.support.lattice_jobs import (
@@ -35,53 +30,35 @@ from tests.support.lattice_jobs import (
     under,
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS
+from tests.support.whole_jobs import breaking, models, resumed, written
 
 # Broken off and carried on
 
 
-async def broken_off(room, rounds):
-    """What every party keeps after so many rounds; the guest has drawn the next one."""
-    await room.until("start_round", rounds + 1)
-    kept = {party: await session.snapshot() for party, session in room.sessions.items()}
-    await room.call("start_round", GUEST)
-    return kept
-
-
-async def ended(room, kept):
-    """The shards of the rounds that were left."""
-    await room.open(kept)
-    await room.protocol.walk(room)
-    return {name: await session.close() for name, session in room.sessions.items()}
-
-
 RESUMED = {
-    "trees": (secureboost_jobs.made, boost.CarriedOn, {}),
-    "forests": (secureboost_jobs.made, boost.CarriedOn, {"forest": {"n_trees": 2}}),
-    "goss of classes": (secureboost_jobs.made, boost.CarriedOn, {**CLASSES, **SAMPLES["goss"]}),
-    "layered vectors": (secureboost_jobs.made, boost.CarriedOn, {**VECTORS, "mode": "layered"}),
-    "hybridtree": (hybrid_jobs.made, hybrid.CarriedOn, {}),
+    "trees": (secureboost_jobs.made, {}),
+    "forests": (secureboost_jobs.made, {"forest": {"n_trees": 2}}),
+    "goss of classes": (secureboost_jobs.made, {**CLASSES, **SAMPLES["goss"]}),
+    "layered vectors": (secureboost_jobs.made, {**VECTORS, "mode": "layered"}),
+    "hybridtree": (hybrid_jobs.made, {}),
 }
 
 
 @pytest.mark.some(2)
-@pytest.mark.parametrize(("make", "resumed", "params"), RESUMED.values(), ids=RESUMED)
+@pytest.mark.parametrize(("make", "params"), RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("scheme", RINGS)
-def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, resumed, params, scheme):
+async def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, params, scheme):
     job, rounds, seed = make({"n_estimators": 4, **params}, rows=90), 2, b"another attempt"
 
     first, fresh = under(job, scheme).room(), with_seed(under(job, scheme).room(), seed)
-    second = resumed(fresh.protocol, fresh.contexts, done=rounds)
-
-    async def both():
-        return await ended(second, await broken_off(first, rounds))
-
-    found = now(both())
+    second = Room(fresh.protocol, fresh.contexts, place=(rounds,))
+    found = await second.walk(await boost.snapshots(first, rounds))
     assert first.contexts[GUEST].secrets != second.contexts[GUEST].secrets
     assert second.state(GUEST).nonces != first.state(GUEST).nonces
 
     whole = job.room()
     with plain_as(scheme):  # never interrupted
-        assert_same_shards(found, now(whole.walk()))
+        assert_same_shards(found, await whole.walk())
 
 
 # Continued
@@ -131,13 +108,6 @@ def plain_room(job, context):
     return Room(room.protocol, {**room.contexts, GUEST: own})
 
 
-def assert_same_trees(found, expected):
-    """Shards of a whole job have the arrays of a room's."""
-    for party, shard in expected.items():
-        for name, array in shard.arrays.items():
-            assert found[party].arrays[name].tobytes() == array.tobytes(), (party, name)
-
-
 def kinds_of(rows, direction):
     """How many messages of each kind a party's ledger has, of the encrypted stage."""
     return Counter(
@@ -166,7 +136,7 @@ def test_a_whole_secureboost_job_is_the_plain_one_and_predicts_its_margins(tmp_p
     twin = plain_room(secureboost_jobs.in_canonical_order(job), noted.contexts[0])
     with plain_as(LATTICE):
         expected = now(twin.walk())
-    assert_same_trees(done.shards, expected)
+    assert_same_model(done.shards, expected)
     margin = twin.state(GUEST).margin
     assert noted.guest.margin.tobytes() == margin.tobytes()
     assert repr(done.result["metrics"]) == repr(twin.state(GUEST).history[-1])
@@ -197,43 +167,24 @@ def test_a_whole_hybridtree_job_is_the_plain_one(tmp_path, monkeypatch):
     twin = plain_room(hybrid.in_canonical_order(job), noted.contexts[0])
     with plain_as(LATTICE):
         expected = now(twin.walk())
-    assert_same_trees(done.shards, expected)
+    assert_same_model(done.shards, expected)
     assert repr(done.result["metrics"]) == repr(twin.state(GUEST).history[-1])
     assert kinds_of(done.ledgers[GUEST], "in")["Nonce"] == 2
     assert kinds_of(done.ledgers[GUEST], "out")["EncryptionKey"] == 2
 
 
-def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_path, monkeypatch):
+async def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(
+    tmp_path, monkeypatch
+):
     job = secureboost_jobs.made({"n_estimators": 3, "max_depth": 2}, (2, 2), weighted=True)
-    noted, closed, close_trees = noting(monkeypatch, boost_guest), [], boost_guest.close_trees
-
-    def failing(state):
-        closed.append(state.trees_closed)
-        if len(closed) == 2:
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_trees(state)
-
-    monkeypatch.setattr(boost_guest, "close_trees", failing)
-    spec, sources = boost.spec_of(under(job, LATTICE)), {}
-    for party, table in boost.arrow_tables(job).items():
-        pq.write_table(table, tmp_path / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
-
-    async def work():
-        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
-            paused = await made_of.run(spec)
-            assert paused.status.state == "paused"
-            one = JobId(id=paused.status.id)
-            await made_of.coordinator.resume(made_of.user, one)
-            async for _ in made_of.events(one.id):
-                pass
-            journal = await made_of.coordinator.journal(made_of.user, one)
-            folders = {p: n.store.folder / "models" / one.id for p, n in made_of.parties.items()}
-            ledgers = {p: n.ledger.rows(one.id) for p, n in made_of.parties.items()}
-            left = {party: shards.load(folder) for party, folder in folders.items()}
-            return journal, left, ledgers
-
-    journal, found, ledgers = asyncio.run(work())
+    noted = noting(monkeypatch, boost_guest)
+    closed = breaking(monkeypatch, boost_guest, "close_trees", 2, lambda state: state.trees_closed)
+    spec = boost.spec_of(under(job, LATTICE))
+    sources = written(tmp_path, boost.arrow_tables(job))
+    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+        journal = await resumed(made_of, spec)
+        ledgers = {p: n.ledger.rows(journal.status.id) for p, n in made_of.parties.items()}
+        found = models(made_of, journal.status.id)
     assert journal.status.state == "finished"
     assert closed == [0, 1, 1, 2]
     nonces = [row.sha256 for row in ledgers[GUEST] if row.kind.endswith(".Nonce")]
@@ -241,8 +192,8 @@ def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothing(tmp_
     first, second = noted.contexts
     assert first.secrets.seal() != second.secrets.seal()
     with plain_as(LATTICE):  # never interrupted
-        expected = now(plain_room(secureboost_jobs.in_canonical_order(job), first).walk())
-    assert_same_trees(found, expected)
+        expected = await plain_room(secureboost_jobs.in_canonical_order(job), first).walk()
+    assert_same_model(found, expected)
 
 
 def test_more_threads_grow_the_same_trees():

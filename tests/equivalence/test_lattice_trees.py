@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from fedboost.encrypted import cells, host_tree, ring_answers
+from fedboost.encrypted import host_tree, ring_answers
 from fedboost.messages.protocol import encrypted_pb2 as pb
+from tests.equivalence.test_warm_start_jobs import assert_same_model
 from tests.support import hybrid_jobs
 from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
 from tests.support.lattice_jobs import (
@@ -23,16 +24,9 @@ from tests.support.lattice_jobs import (
 )
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS, Job, made
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 MANY = {"objective": "multi:softprob", "num_class": 6}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def eager():
-    """Frequent bins are left out wherever there are any, whether or not it pays."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "SKIPPED_SHARE_MIN", 0.25)
-        patch.setattr(cells, "SKIPPED_SHARES_MIN", 0.5)
-        yield
 
 
 def of_many_classes(job):
@@ -259,17 +253,11 @@ def test_nodes_in_small_groups_grow_the_same_trees(scheme, params, kept, monkeyp
     monkeypatch.setattr(host_tree, "KEPT_BYTES_MAX", kept * cell // (8 * 2050))
     room = job.room()
     found = now(room.walk())
-    assert_same_arrays(found, expected)
+    assert_same_model(found, expected)
     assert room.state(GUEST).margin.tobytes() == whole.state(GUEST).margin.tobytes()
     assert max(together) <= 3
     parts = [p for p in room.posted if offers(p)]
     assert len(parts) > len([p for p in whole.posted if offers(p)])
-
-
-def assert_same_arrays(found, expected):
-    for party, shard in expected.items():
-        for name, array in shard.arrays.items():
-            assert found[party].arrays[name].tobytes() == array.tobytes(), (party, name)
 
 
 def rows_added(monkeypatch, job, data, kept=host_tree.KEPT_BYTES_MAX):

@@ -15,8 +15,7 @@ from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, DataError, PolicyError, UnreachableError
-from fedboost.messages.job_pb2 import JobId
+from fedboost.errors import ConfigError, DataError, PolicyError
 from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.predict import guest as predicting
@@ -27,6 +26,7 @@ from fedboost.runtime.transport import faults
 from tests.support.accounts import predict
 from tests.support.federated import PLAIN, job_spec, run_job
 from tests.support.models import leaves, margins
+from tests.support.whole_jobs import breaking, resumed
 
 NAMES = ("bank", "telco", "shop")
 VALIDATION = {"fraction": 0.3, "seed": 7}
@@ -235,16 +235,8 @@ def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_rows_o
     trained, monkeypatch
 ):
     expected = score(trained.folder, trained.tables, trained.model)
-    closed, used = [], []
-    close_batch = predicting.close_batch
-
-    def failing(state):
-        closed.append(state.first)
-        if len(closed) == 3:
-            raise UnreachableError("the guest's memory is gone", party="bank")
-        return close_batch(state)
-
-    monkeypatch.setattr(predicting, "close_batch", failing)
+    used: list[int] = []
+    closed = breaking(monkeypatch, predicting, "close_batch", 3, lambda state: state.first)
     spec = job_spec("predict", NAMES, params={"model": trained.model, "batch_rows": 200})
     sources = {p: SourceSpec(path=str(trained.folder / f"{p}.parquet")) for p in NAMES}
 
@@ -252,14 +244,9 @@ def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_rows_o
         async with cluster(trained.folder / "cluster", spec, sources, Serial()) as made:
             host = made.parties["telco"].store
             used.append(predict(host, "bank", 0))
-            paused = await made.run(spec)
-            assert paused.status.state == "paused"
-            job = JobId(id=paused.status.id)
-            await made.coordinator.resume(made.user, job)
-            async for _ in made.events(job.id):
-                pass
+            journal = await resumed(made, spec)
             used.append(predict(host, "bank", 0))
-            return await made.coordinator.journal(made.user, job)
+            return journal
 
     journal = asyncio.run(work())
     assert journal.status.state == "finished"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto import sparse
-from fedboost.encrypted import adding, cells
+from fedboost.encrypted import adding
 from tests import tiers
 from tests.support.federated import (
     GUEST,
@@ -28,16 +28,9 @@ from tests.support.secureboost_jobs import (
     named,
 )
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 # Switches and schemes
-
-
-@pytest.fixture(scope="module", autouse=True)
-def eager():
-    """Frequent bins are left out wherever there are any, whether or not it pays."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "SKIPPED_SHARE_MIN", 0.25)
-        patch.setattr(cells, "SKIPPED_SHARES_MIN", 0.5)
-        yield
 
 
 COMBINATIONS = tiers.pairs_of(itertools.product([True, False], repeat=len(SWITCHES)))

@@ -9,7 +9,7 @@ import pytest
 
 from fedboost.flow import MODEL, Artefact
 from fedboost.model import vertical
-from tests.equivalence.test_secureboost_whole_jobs import CarriedOn, assert_same_shards
+from tests.equivalence.test_secureboost_whole_jobs import assert_same_shards
 from tests.support.federated import GUEST, HOSTS, Room, now, room_for
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, VECTORS, made
 
@@ -257,12 +257,10 @@ def test_a_continuation_that_was_interrupted_is_the_one_that_was_not(params):
 
     async def work():
         await broken.until("start_round", 3)
-        kept = {p: await session.snapshot() for p, session in broken.sessions.items()}
+        kept = await broken.snapshots()
         await broken.call("start_round", GUEST)
-        room = CarriedOn(fresh.protocol, fresh.contexts, done=2)
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return {name: await s.close() for name, s in room.sessions.items()}, room.state(GUEST)
+        room = Room(fresh.protocol, fresh.contexts, place=(2,))
+        return await room.walk(kept), room.state(GUEST)
 
     found, guest = now(work())
     assert_same_shards(found, expected)

@@ -1,27 +1,18 @@
 """Do jobs in every mode survive a break, and do their models predict what training had?"""
 
-import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
-from fedboost.data.sources import SourceSpec
-from fedboost.errors import UnreachableError
-from fedboost.flow import CheckpointPolicy
-from fedboost.messages.job_pb2 import JobId
-from fedboost.model import shards, vertical
+from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.secureboost import guest as training
-from fedboost.protocols.secureboost import plan
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
@@ -44,25 +35,12 @@ from tests.support.secureboost_jobs import (
     in_canonical_order,
     made,
 )
+from tests.support.whole_jobs import breaking, models, resumed, written
 
 MARGIN_GAP_MAX = 1e-5  # XGBoost's leaves and sums are 32-bit floats
 
 
 # Interrupted and carried on
-
-
-@dataclass
-class CarriedOn(Room):
-    """A room whose first rounds are finished, as the coordinator starts it again."""
-
-    done: int = 0
-
-    def rounds(
-        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
-    ) -> Iterator[int]:
-        """The rest of the outermost rounds; all of the others."""
-        first = self.done if name == plan.loop(self.params) else 0
-        return (index for index in super().rounds(name, most) if index >= first)
 
 
 RESUMED: dict[str, dict[str, Any]] = {
@@ -78,7 +56,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 async def snapshots(room, rounds):
     """What every party keeps after so many rounds; then the room stands amid the next one."""
     await room.until("start_round", rounds + 1)
-    kept = {p: await session.snapshot() for p, session in room.sessions.items()}
+    kept = await room.snapshots()
     await room.call("start_round", GUEST)
     return kept
 
@@ -86,11 +64,8 @@ async def snapshots(room, rounds):
 async def carried_on(job, kept, rounds):
     """The shards, and the guest, of the rounds that were left."""
     fresh = job.room()
-    room = CarriedOn(fresh.protocol, fresh.contexts, done=rounds)
-    await room.open(kept)
-    await room.protocol.walk(room)
-    guest = room.state(GUEST)
-    return {name: await session.close() for name, session in room.sessions.items()}, guest
+    room = Room(fresh.protocol, fresh.contexts, place=(rounds,))
+    return await room.walk(kept), room.state(GUEST)
 
 
 def assert_same_shards(found, expected):
@@ -104,15 +79,11 @@ def assert_same_shards(found, expected):
 @pytest.mark.some(2)
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("rounds", [2])
-def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds):
+async def test_a_job_that_carries_on_is_the_one_that_was_never_stopped(params, rounds):
     job = made(params, (2, 2, 2), 80, weighted=True, held=0.4)
     whole = job.room()
-    shards = now(whole.walk())
-
-    async def work():
-        return await carried_on(job, await snapshots(job.room(), rounds), rounds)
-
-    found, guest = now(work())
+    shards = await whole.walk()
+    found, guest = await carried_on(job, await snapshots(job.room(), rounds), rounds)
     assert_same_shards(found, shards)
     assert guest.margin.tobytes() == whole.state(GUEST).margin.tobytes()
 
@@ -223,44 +194,27 @@ def test_in_mix_an_idle_host_has_nothing_in_its_ledger(tmp_path):
 
 @pytest.mark.parametrize(("keep_s", "again"), [(60.0, [3, 4]), (0.0, [4])], ids=["quick", "slow"])
 @pytest.mark.parametrize("mode", ["default", "mix"])
-def test_a_break_amid_the_classes_of_a_round_loses_nothing(
+async def test_a_break_amid_the_classes_of_a_round_loses_nothing(
     tmp_path, monkeypatch, mode, keep_s, again
 ):
     job = made({**CLASSES, "mode": mode, "max_depth": 2}, (2, 2), weighted=True)
-    closed: list[int] = []
-    close_trees = training.close_trees
+    nodes: dict[str, Any] = {}
 
-    def failing(state):
+    def note(state):
         assert not hasattr(state.context.frame, "values")  # bins are all that trees need
         assert nodes[GUEST].under_way[state.context.job].table.frame is None
-        closed.append(state.trees_closed)
-        if len(closed) == 5:  # the second of three classes, in the second round
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return close_trees(state)
+        return state.trees_closed
 
-    monkeypatch.setattr(training, "close_trees", failing)
-    spec, sources = spec_of(job), {}
-    nodes: dict[str, Any] = {}
-    for party, table in arrow_tables(job).items():
-        pq.write_table(table, tmp_path / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(tmp_path / f"{party}.parquet"))
-
-    async def work():
-        timers = Timers(keep_s=keep_s)
-        folder = tmp_path / "cluster"
-        async with cluster(folder, spec, sources, Serial(), timers=timers) as made_of:
-            nodes.update(made_of.parties)
-            paused = await made_of.run(spec)
-            assert paused.status.state == "paused"
-            one = JobId(id=paused.status.id)
-            await made_of.coordinator.resume(made_of.user, one)
-            async for _ in made_of.events(one.id):
-                pass
-            journal = await made_of.coordinator.journal(made_of.user, one)
-            folders = {p: n.store.folder / "models" / one.id for p, n in made_of.parties.items()}
-            return journal, {party: shards.load(folder) for party, folder in folders.items()}
-
-    journal, found = asyncio.run(work())
+    times = 5  # the second of three classes, in the second round
+    closed = breaking(monkeypatch, training, "close_trees", times, note)
+    spec = spec_of(job)
+    sources = written(tmp_path, arrow_tables(job))
+    timers = Timers(keep_s=keep_s)
+    folder = tmp_path / "cluster"
+    async with cluster(folder, spec, sources, Serial(), timers=timers) as made_of:
+        nodes.update(made_of.parties)
+        journal = await resumed(made_of, spec)
+        found = models(made_of, journal.status.id)
     assert journal.status.state == "finished"
     assert closed == [0, 1, 2, 3, 4, *again, 5, 6, 7, 8]
     twin = grown_naively(in_canonical_order(job))

@@ -5,21 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost import protocols
 from fedboost.core import objectives
 from fedboost.crypto.workers import Serial
-from fedboost.data.sources import SourceSpec
 from fedboost.errors import (
     ConfigError,
     DataError,
     PolicyError,
     ProtocolError,
-    UnreachableError,
 )
-from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.predict import guest as predicting
@@ -32,6 +28,7 @@ from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX, arrow_
 from tests.support.accounts import predict
 from tests.support.federated import GUEST, HOSTS, job_spec, now, run_jobs
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, made
+from tests.support.whole_jobs import breaking, resumed, written
 
 PARTIES = (GUEST, *HOSTS[:2])
 FIRST, MORE, ROWS = 2, 3, 90
@@ -148,11 +145,7 @@ class Place:
 
     def cluster(self, wanted, tables=None):
         """A cluster on the stores, for the spec, with the training's tables or others."""
-        sources = {}
-        for party, table in {**self.tables, **(tables or {})}.items():
-            path = self.folder / f"now-{party}.parquet"
-            pq.write_table(table, path)
-            sources[party] = SourceSpec(path=str(path))
+        sources = written(self.folder / "now", {**self.tables, **(tables or {})})
         return cluster(self.folder / "cluster", wanted, sources, Serial())
 
     def run(self, wanted, tables=None, change=lambda parties: None):
@@ -218,26 +211,12 @@ BREAKS = {
 def test_a_break_loses_nothing_and_counts_the_rows_once(place, monkeypatch, module, step, times):
     wanted = place.continued()
     expected, _ = place.run(wanted)
-    done, left = getattr(module, step), [times]
-
-    def failing(*given):
-        left[0] -= 1
-        if left[0] == 0:
-            raise UnreachableError("the guest's memory is gone", party=GUEST)
-        return done(*given)
-
-    monkeypatch.setattr(module, step, failing)
+    breaking(monkeypatch, module, step, times)
 
     async def work():
         async with place.cluster(wanted) as made_of:
             used = counted(made_of)
-            paused = await made_of.run(wanted)
-            assert paused.status.state == "paused"
-            one = JobId(id=paused.status.id)
-            await made_of.coordinator.resume(made_of.user, one)
-            async for _ in made_of.events(one.id):
-                pass
-            return await made_of.coordinator.journal(made_of.user, one), counted(made_of) - used
+            return await resumed(made_of, wanted), counted(made_of) - used
 
     journal, rows = asyncio.run(work())
     assert journal.status.state == "finished"

@@ -1,7 +1,5 @@
 """`python -m tests.faults`: every family of faults in full, a line for each when it is done."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

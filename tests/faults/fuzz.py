@@ -4,8 +4,6 @@ atheris (libFuzzer) is needed: `make fuzz` installs it. What has been tried lies
 gone on from; an input that breaks a decoder stays there and is named.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

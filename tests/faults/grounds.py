@@ -6,8 +6,6 @@ message in each conversation. Written with `--rewrite`; `test_family_messages`,
 `test_family_kills_simulated` and `test_family_mutations` hold them to the truth.
 """
 
-from __future__ import annotations
-
 import atexit
 import tempfile
 from collections.abc import Iterator

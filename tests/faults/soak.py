@@ -3,8 +3,6 @@
 No job hangs, every model is the undisturbed one, and no daemon grows.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys
@@ -24,6 +22,7 @@ from fedboost.runtime.cluster.local import COORDINATOR
 from tests.e2e import world
 from tests.support import drills, small_jobs
 from tests.support.proxies import FAIR, SILENT, Proxy, Weather
+from tests.support.whole_jobs import written
 
 PROTOCOLS = ("secureboost", "federboost-horizontal", "hybridtree")
 NAMES = (COORDINATOR, *small_jobs.PARTIES)
@@ -135,12 +134,12 @@ def job_of(name: str) -> dict[str, Any]:
 
 def town(folder: Path) -> ClusterProcesses:
     """Daemons that hold the tables of all three protocols."""
-    sources = small_jobs.written(folder / PROTOCOLS[0], small_jobs.tables(PROTOCOLS[0]))
+    sources = written(folder / PROTOCOLS[0], small_jobs.tables(PROTOCOLS[0]))
     cluster = ClusterProcesses(
         folder / "c", small_jobs.spec(PROTOCOLS[0]), sources, timers=drills.TIMERS, workers=1
     )
     for name in PROTOCOLS:
-        own = small_jobs.written(folder / name, small_jobs.tables(name))
+        own = written(folder / name, small_jobs.tables(name))
         for party, source in own.items():
             world.edit(cluster, party, _holding(name, str(source.path)))
     return cluster

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.crypto.workers import Serial
-from fedboost.data.sources import SourceSpec
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.runtime.cluster import local
@@ -31,6 +29,7 @@ from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.support.federated import now
 from tests.support.secureboost_jobs import made
 from tests.support.toys import layers_grown
+from tests.support.whole_jobs import written
 
 TREES, DEPTH = 3, 2
 JOB = made({"n_estimators": TREES, "max_depth": DEPTH}, (2, 2, 2))
@@ -90,10 +89,7 @@ class Cut:
 
 def world(folder, place):
     """A cluster whose daemons find what lies in `place`."""
-    sources = {}
-    for party, table in arrow_tables(JOB).items():
-        pq.write_table(table, folder / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+    sources = written(folder, arrow_tables(JOB))
     return local.cluster(folder / place, spec_of(JOB), sources, Serial(), timers=TIMERS)
 
 
@@ -155,7 +151,7 @@ CUTS = [*SMOKE, *(pytest.param(*cut, marks=pytest.mark.long) for cut in MORE)]
 @pytest.mark.some(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("what", "times"), CUTS)
-def test_all_processes_die_at_once_and_the_model_is_the_same(
+async def test_all_processes_die_at_once_and_the_model_is_the_same(
     tmp_path, monkeypatch, undisturbed, what, times, when
 ):
     contexts: list[tuple[str, str, int]] = []
@@ -167,21 +163,17 @@ def test_all_processes_die_at_once_and_the_model_is_the_same(
 
     monkeypatch.setattr(PartyJob, "context", seated)
     cut = Cut(what, times, when, tmp_path)
-
-    async def run():
-        with monkeypatch.context() as patch:
-            cut.bind(patch)
-            try:
-                async with world(tmp_path, "c") as cluster:
-                    await cluster.run(spec_of(JOB))
-            except PowerCutError:
-                pass
-        assert cut.happened, "the job ended before the power was cut"
-        async with world(tmp_path, "d") as cluster:
-            journal = await carried_on(cluster)
-            return journal, left(cluster, journal.status.id)
-
-    journal, found = now(run())
+    with monkeypatch.context() as patch:
+        cut.bind(patch)
+        try:
+            async with world(tmp_path, "c") as cluster:
+                await cluster.run(spec_of(JOB))
+        except PowerCutError:
+            pass
+    assert cut.happened, "the job ended before the power was cut"
+    async with world(tmp_path, "d") as cluster:
+        journal = await carried_on(cluster)
+        found = left(cluster, journal.status.id)
     for party, shard in undisturbed.items():
         assert found[party].arrays.keys() == shard.arrays.keys()
         for name, array in shard.arrays.items():

@@ -20,6 +20,7 @@ from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.settings import parse
 from tests.e2e import world
 from tests.support import drills, small_jobs
+from tests.support.whole_jobs import written
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -53,7 +54,7 @@ class Town:
     @classmethod
     def built(cls, name: str, folder: Path, stack: ExitStack) -> Town:
         """For a toy's jobs; it stands until `stack` closes."""
-        sources = small_jobs.written(folder, small_jobs.tables(name))
+        sources = written(folder, small_jobs.tables(name))
         raw, spec = small_jobs.raw(name, **JOBS[name]), small_jobs.spec(name)
         cluster = ClusterProcesses(folder / "c", spec, sources, timers=drills.TIMERS, workers=1)
         stack.enter_context(cluster)

@@ -13,6 +13,7 @@ from fedboost.runtime.cluster.local import COORDINATOR
 from tests.e2e import world
 from tests.support import drills, small_jobs
 from tests.support.proxies import BACK, FAIR, SILENT, THERE, Proxy, Weather
+from tests.support.whole_jobs import written
 
 pytestmark = pytest.mark.e2e
 
@@ -56,7 +57,7 @@ class Town:
 @pytest.fixture(scope="module")
 def town(tmp_path_factory):
     folder = tmp_path_factory.mktemp("links")
-    sources = small_jobs.written(folder, small_jobs.tables("secureboost"))
+    sources = written(folder, small_jobs.tables("secureboost"))
     spec = small_jobs.spec("secureboost")
     cluster = ClusterProcesses(folder / "c", spec, sources, timers=drills.TIMERS, workers=1)
     with Proxy(cluster) as proxy, cluster:

@@ -6,12 +6,10 @@ import time
 from contextlib import asynccontextmanager, contextmanager
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost import __version__
 from fedboost.crypto.workers import Serial
-from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, StoreError, UnreachableError
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
@@ -22,6 +20,7 @@ from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.support.federated import now
 from tests.support.secureboost_jobs import made
+from tests.support.whole_jobs import written
 
 JOB = made({"n_estimators": 3, "max_depth": 2}, (2, 2))
 TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.05, peer_lost_s=2.0)
@@ -37,10 +36,7 @@ async def world(folder, monkeypatch):
         return CoordinatorConfig(**{**settings, "auto_resume": True})
 
     monkeypatch.setattr(local, "CoordinatorConfig", config)
-    sources = {}
-    for party, table in arrow_tables(JOB).items():
-        pq.write_table(table, folder / f"{party}.parquet")
-        sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+    sources = written(folder, arrow_tables(JOB))
     made_of = local.cluster(folder / "c", spec_of(JOB), sources, Serial(), timers=TIMERS)
     async with made_of as cluster:
         yield cluster
@@ -120,47 +116,42 @@ async def resumed(cluster, job):
 
 
 @pytest.mark.parametrize("party", ["bank", "telco"])
-def test_a_ledger_that_takes_no_row_pauses_the_job_until_there_is_space(
+async def test_a_ledger_that_takes_no_row_pauses_the_job_until_there_is_space(
     tmp_path, monkeypatch, undisturbed, party
 ):
-    async def run():
-        async with world(tmp_path, monkeypatch) as cluster:
-            node = cluster.parties[party]
-            with full(node.ledger._connection, node.store._connection):
-                job = await begun(cluster)
-                status = await until(cluster, job, "paused", "failed", "finished")
-                assert status.state == "paused"
-                assert status.reason.code == "store"
-                assert "full" in status.reason.what
-                where = {place.key: place.value for place in status.reason.where}
-                assert where["party"] == party
-                assert status.reason.todo.startswith("free some space")
-                assert status.reason.todo.endswith(f"fedboost job resume {job}")
-                await asyncio.sleep(QUIET_S)
-                assert (await status_of(cluster, job)).state == "paused", "nobody made space"
-            assert_same(await resumed(cluster, job), undisturbed)
-            assert [node.ledger.verify() for node in cluster.parties.values()]
-
-    now(run())
+    async with world(tmp_path, monkeypatch) as cluster:
+        node = cluster.parties[party]
+        with full(node.ledger._connection, node.store._connection):
+            job = await begun(cluster)
+            status = await until(cluster, job, "paused", "failed", "finished")
+            assert status.state == "paused"
+            assert status.reason.code == "store"
+            assert "full" in status.reason.what
+            where = {place.key: place.value for place in status.reason.where}
+            assert where["party"] == party
+            assert status.reason.todo.startswith("free some space")
+            assert status.reason.todo.endswith(f"fedboost job resume {job}")
+            await asyncio.sleep(QUIET_S)
+            assert (await status_of(cluster, job)).state == "paused", "nobody made space"
+        assert_same(await resumed(cluster, job), undisturbed)
+        assert [node.ledger.verify() for node in cluster.parties.values()]
 
 
 @pytest.mark.some(4)
 @pytest.mark.parametrize("times", range(0, 96, 8))  # of a job's 100
-def test_a_file_that_cannot_be_written_pauses_the_job(tmp_path, monkeypatch, undisturbed, times):
+async def test_a_file_that_cannot_be_written_pauses_the_job(
+    tmp_path, monkeypatch, undisturbed, times
+):
     """Whichever file it is: rows in common, checkpoints, the model. A checkpoint costs one tree."""
-
-    async def run():
-        async with world(tmp_path, monkeypatch) as cluster:
-            with monkeypatch.context() as patch:
-                patch.setattr("fedboost.disk.os.fsync", refusing(28, times))
-                job = await begun(cluster)
-                status = await until(cluster, job, "paused", "failed", "finished")
-            assert (status.state, status.reason.code) == ("paused", "store")
-            for node in cluster.parties.values():
-                assert not list(node.store.folder.rglob("*.new")), "half a file is left"
-            assert_same(await resumed(cluster, job), undisturbed)
-
-    now(run())
+    async with world(tmp_path, monkeypatch) as cluster:
+        with monkeypatch.context() as patch:
+            patch.setattr("fedboost.disk.os.fsync", refusing(28, times))
+            job = await begun(cluster)
+            status = await until(cluster, job, "paused", "failed", "finished")
+        assert (status.state, status.reason.code) == ("paused", "store")
+        for node in cluster.parties.values():
+            assert not list(node.store.folder.rglob("*.new")), "half a file is left"
+        assert_same(await resumed(cluster, job), undisturbed)
 
 
 def refusing(number, times):
@@ -179,186 +170,163 @@ def refusing(number, times):
 
 
 @pytest.mark.parametrize("is_asked_at_once", [False, True])
-def test_a_coordinator_whose_disk_is_full_says_that_nothing_runs(
+async def test_a_coordinator_whose_disk_is_full_says_that_nothing_runs(
     tmp_path, monkeypatch, undisturbed, caplog, is_asked_at_once
 ):
-    async def run():
-        async with world(tmp_path, monkeypatch) as cluster:
-            store = cluster.coordinator.store
-            job = await begun(cluster)
-            await until(cluster, job, "running")
-            with growing(store._connection), full(store._connection):
-                await asyncio.sleep(BUSY_S)  # until it has met the full disk
-                status = await status_of(cluster, job)
-                assert (status.state, status.reason.code) == ("paused", "store")
-                assert status.reason.todo.startswith("free some space; then the coordinator notes")
-                assert [waiting.party for waiting in status.waiting] == [local.COORDINATOR]
-                [listed] = await cluster.coordinator.attempts.statuses()
-                assert (listed.state, listed.reason) == (status.state, status.reason)
-                for party in cluster.parties.values():
-                    assert party.store.job(job).state == "paused", "nobody works for nothing"
-                with pytest.raises(StoreError):
-                    await cluster.coordinator.cancel(cluster.user, JobId(id=job))
-                said = [r for r in caplog.records if "has ended, and" in r.getMessage()]
-                assert len(said) == 1, "once, however often it is tried"
-            if is_asked_at_once:  # before the store knows that there is anything to resume
-                assert (await status_of(cluster, job)).reason.todo.endswith("how the attempt ended")
-            else:
-                while not (await status_of(cluster, job)).reason.todo.endswith(f"resume {job}"):
-                    await asyncio.sleep(0.01)
-            assert_same(await resumed(cluster, job), undisturbed)
-
-    now(run())
-
-
-def test_a_party_whose_disk_is_full_says_so_once(tmp_path, monkeypatch, undisturbed, caplog):
-    async def run():
-        async with world(tmp_path, monkeypatch) as cluster:
-            node = cluster.parties["telco"]
-            job = await begun(cluster)
-            await until(cluster, job, "running")
-            while node.store.job(job).state != "running":
+    async with world(tmp_path, monkeypatch) as cluster:
+        store = cluster.coordinator.store
+        job = await begun(cluster)
+        await until(cluster, job, "running")
+        with growing(store._connection), full(store._connection):
+            await asyncio.sleep(BUSY_S)  # until it has met the full disk
+            status = await status_of(cluster, job)
+            assert (status.state, status.reason.code) == ("paused", "store")
+            assert status.reason.todo.startswith("free some space; then the coordinator notes")
+            assert [waiting.party for waiting in status.waiting] == [local.COORDINATOR]
+            [listed] = await cluster.coordinator.attempts.statuses()
+            assert (listed.state, listed.reason) == (status.state, status.reason)
+            for party in cluster.parties.values():
+                assert party.store.job(job).state == "paused", "nobody works for nothing"
+            with pytest.raises(StoreError):
+                await cluster.coordinator.cancel(cluster.user, JobId(id=job))
+            said = [r for r in caplog.records if "has ended, and" in r.getMessage()]
+            assert len(said) == 1, "once, however often it is tried"
+        if is_asked_at_once:  # before the store knows that there is anything to resume
+            assert (await status_of(cluster, job)).reason.todo.endswith("how the attempt ended")
+        else:
+            while not (await status_of(cluster, job)).reason.todo.endswith(f"resume {job}"):
                 await asyncio.sleep(0.01)
-            with growing(node.store._connection), full(node.store._connection):
-                await node.pause_all()
-                for _ in range(5):  # a second each in a daemon
-                    node.states.again()
-                said = [r for r in caplog.records if "cannot note" in r.getMessage()]
-                assert len(said) == 1
-                assert "free some space" in said[0].getMessage()
-            assert_same(await resumed(cluster, job), undisturbed)
-
-    now(run())
+        assert_same(await resumed(cluster, job), undisturbed)
 
 
-def test_a_coordinator_that_stood_still_blames_itself(tmp_path, monkeypatch, undisturbed):
-    async def run():
-        async with world(tmp_path, monkeypatch) as cluster:
-            node, real = cluster.parties["bank"], cluster.parties["bank"].commit
-            frozen_s = 0.75 * TIMERS.peer_lost_s
+async def test_a_party_whose_disk_is_full_says_so_once(tmp_path, monkeypatch, undisturbed, caplog):
+    async with world(tmp_path, monkeypatch) as cluster:
+        node = cluster.parties["telco"]
+        job = await begun(cluster)
+        await until(cluster, job, "running")
+        while node.store.job(job).state != "running":
+            await asyncio.sleep(0.01)
+        with growing(node.store._connection), full(node.store._connection):
+            await node.pause_all()
+            for _ in range(5):  # a second each in a daemon
+                node.states.again()
+            said = [r for r in caplog.records if "cannot note" in r.getMessage()]
+            assert len(said) == 1
+            assert "free some space" in said[0].getMessage()
+        assert_same(await resumed(cluster, job), undisturbed)
 
-            async def late(*_):
-                monkeypatch.setattr(node, "commit", real)
-                time.sleep(frozen_s)  # the whole process
-                raise UnreachableError("bank has shown no sign of life", party="bank")
 
-            monkeypatch.setattr(node, "commit", late)
-            job = await begun(cluster)
-            await until(cluster, job, "finished")
-            events = cluster.coordinator.store.events_of(job, "state")
-            [why] = [e.event["state"]["reason"] for e in events if "reason" in e.event["state"]]
-            assert re.fullmatch(r"the coordinator stood still for \d\.\d s .*", why["what"])
-            assert why["where"] == [{"key": "party", "value": local.COORDINATOR}]
-            assert_same(left(cluster, job), undisturbed)
+async def test_a_coordinator_that_stood_still_blames_itself(tmp_path, monkeypatch, undisturbed):
+    async with world(tmp_path, monkeypatch) as cluster:
+        node, real = cluster.parties["bank"], cluster.parties["bank"].commit
+        frozen_s = 0.75 * TIMERS.peer_lost_s
 
-    now(run())
+        async def late(*_):
+            monkeypatch.setattr(node, "commit", real)
+            time.sleep(frozen_s)  # the whole process
+            raise UnreachableError("bank has shown no sign of life", party="bank")
+
+        monkeypatch.setattr(node, "commit", late)
+        job = await begun(cluster)
+        await until(cluster, job, "finished")
+        events = cluster.coordinator.store.events_of(job, "state")
+        [why] = [e.event["state"]["reason"] for e in events if "reason" in e.event["state"]]
+        assert re.fullmatch(r"the coordinator stood still for \d\.\d s .*", why["what"])
+        assert why["where"] == [{"key": "party", "value": local.COORDINATOR}]
+        assert_same(left(cluster, job), undisturbed)
 
 
 # What does not go on by itself
 
 
-def test_a_refusal_ends_a_job_that_was_about_to_go_on(tmp_path, monkeypatch):
+async def test_a_refusal_ends_a_job_that_was_about_to_go_on(tmp_path, monkeypatch):
     """The policy of a party that comes back may be another one."""
-
-    async def run():
-        async with world(tmp_path, monkeypatch) as cluster:
-            node = cluster.parties["telco"]
-            job = await begun(cluster)
-            await until(cluster, job, "running")
-            while not node.store.job(job).attempt:  # what has not begun here cannot be paused
-                await asyncio.sleep(0.01)
-            policy = node.config.policy.model_copy(update={"coordinators": ()})
-            config = node.config.model_copy(update={"policy": policy})
-            node.config = node.judge.config = config
-            await node.pause_all()
-            status = await until(cluster, job, "failed", "finished")
-            assert (status.state, status.reason.code) == ("failed", "policy")
-            await asyncio.sleep(QUIET_S)
-            assert (await status_of(cluster, job)).state == "failed"
-
-    now(run())
+    async with world(tmp_path, monkeypatch) as cluster:
+        node = cluster.parties["telco"]
+        job = await begun(cluster)
+        await until(cluster, job, "running")
+        while not node.store.job(job).attempt:  # what has not begun here cannot be paused
+            await asyncio.sleep(0.01)
+        policy = node.config.policy.model_copy(update={"coordinators": ()})
+        config = node.config.model_copy(update={"policy": policy})
+        node.config = node.judge.config = config
+        await node.pause_all()
+        status = await until(cluster, job, "failed", "finished")
+        assert (status.state, status.reason.code) == ("failed", "policy")
+        await asyncio.sleep(QUIET_S)
+        assert (await status_of(cluster, job)).state == "failed"
 
 
-def test_a_job_that_was_cancelled_while_it_was_paused_leaves_nothing(tmp_path, monkeypatch):
-    async def run():
-        async with world(tmp_path, monkeypatch) as cluster:
-            node = cluster.parties["telco"]
-            job = await begun(cluster)
-            await until(cluster, job, "running")
-            real = node.hello
+async def test_a_job_that_was_cancelled_while_it_was_paused_leaves_nothing(tmp_path, monkeypatch):
+    async with world(tmp_path, monkeypatch) as cluster:
+        node = cluster.parties["telco"]
+        job = await begun(cluster)
+        await until(cluster, job, "running")
+        real = node.hello
 
-            async def away(*_):
-                raise UnreachableError("telco is not there", party="telco")
+        async def away(*_):
+            raise UnreachableError("telco is not there", party="telco")
 
-            monkeypatch.setattr(node, "hello", away)
-            await node.pause_all()
-            await until(cluster, job, "paused")
-            await cluster.coordinator.cancel(cluster.user, JobId(id=job))
-            monkeypatch.setattr(node, "hello", real)
-            await asyncio.sleep(QUIET_S)
-            assert (await status_of(cluster, job)).state == "cancelled"
-            for party in cluster.parties.values():
-                assert party.store.job(job).state == "cancelled"
-                assert not list(party.store.folder.rglob(f"*{job}*"))
-
-    now(run())
+        monkeypatch.setattr(node, "hello", away)
+        await node.pause_all()
+        await until(cluster, job, "paused")
+        await cluster.coordinator.cancel(cluster.user, JobId(id=job))
+        monkeypatch.setattr(node, "hello", real)
+        await asyncio.sleep(QUIET_S)
+        assert (await status_of(cluster, job)).state == "cancelled"
+        for party in cluster.parties.values():
+            assert party.store.job(job).state == "cancelled"
+            assert not list(party.store.folder.rglob(f"*{job}*"))
 
 
-def test_a_job_of_another_version_is_refused_and_kept(tmp_path, monkeypatch):
+async def test_a_job_of_another_version_is_refused_and_kept(tmp_path, monkeypatch):
     """Its list is shown all the same, and the old version can carry it on."""
+    async with world(tmp_path, monkeypatch) as cluster:
+        node = cluster.parties["telco"]
+        job = await begun(cluster)
+        await until(cluster, job, "running")
+        real = node.hello
 
-    async def run():
-        async with world(tmp_path, monkeypatch) as cluster:
-            node = cluster.parties["telco"]
-            job = await begun(cluster)
-            await until(cluster, job, "running")
-            real = node.hello
+        async def away(*_):
+            raise UnreachableError("telco is not there", party="telco")
 
-            async def away(*_):
-                raise UnreachableError("telco is not there", party="telco")
-
-            monkeypatch.setattr(node, "hello", away)
-            await node.pause_all()
-            await until(cluster, job, "paused")
-            with monkeypatch.context() as patch:
-                patch.setattr("fedboost.runtime.jobs.manifest.__version__", "9.9")
-                with pytest.raises(ConfigError) as refused:
-                    await cluster.coordinator.resume(cluster.user, JobId(id=job))
-                said = "\n".join(refused.value.lines())
-                assert f"the job began under fedboost {__version__}, here runs 9.9" in said
-                assert f"run fedboost {__version__} everywhere until it is over" in said
-                assert (await status_of(cluster, job)).state == "paused"
-                monkeypatch.setattr(node, "hello", real)
-                status = await until(cluster, job, "failed", "finished")
-                assert (status.state, status.reason.code) == ("failed", "config")
-            await cluster.coordinator.resume(cluster.user, JobId(id=job))
-            await until(cluster, job, "finished")
-
-    now(run())
+        monkeypatch.setattr(node, "hello", away)
+        await node.pause_all()
+        await until(cluster, job, "paused")
+        with monkeypatch.context() as patch:
+            patch.setattr("fedboost.runtime.jobs.manifest.__version__", "9.9")
+            with pytest.raises(ConfigError) as refused:
+                await cluster.coordinator.resume(cluster.user, JobId(id=job))
+            said = "\n".join(refused.value.lines())
+            assert f"the job began under fedboost {__version__}, here runs 9.9" in said
+            assert f"run fedboost {__version__} everywhere until it is over" in said
+            assert (await status_of(cluster, job)).state == "paused"
+            monkeypatch.setattr(node, "hello", real)
+            status = await until(cluster, job, "failed", "finished")
+            assert (status.state, status.reason.code) == ("failed", "config")
+        await cluster.coordinator.resume(cluster.user, JobId(id=job))
+        await until(cluster, job, "finished")
 
 
-def test_a_job_nobody_approved_waits_for_a_person_and_goes_on_waiting_after_a_restart(
+async def test_a_job_nobody_approved_waits_for_a_person_and_goes_on_waiting_after_a_restart(
     tmp_path, monkeypatch
 ):
-    async def run():
-        async with world(tmp_path, monkeypatch) as cluster:
-            node = cluster.parties["telco"]
-            policy = node.config.policy.model_copy(update={"approve": "always"})
-            node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
-            old = cluster.coordinator
-            job = await begun(cluster)
-            while not old.attempts.walk(job).waiting:
+    async with world(tmp_path, monkeypatch) as cluster:
+        node = cluster.parties["telco"]
+        policy = node.config.policy.model_copy(update={"approve": "always"})
+        node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
+        old = cluster.coordinator
+        job = await begun(cluster)
+        while not old.attempts.walk(job).waiting:
+            await asyncio.sleep(0.01)
+        await old.close()
+        assert old.store.job(job).state == "paused"
+        new = coordinators.CoordinatorNode(old.config, old._identity, old.store, old._link)
+        await new.wake()
+        async with asyncio.timeout(10):
+            while new.store.job(job).state != "waiting for approval":
                 await asyncio.sleep(0.01)
-            await old.close()
-            assert old.store.job(job).state == "paused"
-            new = coordinators.CoordinatorNode(old.config, old._identity, old.store, old._link)
-            await new.wake()
-            async with asyncio.timeout(10):
-                while new.store.job(job).state != "waiting for approval":
-                    await asyncio.sleep(0.01)
-            node.states.approve(job, "olga")
-            async with asyncio.timeout(30):
-                while new.store.job(job).state != "finished":
-                    await asyncio.sleep(0.01)
-
-    now(run())
+        node.states.approve(job, "olga")
+        async with asyncio.timeout(30):
+            while new.store.job(job).state != "finished":
+                await asyncio.sleep(0.01)

@@ -5,11 +5,9 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from fedboost.crypto.workers import Serial
-from fedboost.data.sources import SourceSpec
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.messages.party_pb2 import BeginRequest, StageRequest
 from fedboost.runtime.cluster import local
@@ -22,6 +20,7 @@ from tests.e2e import world
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.support.federated import now, run_job
 from tests.support.secureboost_jobs import made
+from tests.support.whole_jobs import written
 
 CALLS = ("propose", "begin", "open_stage", "run_step", "commit", "close_stage", "finish")
 JOB = {"n_estimators": 3, "max_depth": 2}
@@ -104,36 +103,32 @@ def test_a_message_whose_receipt_was_lost_is_in_both_ledgers_once(
     assert_as_if_nothing_had_happened(done, undisturbed)
 
 
-def test_one_key_of_a_user_names_one_job(tmp_path):
+async def test_one_key_of_a_user_names_one_job(tmp_path):
     spec = world.spec(world.echo())
     other = spec.model_copy(update={"name": "other"})
     tables = {party: world.toy() for party in spec.parties.everybody}
     sources = {p: world.write(tmp_path / f"{p}.parquet", table) for p, table in tables.items()}
-
-    async def run():
-        async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
-            node, certs = cluster.coordinator, tmp_path / "c" / "certs"
-            users = Users(submit=(cluster.user.name, "eve"))
-            node.config = node.config.model_copy(update={"users": users})
-            world.issue(certs, [("user", "eve")])
-            identity = load_identity(local.tls_of(certs, "eve"))
-            eve = local.LocalClient(replace(cluster, user=identity.peer, identity=identity))
-            jobs = local.LocalClient(cluster)
-            text, another = spec.model_dump_json().encode(), other.model_dump_json().encode()
-            same = await asyncio.gather(*(jobs.submit(text, "k") for _ in range(3)))
-            same.append(await jobs.submit(text, "k"))
-            others = [
-                await jobs.submit(text, "l"),
-                await jobs.submit(another, "k"),
-                await eve.submit(text, "k"),
-                *[await jobs.submit(text) for _ in range(2)],
-            ]
-            return same, others, node.store.jobs()
-
-    same, others, jobs = now(run())
+    async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
+        node, certs = cluster.coordinator, tmp_path / "c" / "certs"
+        users = Users(submit=(cluster.user.name, "eve"))
+        node.config = node.config.model_copy(update={"users": users})
+        world.issue(certs, [("user", "eve")])
+        identity = load_identity(local.tls_of(certs, "eve"))
+        eve = local.LocalClient(replace(cluster, user=identity.peer, identity=identity))
+        jobs = local.LocalClient(cluster)
+        text, another = spec.model_dump_json().encode(), other.model_dump_json().encode()
+        same = await asyncio.gather(*(jobs.submit(text, "k") for _ in range(3)))
+        same.append(await jobs.submit(text, "k"))
+        others = [
+            await jobs.submit(text, "l"),
+            await jobs.submit(another, "k"),
+            await eve.submit(text, "k"),
+            *[await jobs.submit(text) for _ in range(2)],
+        ]
+        stored = node.store.jobs()
     assert len(set(same)) == 1
     assert len({same[0], *others}) == 6
-    assert {job.id for job in jobs} == {same[0], *others}
+    assert {job.id for job in stored} == {same[0], *others}
 
 
 def test_a_job_of_another_with_the_same_id_is_not_taken_for_ours(tmp_path, monkeypatch):
@@ -159,10 +154,8 @@ def halted_in(folder, monkeypatch, step, look):
 
     async def work():
         job = made(JOB, (2, 2))
-        spec, sources = spec_of(job), {}
-        for party, table in arrow_tables(job).items():
-            pq.write_table(table, folder / f"{party}.parquet")
-            sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+        spec = spec_of(job)
+        sources = written(folder, arrow_tables(job))
         async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
             reached, go_on = asyncio.Event(), asyncio.Event()
             guest = cluster.parties["bank"]

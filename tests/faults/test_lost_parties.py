@@ -133,16 +133,23 @@ def run(folder, tables, spec, monkeypatch, *attempts, keep_s=60.0):
     return now(work())
 
 
-@pytest.fixture(scope="module")
-def whole_run(tables, tmp_path_factory):
-    """The same job undisturbed, in both modes."""
-    ended = {}
-    with pytest.MonkeyPatch.context() as patch:
-        for mode in ("wait", "continue"):
-            spec = spec_of(dropout=mode)
-            ended[mode] = run(tmp_path_factory.mktemp(mode), tables, spec, patch)
-            assert ended[mode].status.state == "finished", ended[mode].status
-    return ended
+def undisturbed(spec_of):
+    """A fixture: the same job undisturbed, in both modes."""
+
+    @pytest.fixture(scope="module")
+    def whole_run(tables, tmp_path_factory):
+        ended = {}
+        with pytest.MonkeyPatch.context() as patch:
+            for mode in ("wait", "continue"):
+                spec = spec_of(dropout=mode)
+                ended[mode] = run(tmp_path_factory.mktemp(mode), tables, spec, patch)
+                assert ended[mode].status.state == "finished", ended[mode].status
+        return ended
+
+    return whole_run
+
+
+whole_run = undisturbed(spec_of)
 
 
 def assert_same(one, other):

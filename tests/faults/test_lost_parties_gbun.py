@@ -53,16 +53,7 @@ def spec_of(aggregator=AGGREGATOR, **params):
     return parse(JobSpec, raw)
 
 
-@pytest.fixture(scope="module")
-def whole_run(tables, tmp_path_factory):
-    """The same job undisturbed, in both modes."""
-    ended = {}
-    with pytest.MonkeyPatch.context() as patch:
-        for mode in ("wait", "continue"):
-            spec = spec_of(dropout=mode)
-            ended[mode] = run(tmp_path_factory.mktemp(mode), tables, spec, patch)
-            assert ended[mode].status.state == "finished", ended[mode].status
-    return ended
+whole_run = trees.undisturbed(spec_of)
 
 
 def rounds_of(ended):

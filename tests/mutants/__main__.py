@@ -5,8 +5,6 @@ processes; what they catch comes on top. What is recorded and judged stays in `.
 a run goes on where it was stopped; remove the folder when the product or the tests have changed.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -1,7 +1,5 @@
 """What is kept between runs: tests with their seconds and lines, mutants with their verdicts."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Tests run on mutants, in processes forked from one that has imported and collected them all."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import math

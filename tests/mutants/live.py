@@ -4,8 +4,6 @@ What a test computed while it was imported, and what runs in processes that star
 it was.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import importlib.machinery

@@ -1,7 +1,5 @@
 """Chance, replaced: what daemons draw at random is the same in every run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ The daemons are the product's own `serve_party` and `serve_coordinator`. What is
 chance, which a seed replaces.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random
@@ -30,7 +28,7 @@ from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.cluster.local import COORDINATOR, NOWHERE, USER, declared, permissive, tls_of
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig, Users
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.daemons import daemon
+from fedboost.runtime.daemons import access, daemon
 from fedboost.runtime.transport.addresses import Remote, Timers
 from fedboost.runtime.transport.channel import Dialer
 from tests.simulator import chance, disk
@@ -237,8 +235,8 @@ class Simulation:
             enter(mocked_time(self.loop))
             enter(disk.watched(self.watch))
             enter(mock.patch("fedboost.runtime.process.workers.ProcessWorkers", Workers))
-            enter(mock.patch.object(daemon, "bind", _bound))
-            enter(mock.patch.object(daemon, "end_within", _told_to_end, create=True))
+            enter(mock.patch.object(access, "bind", _bound))
+            enter(mock.patch.object(access, "end_within", _told_to_end))
             enter(
                 mock.patch.object(Dialer, "_open", lambda _, name, __: self.network.channel(name))
             )

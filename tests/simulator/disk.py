@@ -1,7 +1,5 @@
 """What a process makes durable, point by point; a plan may kill it just before or just after."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

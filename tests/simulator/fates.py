@@ -1,7 +1,5 @@
 """What a link can do to one call, and schedules that say when."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What every mask hides while a job runs: the counters behind invariant I3."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A killed process stops between two instructions: nothing of it runs any more, no
 `close`. What the system frees is freed: its locks, its connections to databases.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading

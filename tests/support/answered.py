@@ -1,7 +1,5 @@
 """Clients of the SDK whose calls go to nodes in this process: all but the network is there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from fedboost.runtime.party import model_store
 from fedboost.sdk import client, party
 from fedboost.sdk.background import BACKGROUND
 from tests.support import small_jobs
+from tests.support.whole_jobs import written
 
 
 class _Answered(calls.Caller):
@@ -81,7 +80,7 @@ class Town:
 @contextmanager
 def town(folder: Path, spec: JobSpec, toy: str) -> Iterator[Town]:
     """A cluster for the jobs of a toy, `small_jobs.TOYS`, or of others among its parties."""
-    sources = small_jobs.written(folder / "data", small_jobs.tables(toy))
+    sources = written(folder / "data", small_jobs.tables(toy))
     made = local.cluster(folder, spec, sources, Serial())
     with pytest.MonkeyPatch.context() as patch:
         BACKGROUND.hold()

@@ -1,7 +1,5 @@
 """A real browser for tests of pages: Chromium, headless, that may speak to this machine alone."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Keys short enough for many cases a second, and the naive twins of what is done with them."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A tiny conversation of each protocol, the same in every run: same tables, same secrets."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A real Dask cluster on loopback, with certificates of a CA of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A decoder reads them, or refuses them by one typed error; what it must hold besides, it asserts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -16,8 +16,6 @@ something is waited for until it listens; everything that runs at the end is sto
 run has the fence ```text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

@@ -4,8 +4,6 @@ What a drill measures: how long until everybody knew, how long until work went o
 work was done twice, in layers of trees.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

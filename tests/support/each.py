@@ -1,7 +1,5 @@
 """Many cases in one test: every one is tried, and one failure lists all that have failed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Shards that have copies of what they are given, as those in other processes do."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from typing import Any

@@ -266,9 +266,13 @@ class Room(flow.Run):
             self.ended = told.ends or self.ended
         return self
 
-    async def walk(self) -> dict[str, Artefact]:
-        """The whole stage; gives what every party is left with."""
-        await self.open()
+    async def snapshots(self) -> dict[str, Artefact]:
+        """What every party keeps where it stands."""
+        return {name: await session.snapshot() for name, session in self.sessions.items()}
+
+    async def walk(self, kept: Mapping[str, Artefact] | None = None) -> dict[str, Artefact]:
+        """The whole stage, or what is left of it; gives what every party is left with."""
+        await self.open(kept)
         await self.protocol.walk(self)
         return {name: await session.close() for name, session in self.sessions.items()}
 

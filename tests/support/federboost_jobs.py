@@ -1,7 +1,7 @@
 """Vertical FederBoost jobs on random tables, and the trees of one table that they must come to."""
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,7 @@ from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
-from tests.support.federated import GUEST, Room, job_spec, now, room_for
+from tests.support.federated import GUEST, job_spec, now, room_for
 from tests.support.raw_values import model_values
 from tests.support.secureboost_jobs import SEED, flat, made
 
@@ -132,14 +132,3 @@ def again_of(job, reused, **params):
     return spec.model_copy(
         update={"params": {k: v for k, v in spec.params.items() if k not in told}}
     )
-
-
-@dataclass
-class CarriedOn(Room):
-    """A room whose first batches are finished, as the coordinator starts it again."""
-
-    done: int = 0
-
-    def rounds(self, name, most, *, keeps=True):
-        """The rest of the batches."""
-        return (index for index in super().rounds(name, most) if index >= self.done)

@@ -1,6 +1,5 @@
 """Jobs of boosted networks on random tables, and what one table with all rows comes to."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 
@@ -11,10 +10,9 @@ from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams
 from fedboost.data.frame import Frame
 from fedboost.encoded_ids import EncodedIds
-from fedboost.flow import CheckpointPolicy
 from fedboost.model import networks
 from tests.support import horizontal_jobs
-from tests.support.federated import GUEST, Room, now, room_for
+from tests.support.federated import GUEST, now, room_for
 from tests.support.horizontal_jobs import Job, assert_same_shards
 
 PROTOCOL = "gbun"
@@ -111,21 +109,3 @@ def uplink(room, party):
 def with_params(job, **params):
     """The same rows under further settings."""
     return replace(job, params={**job.params, **params})
-
-
-@dataclass
-class CarriedOn(Room):
-    """A room whose first rounds are finished, as the coordinator starts it again."""
-
-    done: int = 0
-
-    @property
-    def is_resumed(self) -> bool:
-        """It is."""
-        return True
-
-    def rounds(
-        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
-    ) -> Iterator[int]:
-        """The rest of them."""
-        return (index for index in super().rounds(name, most) if index >= self.done)

@@ -1,7 +1,5 @@
 """What a host of secureboost sees of its rows: which of them stand together, tree after tree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

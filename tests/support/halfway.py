@@ -1,7 +1,5 @@
 """Stages that are kept inside their rounds, and carried on from there by another attempt."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -76,9 +74,7 @@ def carried_on(
     room = Keeping(fresh.protocol, fresh.contexts, fresh.wait_s, alter, place=place)
 
     async def work() -> dict[str, Artefact]:
-        await room.open(kept)
-        await room.protocol.walk(room)
-        return {name: await session.close() for name, session in room.sessions.items()}
+        return await room.walk(kept)
 
     return room, now(work())
 

@@ -1,6 +1,5 @@
 """Horizontal FederBoost jobs on random tables, and what one table with all rows comes to."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import SimpleNamespace
@@ -19,12 +18,11 @@ from fedboost.core.tree import DTYPES
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
-from fedboost.flow import CheckpointPolicy
 from fedboost.job import JobSpec
 from fedboost.model import whole
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
-from tests.support.federated import GUEST, HOSTS, SMALL, Room, now, room_for
+from tests.support.federated import GUEST, HOSTS, SMALL, now, room_for
 from tests.support.rankings import resolution
 from tests.support.secureboost_jobs import SEED, coded, labels
 
@@ -327,22 +325,3 @@ def again_of(job, reused, aggregator=GUEST, **params):
     """A job that trains again, with other parameters, on the cut points of an earlier one."""
     settled = ("max_bin", "quantile_tolerance", "domains")
     return spec_of(job, aggregator, settled, reuse=reused, **params)
-
-
-@dataclass
-class CarriedOn(Room):
-    """A room whose first rounds are finished, as the coordinator starts it again."""
-
-    done: int = 0
-
-    @property
-    def is_resumed(self) -> bool:
-        """It is."""
-        return True
-
-    def rounds(
-        self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
-    ) -> Iterator[int]:
-        """The rest of the trees; all layers."""
-        first = self.done if name == "tree" else 0
-        return (index for index in super().rounds(name, most) if index >= first)

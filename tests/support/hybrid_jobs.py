@@ -1,7 +1,5 @@
 """Jobs of hybridtree on random tables, and the trees of one table that they must come to."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

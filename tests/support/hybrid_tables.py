@@ -1,7 +1,5 @@
 """Tables of a hybrid job as files would hold them, and jobs on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Jobs of hybridtree whose hosts cut by themselves, and what numpy's floats make of their cuts."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -179,7 +177,7 @@ class Resumed(Room):
 async def broken_off(room: Room, step: str, times: int) -> dict[str, Artefact]:
     """What every party has kept when a step, the first of a round, would come the n-th time."""
     await room.until(step, times)
-    return {name: await session.snapshot() for name, session in room.sessions.items()}
+    return await room.snapshots()
 
 
 def later(room: Room, attempt: bytes = b"2") -> Resumed:

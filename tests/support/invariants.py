@@ -4,8 +4,6 @@ done twice, as one check.
 `check` holds what a run has left to what the same job leaves that nobody disturbed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections import Counter

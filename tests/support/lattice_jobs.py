@@ -1,7 +1,5 @@
 """What a job under a lattice scheme must come to: the same job, encrypted by nothing at all."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Small and weak rings, whole trees of the lattice scheme, and the naive twins of what it does."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Of one cut the sum in a node is the sum in its left child plus the sum in its ri
 integers of fifty bits and more rarely add up by chance.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise

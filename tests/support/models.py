@@ -1,7 +1,5 @@
 """Models made by hand, and the naive way through their trees."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Everything is derived from envelopes and message descriptors, so that a new mess
 of it without anybody having to remember.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any

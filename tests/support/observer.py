@@ -8,8 +8,6 @@ A store that is restored from a backup forgets what has left since. So what leav
 era, and what is added up is of those that the store remembers.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

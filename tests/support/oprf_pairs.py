@@ -1,7 +1,5 @@
 """Guests and hosts of the oblivious function in one process, and naive twins of what they do."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The hash of kernels, called from Python: for many numbers and many seeds at once."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

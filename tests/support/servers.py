@@ -1,7 +1,5 @@
 """Places where tables lie, as real servers on loopback: PostgreSQL, and what speaks S3."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

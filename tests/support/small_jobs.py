@@ -1,17 +1,12 @@
 """Jobs of every protocol on tiny tables: two hosts, 300 rows, four columns each, three trees."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.settings import parse
@@ -102,13 +97,3 @@ def raw(name: str, **params: Any) -> Raw:
 def spec(name: str, **params: Any) -> JobSpec:
     """The same as the program has it."""
     return parse(JobSpec, raw(name, **params))
-
-
-def written(folder: Path, given: Tables) -> dict[str, SourceSpec]:
-    """The tables as files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found = {}
-    for party, table in given.items():
-        pq.write_table(table, folder / f"{party}.parquet")
-        found[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
-    return found

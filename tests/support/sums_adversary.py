@@ -6,8 +6,6 @@ it then knows of the two are the combinations of their masked vectors in which a
 that it does not know. None of them may be about one of the two alone.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field, replace
 from typing import Any

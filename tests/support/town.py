@@ -4,8 +4,6 @@ A party's node is closed with its store and opened anew on the same folder, as a
 killed; what it was sending is cut off. Nothing here lies: see `lies`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

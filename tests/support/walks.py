@@ -1,7 +1,5 @@
 """A job's walk over parties that do whatever a test wants, without a network."""
 
-from __future__ import annotations
-
 from fedboost import flow, protocols
 from fedboost.errors import UnreachableError
 from fedboost.flow import EVERYBODY, GUEST, HOST, Step

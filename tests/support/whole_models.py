@@ -1,7 +1,5 @@
 """Models that every party holds whole, trained on pooled tables until they come from jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

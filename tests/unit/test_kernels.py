@@ -29,7 +29,7 @@ from tests.support import small_jobs
 
 async def run(folder, scheme):
     spec = small_jobs.spec("secureboost", encryption={"scheme": scheme})
-    sources = small_jobs.written(folder / "tables", small_jobs.tables("secureboost"))
+    sources = written(folder / "tables", small_jobs.tables("secureboost"))
     async with local.cluster(folder, spec, sources, Serial()) as cluster:
         return (await cluster.run(spec)).status.state
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedboost.arrays import Floats, Indices
 from fedboost.core.partition import ROOT
 from fedboost.data.frame import Values
 from fedboost.errors import ConfigError
@@ -16,17 +17,7 @@ from fedboost.model import branches, columns, export, hybrid, rounds, vertical
 from fedboost.model.batches import row_batches
 from fedboost.model.branches import Picture
 from fedboost.model.hybrid import NO_NODE, Tops
-from fedboost.model.kinds.kind import (
-    Exported,
-    Facts,
-    Floats,
-    Frames,
-    Gains,
-    Indices,
-    ModelKind,
-    Shards,
-    SharedRule,
-)
+from fedboost.model.kinds.kind import Exported, Facts, Frames, Gains, ModelKind, Shards, SharedRule
 from fedboost.model.kinds.vertical import VerticalModel, add_gains
 from fedboost.model.vertical import GUEST as OWN
 from fedboost.model.vertical import LEAF, GuestNode

@@ -7,9 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fedboost.arrays import Floats, Indices
 from fedboost.core import objectives
 from fedboost.data.frame import BATCH_ROWS, Frame
 from fedboost.errors import ConfigError
@@ -18,8 +16,6 @@ from fedboost.model import branches, export
 from fedboost.model.branches import Picture
 from fedboost.model.vertical import Whole
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Facts = Mapping[str, Any]  # of a shard
 Frames = Mapping[str, Frame]  # by party
 Shards = Mapping[str, Artefact]  # by party
@@ -82,17 +78,14 @@ class ModelKind(ABC):
 
     def is_hashed(self, facts: Facts) -> bool:
         """Return whether it takes any columns, which it finds by their numbers."""
-        del facts
         return False
 
     def scoring_params(self, facts: Facts) -> dict[str, Any]:
         """Return what a job of `scored_by` says beside the model."""
-        del facts
         return {}
 
     def asks_hosts(self, facts: Facts) -> bool:
         """Return whether rows are scored by a job even where all shards lie in one place."""
-        del facts
         return False
 
     def check_scored_by(self, protocol: str, facts: Facts) -> None:
@@ -131,7 +124,6 @@ class ModelKind(ABC):
 
         Only a model that is whole is asked.
         """
-        del facts
         return BATCH_ROWS
 
     # One shard

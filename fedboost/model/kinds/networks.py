@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
+from fedboost.arrays import Floats, Indices
 from fedboost.core.networks import block_rows
 from fedboost.data.frame import BATCH_ROWS
 from fedboost.encoded_ids import ROWS_MAX
@@ -14,10 +15,8 @@ from fedboost.model import export, networks
 from fedboost.model.kinds.kind import (
     Exported,
     Facts,
-    Floats,
     Frames,
     ImportanceShare,
-    Indices,
     ModelKind,
     Shards,
     SharedRule,
@@ -108,5 +107,4 @@ class NetworkModel(ModelKind):
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
         """Return the margins of one party's table."""
-        del held
         return networks.margins(shards[guest], frames[guest])

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats, Indices
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.tree import DTYPES, Tree
 from fedboost.data.frame import Values
@@ -18,11 +19,9 @@ from fedboost.model.batches import row_batches
 from fedboost.model.branches import Picture
 from fedboost.model.kinds.kind import (
     Exported,
-    Floats,
     Frames,
     Gains,
     ImportanceShare,
-    Indices,
     ModelKind,
     Shards,
     SharedRule,
@@ -87,7 +86,6 @@ class VerticalModel(ModelKind):
 
     def lines_below(self, shard: Artefact, tree: int) -> Iterator[str]:
         """Return what there is to say below a guest's tree."""
-        del shard, tree
         yield from ()
 
     def shared_rules(
@@ -132,7 +130,6 @@ class VerticalModel(ModelKind):
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
         """Return the margins of rows that every host has."""
-        del held
         joined = _joined(shards, guest)
         arrays = dict(joined.arrays)
         inner = arrays["owner"] != LEAF

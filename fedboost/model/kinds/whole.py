@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
+from fedboost.arrays import Floats, Indices
 from fedboost.flow import Artefact
 from fedboost.model import branches, export, whole
 from fedboost.model.branches import Picture
-from fedboost.model.kinds.kind import (
-    Exported,
-    Floats,
-    Frames,
-    Gains,
-    ImportanceShare,
-    Indices,
-    Shards,
-    SharedRule,
-)
+from fedboost.model.kinds.kind import Exported, Frames, Gains, ImportanceShare, Shards, SharedRule
 from fedboost.model.kinds.vertical import VerticalModel, add_gains
 from fedboost.model.vertical import GUEST, Whole
 
@@ -52,14 +44,12 @@ class WholeModel(VerticalModel):
 
     def joined(self, shard: Artefact, hosts: Shards) -> Whole:
         """Return all trees; their columns belong to no party."""
-        del hosts
         return whole.joined(shard)
 
     def margins(
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
         """Return the margins of one party's table."""
-        del held
         return whole.margins(shards[guest], frames[guest])
 
     def gains(self, shards: Shards, guest: str) -> Gains | None:

@@ -182,8 +182,7 @@ class Journals:
 
 def as_dict(event: Event) -> dict[str, object]:
     """An event as the store keeps it."""
-    fields: dict[str, object] = MessageToDict(event, preserving_proto_field_name=True)
-    return fields
+    return MessageToDict(event, preserving_proto_field_name=True)
 
 
 def status_of(job: StoredJob, walk: JobWalk | None, journal: Iterable[Event]) -> JobStatus:

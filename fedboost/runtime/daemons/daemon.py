@@ -12,8 +12,6 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedboost.errors import ConfigError, FedboostError
@@ -25,24 +23,13 @@ from fedboost.messages import (
     party_pb2,
     party_pb2_grpc,
 )
-from fedboost.runtime.config.daemons import (
-    CoordinatorConfig,
-    CoordinatorRetention,
-    DaemonConfig,
-    PartyConfig,
-)
-from fedboost.runtime.daemons import doctor
-from fedboost.runtime.process.deadline import end_within
+from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.daemons.access import DaemonAccess, DaemonServer, Service
 from fedboost.runtime.store.store import Store
-from fedboost.runtime.transport import authority, faults
-from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.runtime.transport.channel import Dialer
-from fedboost.runtime.transport.identity import Identity, Peer, Role
+from fedboost.runtime.transport.identity import Identity, Role
 from fedboost.runtime.transport.peers import PartyControl, PeerLinks
-from fedboost.runtime.transport.posting import OutgoingStreams
-from fedboost.runtime.transport.server import CallerGate, Health, Servicer, bind
 from fedboost.runtime.transport.signing_tokens import identity_in
-from fedboost.runtime.transport.tls import Revocations, ServerCertificates, TlsFiles
+from fedboost.runtime.transport.tls import ServerCertificates
 
 if TYPE_CHECKING:
     from fedboost.runtime.coordinator.node import CoordinatorNode
@@ -59,7 +46,6 @@ log = logging.getLogger(__name__)
 
 HOUSE_S = 3600.0  # between two looks at what is too old
 
-
 # What runs beside a node for as long as its daemon serves, such as its page.
 Beside = Callable[[Any], AbstractAsyncContextManager[None]]
 
@@ -68,56 +54,13 @@ def _nothing(_: object) -> AbstractAsyncContextManager[None]:
     return nullcontext()
 
 
-class DaemonAccess:
-    """Who a daemon is: its certificates, its gate, its way out."""
-
-    def __init__(self, config: DaemonConfig, role: Role) -> None:
-        self.tls = config.tls
-        files = config.tls or _throwaway(config, role)
-        self.certificates = ServerCertificates(files, role=role, name=config.name)
-        self.revocations = Revocations(files)
-        self.gate = CallerGate(self.revocations if config.tls else None)
-        self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
-        for warning in config.warnings():
-            log.warning("%s", warning)
-        try:
-            files.check_key_mode()
-        except ConfigError as error:
-            log.warning("%s; %s", error, error.todo)
-
-    def bind(self, config: DaemonConfig) -> tuple[Any, int]:
-        """Return a server on the daemon's address, not started yet, and its port."""
-        return bind(self.certificates if config.tls else None, config.listen, config.timers)
-
-    @contextmanager
-    def counted(
-        self, config: DaemonConfig, metrics: Metrics | None, store: Store
-    ) -> Iterator[None]:
-        """Count refusals and failures, and show the figures to whoever asks."""
-        if metrics is None or config.metrics is None:
-            yield
-            return
-        from fedboost.runtime.daemons.metrics import served
-
-        self.gate.refused, self.dialer.failed = metrics.refused, metrics.failed
-        metrics.begin(store)
-        with served(config.metrics.listen, metrics.registry) as port:
-            log.info("metrics are on port %d", port)
-            yield
-
-
-def _throwaway(config: DaemonConfig, role: Role) -> TlsFiles:
-    """Certificates that only sign: for `insecure_loopback`, where links have none."""
-    folder = Path(config.store) / "insecure"
-    authority.create(folder, [Leaf(role, config.name)], Term(datetime.now(UTC)))
-    names = {"ca": "ca.pem", "cert": f"{config.name}.pem", "key": f"{config.name}.key"}
-    return TlsFiles(**{key: folder / name for key, name in names.items()})
-
-
-PARTY_SERVICES: tuple[tuple[Any, str, Callable[..., None]], ...] = (
+PARTY_SERVICES: tuple[Service, ...] = (
     (party_pb2.DESCRIPTOR, "Party", party_pb2_grpc.add_PartyServicer_to_server),
     (party_pb2.DESCRIPTOR, "Owner", party_pb2_grpc.add_OwnerServicer_to_server),
     (exchange_pb2.DESCRIPTOR, "Exchange", exchange_pb2_grpc.add_ExchangeServicer_to_server),
+)
+COORDINATOR_SERVICES: tuple[Service, ...] = (
+    (job_pb2.DESCRIPTOR, "Coordinator", job_pb2_grpc.add_CoordinatorServicer_to_server),
 )
 
 
@@ -144,7 +87,7 @@ async def serve_party(
     trust = Trust(
         _signs_as(config, certificates), lambda: certificates.pems.ca, standing.revocations.check
     )
-    with Store(config.store, f"party {config.name}") as store:
+    with Store(config.store, standing.who) as store:
         workers, shards = ProcessWorkers(config.processes), shards_of(config)
         links: PeerCalls = (peers := PeerLinks(standing.dialer, lambda: node.config.peers))
         metrics = _party_metrics(config, standing, workers)
@@ -153,33 +96,20 @@ async def serve_party(
         node = PartyNode(config, trust, store, links, workers)
         node.finishing.write_report, node.reread = write_report, reread
         node.parts.memory.of, node.parts.shards = memory_of, shards
-        server, port = standing.bind(config)
-        links_of = _links_of(lambda: node.config, standing)
         shown: Any = node if metrics is None else metrics.around(node)
         traces = _traces(config, "party")
         if traces is not None:
             shown = _traced(node, shown, traces, standing)
-        served = Served(shown, links_of)
-        servicers = _add_services(server, served, standing.gate, peers.streams)
-        health = _health(server, *(f"{d.package}.{name}" for d, name, _ in PARTY_SERVICES))
-        watch = asyncio.create_task(
-            node.watch_coordinator(lambda: links_of(config.coordinator.name))
-        )
-        house = _kept(node.forget_old, lambda: node.config.retention)
+        links_of = standing.links_of(lambda: node.config)
+        server = DaemonServer(standing, shown, PARTY_SERVICES, links_of, peers.streams)
+        watch = node.watch_coordinator(lambda: links_of(config.coordinator.name))
+        background = [asyncio.create_task(watch), _kept(node)]
         try:
-            with standing.counted(config, metrics, store), _hung_up(node.take_up):
+            with standing.counted(metrics, store), _hung_up(node.take_up):
                 async with beside(node):
-                    await _serve(server, f"party {config.name}", port, until_stdin_closes)
+                    await _serve(server, standing.who, until_stdin_closes)
         finally:
-            end_within(config.timers.shutdown_s)
-            health.stop()
-            watch.cancel()
-            house.cancel()
-            await node.pause_all()
-            for servicer in servicers:
-                servicer.end_streams()
-            await server.stop(config.timers.shutdown_s / 2)
-            await standing.dialer.close()
+            await server.stop(background, node.pause_all)
             await asyncio.to_thread(workers.close)
             await asyncio.to_thread(shards.close)
             node.close()
@@ -202,7 +132,7 @@ async def serve_coordinator(
 
     standing = DaemonAccess(config, "coordinator")
     walks = _walk_traces(config, standing)
-    with Store(config.store, f"coordinator {config.name}") as store:
+    with Store(config.store, standing.who) as store:
 
         def control(name: str) -> Any:
             link = PartyControl(standing.dialer, name, lambda: node.config.parties)
@@ -211,40 +141,17 @@ async def serve_coordinator(
         node = CoordinatorNode(config, standing.certificates.fresh, store, control)
         node.reread = reread
         metrics = _coordinator_metrics(config, standing, node)
-        server, port = standing.bind(config)
-        served = Served(node, _links_of(lambda: node.config, standing))
-        service = job_pb2.DESCRIPTOR.services_by_name["Coordinator"]
-        job_pb2_grpc.add_CoordinatorServicer_to_server(
-            Servicer(served, standing.gate, service), server
-        )
-        health = _health(server, service.full_name)
-        woken = asyncio.create_task(node.wake())
-        house = _kept(node.forget_old, lambda: node.config.retention)
+        links_of = standing.links_of(lambda: node.config)
+        server = DaemonServer(standing, node, COORDINATOR_SERVICES, links_of)
+        background = [asyncio.create_task(node.wake()), _kept(node)]
         try:
-            with standing.counted(config, metrics, store), _hung_up(node.take_up):
+            with standing.counted(metrics, store), _hung_up(node.take_up):
                 async with beside(node):
-                    await _serve(server, f"coordinator {config.name}", port, until_stdin_closes)
+                    await _serve(server, standing.who, until_stdin_closes)
         finally:
-            end_within(config.timers.shutdown_s)
-            health.stop()
-            woken.cancel()
-            house.cancel()
-            await node.close()
-            await server.stop(config.timers.shutdown_s / 2)
-            await standing.dialer.close()
+            await server.stop(background, node.close)
             if walks is not None:
                 await asyncio.to_thread(walks.close)
-
-
-def _add_services(
-    server: Any, served: Served, gate: CallerGate, streams: OutgoingStreams
-) -> list[Servicer]:
-    """Have a server serve a party's services."""
-    servicers = []
-    for descriptor, name, add in PARTY_SERVICES:
-        servicers.append(Servicer(served, gate, descriptor.services_by_name[name], streams))
-        add(servicers[-1], server)
-    return servicers
 
 
 def _traces(config: DaemonConfig, role: Role) -> Traces | None:
@@ -314,55 +221,19 @@ def _coordinator_metrics(
     return metrics
 
 
-def _kept(
-    forget_old: Callable[[], Awaitable[None]], keeps: Callable[[], CoordinatorRetention]
-) -> asyncio.Task[None]:
+def _kept(node: PartyNode | CoordinatorNode) -> asyncio.Task[None]:
     """Forgets what is too old, now and then; nothing while everything is kept for ever."""
 
     async def house() -> None:
         while True:
             try:
-                if keeps() != type(keeps())():
-                    await forget_old()
+                if (keeps := node.config.retention) != type(keeps)():
+                    await node.forget_old()
             except FedboostError as error:
                 log.error("what is too old is not deleted: %s", "; ".join(error.lines()))
             await asyncio.sleep(HOUSE_S)
 
     return asyncio.create_task(house())
-
-
-class Served:
-    """A node with the daemon's own answers beside it."""
-
-    def __init__(self, node: object, links: Callable[[str], Awaitable[object]]) -> None:
-        self._node = node
-        self._links = links
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._node, name)
-
-    async def check_link(
-        self, _: Peer, request: job_pb2.CheckLinkRequest
-    ) -> job_pb2.CheckLinkReply:
-        """Tries one of the daemon's own links, for `fedboost doctor`."""
-        try:
-            await self._links(request.name)
-        except FedboostError as error:
-            return job_pb2.CheckLinkReply(fault=faults.to_message(error))
-        return job_pb2.CheckLinkReply()
-
-
-def _health(server: Any, *services: str) -> Health:
-    """The daemon's health service, added to what it serves."""
-    health = Health(services)
-    server.add_generic_rpc_handlers((health.handler(),))
-    return health
-
-
-def _links_of(
-    config: Callable[[], DaemonConfig], standing: DaemonAccess
-) -> Callable[[str], Awaitable[object]]:
-    return lambda name: doctor.say_hello(standing.dialer, doctor.targets(config()), name)
 
 
 @contextmanager
@@ -391,7 +262,7 @@ def _hung_up(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGHUP)
 
 
-async def _serve(server: Any, who: str, port: int, until_stdin_closes: bool) -> None:
+async def _serve(server: DaemonServer, who: str, until_stdin_closes: bool) -> None:
     """Runs the server until a signal comes, or whoever started us is gone."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -400,7 +271,7 @@ async def _serve(server: Any, who: str, port: int, until_stdin_closes: bool) -> 
     if until_stdin_closes:
         stdin = sys.stdin.fileno()
         loop.add_reader(stdin, lambda: None if os.read(stdin, 4096) else stopped.set())
-    await server.start()
-    log.info("%s listens on port %d", who, port)
+    await server.grpc.start()
+    log.info("%s listens on port %d", who, server.port)
     await stopped.wait()
     log.info("%s stops", who)

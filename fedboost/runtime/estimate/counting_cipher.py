@@ -266,12 +266,10 @@ class CountingGuestRows(_Counted, GuestRows):
 
     def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
         """Return what they take here."""
-        del nodes
         return sum(sums) * self.cipher.item_bytes
 
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
         """The numbers that answers carry."""
-        del nodes
         self.seen.sums.append(sum(sums))
         with self.cipher.tally.aside():
             self.cipher.count(DECRYPT, self.sizes.blinded(sum(sums), self.count(sums)))
@@ -293,7 +291,6 @@ class CountingHost(_Counted, HostCipher):
 
     def rows(self, parts: Sequence[Clear], tree: int, key: bytes) -> CountingHostRows:
         """Return all of them."""
-        del tree
         self.cipher.count(TAKE_KEY, len(key))
         sizes = self.cipher.sizes(self.n_rows, int.from_bytes(key[:SLOTS_BYTES], "little"))
         rows = CountingRows(self.cipher, sizes, parts[0].joined(parts[1:]))

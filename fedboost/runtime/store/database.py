@@ -37,7 +37,6 @@ class Database:
 
     def _prepare(self, *, read_only: bool) -> None:
         """Have a row on the disk before the payload leaves that it is about."""
-        del read_only
         self._connection.execute("PRAGMA synchronous = FULL")
 
     def close(self) -> None:

@@ -13,9 +13,9 @@ from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import START, Artefact
 from fedboost.runtime.store import transcripts
 from fedboost.runtime.store.transcripts import END, FINDINGS, Transcripts
-from tests.equivalence.test_secureboost_whole_jobs import CarriedOn, snapshots
+from tests.equivalence.test_secureboost_whole_jobs import snapshots
 from tests.support import hybrid_jobs, hybrid_unscored
-from tests.support.federated import GUEST, HOSTS, now
+from tests.support.federated import GUEST, HOSTS, Room, now
 from tests.support.secureboost_jobs import CLASSES, SAMPLES, made
 
 JOB = "job-1"
@@ -67,7 +67,7 @@ def test_a_job_that_carries_on_has_the_transcript_of_one_that_never_stopped(para
     async def work():
         kept = await snapshots(job.room(), 2)
         fresh = job.room()
-        room = CarriedOn(fresh.protocol, fresh.contexts, done=2)
+        room = Room(fresh.protocol, fresh.contexts, place=(2,))
         await room.open(kept)
         await room.protocol.walk(room)
         return kept, handed_over(room)

@@ -278,12 +278,14 @@ def test_parts_of_a_run_are_shown_together(tmp_path, monkeypatch):
     known, _ = encryption.MEASURES["trees"]
     monkeypatch.setitem(encryption.MEASURES, "trees", (known, trees))
     files = [tmp_path / "ops.json", tmp_path / "trees.json"]
-    encryption.main(["--quick", "--part", "ops", "--data", "vehicle", "--json", str(files[0])])
+    encryption.BENCHMARK.main(
+        ["--quick", "--part", "ops", "--data", "vehicle", "--json", str(files[0])]
+    )
     given = ["--quick", "--part", "trees", "--data", "give_credit", "--data", "vehicle"]
-    encryption.main([*given, "--json", str(files[1])])
+    encryption.BENCHMARK.main([*given, "--json", str(files[1])])
     written = tmp_path / "all.json"
     both = [arg for file in files for arg in ("--from", str(file))]
-    encryption.main([*both, "--record", str(written)])
+    encryption.BENCHMARK.main([*both, "--record", str(written)])
     record = json.loads(written.read_text())
     assert record["figures"]["add_ratio"] == record["figures"]["tree_ratio.give_credit"] == 4.0
     assert "Which scheme when" in record["tables"][-1]["title"]
@@ -293,9 +295,9 @@ def test_parts_of_a_run_are_shown_together(tmp_path, monkeypatch):
 
 
 def test_the_command_line_says_what_is_run():
-    asked = encryption.options(["--quick"])
+    asked = encryption.BENCHMARK.options(["--quick"])
     assert (*asked.part, *encryption.LINK_PARTS) == encryption.PARTS
-    assert tuple(asked.data) == encryption_plan.DATA
-    assert encryption.settings(Plan.of(quick=False), quick=False)["schemes"] == tuple(SCHEMES)
+    assert tuple(asked.data) == (OPERATIONS, *encryption_plan.DATA)
+    assert encryption.settings(Plan.of(quick=False), False)["schemes"] == tuple(SCHEMES)
     with pytest.raises(SystemExit):
-        encryption.main(["--part", "speed"])
+        encryption.BENCHMARK.main(["--part", "speed"])

@@ -136,11 +136,11 @@ def test_a_line_is_said_by_what_goes_there_and_back():
 
 
 def test_parts_over_a_line_are_measured_with_one_alone(monkeypatch, tmp_path):
-    asked = encryption.options(["--link", "20mbit,50ms"])
+    asked = encryption.BENCHMARK.options(["--link", "20mbit,50ms"])
     assert (asked.link, tuple(asked.part)) == (LINK, encryption.LINK_PARTS)
-    assert not set(encryption.options([]).part) & set(encryption.LINK_PARTS)
+    assert not set(encryption.BENCHMARK.options([]).part) & set(encryption.LINK_PARTS)
     with pytest.raises(SystemExit):
-        encryption.options(["--part", "link"])
+        encryption.BENCHMARK.options(["--part", "link"])
 
     def measure(name, plan):
         return [{"what": "link", "data": name, "split": name, "case": PLAIN,
@@ -149,7 +149,7 @@ def test_parts_over_a_line_are_measured_with_one_alone(monkeypatch, tmp_path):
     monkeypatch.setitem(encryption.MEASURES, "link", (("give_credit",), measure))
     file = tmp_path / "record.json"
     given = ["--quick", "--link", "20mbit,50ms", "--part", "link", "--record", str(file)]
-    encryption.main(given)
+    encryption.BENCHMARK.main(given)
     record = json.loads(file.read_text())
     assert record["name"] == encryption.LINKED
     assert record["figures"] == {"link_s.give_credit.plain": 2.0, "link_mb.give_credit.plain": 1.0}

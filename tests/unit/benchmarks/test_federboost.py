@@ -239,7 +239,7 @@ def test_plots_are_xml_with_a_line_for_each_data_set_and_network(tmp_path):
 
 
 def test_the_command_line_says_what_is_run():
-    quick = federboost.options(["--quick"])
+    quick = federboost.BENCHMARK.options(["--quick"])
     assert quick.quick
     assert tuple(quick.data) == federboost_jobs.DATA
     assert tuple(quick.part) == federboost.PARTS
@@ -248,7 +248,7 @@ def test_the_command_line_says_what_is_run():
     assert {16} <= set(Plan.of(quick=True).buckets)
     assert {4.0} <= set(Plan.of(quick=True).epsilons)
     with pytest.raises(SystemExit):
-        federboost.main(["--fast"])
+        federboost.BENCHMARK.main(["--fast"])
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ VERTICAL = [f"--part={part}" for part in PARTS]
 def test_the_figures_are_the_interfaces(small, tmp_path):
     written = tmp_path / "f.json"
     named = ["--data", "susy_30k", "--data", "give_credit"]
-    federboost.main(["--quick", *named, *VERTICAL, "--json", str(written)])
+    federboost.BENCHMARK.main(["--quick", *named, *VERTICAL, "--json", str(written)])
     found = json.loads(written.read_text())
     assert found["name"] == "federboost"
     gaps = {f"auc_gap.{k}.{data}" for k in ("vertical", "vertical_eps4") for data in named[1::2]}
@@ -292,13 +292,13 @@ def test_runs_of_parts_are_shown_together(small, tmp_path):
     files = [tmp_path / f"{part}.json" for part in PARTS]
     for part, file in zip(PARTS, files, strict=True):
         given = ["--quick", "--data", "susy_30k", "--part", part, "--json", str(file)]
-        federboost.main(given)
-    report = federboost.earlier(files)
+        federboost.BENCHMARK.main(given)
+    report = federboost.BENCHMARK.earlier(files)
     runs = [json.loads(file.read_text()) for file in files]
     assert len(report.rows) == sum(len(run["rows"]) for run in runs)
     assert report.figures == runs[0]["figures"] | runs[1]["figures"]
     shown = tmp_path / "all.json"
-    federboost.main(["--record", str(shown), *(f"--from={file}" for file in files)])
+    federboost.BENCHMARK.main(["--record", str(shown), *(f"--from={file}" for file in files)])
     assert json.loads(shown.read_text())["figures"]["vertical_200_seconds"] == pytest.approx(0.3)
 
 

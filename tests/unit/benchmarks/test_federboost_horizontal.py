@@ -265,7 +265,7 @@ def small(monkeypatch):
 
 def run(data, file):
     asked = [f"--part={part}" for part in federboost_horizontal.PARTS]
-    federboost.main(["--quick", *asked, "--data", data, "--json", str(file)])
+    federboost.BENCHMARK.main(["--quick", *asked, "--data", data, "--json", str(file)])
     return json.loads(file.read_text())
 
 
@@ -280,7 +280,7 @@ def test_the_horizontal_figures_are_the_interfaces(small, tmp_path):
         "horizontal_floor",
     }
     assert found["settings"]["horizontal max_bin"] == 24
-    shown = federboost.earlier([tmp_path / "f.json"])
+    shown = federboost.BENCHMARK.earlier([tmp_path / "f.json"])
     assert shown.figures == found["figures"]
 
 

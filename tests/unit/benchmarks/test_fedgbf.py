@@ -226,7 +226,7 @@ def small(monkeypatch):
 def test_the_figures_are_the_interfaces(small, tmp_path):
     pytest.importorskip("xgboost")
     written = tmp_path / "f.json"
-    fedgbf.main(["--quick", "--data", "default_credit", "--json", str(written)])
+    fedgbf.BENCHMARK.main(["--quick", "--data", "default_credit", "--json", str(written)])
     found = json.loads(written.read_text())
     assert found["name"] == "fedgbf"
     assert set(found["figures"]) == {
@@ -243,8 +243,8 @@ def test_the_figures_are_the_interfaces(small, tmp_path):
 def test_runs_of_parts_and_data_sets_are_shown_together(small, tmp_path, monkeypatch):
     files = [tmp_path / f"{number}.json" for number in range(3)]
     time = ["--quick", "--part", "time", "--json"]
-    fedgbf.main([*time, str(files[0]), "--data", "default_credit"])
-    fedgbf.main([*time, str(files[1])])
+    fedgbf.BENCHMARK.main([*time, str(files[0]), "--data", "default_credit"])
+    fedgbf.BENCHMARK.main([*time, str(files[1])])
     runs = [json.loads(file.read_text()) for file in files[:2]]
     runs[0]["rows"][0]["cpu_s"] = 5.0  # measured again by the second run
     accuracy = {**runs[0], "rows": scores(20, dynamic=0.7, secureboost=0.8, xgboost=0.9)}
@@ -252,11 +252,11 @@ def test_runs_of_parts_and_data_sets_are_shown_together(small, tmp_path, monkeyp
         row["data"] = "give_credit"
     files[0].write_text(json.dumps(runs[0]))
     files[2].write_text(json.dumps(accuracy))
-    monkeypatch.setattr(fedgbf, "measure", None)
+    monkeypatch.setattr(fedgbf, "_facts", None)
     shown = tmp_path / "all.json"
     together = ["--record", str(shown), "--plots", str(tmp_path)]
-    fedgbf.main([*together, *(arg for file in files for arg in ("--from", str(file)))])
-    report = fedgbf.earlier(files)
+    fedgbf.BENCHMARK.main([*together, *(arg for file in files for arg in ("--from", str(file)))])
+    report = fedgbf.BENCHMARK.earlier(files)
     assert sorted(report.rows, key=str) == sorted([*runs[1]["rows"], *accuracy["rows"]], key=str)
     assert report.figures == {
         **runs[1]["figures"],
@@ -269,17 +269,17 @@ def test_runs_of_parts_and_data_sets_are_shown_together(small, tmp_path, monkeyp
 def test_fewer_rounds_are_timed_where_the_command_line_says_so(small, tmp_path):
     written = tmp_path / "f.json"
     time = ["--quick", "--part", "time", "--data", "give_credit"]
-    fedgbf.main([*time, "--rounds", "3", "--json", str(written)])
+    fedgbf.BENCHMARK.main([*time, "--rounds", "3", "--json", str(written)])
     found = json.loads(written.read_text())
     assert {row["rounds"] for row in found["rows"]} == {3} == {found["settings"]["timed rounds"]}
 
 
 def test_the_command_line_says_what_is_run():
-    quick = fedgbf.options(["--quick"])
+    quick = fedgbf.BENCHMARK.options(["--quick"])
     assert quick.quick
     assert tuple(quick.data) == fedgbf_jobs.DATA
-    assert tuple(quick.part) == fedgbf.PARTS
-    assert fedgbf.options(["--part", "time"]).part == ["time"]
+    assert tuple(quick.part) == fedgbf.BENCHMARK.parts
+    assert fedgbf.BENCHMARK.options(["--part", "time"]).part == ["time"]
     assert Plan.of(quick=False).rounds == ROUNDS[0]
     with pytest.raises(SystemExit):
-        fedgbf.main(["--fast"])
+        fedgbf.BENCHMARK.main(["--fast"])

@@ -353,16 +353,16 @@ def test_runs_of_parts_are_shown_together(tmp_path, monkeypatch):
     def of(part, name):
         return [row for row in ROWS if (row["what"], row["data"]) == (part, name)]
 
-    files = [tmp_path / f"{part}.json" for part in gbun.KINDS]
-    for part, file in zip(gbun.KINDS, files, strict=True):
-        gbun.main(["--quick", "--part", part, "--json", str(file)])
-    report = gbun.earlier(files)
+    files = [tmp_path / f"{part}.json" for part in gbun.BENCHMARK.parts]
+    for part, file in zip(gbun.BENCHMARK.parts, files, strict=True):
+        gbun.BENCHMARK.main(["--quick", "--part", part, "--json", str(file)])
+    report = gbun.BENCHMARK.earlier(files)
     assert len(report.rows) == len(ROWS)
     assert report.figures == gbun_tables.figures(ROWS)
     shown, plots = tmp_path / "all.json", tmp_path / "plots"
     plots.mkdir()
     given = ["--record", str(shown), "--plots", str(plots)]
-    gbun.main([*given, *(f"--from={file}" for file in files)])
+    gbun.BENCHMARK.main([*given, *(f"--from={file}" for file in files)])
     assert json.loads(shown.read_text())["figures"]["score_gap.vehicle"] == pytest.approx(0.05)
     assert (plots / "gbun-parties.svg").exists()
     assert json.loads(files[0].read_text())["name"] == "gbun"
@@ -370,7 +370,7 @@ def test_runs_of_parts_are_shown_together(tmp_path, monkeypatch):
 
 def test_an_unknown_option_is_refused():
     with pytest.raises(SystemExit):
-        gbun.main(["--fast"])
+        gbun.BENCHMARK.main(["--fast"])
 
 
 def test_the_quick_plan_limits_and_divides_less():

@@ -256,15 +256,15 @@ def test_plots_are_xml_with_a_bar_for_each_time(tmp_path):
 
 
 def test_the_command_line_says_what_is_run():
-    quick = secureboost_plus.options(["--quick"])
+    quick = secureboost_plus.BENCHMARK.options(["--quick"])
     assert quick.quick
     assert tuple(quick.data) == plus_jobs.DATA
-    assert tuple(quick.part) == secureboost_plus.PARTS
-    assert secureboost_plus.options(["--part", "time"]).part == ["time"]
+    assert tuple(quick.part) == secureboost_plus.BENCHMARK.parts
+    assert secureboost_plus.BENCHMARK.options(["--part", "time"]).part == ["time"]
     assert Plan.of(quick=True).schemes == ("paillier",)
     assert Plan.of(quick=False).schemes == ("paillier", "iterative-affine")
     with pytest.raises(SystemExit):
-        secureboost_plus.main(["--fast"])
+        secureboost_plus.BENCHMARK.main(["--fast"])
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def small(monkeypatch):
 @pytest.mark.some(3, of="benchmarks that train")
 def test_the_figures_are_the_interfaces(small, tmp_path):
     written = tmp_path / "f.json"
-    secureboost_plus.main(["--quick", "--data", "epsilon_5k", "--json", str(written)])
+    secureboost_plus.BENCHMARK.main(["--quick", "--data", "epsilon_5k", "--json", str(written)])
     found = json.loads(written.read_text())
     assert found["name"] == "secureboost_plus"
     gaps = {f"auc_gap.{mode}.epsilon_5k" for mode in plus_jobs.MODES}
@@ -304,17 +304,19 @@ def test_the_figures_are_the_interfaces(small, tmp_path):
 def test_runs_of_parts_and_data_sets_are_shown_together(small, tmp_path, monkeypatch):
     files = [tmp_path / f"{number}.json" for number in range(3)]
     one = ["--quick", "--data", "give_credit"]
-    secureboost_plus.main([*one, "--part", "time", "--json", str(files[0])])
-    secureboost_plus.main([*one, "--json", str(files[1])])
-    secureboost_plus.main(["--quick", "--data", "vehicle", "--json", str(files[2])])
+    secureboost_plus.BENCHMARK.main([*one, "--part", "time", "--json", str(files[0])])
+    secureboost_plus.BENCHMARK.main([*one, "--json", str(files[1])])
+    secureboost_plus.BENCHMARK.main(["--quick", "--data", "vehicle", "--json", str(files[2])])
     runs = [json.loads(file.read_text()) for file in files]
     runs[0]["rows"][0]["wall_s"] = 5.0  # measured again by the second run
     files[0].write_text(json.dumps(runs[0]))
     shown = tmp_path / "all.json"
-    monkeypatch.setattr(secureboost_plus, "measure", None)
+    monkeypatch.setattr(secureboost_plus, "_facts", None)
     together = ["--record", str(shown), "--plots", str(tmp_path)]
-    secureboost_plus.main([*together, *(arg for file in files for arg in ("--from", str(file)))])
-    report = secureboost_plus.earlier(files)
+    secureboost_plus.BENCHMARK.main(
+        [*together, *(arg for file in files for arg in ("--from", str(file)))]
+    )
+    report = secureboost_plus.BENCHMARK.earlier(files)
     expected = [*runs[1]["rows"], *runs[2]["rows"]]
     assert sorted(report.rows, key=str) == sorted(expected, key=str)
     assert report.figures == runs[1]["figures"] | runs[2]["figures"]

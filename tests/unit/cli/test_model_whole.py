@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from scipy.sparse import csc_array
 
 from fedboost.cli.cluster import simulate
-from fedboost.cli.groups import model_group
 from fedboost.errors import ConfigError, DataError
 from fedboost.model import conditions, shards, whole
 from fedboost.model.xgboost_json import xgboost_json
@@ -31,6 +30,7 @@ from tests.support.whole_models import (
     table,
     trained,
 )
+from tests.unit.cli.test_model import model
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +69,6 @@ def as_table(frame):
     ids = [f"row-{row}" for row in range(frame.n_rows)]
     more = {"city": pa.array(texts), "id": pa.array(ids), "y": pa.array([0] * frame.n_rows)}
     return pa.table({"comment": pa.array(ids), **columns, **more})
-
-
-def model(*args, **more):
-    """What the command prints and returns; what it raises is raised."""
-    words = [str(arg) for arg in args]
-    more |= {"catch_exceptions": False, "standalone_mode": False}
-    return CliRunner().invoke(model_group, words, **more)
 
 
 def refused(*args, kind=ConfigError):

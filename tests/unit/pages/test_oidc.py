@@ -1,7 +1,5 @@
 """People sign in by a provider: real tokens let those in who have a role, and nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys
@@ -66,69 +64,59 @@ async def allowed(address, sub):
     return {name: values[0] for name, values in query.items()}
 
 
-def provided(test, issuer, **changes):
-    asyncio.run(test(OidcProvider(settings(issuer, **changes))))
-
-
-def test_a_claim_becomes_a_role_and_other_people_stay_outside(issuer):
-    async def test(provider):
-        for sub, role in (("ana", USER), ("rea", "reader")):
-            address, binding = await provider.begin(BACK, "/runs")
-            query = await allowed(address, sub)
-            assert await provider.end(query, binding) == (role, "/runs")
-            with pytest.raises(SignInRefusedError, match="no such sign-in"):
-                await provider.end(query, binding)  # a code is good once
-        for sub in ("eve", "somebody"):
-            address, binding = await provider.begin(BACK, "/")
-            with pytest.raises(SignInRefusedError, match="no role here"):
-                await provider.end(await allowed(address, sub), binding)
-
-    provided(test, issuer)
-
-
-def test_the_question_holds_a_challenge_a_state_and_a_nonce_and_no_secret(issuer):
-    async def test(provider):
-        address, binding = await provider.begin(BACK, "/")
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
-        flow = provider._flows[asked["state"]]
-        assert asked["code_challenge_method"] == "S256"
-        assert (asked["scope"], asked["redirect_uri"]) == ("openid groups", BACK)
-        assert asked["nonce"] == flow.nonce != flow.verifier
-        for secret in (SECRET, binding, flow.verifier):
-            assert secret not in address
-        assert SECRET not in repr(provider._settings)
-
-    provided(test, issuer, scopes=["groups"])
-
-
-def test_an_answer_counts_for_the_browser_that_asked_in_time_and_for_no_other(issuer):
-    async def test(provider):
-        address, _ = await provider.begin(BACK, "/")
-        query = await allowed(address, "ana")
+async def test_a_claim_becomes_a_role_and_other_people_stay_outside(issuer):
+    provider = OidcProvider(settings(issuer))
+    for sub, role in (("ana", USER), ("rea", "reader")):
+        address, binding = await provider.begin(BACK, "/runs")
+        query = await allowed(address, sub)
+        assert await provider.end(query, binding) == (role, "/runs")
         with pytest.raises(SignInRefusedError, match="no such sign-in"):
-            await provider.end(query, "another browser's")
+            await provider.end(query, binding)  # a code is good once
+    for sub in ("eve", "somebody"):
         address, binding = await provider.begin(BACK, "/")
-        state = parse_qs(urlsplit(address).query)["state"][0]
-        with pytest.raises(SignInRefusedError, match="did not let you in"):
-            await provider.end({"state": state, "error": "access_denied"}, binding)
-        address, binding = await provider.begin(BACK, "/")
-        query = await allowed(address, "ana") | {"iss": "https://evil.example"}
-        with pytest.raises(SignInRefusedError, match="another provider"):
-            await provider.end(query, binding)
-        address, binding = await provider.begin(BACK, "/")
-        query = await allowed(address, "ana")
-        provider._clock = lambda: 1e12
-        with pytest.raises(SignInRefusedError, match="long ago"):
-            await provider.end(query, binding)
-        provider._clock = lambda: 0.0
-        for _ in range(oidc.FLOWS_MAX + 2):
-            await provider.begin(BACK, "/")
-        assert len(provider._flows) == oidc.FLOWS_MAX
-
-    provided(test, issuer)
+        with pytest.raises(SignInRefusedError, match="no role here"):
+            await provider.end(await allowed(address, sub), binding)
 
 
-def test_a_token_of_another_sign_in_client_issuer_or_time_is_refused(issuer):
+async def test_the_question_holds_a_challenge_a_state_and_a_nonce_and_no_secret(issuer):
+    provider = OidcProvider(settings(issuer, scopes=["groups"]))
+    address, binding = await provider.begin(BACK, "/")
+    asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+    flow = provider._flows[asked["state"]]
+    assert asked["code_challenge_method"] == "S256"
+    assert (asked["scope"], asked["redirect_uri"]) == ("openid groups", BACK)
+    assert asked["nonce"] == flow.nonce != flow.verifier
+    for secret in (SECRET, binding, flow.verifier):
+        assert secret not in address
+    assert SECRET not in repr(provider._settings)
+
+
+async def test_an_answer_counts_for_the_browser_that_asked_in_time_and_for_no_other(issuer):
+    provider = OidcProvider(settings(issuer))
+    address, _ = await provider.begin(BACK, "/")
+    query = await allowed(address, "ana")
+    with pytest.raises(SignInRefusedError, match="no such sign-in"):
+        await provider.end(query, "another browser's")
+    address, binding = await provider.begin(BACK, "/")
+    state = parse_qs(urlsplit(address).query)["state"][0]
+    with pytest.raises(SignInRefusedError, match="did not let you in"):
+        await provider.end({"state": state, "error": "access_denied"}, binding)
+    address, binding = await provider.begin(BACK, "/")
+    query = await allowed(address, "ana") | {"iss": "https://evil.example"}
+    with pytest.raises(SignInRefusedError, match="another provider"):
+        await provider.end(query, binding)
+    address, binding = await provider.begin(BACK, "/")
+    query = await allowed(address, "ana")
+    provider._clock = lambda: 1e12
+    with pytest.raises(SignInRefusedError, match="long ago"):
+        await provider.end(query, binding)
+    provider._clock = lambda: 0.0
+    for _ in range(oidc.FLOWS_MAX + 2):
+        await provider.begin(BACK, "/")
+    assert len(provider._flows) == oidc.FLOWS_MAX
+
+
+async def test_a_token_of_another_sign_in_client_issuer_or_time_is_refused(issuer):
     async def ended(provider, change):
         address, binding = await provider.begin(BACK, "/")
         query = await allowed(address, "ana")
@@ -136,60 +124,47 @@ def test_a_token_of_another_sign_in_client_issuer_or_time_is_refused(issuer):
         provider._flows[state] = change(provider._flows[state])
         return await provider.end(query, binding)
 
-    async def test(provider):
-        with pytest.raises(SignInRefusedError, match="another sign-in"):
-            await ended(provider, lambda flow: replace(flow, nonce="another"))
-        for key, value in (("client_id", "another"), ("issuer", "http://localhost:1")):
-            own = provider._settings
-            changed = own.model_copy(update={key: value})
+    provider = OidcProvider(settings(issuer))
+    with pytest.raises(SignInRefusedError, match="another sign-in"):
+        await ended(provider, lambda flow: replace(flow, nonce="another"))
+    for key, value in (("client_id", "another"), ("issuer", "http://localhost:1")):
+        own = provider._settings
+        changed = own.model_copy(update={key: value})
 
-            def switched(flow, changed=changed):
-                provider._settings = changed
-                return flow
+        def switched(flow, changed=changed):
+            provider._settings = changed
+            return flow
 
-            with pytest.raises(SignInRefusedError) as refused:
-                await ended(provider, switched)
-            assert "token" in refused.value.what
-            provider._settings = own
-
-    provided(test, issuer)
+        with pytest.raises(SignInRefusedError) as refused:
+            await ended(provider, switched)
+        assert "token" in refused.value.what
+        provider._settings = own
 
 
-def test_an_expired_token_and_one_signed_by_another_key_are_refused(issuer):
-    async def test(provider):
-        own = provider._jwt
-        forged = own.encode({"iss": issuer, "aud": "fedboost"}, "x" * 64, algorithm="HS256")
-        with pytest.raises(SignInRefusedError, match="not good"):
-            await provider._claims(forged)  # signed with a secret that others may know
-        with pytest.raises(SignInRefusedError, match="no key"):
-            await provider._key("another")
-        looked = provider._looked
-        with pytest.raises(SignInRefusedError, match="no key"):
-            await provider._key("another")  # so soon, the provider is not asked again
-        assert provider._looked == looked
-
-    provided(test, issuer)
+async def test_an_expired_token_and_one_signed_by_another_key_are_refused(issuer):
+    provider = OidcProvider(settings(issuer))
+    own = provider._jwt
+    forged = own.encode({"iss": issuer, "aud": "fedboost"}, "x" * 64, algorithm="HS256")
+    with pytest.raises(SignInRefusedError, match="not good"):
+        await provider._claims(forged)  # signed with a secret that others may know
+    with pytest.raises(SignInRefusedError, match="no key"):
+        await provider._key("another")
+    looked = provider._looked
+    with pytest.raises(SignInRefusedError, match="no key"):
+        await provider._key("another")  # so soon, the provider is not asked again
+    assert provider._looked == looked
     with mock.run_server_in_thread(access_token_max_age=timedelta(seconds=-3600)) as server:
-
-        async def late(provider):
-            address, binding = await provider.begin(BACK, "/")
-            with pytest.raises(SignInRefusedError, match="not good"):
-                await provider.end(await allowed(address, "ana"), binding)
-
-        provided(late, f"http://localhost:{server.server_port}")
+        late = OidcProvider(settings(f"http://localhost:{server.server_port}"))
+        address, binding = await late.begin(BACK, "/")
+        with pytest.raises(SignInRefusedError, match="not good"):
+            await late.end(await allowed(address, "ana"), binding)
 
 
-def test_a_provider_that_is_gone_or_calls_itself_otherwise_is_said_to_be(issuer):
-    async def gone(provider):
-        with pytest.raises(UnreachableError, match="does not answer"):
-            await provider.begin(BACK, "/")
-
-    async def other(provider):
-        with pytest.raises(ConfigError, match="not the issuer"):
-            await provider.begin(BACK, "/")
-
-    provided(gone, "http://localhost:1")
-    provided(other, f"{issuer}/")
+async def test_a_provider_that_is_gone_or_calls_itself_otherwise_is_said_to_be(issuer):
+    with pytest.raises(UnreachableError, match="does not answer"):
+        await OidcProvider(settings("http://localhost:1")).begin(BACK, "/")
+    with pytest.raises(ConfigError, match="not the issuer"):
+        await OidcProvider(settings(f"{issuer}/")).begin(BACK, "/")
 
 
 @pytest.mark.parametrize("address", ["http://idp.example", "ftp://x", "https://x?y", "x", "https://[",

@@ -1,7 +1,5 @@
 """The list of runs and their comparison: filtered, sorted, what differs, hostile words as text."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

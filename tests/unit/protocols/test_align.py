@@ -1,6 +1,5 @@
 """Alignment keeps the rows that all parties share, and opens nothing else."""
 
-import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -385,19 +384,15 @@ def allowing(node, **rules):
 
 
 @pytest.mark.parametrize("who", EVERYBODY[:2])
-def test_more_alignments_a_day_than_a_party_allows_are_refused(tmp_path, who):
+async def test_more_alignments_a_day_than_a_party_allows_are_refused(tmp_path, who):
     names = EVERYBODY[:2]
     spec, sources = job_spec("align", names), {}
     for name in names:
         pq.write_table(arrow({"id": [1, 2, 3]}), tmp_path / f"{name}.parquet")
         sources[name] = SourceSpec(path=str(tmp_path / f"{name}.parquet"))
-
-    async def work():
-        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made:
-            allowing(made.parties[who], alignments_per_day=2)
-            return [await made.run(spec) for _ in range(3)]
-
-    first, second, third = asyncio.run(work())
+    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made:
+        allowing(made.parties[who], alignments_per_day=2)
+        first, second, third = [await made.run(spec) for _ in range(3)]
     assert (first.status.state, second.status.state) == ("finished", "finished")
     assert third.status.state == "failed"
     error = faults.from_message(third.status.reason)

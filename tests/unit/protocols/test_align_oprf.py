@@ -451,7 +451,7 @@ def test_rows_are_in_canonical_order():
         assert [frame.ids[row] for row in left[party].arrays["rows"]] == expected
 
 
-def test_a_part_that_fails_the_check_is_counted_as_an_alignment(tmp_path, monkeypatch):
+async def test_a_part_that_fails_the_check_is_counted_as_an_alignment(tmp_path, monkeypatch):
     """Each guess at a host's secret is an attempt, of which there are so many a day."""
     names = (GUEST, HOSTS[0])
     said = {"name": "guess", "protocol": "align", "alignment": {"method": "oprf"}}
@@ -465,16 +465,14 @@ def test_a_part_that_fails_the_check_is_counted_as_an_alignment(tmp_path, monkey
         sources[name] = SourceSpec(path=str(tmp_path / f"{name}.parquet"))
     honest = TagGuest.part
     monkeypatch.setattr(TagGuest, "part", lambda own, b: bytes([1]) + honest(own, b)[1:])
-
-    async def work():
-        async with local.cluster(tmp_path / "c", spec, sources, Serial()) as made:
-            host = made.parties[HOSTS[0]]
-            policy = host.config.policy.model_copy(update={"alignments_per_day": 2})
-            host.config = host.config.model_copy(update={"policy": policy})
-            host.judge.config = host.config
-            return [faults.from_message((await made.run(spec)).status.reason) for _ in range(3)]
-
-    first, second, third = now(work())
+    async with local.cluster(tmp_path / "c", spec, sources, Serial()) as made:
+        host = made.parties[HOSTS[0]]
+        policy = host.config.policy.model_copy(update={"alignments_per_day": 2})
+        host.config = host.config.model_copy(update={"policy": policy})
+        host.judge.config = host.config
+        first, second, third = [
+            faults.from_message((await made.run(spec)).status.reason) for _ in range(3)
+        ]
     assert "does not pass the check" in first.what
     assert "does not pass the check" in second.what
     assert third.where["key"] == "policy.alignments_per_day"

@@ -21,7 +21,6 @@ from tests.support.federated import (
     HOSTS,
     Room,
     changing,
-    frame_of,
     job_spec,
     now,
     resealed,
@@ -29,17 +28,10 @@ from tests.support.federated import (
     run_job,
 )
 from tests.unit.crypto.test_intersection import taken_off
+from tests.unit.protocols.test_align import frames_of, random_ids
 
 EVERYBODY = (GUEST, *HOSTS)
 TELCO, SHOP = HOSTS[:2]
-
-
-def frames_of(*ids_of_parties):
-    """Tables with one column that names the row's place, guest first."""
-    return {
-        party: frame_of(ids, np.arange(len(ids), dtype=np.float32).reshape(-1, 1))
-        for party, ids in zip(EVERYBODY, ids_of_parties, strict=False)
-    }
 
 
 def aligned(frames, **more):
@@ -73,11 +65,6 @@ def check(frames, left, room):
         assert [own[place] for place in indices] == common
         held |= set(common)
     assert told(room) == {"aligned": len(held), "alone": len(own) - len(held)}
-
-
-def random_ids(seed, parties, count=40, of=80):
-    draw = np.random.default_rng(seed)
-    return [[b"%04d" % i for i in draw.permutation(of)[:count]] for _ in range(parties)]
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 3, 4])

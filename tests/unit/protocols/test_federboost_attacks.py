@@ -264,13 +264,10 @@ def test_splits_twice_or_out_of_order_are_refused_and_nothing_changes(order):
 # A coordinator that calls what the walk does not
 
 
-def test_trees_do_not_grow_before_there_are_buckets():
-    async def work():
-        room = await conversations.federboost_vertical().open()
-        with pytest.raises(ProtocolError, match="buckets to train on, which"):
-            await room.call("grow_trees", GUEST)
-
-    now(work())
+async def test_trees_do_not_grow_before_there_are_buckets():
+    room = await conversations.federboost_vertical().open()
+    with pytest.raises(ProtocolError, match="buckets to train on, which"):
+        await room.call("grow_trees", GUEST)
 
 
 def reusing():

@@ -380,13 +380,12 @@ def test_nobodys_largest_label_is_told_but_the_power_of_two_above_all_of_them():
     assert all(len(share) == 2 + 1 + 2 * len(ends) for share in shares)
 
 
-def test_a_tree_whose_first_sum_stays_closed_after_all_have_signed_for_it_is_refused(monkeypatch):
-    async def work():
-        params = {"n_estimators": 1, "max_bin": 4, "dropout": "continue", "colluders": 0}
-        room = await made(held=None).room(params).until("split_nodes")
-        me = room.state(HOSTS[0])
-        monkeypatch.setattr(me.sums, "total", lambda *_: None)
-        with pytest.raises(PeerError, match="stays closed though all who are left signed for it"):
-            room.protocol.module(HOST).split_nodes(me, iter(()))
-
-    now(work())
+async def test_a_tree_whose_first_sum_stays_closed_after_all_have_signed_for_it_is_refused(
+    monkeypatch,
+):
+    params = {"n_estimators": 1, "max_bin": 4, "dropout": "continue", "colluders": 0}
+    room = await made(held=None).room(params).until("split_nodes")
+    me = room.state(HOSTS[0])
+    monkeypatch.setattr(me.sums, "total", lambda *_: None)
+    with pytest.raises(PeerError, match="stays closed though all who are left signed for it"):
+        room.protocol.module(HOST).split_nodes(me, iter(()))

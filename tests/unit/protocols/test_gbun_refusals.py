@@ -25,6 +25,7 @@ from tests.support.federated import GUEST as GUEST_NAME
 from tests.support.federated import HOSTS, Room, changing, now
 from tests.support.gbun_jobs import made, pooled
 from tests.support.secureboost_jobs import CLASSES
+from tests.unit.protocols.test_federboost_horizontal_refusals import stopped
 
 TELCO = HOSTS[0]
 F32, LARGEST = np.float32, np.finfo(np.float32).max
@@ -140,13 +141,6 @@ def test_negative_weights_are_counted():
 
 
 # What parties find out from the first words and sums
-
-
-def stopped(room, kind):
-    """What ended the walk, and the steps that had given something until then."""
-    with pytest.raises(kind) as refused:
-        now(room.walk())
-    return refused.value, {posted.envelope.step for posted in room.posted}
 
 
 def room_with(job, change, parties=(TELCO,)):
@@ -297,51 +291,39 @@ def test_sums_of_all_parties_fit_and_are_rounded_once_at_each(most):
     assert scaling.unit <= most * 2.0**-53
 
 
-def test_there_is_nothing_to_train_with_before_rows_are_counted():
-    async def work():
-        room = await made().room().until("count_rows")
-        state = room.state(GUEST_NAME)
-        with pytest.raises(ProtocolError, match="everybody's rows to train with"):
-            assert state.training
-
-    now(work())
+async def test_there_is_nothing_to_train_with_before_rows_are_counted():
+    room = await made().room().until("count_rows")
+    state = room.state(GUEST_NAME)
+    with pytest.raises(ProtocolError, match="everybody's rows to train with"):
+        assert state.training
 
 
 @pytest.mark.parametrize("rows", [0, -1, 10**6])
-def test_a_sum_over_more_rows_than_there_are_or_none_is_refused(rows):
-    async def work():
-        room = await made(held=None).room().until("sum_outputs")
-        training = room.state(TELCO).training
-        total = training.outputs()
-        assert total[-1] == 70
-        total[-1] = rows
-        with pytest.raises(JobError, match=f"{rows} rows are said to be left to train on, of 240"):
-            training.normalise(total)
-
-    now(work())
+async def test_a_sum_over_more_rows_than_there_are_or_none_is_refused(rows):
+    room = await made(held=None).room().until("sum_outputs")
+    training = room.state(TELCO).training
+    total = training.outputs()
+    assert total[-1] == 70
+    total[-1] = rows
+    with pytest.raises(JobError, match=f"{rows} rows are said to be left to train on, of 240"):
+        training.normalise(total)
 
 
-def test_a_network_whose_sums_stay_closed_gives_its_round_up():
-    async def work():
-        room = await made(held=None).room().until("sum_outputs")
-        training = room.state(TELCO).training
-        training.normalise(None)
-        assert len(training.system()) == 0
-        assert training.solve(training.system()) is False
-        assert (training.number, training.rounds) == (1, [])
-
-    now(work())
+async def test_a_network_whose_sums_stay_closed_gives_its_round_up():
+    room = await made(held=None).room().until("sum_outputs")
+    training = room.state(TELCO).training
+    training.normalise(None)
+    assert len(training.system()) == 0
+    assert training.solve(training.system()) is False
+    assert (training.number, training.rounds) == (1, [])
 
 
-def test_equations_that_stay_closed_give_their_round_up():
-    async def work():
-        room = await made(held=None).room().until("sum_outputs")
-        training = room.state(TELCO).training
-        training.normalise(training.outputs())
-        assert training.solve(None) is False
-        assert (training.number, training.rounds) == (1, [])
-
-    now(work())
+async def test_equations_that_stay_closed_give_their_round_up():
+    room = await made(held=None).room().until("sum_outputs")
+    training = room.state(TELCO).training
+    training.normalise(training.outputs())
+    assert training.solve(None) is False
+    assert (training.number, training.rounds) == (1, [])
 
 
 # Cut points

@@ -139,17 +139,14 @@ def test_a_tree_out_of_turn_is_refused(part, tree):
     refused(only_to(SHOP, changing("BottomRows", lie, part)), says, "receive_gradients")
 
 
-def test_more_trees_than_the_job_has_are_refused():
-    async def run():
-        room = await halted("close_model")
-        me, more = room.state(SHOP), BottomRows()
-        more.CopyFrom(parts_to(room, SHOP)[-2])
-        more.gradients.tree = 2
-        with pytest.raises(PeerError, match="began tree 2"):
-            host_steps.receive_gradients(me, iter([more]))
-        assert me.tree_batch.first == 1
-
-    now(run())
+async def test_more_trees_than_the_job_has_are_refused():
+    room = await halted("close_model")
+    me, more = room.state(SHOP), BottomRows()
+    more.CopyFrom(parts_to(room, SHOP)[-2])
+    more.gradients.tree = 2
+    with pytest.raises(PeerError, match="began tree 2"):
+        host_steps.receive_gradients(me, iter([more]))
+    assert me.tree_batch.first == 1
 
 
 @pytest.mark.parametrize(
@@ -317,30 +314,27 @@ def test_refused_rows_change_nothing():
 
 
 @pytest.mark.parametrize("layer", [1, 2, 3])
-def test_a_refused_choice_changes_nothing(layer):
-    async def run():
-        room = await halted("divide_rows", layer)
-        me, good = room.state(SHOP), sent_to(room, SHOP, ChosenSplits)[-1]
-        before = remembered(me)
-        for lie in (
-            choose(values_of(good.won.nodes)[:1], [1], [99]),
-            choose([6], [1], [0]),
-            lambda chosen: chosen.open.CopyFrom(ints(6)),
-            lambda chosen: chosen.ClearField("open"),
-            lambda chosen: chosen.ClearField("won"),
-        ):
-            bad = ChosenSplits()
-            bad.CopyFrom(good)
-            lie(bad)
-            with pytest.raises(PeerError):
-                host_steps.divide_rows(me, bad)
-            assert remembered(me) == before
-        divided = host_steps.divide_rows(me, good).send
-        assert isinstance(divided, pb.RowDivisions)
-        assert values_of(divided.nodes) == values_of(good.won.nodes)
-        assert len(me.splits) == len(before[3]) + len(values_of(good.won.nodes))
-        with pytest.raises(PeerError, match="nodes that are not open"):
-            host_steps.divide_rows(me, good)  # once more
-        assert len(me.splits) == len(before[3]) + len(values_of(good.won.nodes))
-
-    now(run())
+async def test_a_refused_choice_changes_nothing(layer):
+    room = await halted("divide_rows", layer)
+    me, good = room.state(SHOP), sent_to(room, SHOP, ChosenSplits)[-1]
+    before = remembered(me)
+    for lie in (
+        choose(values_of(good.won.nodes)[:1], [1], [99]),
+        choose([6], [1], [0]),
+        lambda chosen: chosen.open.CopyFrom(ints(6)),
+        lambda chosen: chosen.ClearField("open"),
+        lambda chosen: chosen.ClearField("won"),
+    ):
+        bad = ChosenSplits()
+        bad.CopyFrom(good)
+        lie(bad)
+        with pytest.raises(PeerError):
+            host_steps.divide_rows(me, bad)
+        assert remembered(me) == before
+    divided = host_steps.divide_rows(me, good).send
+    assert isinstance(divided, pb.RowDivisions)
+    assert values_of(divided.nodes) == values_of(good.won.nodes)
+    assert len(me.splits) == len(before[3]) + len(values_of(good.won.nodes))
+    with pytest.raises(PeerError, match="nodes that are not open"):
+        host_steps.divide_rows(me, good)  # once more
+    assert len(me.splits) == len(before[3]) + len(values_of(good.won.nodes))

@@ -208,16 +208,13 @@ def test_a_sum_outside_the_declared_range_is_refused():
     assert lied(SHOP, "CandidateSums", overflow).what == says
 
 
-def test_more_sums_than_a_host_may_send_are_refused_before_they_are_decrypted():
-    async def run():
-        room = await conversations.hybridtree().until("choose_splits")
-        me = room.state(GUEST)
-        most = offers.HOST_COLUMNS_MAX * 2 * me.params.max_bin
-        flood = pb.CandidateSums(candidates=ints(most + 1, 0))
-        with pytest.raises(PeerError, match=f"{most} is the most"):
-            guest_steps.choose_splits(me, iter([dict.fromkeys((TELCO, SHOP), flood)]))
-
-    now(run())
+async def test_more_sums_than_a_host_may_send_are_refused_before_they_are_decrypted():
+    room = await conversations.hybridtree().until("choose_splits")
+    me = room.state(GUEST)
+    most = offers.HOST_COLUMNS_MAX * 2 * me.params.max_bin
+    flood = pb.CandidateSums(candidates=ints(most + 1, 0))
+    with pytest.raises(PeerError, match=f"{most} is the most"):
+        guest_steps.choose_splits(me, iter([dict.fromkeys((TELCO, SHOP), flood)]))
 
 
 def test_a_host_without_open_nodes_that_offers_sums_all_the_same_is_refused():
@@ -345,17 +342,14 @@ def test_the_same_sums_are_never_sent_as_the_same_bytes():
     assert not packages[0] & packages[1]
 
 
-def test_candidates_stand_in_another_order_below_every_node_and_tree():
-    async def run():
-        found: dict[tuple[int, int], list[int]] = {}
-        for layer in (1, 3):  # the first below each of two trees
-            room = await conversations.hybridtree().until("divide_rows", layer)
-            me = room.state(SHOP)
-            offered = me.tree_batch.offered.items()
-            found |= {(me.tree_batch.first, node): own.order.tolist() for node, own in offered}
-        return found
-
-    orders = now(run())
+async def test_candidates_stand_in_another_order_below_every_node_and_tree():
+    found: dict[tuple[int, int], list[int]] = {}
+    for layer in (1, 3):  # the first below each of two trees
+        room = await conversations.hybridtree().until("divide_rows", layer)
+        me = room.state(SHOP)
+        offered = me.tree_batch.offered.items()
+        found |= {(me.tree_batch.first, node): own.order.tolist() for node, own in offered}
+    orders = found
     assert {tree for tree, _ in orders} == {0, 1}
     same = [tuple(order) for order in orders.values() if len(order) == 13]
     assert len(same) == 4

@@ -270,21 +270,18 @@ def test_an_answer_beyond_its_field_is_refused():
     assert isinstance(outcome(only_from(TELCO, changing("LeafAnswers", lie))), PeerError)
 
 
-def test_a_refused_answer_leaves_the_guest_as_it_was():
-    async def run():
-        room = await conversations.hybridtree_unscored().until("add_values")
-        me = room.state(GUEST)
-        got = {p.envelope.sender: p.message for p in room.posted if p.envelope.receiver == GUEST}
-        before = (me.growing.added, me.trees_closed, me.margin.tobytes())
-        bad = dict(got)
-        bad[TELCO] = pb.LeafAnswers(packages=pb.Ciphertexts(count=1, data=bytes(32)))
-        with pytest.raises(PeerError):
-            guest_steps.add_values(me, bad)
-        assert before == (me.growing.added, me.trees_closed, me.margin.tobytes())
-        guest_steps.add_values(me, got)
-        assert me.growing.added.shape == (36, 1)
-
-    now(run())
+async def test_a_refused_answer_leaves_the_guest_as_it_was():
+    room = await conversations.hybridtree_unscored().until("add_values")
+    me = room.state(GUEST)
+    got = {p.envelope.sender: p.message for p in room.posted if p.envelope.receiver == GUEST}
+    before = (me.growing.added, me.trees_closed, me.margin.tobytes())
+    bad = dict(got)
+    bad[TELCO] = pb.LeafAnswers(packages=pb.Ciphertexts(count=1, data=bytes(32)))
+    with pytest.raises(PeerError):
+        guest_steps.add_values(me, bad)
+    assert before == (me.growing.added, me.trees_closed, me.margin.tobytes())
+    guest_steps.add_values(me, got)
+    assert me.growing.added.shape == (36, 1)
 
 
 # A coordinator that has a host do what the job does not say
@@ -297,14 +294,11 @@ def test_a_refused_answer_leaves_the_guest_as_it_was():
         ("hybridtree", "sum_candidates", "answer_rows", "splits are scored"),
     ],
 )
-def test_a_step_of_the_other_kind_of_split_is_refused(room, until, step, says):
-    async def run():
-        made_room = await getattr(conversations, room)().until(until)
-        with pytest.raises(ProtocolError, match=says):
-            await made_room.call(step, TELCO)
-        assert made_room.state(TELCO).splits == []
-
-    now(run())
+async def test_a_step_of_the_other_kind_of_split_is_refused(room, until, step, says):
+    made_room = await getattr(conversations, room)().until(until)
+    with pytest.raises(ProtocolError, match=says):
+        await made_room.call(step, TELCO)
+    assert made_room.state(TELCO).splits == []
 
 
 def test_hosts_that_were_not_told_what_they_share_do_not_answer():

@@ -87,55 +87,46 @@ UNSOUND = {
 
 
 @pytest.mark.parametrize(("lie", "says"), UNSOUND.values(), ids=UNSOUND)
-def test_what_no_polynomials_can_come_from_is_refused_and_leaves_no_trace(lie, says):
-    async def run():
-        me, said = await asked_for_a_key()
-        good = pb.EncryptionKey()
-        good.CopyFrom(said)
-        lie(said)
-        with pytest.raises(PeerError) as refused:
-            host_steps.accept_key(me, said)
-        assert says in refused.value.what
-        assert not type(me).side.is_set(me)
-        assert not type(me).first_tree.is_set(me)
-        host_steps.accept_key(me, good)
-        assert isinstance(me.side, ring_host.RingHost)
-
-    now(run())
+async def test_what_no_polynomials_can_come_from_is_refused_and_leaves_no_trace(lie, says):
+    me, said = await asked_for_a_key()
+    good = pb.EncryptionKey()
+    good.CopyFrom(said)
+    lie(said)
+    with pytest.raises(PeerError) as refused:
+        host_steps.accept_key(me, said)
+    assert says in refused.value.what
+    assert not type(me).side.is_set(me)
+    assert not type(me).first_tree.is_set(me)
+    host_steps.accept_key(me, good)
+    assert isinstance(me.side, ring_host.RingHost)
 
 
 @pytest.mark.parametrize("bits", [0, 6, 16, 53, 64])
-def test_a_host_of_hybridtree_refuses_bits_that_no_lattice_job_has(bits):
-    async def run():
-        me, said = await asked_for_a_key("hybridtree")
-        said.value_bits = bits
-        with pytest.raises(PeerError, match=f"declares {bits} bits per gradient, the job has 7 to"):
-            hybrid_steps.accept_key(me, said)
-        assert not type(me).side.is_set(me)
-        for fits in (7, 12, BITS):  # as many as more rows than ours leave
-            said.value_bits = fits
-            hybrid_steps.accept_key(me, said)
-            side: Any = me.side
-            assert side.budget.message_bits == fits + 1
-
-    now(run())
+async def test_a_host_of_hybridtree_refuses_bits_that_no_lattice_job_has(bits):
+    me, said = await asked_for_a_key("hybridtree")
+    said.value_bits = bits
+    with pytest.raises(PeerError, match=f"declares {bits} bits per gradient, the job has 7 to"):
+        hybrid_steps.accept_key(me, said)
+    assert not type(me).side.is_set(me)
+    for fits in (7, 12, BITS):  # as many as more rows than ours leave
+        said.value_bits = fits
+        hybrid_steps.accept_key(me, said)
+        side: Any = me.side
+        assert side.budget.message_bits == fits + 1
 
 
-def test_nonces_and_keys_of_trees_are_refused_where_the_scheme_has_none():
-    async def run():
-        room = await conversations.secureboost().until("accept_key")
-        said = last_to(room, SHOP, pb.EncryptionKey)
-        said.nonces.append(bytes(NONCE_BYTES))
-        with pytest.raises(PeerError, match="sent nonces, which plain has no use for"):
-            host_steps.accept_key(room.state(SHOP), said)
-
-    now(run())
+async def test_nonces_and_keys_of_trees_are_refused_where_the_scheme_has_none():
+    room = await conversations.secureboost().until("accept_key")
+    said = last_to(room, SHOP, pb.EncryptionKey)
+    said.nonces.append(bytes(NONCE_BYTES))
+    with pytest.raises(PeerError, match="sent nonces, which plain has no use for"):
+        host_steps.accept_key(room.state(SHOP), said)
 
     def lie(part):
         part.tree_key = b"key"
 
     with pytest.raises(PeerError, match="has no use for") as refused:
-        now(conversations.secureboost(only_to(SHOP, changing("EncryptedGradients", lie))).walk())
+        await conversations.secureboost(only_to(SHOP, changing("EncryptedGradients", lie))).walk()
     assert refused.value.where == {"party": SHOP, "step": "receive_gradients"}
 
 
@@ -201,17 +192,14 @@ UNFIT = {
 
 
 @pytest.mark.parametrize(("lie", "says"), UNFIT.values(), ids=UNFIT)
-def test_rows_and_keys_that_cannot_be_are_refused(lie, says):
-    async def run():
-        me, part = await asked_for_rows()
-        good = pb.EncryptedGradients()
-        good.CopyFrom(part)
-        lie(part)
-        assert says in taken_in(me, part)
-        host_steps.receive_gradients(me, iter([good]))
-        assert me.tree_batch.first == 0
-
-    now(run())
+async def test_rows_and_keys_that_cannot_be_are_refused(lie, says):
+    me, part = await asked_for_rows()
+    good = pb.EncryptedGradients()
+    good.CopyFrom(part)
+    lie(part)
+    assert says in taken_in(me, part)
+    host_steps.receive_gradients(me, iter([good]))
+    assert me.tree_batch.first == 0
 
 
 PACKED: dict[str, Any] = {"encryption": {"scheme": LATTICE, "answers": "packed"}}
@@ -238,27 +226,21 @@ UNPACKED = {
 
 
 @pytest.mark.parametrize(("change", "says"), UNPACKED.values(), ids=UNPACKED)
-def test_packing_keys_that_cannot_be_are_refused(change, says):
-    async def run():
-        me, part = await asked_for_packed_rows()
-        good = pb.EncryptedGradients()
-        good.CopyFrom(part)
-        part.tree_key = change(part.tree_key)
-        assert says in taken_in(me, part)
-        host_steps.receive_gradients(me, iter([good]))
-        assert me.gradients.packing.key.shape.slots == 32
-
-    now(run())
+async def test_packing_keys_that_cannot_be_are_refused(change, says):
+    me, part = await asked_for_packed_rows()
+    good = pb.EncryptedGradients()
+    good.CopyFrom(part)
+    part.tree_key = change(part.tree_key)
+    assert says in taken_in(me, part)
+    host_steps.receive_gradients(me, iter([good]))
+    assert me.gradients.packing.key.shape.slots == 32
 
 
-def test_a_job_of_vectors_takes_no_packing_key():
-    async def run():
-        _, part = await asked_for_packed_rows()
-        own: dict[str, Any] = {"encryption": {"scheme": LATTICE, "answers": "vectors"}}
-        me = (await conversations.lattice(**own).until("encrypt_gradients")).state(SHOP)
-        assert "which the job does not have" in taken_in(me, part)
-
-    now(run())
+async def test_a_job_of_vectors_takes_no_packing_key():
+    _, part = await asked_for_packed_rows()
+    own: dict[str, Any] = {"encryption": {"scheme": LATTICE, "answers": "vectors"}}
+    me = (await conversations.lattice(**own).until("encrypt_gradients")).state(SHOP)
+    assert "which the job does not have" in taken_in(me, part)
 
 
 def test_a_packing_key_that_encrypts_something_else_decrypts_to_nothing():
@@ -314,52 +296,43 @@ def halves(part):
     return first, second
 
 
-def test_a_key_comes_once_and_with_the_first_rows():
-    async def run():
-        me, part = await asked_for_rows()
-        key, (first, second) = part.tree_key, halves(part)
-        second.tree_key = key
-        assert "expected row 9" in taken_in(me, first, second)
-        first.ClearField("tree_key")
-        assert "expected row 9" in taken_in(me, first, second)
-        first, second = halves(part)
-        again = pb.EncryptedGradients(tree=part.tree, first_row=ROWS, tree_key=key)
-        assert f"expected row {ROWS}" in taken_in(me, first, second, again)
-        host_steps.receive_gradients(me, iter([first, second]))
-        assert len(me.gradients.rows.encrypted) == ROWS
-
-    now(run())
+async def test_a_key_comes_once_and_with_the_first_rows():
+    me, part = await asked_for_rows()
+    key, (first, second) = part.tree_key, halves(part)
+    second.tree_key = key
+    assert "expected row 9" in taken_in(me, first, second)
+    first.ClearField("tree_key")
+    assert "expected row 9" in taken_in(me, first, second)
+    first, second = halves(part)
+    again = pb.EncryptedGradients(tree=part.tree, first_row=ROWS, tree_key=key)
+    assert f"expected row {ROWS}" in taken_in(me, first, second, again)
+    host_steps.receive_gradients(me, iter([first, second]))
+    assert len(me.gradients.rows.encrypted) == ROWS
 
 
-def test_empty_parts_lie_behind_the_last_row_alone():
-    async def run():
-        me, part = await asked_for_rows()
-        first, second = halves(part)
-        nothing = pb.EncryptedGradients(tree=part.tree, first_row=9)
-        assert "expected row 9" in taken_in(me, first, nothing, second)
-        nothing.first_row = 0
-        assert "expected row 0" in taken_in(me, nothing, first, second)
-        nothing.first_row = ROWS
-        host_steps.receive_gradients(me, iter([first, second, nothing]))
-
-    now(run())
+async def test_empty_parts_lie_behind_the_last_row_alone():
+    me, part = await asked_for_rows()
+    first, second = halves(part)
+    nothing = pb.EncryptedGradients(tree=part.tree, first_row=9)
+    assert "expected row 9" in taken_in(me, first, nothing, second)
+    nothing.first_row = 0
+    assert "expected row 0" in taken_in(me, nothing, first, second)
+    nothing.first_row = ROWS
+    host_steps.receive_gradients(me, iter([first, second, nothing]))
 
 
-def test_a_host_of_hybridtree_wants_the_key_with_the_places_of_its_rows():
-    async def run():
-        me, part = await asked_for_rows("hybridtree")
-        good = BottomRows()
-        good.CopyFrom(part)
-        for key in (b"", part.gradients.tree_key[:-1], bytes(len(part.gradients.tree_key))):
-            part.gradients.tree_key = key
-            with pytest.raises(PeerError, match=r"a key of|not random"):
-                hybrid_steps.receive_gradients(me, iter([part]))
-            assert not type(me).gradients.is_set(me)
-            assert (me.tree_batch.trees, me.tree_batch.first) == ([], -1)
-        hybrid_steps.receive_gradients(me, iter([good]))
-        assert me.tree_batch.first == 0
-
-    now(run())
+async def test_a_host_of_hybridtree_wants_the_key_with_the_places_of_its_rows():
+    me, part = await asked_for_rows("hybridtree")
+    good = BottomRows()
+    good.CopyFrom(part)
+    for key in (b"", part.gradients.tree_key[:-1], bytes(len(part.gradients.tree_key))):
+        part.gradients.tree_key = key
+        with pytest.raises(PeerError, match=r"a key of|not random"):
+            hybrid_steps.receive_gradients(me, iter([part]))
+        assert not type(me).gradients.is_set(me)
+        assert (me.tree_batch.trees, me.tree_batch.first) == ([], -1)
+    hybrid_steps.receive_gradients(me, iter([good]))
+    assert me.tree_batch.first == 0
 
 
 def of_zeros(tree, host):
@@ -418,51 +391,44 @@ def test_a_key_for_another_host_decrypts_to_nothing():
 # Sizes
 
 
-def test_the_largest_lawful_parts_fit_their_bounds():
-    async def run():
-        room = await conversations.lattice().until("receive_gradients")
-        me = room.state(SHOP)
-        own = me.side.budget.parameters
-        part = pb.EncryptedGradients(
-            tree=2**32 - 1,
-            first_row=2**64 - 1,
-            rows=pb.Ciphertexts(
-                count=ring_answers.BLOCKS_EACH * own.ring,
-                data=bytes(ring_answers.BLOCKS_EACH * own.ring * 2 * own.word_bytes),
-            ),
-            tree_key=bytes(ring_answers.tree_key_bytes(own, 2, 256)),
-        )
-        size, most = part.ByteSize(), host_steps.bytes_max(me, "receive_gradients")
-        assert size <= most < size + 2048
-        guest = room.state(GUEST)
-        nonce = pb.Nonce(nonce=bytes(NONCE_BYTES))
-        assert nonce.ByteSize() <= keys.NONCE_BYTES_MAX
-        sums = guest.encrypted.bytes_max([ring_answers.ANSWERS_EACH * 3])
-        assert sums == ring_answers.ANSWERS_EACH * guest.encrypted.bytes_max([1])
-        plain = await conversations.secureboost().until("receive_gradients")
-        assert isinstance(plain.state(SHOP).side, packed.PackedHost)
-        assert plain.state(SHOP).side.sizes.bytes_max == layout.BLOCK_BYTES
-
-    now(run())
+async def test_the_largest_lawful_parts_fit_their_bounds():
+    room = await conversations.lattice().until("receive_gradients")
+    me = room.state(SHOP)
+    own = me.side.budget.parameters
+    part = pb.EncryptedGradients(
+        tree=2**32 - 1,
+        first_row=2**64 - 1,
+        rows=pb.Ciphertexts(
+            count=ring_answers.BLOCKS_EACH * own.ring,
+            data=bytes(ring_answers.BLOCKS_EACH * own.ring * 2 * own.word_bytes),
+        ),
+        tree_key=bytes(ring_answers.tree_key_bytes(own, 2, 256)),
+    )
+    size, most = part.ByteSize(), host_steps.bytes_max(me, "receive_gradients")
+    assert size <= most < size + 2048
+    guest = room.state(GUEST)
+    nonce = pb.Nonce(nonce=bytes(NONCE_BYTES))
+    assert nonce.ByteSize() <= keys.NONCE_BYTES_MAX
+    sums = guest.encrypted.bytes_max([ring_answers.ANSWERS_EACH * 3])
+    assert sums == ring_answers.ANSWERS_EACH * guest.encrypted.bytes_max([1])
+    plain = await conversations.secureboost().until("receive_gradients")
+    assert isinstance(plain.state(SHOP).side, packed.PackedHost)
+    assert plain.state(SHOP).side.sizes.bytes_max == layout.BLOCK_BYTES
 
 
-def test_a_node_without_rows_is_answered_with_nothing_but_zeros():
+async def test_a_node_without_rows_is_answered_with_nothing_but_zeros():
     """A guest may say that no row takes part, and open the root all the same."""
-
-    async def run():
-        me, part = await asked_for_rows()
-        part.taking_part.CopyFrom(wire.pack_bits(np.zeros(ROWS, np.bool_)))
-        part.rows.CopyFrom(pb.Ciphertexts())
-        host_steps.receive_gradients(me, iter([part]))
-        frontier = Frontier(
-            divided=ints(), goes_right=wire.pack_bits(np.zeros(0, np.bool_)), open=ints(0)
-        )
-        sent: list[Any] = [out.send for out in host_steps.sum_candidates(me, frontier)]
-        rows = (await conversation("lattice").until("open_layer")).state(GUEST).encrypted
-        [counts] = [values_of(one.candidates) for one in sent if one.HasField("candidates")]
-        data = b"".join(one.packages.data for one in sent)
-        nothing = [Expected(0, np.zeros(2, np.int64))]
-        assert sum(counts) > 0
-        assert not rows.read(data, counts, nothing).any()
-
-    now(run())
+    me, part = await asked_for_rows()
+    part.taking_part.CopyFrom(wire.pack_bits(np.zeros(ROWS, np.bool_)))
+    part.rows.CopyFrom(pb.Ciphertexts())
+    host_steps.receive_gradients(me, iter([part]))
+    frontier = Frontier(
+        divided=ints(), goes_right=wire.pack_bits(np.zeros(0, np.bool_)), open=ints(0)
+    )
+    sent: list[Any] = [out.send for out in host_steps.sum_candidates(me, frontier)]
+    rows = (await conversation("lattice").until("open_layer")).state(GUEST).encrypted
+    [counts] = [values_of(one.candidates) for one in sent if one.HasField("candidates")]
+    data = b"".join(one.packages.data for one in sent)
+    nothing = [Expected(0, np.zeros(2, np.int64))]
+    assert sum(counts) > 0
+    assert not rows.read(data, counts, nothing).any()

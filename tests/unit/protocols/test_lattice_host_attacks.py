@@ -53,14 +53,11 @@ def test_long_nonces_are_refused_before_they_are_read(n_bytes, protocol):
     assert f"{keys.NONCE_BYTES_MAX} is the most" in error.what
 
 
-def test_a_guest_that_has_encrypted_nothing_takes_little():
-    async def run():
-        room = await conversations.lattice().until("hear_nonces")
-        assert guest_steps.bytes_max(room.state(GUEST), "hear_nonces") == keys.NONCE_BYTES_MAX
-        other = await conversations.hybridtree(**ENCRYPTED).until("hear_nonces")
-        assert hybrid_steps.bytes_max(other.state(GUEST), "hear_nonces") == keys.NONCE_BYTES_MAX
-
-    now(run())
+async def test_a_guest_that_has_encrypted_nothing_takes_little():
+    room = await conversations.lattice().until("hear_nonces")
+    assert guest_steps.bytes_max(room.state(GUEST), "hear_nonces") == keys.NONCE_BYTES_MAX
+    other = await conversations.hybridtree(**ENCRYPTED).until("hear_nonces")
+    assert hybrid_steps.bytes_max(other.state(GUEST), "hear_nonces") == keys.NONCE_BYTES_MAX
 
 
 # The parts of an offer, with sums that are bytes
@@ -377,24 +374,18 @@ def test_answers_of_the_tree_before_are_noise():
     assert ended.value.what == "an answer does not decrypt into a sum of its node's rows"
 
 
-def test_more_sums_than_a_host_may_send_are_refused_before_they_are_decrypted():
-    async def run():
-        room = await conversations.lattice().until("choose_splits")
-        me = room.state(GUEST)
-        most = offers.HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
-        flood = pb.CandidateSums(candidates=ints(most + 1))
-        with pytest.raises(PeerError, match=f"{most} is the most"):
-            guest_steps.choose_splits(me, iter([{SHOP: flood}]))
-
-    now(run())
+async def test_more_sums_than_a_host_may_send_are_refused_before_they_are_decrypted():
+    room = await conversations.lattice().until("choose_splits")
+    me = room.state(GUEST)
+    most = offers.HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
+    flood = pb.CandidateSums(candidates=ints(most + 1))
+    with pytest.raises(PeerError, match=f"{most} is the most"):
+        guest_steps.choose_splits(me, iter([{SHOP: flood}]))
 
 
-def test_a_part_is_no_larger_than_so_many_answers():
-    async def run():
-        room = await conversations.lattice().until("choose_splits")
-        me = room.state(GUEST)
-        most = guest_steps.bytes_max(me, "choose_splits")
-        answers = ring_answers.ANSWERS_EACH * shape_of(me, ROWS).n_bytes
-        assert most == answers + wire.PIECE_BYTES < wire.MESSAGE_BYTES_MAX
-
-    now(run())
+async def test_a_part_is_no_larger_than_so_many_answers():
+    room = await conversations.lattice().until("choose_splits")
+    me = room.state(GUEST)
+    most = guest_steps.bytes_max(me, "choose_splits")
+    answers = ring_answers.ANSWERS_EACH * shape_of(me, ROWS).n_bytes
+    assert most == answers + wire.PIECE_BYTES < wire.MESSAGE_BYTES_MAX

@@ -54,24 +54,21 @@ def test_a_policy_of_eight_bits_wants_a_job_of_eight_bits(scheme):
     own.judge(ask_of(parse(SecureBoostParams, {**raw, "precision_bits": 8})))
 
 
-def test_more_bits_than_the_policy_allows_are_refused_by_the_host_whatever_the_job_says():
-    async def run():
-        _, said = await asked_for_a_key()
-        contexts = contexts_for(
-            "secureboost",
-            conversations.tables(),
-            {**conversations.PARAMS, **ENCRYPTED},
-            held=0.25,
-            limits=Policy(gradient_bits_max=8),
-        )
-        me = host_steps.begin(contexts[SHOP])
-        for bits in (9, BITS, 2**32 - 1):
-            said.value_bits = bits
-            with pytest.raises(PolicyError, match="allows 8 bits per gradient"):
-                host_steps.accept_key(me, said)
-        assert not type(me).side.is_set(me)
-
-    now(run())
+async def test_more_bits_than_the_policy_allows_are_refused_by_the_host_whatever_the_job_says():
+    _, said = await asked_for_a_key()
+    contexts = contexts_for(
+        "secureboost",
+        conversations.tables(),
+        {**conversations.PARAMS, **ENCRYPTED},
+        held=0.25,
+        limits=Policy(gradient_bits_max=8),
+    )
+    me = host_steps.begin(contexts[SHOP])
+    for bits in (9, BITS, 2**32 - 1):
+        said.value_bits = bits
+        with pytest.raises(PolicyError, match="allows 8 bits per gradient"):
+            host_steps.accept_key(me, said)
+    assert not type(me).side.is_set(me)
 
 
 @pytest.mark.parametrize("scheme", sorted(parameters.BY_NAME))

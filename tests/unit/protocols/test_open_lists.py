@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from fedboost.arrays import Floats, Indices
 from fedboost.cli.groups import model_group
 from fedboost.core import local, metrics
 from fedboost.core.metrics import METRICS, Metric, OfRows, WeightedMean
@@ -26,7 +27,7 @@ from fedboost.encrypted.schemes import JobScheme
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import Artefact
 from fedboost.model import export, kinds, shards
-from fedboost.model.kinds.kind import Exported, Floats, Frames, Indices, ModelKind, Shards
+from fedboost.model.kinds.kind import Exported, Frames, ModelKind, Shards
 from fedboost.protocols.predict.params import PredictParams, fits
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.settings import parse

@@ -173,31 +173,25 @@ def test_a_host_that_names_other_leaves_is_refused(change, says):
     assert error.where["step"] == "follow_leaves"
 
 
-def test_a_refused_answer_leaves_the_batch_as_it_was():
-    async def run():
-        room = await room_of("hybridtree").until("follow_leaves")
-        me = room.state(GUEST)
-        got = {p.envelope.sender: p.message for p in room.posted if p.envelope.receiver == GUEST}
-        bad = {**got, SHOP: LeafPlaces(leaves=wire.pack(np.full((BATCH, 2), 7, np.uint8)))}
-        with pytest.raises(PeerError):
-            guest_steps.follow_leaves(me, bad)
-        assert not type(me).added.is_set(me)
-        assert me.first == 0
-        guest_steps.follow_leaves(me, got)
-        assert np.asarray(me.added).shape == (20, 2, 1)
-
-    now(run())
+async def test_a_refused_answer_leaves_the_batch_as_it_was():
+    room = await room_of("hybridtree").until("follow_leaves")
+    me = room.state(GUEST)
+    got = {p.envelope.sender: p.message for p in room.posted if p.envelope.receiver == GUEST}
+    bad = {**got, SHOP: LeafPlaces(leaves=wire.pack(np.full((BATCH, 2), 7, np.uint8)))}
+    with pytest.raises(PeerError):
+        guest_steps.follow_leaves(me, bad)
+    assert not type(me).added.is_set(me)
+    assert me.first == 0
+    guest_steps.follow_leaves(me, got)
+    assert np.asarray(me.added).shape == (20, 2, 1)
 
 
-def test_a_refused_batch_leaves_the_host_as_it_was():
-    async def run():
-        room = await room_of("hybridtree").until("find_leaves")
-        me = room.state(SHOP)
-        with pytest.raises(PeerError):
-            host_steps.find_leaves(me, BottomPlaces(rows=BATCH, slots=slots(value=9)))
-        assert (me.scored, me.batches) == (0, 0)
-
-    now(run())
+async def test_a_refused_batch_leaves_the_host_as_it_was():
+    room = await room_of("hybridtree").until("find_leaves")
+    me = room.state(SHOP)
+    with pytest.raises(PeerError):
+        host_steps.find_leaves(me, BottomPlaces(rows=BATCH, slots=slots(value=9)))
+    assert (me.scored, me.batches) == (0, 0)
 
 
 @pytest.mark.parametrize("packages", [0, 1, 9])
@@ -251,13 +245,10 @@ def test_no_pair_of_hosts_draws_a_stream_twice(monkeypatch, name):
         ("hybridtree_unscored", "find_leaves", "splits are unscored"),
     ],
 )
-def test_a_coordinator_that_asks_for_the_other_kind_of_answer_is_refused(name, step, says):
-    async def run():
-        room = await room_of(name).open()
-        with pytest.raises(ProtocolError, match=says):
-            getattr(host_steps, step)(room.state(SHOP), BottomPlaces(rows=BATCH, slots=slots()))
-
-    now(run())
+async def test_a_coordinator_that_asks_for_the_other_kind_of_answer_is_refused(name, step, says):
+    room = await room_of(name).open()
+    with pytest.raises(ProtocolError, match=says):
+        getattr(host_steps, step)(room.state(SHOP), BottomPlaces(rows=BATCH, slots=slots()))
 
 
 # Models of another kind

@@ -167,92 +167,80 @@ async def halted(step, times=1):
     return await conversations.secureboost().until(step, times)
 
 
-def test_gradients_sent_twice_for_one_tree_are_refused():
-    async def run():
-        room = await halted("open_layer")
-        first = next(
-            p
-            for p in room.posted
-            if p.envelope.receiver == HOST and p.envelope.kind.endswith("EncryptedGradients")
-        )
-        envelope, payload = resealed(first.envelope, first.payload)
-        assert await room.sessions[HOST].accept(envelope, payload) is True  # a repetition
-        envelope.number += 2
-        with pytest.raises(PeerError, match="out of turn"):
-            await room.sessions[HOST].accept(envelope, payload)
-        await room.call("open_layer", GUEST)  # and the job goes on
-        await room.call("sum_candidates", *HOSTS[:2])
-
-    now(run())
+async def test_gradients_sent_twice_for_one_tree_are_refused():
+    room = await halted("open_layer")
+    first = next(
+        p
+        for p in room.posted
+        if p.envelope.receiver == HOST and p.envelope.kind.endswith("EncryptedGradients")
+    )
+    envelope, payload = resealed(first.envelope, first.payload)
+    assert await room.sessions[HOST].accept(envelope, payload) is True  # a repetition
+    envelope.number += 2
+    with pytest.raises(PeerError, match="out of turn"):
+        await room.sessions[HOST].accept(envelope, payload)
+    await room.call("open_layer", GUEST)  # and the job goes on
+    await room.call("sum_candidates", *HOSTS[:2])
 
 
-def test_a_second_frontier_for_the_same_layer_is_refused():
-    async def run():
-        room = await halted("sum_candidates")
-        last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
-        other = Frontier.FromString(last.payload)
-        other.divided.CopyFrom(ints(0))
-        session = room.sessions[HOST]
-        forged, payload = resealed(last.envelope, wire.encode(other))
-        with pytest.raises(PeerError, match="two different messages in one place"):
-            await session.accept(forged, payload)
-        forged.number -= 1
+async def test_a_second_frontier_for_the_same_layer_is_refused():
+    room = await halted("sum_candidates")
+    last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
+    other = Frontier.FromString(last.payload)
+    other.divided.CopyFrom(ints(0))
+    session = room.sessions[HOST]
+    forged, payload = resealed(last.envelope, wire.encode(other))
+    with pytest.raises(PeerError, match="two different messages in one place"):
         await session.accept(forged, payload)
-        with pytest.raises(PeerError, match=r"a second fedboost.secureboost.Frontier"):
-            await room.call("sum_candidates", HOST)
+    forged.number -= 1
+    await session.accept(forged, payload)
+    with pytest.raises(PeerError, match=r"a second fedboost.secureboost.Frontier"):
+        await room.call("sum_candidates", HOST)
 
-    now(run())
 
-
-def test_a_refused_frontier_changes_nothing():
-    async def run():
-        room = await halted("sum_candidates", times=2)
-        last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
-        me, good = room.state(HOST), last.message
-        before = (
+async def test_a_refused_frontier_changes_nothing():
+    room = await halted("sum_candidates", times=2)
+    last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
+    me, good = room.state(HOST), last.message
+    before = (
+        me.tree_batch.trees[0].growth.everyone.leaves(),
+        list(me.tree_batch.opened),
+        dict(me.tree_batch.offered),
+        me.tree_batch.first,
+    )
+    for nodes in ((0,), (1, 3)):
+        bad = Frontier()
+        bad.CopyFrom(good)
+        bad.open.CopyFrom(ints(*nodes))
+        with pytest.raises(PeerError):
+            next(host_steps.sum_candidates(me, bad))
+        assert before == (
             me.tree_batch.trees[0].growth.everyone.leaves(),
-            list(me.tree_batch.opened),
-            dict(me.tree_batch.offered),
+            me.tree_batch.opened,
+            me.tree_batch.offered,
             me.tree_batch.first,
         )
-        for nodes in ((0,), (1, 3)):
-            bad = Frontier()
-            bad.CopyFrom(good)
-            bad.open.CopyFrom(ints(*nodes))
-            with pytest.raises(PeerError):
-                next(host_steps.sum_candidates(me, bad))
-            assert before == (
-                me.tree_batch.trees[0].growth.everyone.leaves(),
-                me.tree_batch.opened,
-                me.tree_batch.offered,
-                me.tree_batch.first,
-            )
-        [sums] = [out.send for out in host_steps.sum_candidates(me, good)]
-        assert isinstance(sums, pb.CandidateSums)
-        assert values_of(sums.candidates) == [
-            len(me.tree_batch.offered[n].order) for n in me.tree_batch.opened
-        ]
-
-    now(run())
+    [sums] = [out.send for out in host_steps.sum_candidates(me, good)]
+    assert isinstance(sums, pb.CandidateSums)
+    assert values_of(sums.candidates) == [
+        len(me.tree_batch.offered[n].order) for n in me.tree_batch.opened
+    ]
 
 
-def test_a_refused_choice_changes_nothing():
-    async def run():
-        room = await halted("divide_rows")
-        last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
-        me = room.state(HOST)
-        for lie in (choose([0], [1], [99]), choose([7], [1], [0])):
-            bad = pb.WonSplits()
-            lie(bad)
-            with pytest.raises(PeerError):
-                host_steps.divide_rows(me, bad)
-            assert (me.splits, me.divided) == ([], {})
-        divided = host_steps.divide_rows(me, last.message).send
-        assert isinstance(divided, pb.RowDivisions)
-        assert values_of(divided.nodes) == [0]
-        assert len(me.splits) == 1
-
-    now(run())
+async def test_a_refused_choice_changes_nothing():
+    room = await halted("divide_rows")
+    last = next(p for p in reversed(room.posted) if p.envelope.receiver == HOST)
+    me = room.state(HOST)
+    for lie in (choose([0], [1], [99]), choose([7], [1], [0])):
+        bad = pb.WonSplits()
+        lie(bad)
+        with pytest.raises(PeerError):
+            host_steps.divide_rows(me, bad)
+        assert (me.splits, me.divided) == ([], {})
+    divided = host_steps.divide_rows(me, last.message).send
+    assert isinstance(divided, pb.RowDivisions)
+    assert values_of(divided.nodes) == [0]
+    assert len(me.splits) == 1
 
 
 # A cheating host
@@ -315,21 +303,17 @@ def test_a_sum_outside_the_declared_range_is_refused():
 # What leaves a host
 
 
-def test_candidates_stand_in_another_order_in_every_node_and_tree():
+async def test_candidates_stand_in_another_order_in_every_node_and_tree():
     """Equal lists of candidates, so that equal orders would show."""
-
-    async def run():
-        room = await halted("divide_rows")
-        orders = []
-        for tree, node in ((0, 0), (0, 1), (0, 2), (1, 0)):
-            secrets = room.contexts[HOST].secrets
-            orders.append(tuple(secrets.permutation(13, "candidates", tree, node)))
-        me = room.state(HOST)
-        assert tuple(me.tree_batch.offered[0].order) == orders[0]
-        assert len(set(orders)) == 4
-        return tuple(me.tree_batch.offered[0].order)
-
-    first = now(run())
+    room = await halted("divide_rows")
+    orders = []
+    for tree, node in ((0, 0), (0, 1), (0, 2), (1, 0)):
+        secrets = room.contexts[HOST].secrets
+        orders.append(tuple(secrets.permutation(13, "candidates", tree, node)))
+    me = room.state(HOST)
+    assert tuple(me.tree_batch.offered[0].order) == orders[0]
+    assert len(set(orders)) == 4
+    first = tuple(me.tree_batch.offered[0].order)
     assert sorted(first) == list(range(13))
     assert list(first) != list(range(13))
 

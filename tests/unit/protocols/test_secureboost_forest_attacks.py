@@ -50,16 +50,13 @@ def last_to(room, receiver):
     return type(found.message).FromString(found.payload)
 
 
-def test_the_tiny_job_is_what_these_tests_take_it_for():
-    async def run():
-        room = await halted("sum_candidates", 2)
-        first = next(p.message for p in room.posted if p.envelope.kind.endswith("Gradients"))
-        assert (first.rows.count, len(first.trees.data)) == (ROWS, (TREES * ROWS + 7) // 8)
-        frontier = last_to(room, TELCO)
-        assert (values_of(frontier.divided), values_of(frontier.open)) == (DIVIDED, OPENED)
-        assert list(room.state(TELCO).divided) == DIVIDED
-
-    now(run())
+async def test_the_tiny_job_is_what_these_tests_take_it_for():
+    room = await halted("sum_candidates", 2)
+    first = next(p.message for p in room.posted if p.envelope.kind.endswith("Gradients"))
+    assert (first.rows.count, len(first.trees.data)) == (ROWS, (TREES * ROWS + 7) // 8)
+    frontier = last_to(room, TELCO)
+    assert (values_of(frontier.divided), values_of(frontier.open)) == (DIVIDED, OPENED)
+    assert list(room.state(TELCO).divided) == DIVIDED
 
 
 # Which rows are each tree's
@@ -104,24 +101,21 @@ def test_rows_that_do_not_fit_the_trees_are_refused(lie):
     assert error.where == {"party": SHOP, "step": "receive_gradients"}
 
 
-def test_refused_gradients_of_a_forest_change_nothing():
-    async def run():
-        room = await halted("open_layer")
-        key, good, *_ = (p.message for p in room.posted if p.envelope.receiver == TELCO)
-        me = host_steps.begin(room.contexts[TELCO])
-        host_steps.accept_key(me, key)
-        for lie in LIES.values():
-            bad = pb.EncryptedGradients()
-            bad.CopyFrom(good)
-            lie(bad)
-            with pytest.raises(PeerError):
-                host_steps.receive_gradients(me, iter([bad]))
-            assert (me.tree_batch.first, me.tree_batch.trees) == (-1, [])
-            assert not type(me).gradients.is_set(me)
-        host_steps.receive_gradients(me, iter([good]))
-        assert (me.tree_batch.first, len(me.tree_batch.trees)) == (0, TREES)
-
-    now(run())
+async def test_refused_gradients_of_a_forest_change_nothing():
+    room = await halted("open_layer")
+    key, good, *_ = (p.message for p in room.posted if p.envelope.receiver == TELCO)
+    me = host_steps.begin(room.contexts[TELCO])
+    host_steps.accept_key(me, key)
+    for lie in LIES.values():
+        bad = pb.EncryptedGradients()
+        bad.CopyFrom(good)
+        lie(bad)
+        with pytest.raises(PeerError):
+            host_steps.receive_gradients(me, iter([bad]))
+        assert (me.tree_batch.first, me.tree_batch.trees) == (-1, [])
+        assert not type(me).gradients.is_set(me)
+    host_steps.receive_gradients(me, iter([good]))
+    assert (me.tree_batch.first, len(me.tree_batch.trees)) == (0, TREES)
 
 
 @pytest.mark.parametrize("inside", [1, 0])
@@ -261,37 +255,34 @@ def test_a_host_finds_its_own_division_of_any_tree_again():
     assert error.where["party"] == TELCO
 
 
-def test_a_refused_frontier_changes_no_tree():
-    async def run():
-        room = await halted("sum_candidates", 2)
-        me, good = room.state(TELCO), last_to(room, TELCO)
+async def test_a_refused_frontier_changes_no_tree():
+    room = await halted("sum_candidates", 2)
+    me, good = room.state(TELCO), last_to(room, TELCO)
 
-        def state():
-            trees = me.tree_batch.trees
-            leaves = [tree.growth.everyone.leaves() for tree in trees]
-            return (
-                leaves,
-                me.tree_batch.opened,
-                dict(me.tree_batch.offered),
-                dict(me.divided),
-                me.tree_batch.first,
-            )
+    def state():
+        trees = me.tree_batch.trees
+        leaves = [tree.growth.everyone.leaves() for tree in trees]
+        return (
+            leaves,
+            me.tree_batch.opened,
+            dict(me.tree_batch.offered),
+            dict(me.divided),
+            me.tree_batch.first,
+        )
 
-        before = state()
-        lies = [frontier(opened=opened) for opened in SECOND_LAYER.values()]
-        lies += [frontier(divided) for divided in WRONGLY_DIVIDED.values()]
-        for lie in (*lies, flip_first_row):
-            bad = Frontier()
-            bad.CopyFrom(good)
-            lie(bad)
-            with pytest.raises(PeerError):
-                next(host_steps.sum_candidates(me, bad))
-            assert state() == before
-        [sums] = [out.send for out in host_steps.sum_candidates(me, good)]
-        assert isinstance(sums, pb.CandidateSums)
-        assert me.tree_batch.opened == OPENED
-
-    now(run())
+    before = state()
+    lies = [frontier(opened=opened) for opened in SECOND_LAYER.values()]
+    lies += [frontier(divided) for divided in WRONGLY_DIVIDED.values()]
+    for lie in (*lies, flip_first_row):
+        bad = Frontier()
+        bad.CopyFrom(good)
+        lie(bad)
+        with pytest.raises(PeerError):
+            next(host_steps.sum_candidates(me, bad))
+        assert state() == before
+    [sums] = [out.send for out in host_steps.sum_candidates(me, good)]
+    assert isinstance(sums, pb.CandidateSums)
+    assert me.tree_batch.opened == OPENED
 
 
 @pytest.mark.parametrize("node", [*NOWHERE, STRIDE - 1, 1, STRIDE + 1])
@@ -303,26 +294,23 @@ def test_a_choice_for_a_node_of_no_tree_is_refused(node):
     assert error.where == {"party": SHOP, "step": "divide_rows"}
 
 
-def test_a_candidate_of_another_trees_node_is_refused_and_changes_nothing():
-    async def run():
-        room = await halted("divide_rows")
-        me, good = room.state(TELCO), last_to(room, TELCO)
-        counts = [me.tree_batch.offered[root].shape.n_sums for root in ROOTS]
-        assert counts[2] < counts[0]
-        lies = [choose([2 * STRIDE], [1], [counts[2]])]  # which the first tree's root has
-        lies += [choose([node], [1], [0]) for node in NOWHERE]
-        for lie in lies:
-            bad = pb.WonSplits()
-            lie(bad)
-            with pytest.raises(PeerError):
-                host_steps.divide_rows(me, bad)
-            assert (me.splits, me.divided) == ([], {})
-        divided = host_steps.divide_rows(me, good).send
-        assert isinstance(divided, pb.RowDivisions)
-        assert values_of(divided.nodes) == DIVIDED
-        assert [(split.tree, split.node) for split in me.splits] == [(1, 0), (2, 0)]
-
-    now(run())
+async def test_a_candidate_of_another_trees_node_is_refused_and_changes_nothing():
+    room = await halted("divide_rows")
+    me, good = room.state(TELCO), last_to(room, TELCO)
+    counts = [me.tree_batch.offered[root].shape.n_sums for root in ROOTS]
+    assert counts[2] < counts[0]
+    lies = [choose([2 * STRIDE], [1], [counts[2]])]  # which the first tree's root has
+    lies += [choose([node], [1], [0]) for node in NOWHERE]
+    for lie in lies:
+        bad = pb.WonSplits()
+        lie(bad)
+        with pytest.raises(PeerError):
+            host_steps.divide_rows(me, bad)
+        assert (me.splits, me.divided) == ([], {})
+    divided = host_steps.divide_rows(me, good).send
+    assert isinstance(divided, pb.RowDivisions)
+    assert values_of(divided.nodes) == DIVIDED
+    assert [(split.tree, split.node) for split in me.splits] == [(1, 0), (2, 0)]
 
 
 # A cheating host
@@ -355,33 +343,30 @@ def test_a_host_that_divides_other_trees_nodes_is_refused(nodes):
     assert error.where["step"] == "grow_nodes"
 
 
-def test_a_refused_division_moves_no_row_of_any_tree():
-    async def run():
-        room = await halted("grow_nodes")
-        me = room.state(GUEST)
-        got = {
-            p.envelope.sender: p.message
-            for p in room.posted
-            if p.envelope.kind.endswith(".RowDivisions")
-        }
+async def test_a_refused_division_moves_no_row_of_any_tree():
+    room = await halted("grow_nodes")
+    me = room.state(GUEST)
+    got = {
+        p.envelope.sender: p.message
+        for p in room.posted
+        if p.envelope.kind.endswith(".RowDivisions")
+    }
 
-        def state():
-            trees = me.growing.tree_batch.trees
-            leaves = [tree.growth.everyone.leaves() for tree in trees]
-            return leaves, [tree.layers for tree in trees], [len(tree.totals) for tree in trees]
+    def state():
+        trees = me.growing.tree_batch.trees
+        leaves = [tree.growth.everyone.leaves() for tree in trees]
+        return leaves, [tree.layers for tree in trees], [len(tree.totals) for tree in trees]
 
-        before = state()
-        for nodes in DIVISIONS.values():
-            bad = pb.RowDivisions()
-            bad.CopyFrom(got[TELCO])
-            divides(nodes)(bad)
-            with pytest.raises(PeerError):
-                guest_steps.grow_nodes(me, {**got, TELCO: bad})
-            assert state() == before
-        guest_steps.grow_nodes(me, got)
-        assert [len(tree.totals) for tree in me.growing.tree_batch.trees] == [1, 3, 3]
-
-    now(run())
+    before = state()
+    for nodes in DIVISIONS.values():
+        bad = pb.RowDivisions()
+        bad.CopyFrom(got[TELCO])
+        divides(nodes)(bad)
+        with pytest.raises(PeerError):
+            guest_steps.grow_nodes(me, {**got, TELCO: bad})
+        assert state() == before
+    guest_steps.grow_nodes(me, got)
+    assert [len(tree.totals) for tree in me.growing.tree_batch.trees] == [1, 3, 3]
 
 
 @pytest.mark.parametrize("row", range(24))

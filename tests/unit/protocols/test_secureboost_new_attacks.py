@@ -50,17 +50,14 @@ def test_rows_taking_part_are_said_once():
     assert isinstance(error, PeerError)
 
 
-def test_offers_of_a_host_that_takes_no_part_are_refused():
-    async def run():
-        room = await halted("choose_splits")
-        me = room.state(GUEST)
-        offers = {host: pb.CandidateSums() for host in (*HOSTS, "stranger")}
-        with pytest.raises(PeerError, match="offered splits, expected"):
-            guest_steps.choose_splits(me, iter([offers]))
-        with pytest.raises(PeerError, match="sent sums of 0 nodes, 1 are open"):
-            guest_steps.choose_splits(me, iter([]))
-
-    now(run())
+async def test_offers_of_a_host_that_takes_no_part_are_refused():
+    room = await halted("choose_splits")
+    me = room.state(GUEST)
+    offers = {host: pb.CandidateSums() for host in (*HOSTS, "stranger")}
+    with pytest.raises(PeerError, match="offered splits, expected"):
+        guest_steps.choose_splits(me, iter([offers]))
+    with pytest.raises(PeerError, match="sent sums of 0 nodes, 1 are open"):
+        guest_steps.choose_splits(me, iter([]))
 
 
 def test_a_broken_scheme_needs_the_jobs_word_and_every_policys():
@@ -127,23 +124,20 @@ def test_a_guest_that_chooses_categories_that_were_not_offered_is_refused(candid
     assert error.where == {"party": TELCO, "step": "divide_rows"}
 
 
-def test_a_refused_choice_of_categories_changes_nothing():
-    async def run():
-        room = await halted("divide_rows", 4)
-        me = room.state(TELCO)
-        last = next(p for p in reversed(room.posted) if p.envelope.receiver == TELCO)
-        before = list(me.splits)
-        for candidates, size in (([7, 7], 2), ([11], 1), ([7, 8], 1), ([7], 0), ([7], -1)):
-            bad = pb.WonSplits()
-            bad.CopyFrom(last.message)
-            chosen(candidates, size)(bad)
-            with pytest.raises(PeerError):
-                host_steps.divide_rows(me, bad)
-            assert (me.splits, me.divided) == (before, {})
-        assert isinstance(host_steps.divide_rows(me, last.message).send, pb.RowDivisions)
-        assert len(me.splits) == len(before) + 1
-
-    now(run())
+async def test_a_refused_choice_of_categories_changes_nothing():
+    room = await halted("divide_rows", 4)
+    me = room.state(TELCO)
+    last = next(p for p in reversed(room.posted) if p.envelope.receiver == TELCO)
+    before = list(me.splits)
+    for candidates, size in (([7, 7], 2), ([11], 1), ([7, 8], 1), ([7], 0), ([7], -1)):
+        bad = pb.WonSplits()
+        bad.CopyFrom(last.message)
+        chosen(candidates, size)(bad)
+        with pytest.raises(PeerError):
+            host_steps.divide_rows(me, bad)
+        assert (me.splits, me.divided) == (before, {})
+    assert isinstance(host_steps.divide_rows(me, last.message).send, pb.RowDivisions)
+    assert len(me.splits) == len(before) + 1
 
 
 def grouped(categories=None, missing=None, columns=None):
@@ -195,21 +189,18 @@ def test_a_host_whose_categories_do_not_fit_its_sums_is_refused(lie):
     assert error.where["step"] == "choose_splits"
 
 
-def test_more_sums_than_a_host_may_send_are_refused_before_they_are_decrypted():
-    async def run():
-        room = await halted("choose_splits")
-        me = room.state(GUEST)
-        most = offers.HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
-        flood = pb.CandidateSums(
-            candidates=wire.pack(np.array([most], np.int32)),
-            columns=wire.pack(np.array([1], np.int32)),
-            categories=wire.pack(np.array([1], np.int32)),
-            missing=wire.pack_bits(np.array([False])),
-        )
-        with pytest.raises(PeerError, match=f"{most} is the most"):
-            guest_steps.choose_splits(me, iter([dict.fromkeys(HOSTS[:2], flood)]))
-
-    now(run())
+async def test_more_sums_than_a_host_may_send_are_refused_before_they_are_decrypted():
+    room = await halted("choose_splits")
+    me = room.state(GUEST)
+    most = offers.HOST_COLUMNS_MAX * 2 * me.rules.params.max_bin
+    flood = pb.CandidateSums(
+        candidates=wire.pack(np.array([most], np.int32)),
+        columns=wire.pack(np.array([1], np.int32)),
+        categories=wire.pack(np.array([1], np.int32)),
+        missing=wire.pack_bits(np.array([False])),
+    )
+    with pytest.raises(PeerError, match=f"{most} is the most"):
+        guest_steps.choose_splits(me, iter([dict.fromkeys(HOSTS[:2], flood)]))
 
 
 def many_categories():

@@ -51,55 +51,46 @@ async def cluster_of(folder, places):
         yield cluster, spec.model_dump_json().encode()
 
 
-def test_users_take_turns_and_each_user_s_oldest_job_is_first():
-    async def run():
-        jobs = Jobs(2)
-        await jobs.submit("ann/1", "ann/2", "ann/3", "ann/4", "ben/1", "eve/1")
-        assert jobs.began == ["ann/1", "ann/2"]
-        assert jobs.notes["ann/3"] == "2 jobs run and 0 wait before it"
-        assert jobs.notes["eve/1"] == "2 jobs run and 3 wait before it"
-        for ended in ("ann/1", "ann/2", "ben/1", "eve/1"):
-            await jobs.end(ended)
-        assert jobs.began[2:] == ["ben/1", "ann/3", "eve/1", "ann/4"]
-
-    asyncio.run(run())
+async def test_users_take_turns_and_each_user_s_oldest_job_is_first():
+    jobs = Jobs(2)
+    await jobs.submit("ann/1", "ann/2", "ann/3", "ann/4", "ben/1", "eve/1")
+    assert jobs.began == ["ann/1", "ann/2"]
+    assert jobs.notes["ann/3"] == "2 jobs run and 0 wait before it"
+    assert jobs.notes["eve/1"] == "2 jobs run and 3 wait before it"
+    for ended in ("ann/1", "ann/2", "ben/1", "eve/1"):
+        await jobs.end(ended)
+    assert jobs.began[2:] == ["ben/1", "ann/3", "eve/1", "ann/4"]
 
 
 @pytest.mark.parametrize("in_the_same_moment", [False, True])
-def test_a_cancelled_job_takes_no_place(in_the_same_moment):
-    async def run():
-        jobs = Jobs(1)
-        await jobs.submit("ann/1", "ann/2", "ann/3")
-        if in_the_same_moment:
-            jobs.queue.leave("ann")  # ann/2 has its turn, and is cancelled before it hears
-            jobs.tasks["ann/2"].cancel()
-            await settled()
-        else:
-            jobs.tasks["ann/2"].cancel()
-            await settled()
-            await jobs.end("ann/1")
-        assert jobs.began == ["ann/1", "ann/3"]
-        assert jobs.queue._running.total() == 1
-
-    asyncio.run(run())
-
-
-def test_a_job_that_had_a_place_comes_first():
-    async def run():
-        jobs = Jobs(1)
-        await jobs.submit("ann/1", "ann/2")
-        jobs.queue.leave("ann")  # ann/1 waits for memory: ann/2 runs
+async def test_a_cancelled_job_takes_no_place(in_the_same_moment):
+    jobs = Jobs(1)
+    await jobs.submit("ann/1", "ann/2", "ann/3")
+    if in_the_same_moment:
+        jobs.queue.leave("ann")  # ann/2 has its turn, and is cancelled before it hears
+        jobs.tasks["ann/2"].cancel()
         await settled()
-        jobs.began.remove("ann/1")
-        back = asyncio.create_task(jobs.queue.enter("ann", print, again=True))
-        await jobs.submit("ann/3")
-        await jobs.end("ann/2")
-        assert back.done()
-        assert jobs.began == ["ann/2"]
+    else:
+        jobs.tasks["ann/2"].cancel()
+        await settled()
         await jobs.end("ann/1")
-        assert jobs.began == ["ann/2", "ann/3"]
+    assert jobs.began == ["ann/1", "ann/3"]
+    assert jobs.queue._running.total() == 1
 
-    asyncio.run(run())
+
+async def test_a_job_that_had_a_place_comes_first():
+    jobs = Jobs(1)
+    await jobs.submit("ann/1", "ann/2")
+    jobs.queue.leave("ann")  # ann/1 waits for memory: ann/2 runs
+    await settled()
+    jobs.began.remove("ann/1")
+    back = asyncio.create_task(jobs.queue.enter("ann", print, again=True))
+    await jobs.submit("ann/3")
+    await jobs.end("ann/2")
+    assert back.done()
+    assert jobs.began == ["ann/2"]
+    await jobs.end("ann/1")
+    assert jobs.began == ["ann/2", "ann/3"]
 
 
 def test_a_job_that_waits_for_memory_leaves_its_place_to_others(tmp_path, monkeypatch):
@@ -130,42 +121,34 @@ def test_a_job_that_waits_for_memory_leaves_its_place_to_others(tmp_path, monkey
     assert asyncio.run(run()) == (["finished", "finished"], 0)
 
 
-def test_never_more_run_than_there_are_places():
-    async def run():
-        jobs = Jobs(3)
-        await jobs.submit(*(f"{user}/{n}" for n in range(5) for user in ("ann", "ben")))
-        ended = 0
-        while ended < 10:
-            assert jobs.queue._running.total() <= 3
-            await jobs.end(jobs.began[ended])
-            ended += 1
-        assert len(jobs.began) == 10
-        assert jobs.queue._running.total() == 0
-
-    asyncio.run(run())
+async def test_never_more_run_than_there_are_places():
+    jobs = Jobs(3)
+    await jobs.submit(*(f"{user}/{n}" for n in range(5) for user in ("ann", "ben")))
+    ended = 0
+    while ended < 10:
+        assert jobs.queue._running.total() <= 3
+        await jobs.end(jobs.began[ended])
+        ended += 1
+    assert len(jobs.began) == 10
+    assert jobs.queue._running.total() == 0
 
 
-def test_of_four_jobs_two_run_and_the_others_are_queued(tmp_path):
+async def test_of_four_jobs_two_run_and_the_others_are_queued(tmp_path):
     """Real nodes in one process; one queued job is cancelled, the other runs when there is room."""
-
-    async def run():
-        async with cluster_of(tmp_path, places=2) as (cluster, text):
-            jobs = local.LocalClient(cluster)
-            ids = [await jobs.submit(text) for _ in range(4)]
-            while (await jobs.status(ids[3])).state != "queued":
-                await asyncio.sleep(0.001)
-            last = await jobs.status(ids[3])
-            [waits] = last.waiting
-            assert waits.party == local.COORDINATOR
-            assert waits.step == "a place: 2 jobs run and 1 wait before it"
-            await cluster.coordinator.cancel(cluster.user, job_pb2.JobId(id=ids[2]))
-            states = []
-            for id_ in (ids[0], ids[1], ids[3]):
-                async for event in jobs.watch(id_):
-                    states += [event.state.state] if event.HasField("state") else []
-            ended = [(await jobs.status(id_)).state for id_ in ids]
-            return ended, states
-
-    ended, states = asyncio.run(run())
+    async with cluster_of(tmp_path, places=2) as (cluster, text):
+        jobs = local.LocalClient(cluster)
+        ids = [await jobs.submit(text) for _ in range(4)]
+        while (await jobs.status(ids[3])).state != "queued":
+            await asyncio.sleep(0.001)
+        last = await jobs.status(ids[3])
+        [waits] = last.waiting
+        assert waits.party == local.COORDINATOR
+        assert waits.step == "a place: 2 jobs run and 1 wait before it"
+        await cluster.coordinator.cancel(cluster.user, job_pb2.JobId(id=ids[2]))
+        states = []
+        for id_ in (ids[0], ids[1], ids[3]):
+            async for event in jobs.watch(id_):
+                states += [event.state.state] if event.HasField("state") else []
+        ended = [(await jobs.status(id_)).state for id_ in ids]
     assert ended == ["finished", "finished", "cancelled", "finished"]
     assert states == ["running", "finished"] * 2 + ["queued", "running", "finished"]

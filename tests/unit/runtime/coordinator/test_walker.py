@@ -215,22 +215,18 @@ def test_a_later_attempt_does_without_who_was_lost_for_good():
     assert calls_of(job, "shop") == []
 
 
-def test_a_cancelled_walk_waits_for_nobody():
+async def test_a_cancelled_walk_waits_for_nobody():
     job, run, _ = walk_of()
 
     async def never(_):
         await asyncio.Event().wait()
 
     job.controls["shop"].run_step = never
-
-    async def cancelled():
-        walking = asyncio.create_task(run(COUNT, spares=True))
-        await asyncio.sleep(0)
-        walking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await walking
-
-    now(cancelled())
+    walking = asyncio.create_task(run(COUNT, spares=True))
+    await asyncio.sleep(0)
+    walking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await walking
     assert job.waiting == {}
 
 

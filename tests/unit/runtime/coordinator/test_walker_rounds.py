@@ -218,7 +218,7 @@ def test_everybody_hears_that_a_loop_has_ended_which_asks_for_more(clock):
     assert run.ended == ""
 
 
-def test_rounds_that_are_told_may_be_asked_for_at_once_the_first_walked_slowly(clock):
+async def test_rounds_that_are_told_may_be_asked_for_at_once_the_first_walked_slowly(clock):
     job, run, events = walk_of()
     job.controls = {name: Paced(name, clock, 0.0) for name in job.controls}
     bank = job.controls[BANK]
@@ -229,11 +229,8 @@ def test_rounds_that_are_told_may_be_asked_for_at_once_the_first_walked_slowly(c
         slowly.append(run.counters[0])
         await run(COUNT)
 
-    async def walk():
-        await run.loop("tree", 9, COUNT, slowly=slow)
-        await run.commit()
-
-    now(walk())
+    await run.loop("tree", 9, COUNT, slowly=slow)
+    await run.commit()
     assert slowly == [0]
     assert [len(call.turns) for call in calls_of(job, BANK)] == [1, 4, 4]
     assert bank.commits == [5]

@@ -205,36 +205,29 @@ def test_jobs_are_counted_by_state_and_refusals_by_code(coordinator, store):
     assert set(BY_CODE) >= {"policy", "peer"}
 
 
-def test_a_store_that_cannot_be_read_leaves_the_last_figures(party, store, monkeypatch):
+async def test_a_store_that_cannot_be_read_leaves_the_last_figures(party, store, monkeypatch):
     store.add_job("one", "job", b"{}", JobState.RUNNING)
 
     def full(*_):
         raise StoreError("the disk is full")
 
-    async def inside():
-        party.begin(store)
-        before = await asyncio.to_thread(values, party)
-        monkeypatch.setattr(store, "counts", full)
-        return before, await asyncio.to_thread(values, party)
-
-    before, after = asyncio.run(inside())
+    party.begin(store)
+    before = await asyncio.to_thread(values, party)
+    monkeypatch.setattr(store, "counts", full)
+    after = await asyncio.to_thread(values, party)
     for key in (("fedboost_jobs", ("running",)), ("fedboost_ledger_rows", ())):
         assert after[key] == before[key]
     assert after["fedboost_store_free_bytes", ()] > 0
 
 
-def test_a_loop_that_is_stuck_is_seen_and_not_waited_for(coordinator, store, monkeypatch):
+async def test_a_loop_that_is_stuck_is_seen_and_not_waited_for(coordinator, store, monkeypatch):
     monkeypatch.setattr(metrics, "LOOP_S", 0.2)
-
-    async def inside():
-        coordinator.begin(store)
-        asked = []
-        thread = threading.Thread(target=lambda: asked.append(values(coordinator)))
-        thread.start()
-        thread.join()  # the loop does nothing else meanwhile
-        return asked[0]
-
-    found = asyncio.run(inside())
+    coordinator.begin(store)
+    asked = []
+    thread = threading.Thread(target=lambda: asked.append(values(coordinator)))
+    thread.start()
+    thread.join()  # the loop does nothing else meanwhile
+    found = asked[0]
     assert found["fedboost_event_loop_lag_seconds", ()] == 0.2
     assert not any(name == "fedboost_waiting_seconds" for name, _ in found)
 
@@ -356,14 +349,10 @@ def test_a_node_and_its_links_are_counted_at_the_border(party):
 
 
 @pytest.mark.parametrize("role", ["coordinator", "party"])
-def test_every_family_of_the_table_is_on_the_page_and_nothing_else(role, store, request):
+async def test_every_family_of_the_table_is_on_the_page_and_nothing_else(role, store, request):
     made = request.getfixturevalue(role)
-
-    async def collected():
-        made.begin(store)
-        return await asyncio.to_thread(lambda: list(made.registry.collect()))
-
-    found = asyncio.run(collected())
+    made.begin(store)
+    found = await asyncio.to_thread(lambda: list(made.registry.collect()))
     shown = {family.name for family in found}
     shown |= {f"{family.name}_total" for family in found if family.type == "counter"}
     wanted = {family.name for family in metrics.of(role)}

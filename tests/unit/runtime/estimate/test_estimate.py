@@ -25,6 +25,7 @@ from fedboost.runtime.estimate.scenes import Said, from_tables, from_words
 from fedboost.runtime.process.workers import ProcessWorkers
 from fedboost.settings import parse
 from tests.support import federated, scaled, small_jobs
+from tests.support.whole_jobs import written
 
 TRAINING = ("secureboost", "federboost-vertical", "federboost-horizontal", "gbun", "hybridtree")
 TWO = Said({"bank": 10, "telco": 10}, {"bank": 1, "telco": 1})
@@ -122,7 +123,7 @@ LATTICE = {"encryption": {"scheme": "lattice"}}
 def test_bytes_and_exchanges_are_those_of_the_job(tmp_path, name, params):
     spec = job(name, **params, n_estimators=2)
     tables = small_jobs.tables(name, rows=120)
-    setting = from_tables(spec, small_jobs.written(tmp_path / "tables", tables))
+    setting = from_tables(spec, written(tmp_path / "tables", tables))
     result = federated.run_job(tmp_path / "job", tables, spec).result
     sent = n_bytes(setting)
     assert sent.keys() == result["bytes"].keys()
@@ -294,7 +295,7 @@ def test_seconds_grow_with_the_rows_and_never_faster():
 def test_rows_in_common_are_those_of_the_tables(tmp_path):
     tables = small_jobs.tables("secureboost")
     tables["shop"] = tables["shop"].slice(0, 100)
-    setting = from_tables(job(), small_jobs.written(tmp_path, tables))
+    setting = from_tables(job(), written(tmp_path, tables))
     assert setting.scene.common == 100
     assert setting.scene.shared == {"telco": 300, "shop": 100}
     assert setting.sample is not None
@@ -329,7 +330,7 @@ def test_a_job_that_names_no_scheme_is_estimated_under_the_one_that_it_would_get
     assert more.encryption["scheme"] == "paillier"
     assert any("policy allows every encryption scheme" in one for one in few.assumed)
     spec = job().model_copy(update={"params": {**TREES, "n_estimators": 2}})
-    sources = small_jobs.written(tmp_path, small_jobs.tables("secureboost", rows=120))
+    sources = written(tmp_path, small_jobs.tables("secureboost", rows=120))
     found = estimate(from_tables(spec, sources), Placement(2), flat())
     assert found.encryption == few.encryption
     named = estimate(from_words(job(), SAID), Placement(2), flat())

@@ -12,7 +12,6 @@ from fedboost.messages.protocol.echo_pb2 import Call
 from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.party import notes
 from fedboost.runtime.party.notes import Notes
-from tests.support.federated import now
 
 FULL = StoreError("database or disk is full")
 A, B, OUT = (Noted(Envelope(step=step), Call(), DisclosureInfo()) for step in ("a", "b", "out"))
@@ -29,96 +28,77 @@ class Written(list[tuple[list[Noted], list[Noted]]]):
         self.append(([*coming], [*leaving]))
 
 
-def test_messages_that_come_together_are_written_together_and_soon():
-    async def run():
-        written = Written()
-        kept = Notes(written)
-        first, second = kept.came(A), kept.came(B)
-        assert written == []
-        await asyncio.gather(first, second)
-        assert written == [([A, B], [])]
-        await kept.came()  # nothing is left to wait for
-        assert len(written) == 1
-
-    now(run())
+async def test_messages_that_come_together_are_written_together_and_soon():
+    written = Written()
+    kept = Notes(written)
+    first, second = kept.came(A), kept.came(B)
+    assert written == []
+    await asyncio.gather(first, second)
+    assert written == [([A, B], [])]
+    await kept.came()  # nothing is left to wait for
+    assert len(written) == 1
 
 
-def test_what_leaves_is_written_behind_what_has_come_in_one_go():
-    async def run():
-        written = Written()
-        kept = Notes(written)
-        arrived = kept.came(A)
-        kept.leave(OUT)
-        assert written == [([A], [OUT])]
-        await arrived
-        for _ in range(2 * notes.TURNS):
-            await asyncio.sleep(0)
-        assert len(written) == 1
-
-    now(run())
+async def test_what_leaves_is_written_behind_what_has_come_in_one_go():
+    written = Written()
+    kept = Notes(written)
+    arrived = kept.came(A)
+    kept.leave(OUT)
+    assert written == [([A], [OUT])]
+    await arrived
+    for _ in range(2 * notes.TURNS):
+        await asyncio.sleep(0)
+    assert len(written) == 1
 
 
-def test_a_message_that_is_waited_for_with_others_is_written_with_them_or_somewhat_later():
-    async def run():
-        written = Written()
-        kept = Notes(written)
-        first = kept.came(A, later=True)
-        for _ in range(2 * notes.TURNS):
-            await asyncio.sleep(0)
-        assert written == []
-        await asyncio.gather(first, kept.came(B))
-        assert written == [([A, B], [])]
-        await kept.came(A, later=True)
-        assert written[1:] == [([A], [])]
-
-    now(run())
+async def test_a_message_that_is_waited_for_with_others_is_written_with_them_or_somewhat_later():
+    written = Written()
+    kept = Notes(written)
+    first = kept.came(A, later=True)
+    for _ in range(2 * notes.TURNS):
+        await asyncio.sleep(0)
+    assert written == []
+    await asyncio.gather(first, kept.came(B))
+    assert written == [([A, B], [])]
+    await kept.came(A, later=True)
+    assert written[1:] == [([A], [])]
 
 
-def test_a_write_sets_the_time_anew_for_what_comes_behind_it(monkeypatch):
+async def test_a_write_sets_the_time_anew_for_what_comes_behind_it(monkeypatch):
     monkeypatch.setattr(notes, "LATER_S", 0.02)
+    written = Written()
+    kept = Notes(written)
+    kept.came(A, later=True)
+    await asyncio.sleep(0.015)
+    kept.leave(OUT)
+    arrived = kept.came(B, later=True)
+    await asyncio.sleep(0.01)
+    assert written == [([A], [OUT])]
+    await arrived
+    assert written[1:] == [([B], [])]
 
-    async def run():
-        written = Written()
-        kept = Notes(written)
-        kept.came(A, later=True)
-        await asyncio.sleep(0.015)
+
+async def test_a_thread_that_writes_ends_the_loops_waits():
+    written = Written()
+    kept = Notes(written)
+    arrived = kept.came(A)
+    thread = threading.Thread(target=kept.leave, args=(OUT,))
+    thread.start()
+    thread.join()
+    assert not arrived.done()  # its own loop ends it
+    await arrived
+    assert written == [([A], [OUT])]
+
+
+async def test_whoever_waits_hears_that_the_disk_is_full_and_nothing_leaves_without_what_has_come():
+    written = Written()
+    kept = Notes(written)
+    written.is_full = True
+    arrived = kept.came(A)
+    with pytest.raises(StoreError):
         kept.leave(OUT)
-        arrived = kept.came(B, later=True)
-        await asyncio.sleep(0.01)
-        assert written == [([A], [OUT])]
+    with pytest.raises(StoreError):
         await arrived
-        assert written[1:] == [([B], [])]
-
-    now(run())
-
-
-def test_a_thread_that_writes_ends_the_loops_waits():
-    async def run():
-        written = Written()
-        kept = Notes(written)
-        arrived = kept.came(A)
-        thread = threading.Thread(target=kept.leave, args=(OUT,))
-        thread.start()
-        thread.join()
-        assert not arrived.done()  # its own loop ends it
-        await arrived
-        assert written == [([A], [OUT])]
-
-    now(run())
-
-
-def test_whoever_waits_hears_that_the_disk_is_full_and_nothing_leaves_without_what_has_come():
-    async def run():
-        written = Written()
-        kept = Notes(written)
-        written.is_full = True
-        arrived = kept.came(A)
-        with pytest.raises(StoreError):
-            kept.leave(OUT)
-        with pytest.raises(StoreError):
-            await arrived
-        written.is_full = False
-        kept.leave(OUT)
-        assert written == [([A], [OUT])]
-
-    now(run())
+    written.is_full = False
+    kept.leave(OUT)
+    assert written == [([A], [OUT])]

@@ -12,13 +12,14 @@ from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.settings import parse
 from tests.support import small_jobs
+from tests.support.whole_jobs import written
 
 LATTICE = {"encryption": {"scheme": "lattice"}}
 
 
 def tried(folder, *jobs, name="secureboost", rows=300):
     """The rehearsals of jobs, one after the other on the same tables."""
-    sources = small_jobs.written(folder, small_jobs.tables(name, rows))
+    sources = written(folder, small_jobs.tables(name, rows))
 
     async def work():
         async with cluster(folder / "c", small_jobs.spec(name), sources, Serial()) as made:

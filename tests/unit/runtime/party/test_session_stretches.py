@@ -71,58 +71,49 @@ def at_once(room: Room, adder: str = ADDER) -> AtOnce:
 # One call, several steps
 
 
-def test_steps_of_one_call_are_done_in_turn_as_their_messages_come():
-    async def run():
-        room = await echo().open()
-        guest = asyncio.create_task(
-            room.sessions[GUEST].run_step(several(("call", 1), ("compare", 3), ("call", 4)))
-        )
-        hosts = [
-            asyncio.create_task(room.sessions[h].run_step(several(("answer", 2), ("answer", 5))))
-            for h in (TELCO, SHOP)
-        ]
-        reply = await guest
-        await asyncio.gather(*hosts)
-        await room.sessions[GUEST].run_step(several(("compare", 6)))
-        assert len(reply.turns) == 3
-        assert [turn.cost.party for turn in reply.turns] == [GUEST] * 3
-        assert [bool(turn.cost.sent) for turn in reply.turns] == [True, False, True]
-        assert [p.envelope.number for p in room.posted if p.envelope.receiver == TELCO] == [1, 4]
-        assert room.state(TELCO).answers == 2
-
-    now(run())
+async def test_steps_of_one_call_are_done_in_turn_as_their_messages_come():
+    room = await echo().open()
+    guest = asyncio.create_task(
+        room.sessions[GUEST].run_step(several(("call", 1), ("compare", 3), ("call", 4)))
+    )
+    hosts = [
+        asyncio.create_task(room.sessions[h].run_step(several(("answer", 2), ("answer", 5))))
+        for h in (TELCO, SHOP)
+    ]
+    reply = await guest
+    await asyncio.gather(*hosts)
+    await room.sessions[GUEST].run_step(several(("compare", 6)))
+    assert len(reply.turns) == 3
+    assert [turn.cost.party for turn in reply.turns] == [GUEST] * 3
+    assert [bool(turn.cost.sent) for turn in reply.turns] == [True, False, True]
+    assert [p.envelope.number for p in room.posted if p.envelope.receiver == TELCO] == [1, 4]
+    assert room.state(TELCO).answers == 2
 
 
-def test_a_party_that_works_says_at_which_step_it_is_and_who_keeps_it_waiting():
-    async def run():
-        room = await echo().open()
-        guest = room.sessions[GUEST]
-        asked = asyncio.create_task(guest.run_step(several(("call", 1), ("compare", 3))))
-        await room.sessions[TELCO].run_step(several(("answer", 2)))
-        while not guest.sign_of_life().waits_for:
-            await asyncio.sleep(0)
-        sign = guest.sign_of_life()
-        assert (sign.working, sign.step, list(sign.waits_for)) == (True, "compare", [SHOP])
-        await room.sessions[SHOP].run_step(several(("answer", 2)))
-        await asked
-        assert list(guest.sign_of_life().waits_for) == []
-
-    now(run())
+async def test_a_party_that_works_says_at_which_step_it_is_and_who_keeps_it_waiting():
+    room = await echo().open()
+    guest = room.sessions[GUEST]
+    asked = asyncio.create_task(guest.run_step(several(("call", 1), ("compare", 3))))
+    await room.sessions[TELCO].run_step(several(("answer", 2)))
+    while not guest.sign_of_life().waits_for:
+        await asyncio.sleep(0)
+    sign = guest.sign_of_life()
+    assert (sign.working, sign.step, list(sign.waits_for)) == (True, "compare", [SHOP])
+    await room.sessions[SHOP].run_step(several(("answer", 2)))
+    await asked
+    assert list(guest.sign_of_life().waits_for) == []
 
 
-def test_the_same_several_steps_again_get_the_same_answer():
-    async def run():
-        room = await echo().open()
-        guest, call = room.sessions[GUEST], several(("call", 1), ("compare", 3))
-        twice = [asyncio.create_task(guest.run_step(call)) for _ in range(2)]
-        await asyncio.gather(*(room.sessions[h].run_step(several(("answer", 2)))
-                               for h in (TELCO, SHOP)))  # fmt: skip
-        first, second = await asyncio.gather(*twice)
-        assert first is second
-        assert await guest.run_step(call) is first
-        assert room.state(GUEST).calls == 1
-
-    now(run())
+async def test_the_same_several_steps_again_get_the_same_answer():
+    room = await echo().open()
+    guest, call = room.sessions[GUEST], several(("call", 1), ("compare", 3))
+    twice = [asyncio.create_task(guest.run_step(call)) for _ in range(2)]
+    await asyncio.gather(*(room.sessions[h].run_step(several(("answer", 2)))
+                           for h in (TELCO, SHOP)))  # fmt: skip
+    first, second = await asyncio.gather(*twice)
+    assert first is second
+    assert await guest.run_step(call) is first
+    assert room.state(GUEST).calls == 1
 
 
 @pytest.mark.parametrize(
@@ -134,67 +125,50 @@ def test_the_same_several_steps_again_get_the_same_answer():
         [],
     ],
 )
-def test_numbers_that_do_not_rise_are_refused(turns):
-    async def run():
-        room = await echo().open()
+async def test_numbers_that_do_not_rise_are_refused(turns):
+    room = await echo().open()
+    with pytest.raises(ProtocolError, match="out of turn"):
+        await room.sessions[GUEST].run_step(several(*turns))
+    assert room.posted == []
+
+
+async def test_a_call_that_begins_before_the_last_one_ended_is_refused():
+    room = await echo().open()
+    guest = room.sessions[GUEST]
+    under_way = asyncio.create_task(guest.run_step(several(("call", 1), ("compare", 5))))
+    await asyncio.sleep(0)
+    for turns in ([("compare", 6)], [("compare", 3)], [("call", 1)]):
         with pytest.raises(ProtocolError, match="out of turn"):
-            await room.sessions[GUEST].run_step(several(*turns))
-        assert room.posted == []
-
-    now(run())
-
-
-def test_a_call_that_begins_before_the_last_one_ended_is_refused():
-    async def run():
-        room = await echo().open()
-        guest = room.sessions[GUEST]
-        under_way = asyncio.create_task(guest.run_step(several(("call", 1), ("compare", 5))))
-        await asyncio.sleep(0)
-        for turns in ([("compare", 6)], [("compare", 3)], [("call", 1)]):
-            with pytest.raises(ProtocolError, match="out of turn"):
-                await guest.run_step(several(*turns))
-        await asyncio.gather(*(room.sessions[h].run_step(several(("answer", 2)))
-                               for h in (TELCO, SHOP)))  # fmt: skip
-        await under_way
-        with pytest.raises(ProtocolError, match="out of turn"):
-            await guest.run_step(several(("call", 4), ("compare", 7)))
-
-    now(run())
+            await guest.run_step(several(*turns))
+    await asyncio.gather(*(room.sessions[h].run_step(several(("answer", 2)))
+                           for h in (TELCO, SHOP)))  # fmt: skip
+    await under_way
+    with pytest.raises(ProtocolError, match="out of turn"):
+        await guest.run_step(several(("call", 4), ("compare", 7)))
 
 
-def test_a_step_that_may_not_follow_ends_the_call_at_its_place():
-    async def run():
-        room = await echo().open()
-        with pytest.raises(ProtocolError, match="call may not come after call"):
-            await room.sessions[GUEST].run_step(several(("call", 1), ("call", 2)))
-        assert room.state(GUEST).calls == 1
-
-    now(run())
+async def test_a_step_that_may_not_follow_ends_the_call_at_its_place():
+    room = await echo().open()
+    with pytest.raises(ProtocolError, match="call may not come after call"):
+        await room.sessions[GUEST].run_step(several(("call", 1), ("call", 2)))
+    assert room.state(GUEST).calls == 1
 
 
-def test_whoever_is_late_within_a_stretch_is_named():
-    async def run():
-        room = await echo(wait_s=0.05).open()
-        guest = asyncio.create_task(
-            room.sessions[GUEST].run_step(several(("call", 1), ("compare", 3)))
-        )
-        await room.sessions[TELCO].run_step(several(("answer", 2)))
-        with pytest.raises(UnreachableError, match=f"from {SHOP}") as late:
-            await guest
-        assert late.value.where == {"party": SHOP, "step": "compare"}
-
-    now(run())
+async def test_whoever_is_late_within_a_stretch_is_named():
+    room = await echo(wait_s=0.05).open()
+    guest = asyncio.create_task(room.sessions[GUEST].run_step(several(("call", 1), ("compare", 3))))
+    await room.sessions[TELCO].run_step(several(("answer", 2)))
+    with pytest.raises(UnreachableError, match=f"from {SHOP}") as late:
+        await guest
+    assert late.value.where == {"party": SHOP, "step": "compare"}
 
 
-def test_a_step_alone_does_not_wait_for_what_should_be_there():
-    async def run():
-        room = await echo().open()
-        guest = room.sessions[GUEST]
-        await guest.run_step(several(("call", 1)))
-        with pytest.raises(ProtocolError, match="none has arrived"):
-            await guest.run_step(StepCall(turns=[Turn(step="compare", number=3)]))
-
-    now(run())
+async def test_a_step_alone_does_not_wait_for_what_should_be_there():
+    room = await echo().open()
+    guest = room.sessions[GUEST]
+    await guest.run_step(several(("call", 1)))
+    with pytest.raises(ProtocolError, match="none has arrived"):
+        await guest.run_step(StepCall(turns=[Turn(step="compare", number=3)]))
 
 
 # Two roles of one party, and long sums
@@ -256,26 +230,20 @@ def test_a_total_that_comes_before_its_reader_was_called_is_kept_for_it():
 # Peers that are gone
 
 
-def test_a_step_that_tolerates_takes_what_has_come():
-    async def run():
-        room = await conversations.dropout().until("sum_histograms")
-        await room.call("sum_histograms", GUEST, SHOP)
-        await room.call("keep_masked", ADDER)
-        assert sorted(room.state(ADDER).kept) == [GUEST, SHOP]
-
-    now(run())
+async def test_a_step_that_tolerates_takes_what_has_come():
+    room = await conversations.dropout().until("sum_histograms")
+    await room.call("sum_histograms", GUEST, SHOP)
+    await room.call("keep_masked", ADDER)
+    assert sorted(room.state(ADDER).kept) == [GUEST, SHOP]
 
 
-def test_a_step_that_does_not_names_whose_message_is_missing():
-    async def run():
-        room = await conversations.federboost_horizontal().until("add_up")
-        room.sessions[ADDER]._inbox._waiting.pop(("fedboost.aggregation.Masked", TELCO))
-        room.sessions[ADDER]._inbox._wait_s = 0.05
-        with pytest.raises(UnreachableError, match=f"from {TELCO}") as late:
-            await room.call("add_up", ADDER)
-        assert late.value.where["party"] == TELCO
-
-    now(run())
+async def test_a_step_that_does_not_names_whose_message_is_missing():
+    room = await conversations.federboost_horizontal().until("add_up")
+    room.sessions[ADDER]._inbox._waiting.pop(("fedboost.aggregation.Masked", TELCO))
+    room.sessions[ADDER]._inbox._wait_s = 0.05
+    with pytest.raises(UnreachableError, match=f"from {TELCO}") as late:
+        await room.call("add_up", ADDER)
+    assert late.value.where["party"] == TELCO
 
 
 @pytest.mark.parametrize("among", [(TELCO, SHOP), (SHOP,), ()])
@@ -295,66 +263,57 @@ def test_a_step_that_hears_who_is_left_is_told_guest_first(among):
 
 
 @pytest.mark.parametrize("spares", [True, False])
-def test_a_delivery_to_a_peer_that_is_gone_is_passed_over_only_where_the_walk_says_so(spares):
-    async def run():
-        room = await echo().open()
-        deliver, reached = room.deliver, []
+async def test_a_delivery_to_a_peer_that_is_gone_is_passed_over_only_where_the_walk_says_so(spares):
+    room = await echo().open()
+    deliver, reached = room.deliver, []
 
-        async def without_telco(envelope, payload):
-            if envelope.receiver == TELCO:
-                raise UnreachableError("telco is not there", party=TELCO)
-            reached.append(envelope.receiver)
-            await deliver(envelope, payload)
+    async def without_telco(envelope, payload):
+        if envelope.receiver == TELCO:
+            raise UnreachableError("telco is not there", party=TELCO)
+        reached.append(envelope.receiver)
+        await deliver(envelope, payload)
 
-        room.deliver = without_telco
-        call = StepCall(turns=[Turn(step="call", number=1)], spares=spares)
-        calling = room.sessions[GUEST].run_step(call)
-        if spares:
+    room.deliver = without_telco
+    call = StepCall(turns=[Turn(step="call", number=1)], spares=spares)
+    calling = room.sessions[GUEST].run_step(call)
+    if spares:
+        await calling
+    else:
+        with pytest.raises(UnreachableError) as gone:
             await calling
-        else:
-            with pytest.raises(UnreachableError) as gone:
-                await calling
-            assert gone.value.where["party"] == TELCO
-        assert reached == [SHOP]
-        assert room.sessions[GUEST].passed_over == ({TELCO} if spares else set())
-
-    now(run())
+        assert gone.value.where["party"] == TELCO
+    assert reached == [SHOP]
+    assert room.sessions[GUEST].passed_over == ({TELCO} if spares else set())
 
 
-def test_a_refusal_is_passed_over_by_nobody():
-    async def run():
-        room = await echo().open()
+async def test_a_refusal_is_passed_over_by_nobody():
+    room = await echo().open()
 
-        async def refused(_, __):
-            raise PeerError("it does not fit")
+    async def refused(_, __):
+        raise PeerError("it does not fit")
 
-        room.deliver = refused
-        call = StepCall(turns=[Turn(step="call", number=1)], spares=True)
-        with pytest.raises(PeerError, match="does not fit"):
-            await room.sessions[GUEST].run_step(call)
-
-    now(run())
+    room.deliver = refused
+    call = StepCall(turns=[Turn(step="call", number=1)], spares=True)
+    with pytest.raises(PeerError, match="does not fit"):
+        await room.sessions[GUEST].run_step(call)
 
 
-def test_a_vector_sent_twice_is_used_once_and_another_in_its_place_is_refused():
-    async def run():
-        room = await conversations.federboost_horizontal().until("add_up")
-        [masked] = [p for p in room.posted if p.envelope.sender == TELCO
-                    and p.envelope.step == "count_rows"]  # fmt: skip
-        adder = room.sessions[ADDER]
-        assert await adder.accept(masked.envelope, masked.payload) is True
-        other = resealed(masked.envelope, masked.payload[:-1] + b"x")
-        with pytest.raises(PeerError, match="two different messages in one place"):
-            await adder.accept(*other)
-        await room.call("add_up", ADDER)
-        assert await adder.accept(masked.envelope, masked.payload) is True
-        again = Envelope()
-        again.CopyFrom(masked.envelope)
-        again.part = 1
-        with pytest.raises(PeerError, match="a second"):
-            await adder.accept(again, masked.payload)
-
-    now(run())
+async def test_a_vector_sent_twice_is_used_once_and_another_in_its_place_is_refused():
+    room = await conversations.federboost_horizontal().until("add_up")
+    [masked] = [p for p in room.posted if p.envelope.sender == TELCO
+                and p.envelope.step == "count_rows"]  # fmt: skip
+    adder = room.sessions[ADDER]
+    assert await adder.accept(masked.envelope, masked.payload) is True
+    other = resealed(masked.envelope, masked.payload[:-1] + b"x")
+    with pytest.raises(PeerError, match="two different messages in one place"):
+        await adder.accept(*other)
+    await room.call("add_up", ADDER)
+    assert await adder.accept(masked.envelope, masked.payload) is True
+    again = Envelope()
+    again.CopyFrom(masked.envelope)
+    again.part = 1
+    with pytest.raises(PeerError, match="a second"):
+        await adder.accept(again, masked.payload)
 
 
 def test_a_vector_of_an_earlier_sum_is_refused_as_a_later_one():

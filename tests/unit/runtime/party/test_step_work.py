@@ -75,8 +75,8 @@ def test_parts_leave_in_their_order_and_words_add_up(is_here):
     now(run())
 
 
-def test_parts_of_a_short_step_leave_while_the_next_ones_are_computed():
-    happened = []
+async def test_parts_of_a_short_step_leave_while_the_next_ones_are_computed():
+    happened, bridge = list[str](), Bridge()
 
     async def deliver(part):
         happened.append(f"{part} leaves")
@@ -86,50 +86,42 @@ def test_parts_of_a_short_step_leave_while_the_next_ones_are_computed():
             happened.append(f"{number} is made")
             yield Out(send={})
 
-    async def run():
-        bridge = Bridge()
-        lagging = Lagging(bridge, deliver)
+    def send(out, part, is_last):
+        return {HOST: deliver(part)}
 
-        def send(out, part, is_last):
-            return {HOST: deliver(part)}
-
-        await StepWork(step, (), lambda: None, send, bridge).here(lagging)
-        await lagging.arrive()
-
-    now(run())
+    lagging = Lagging(bridge, deliver)
+    await StepWork(step, (), lambda: None, send, bridge).here(lagging)
+    await lagging.arrive()
     assert happened.index("0 leaves") < happened.index("2 is made")
     assert [each for each in happened if "leaves" in each] == [f"{n} leaves" for n in range(4)]
 
 
-def test_only_what_goes_to_the_same_peer_waits_for_what_is_on_its_way():
-    async def run():
-        bridge, arrives, failures = Bridge(), asyncio.Event(), []
+async def test_only_what_goes_to_the_same_peer_waits_for_what_is_on_its_way():
+    bridge, arrives, failures = Bridge(), asyncio.Event(), []
 
-        async def stop(error):
-            failures.append(error)
+    async def stop(error):
+        failures.append(error)
 
-        lagging = Lagging(bridge, stop)
+    lagging = Lagging(bridge, stop)
 
-        def work(*peers):
-            def send(out, part, is_last):
-                return {peer: arrives.wait() for peer in peers}
+    def work(*peers):
+        def send(out, part, is_last):
+            return {peer: arrives.wait() for peer in peers}
 
-            given = Out(send={}) if peers else Out()
-            return StepWork(lambda: given, (), lambda: None, send, bridge)
+        given = Out(send={}) if peers else Out()
+        return StepWork(lambda: given, (), lambda: None, send, bridge)
 
-        await work(HOST).here(lagging)
-        await work().here(lagging)
-        await work(GUEST).here(lagging)
-        waits = asyncio.create_task(work(HOST).here(lagging))
-        await asyncio.sleep(0)
-        assert not waits.done()
-        assert list(lagging.under_way.values()) == [GUEST]
-        arrives.set()
-        await waits
-        await lagging.arrive()
-        assert not failures
-
-    now(run())
+    await work(HOST).here(lagging)
+    await work().here(lagging)
+    await work(GUEST).here(lagging)
+    waits = asyncio.create_task(work(HOST).here(lagging))
+    await asyncio.sleep(0)
+    assert not waits.done()
+    assert list(lagging.under_way.values()) == [GUEST]
+    arrives.set()
+    await waits
+    await lagging.arrive()
+    assert not failures
 
 
 def test_quick_steps_move_to_the_loop_and_the_walk_is_the_same(monkeypatch):
@@ -154,21 +146,17 @@ def test_quick_steps_move_to_the_loop_and_the_walk_is_the_same(monkeypatch):
     assert now(run()) == lines
 
 
-def test_a_message_that_is_refused_while_the_next_step_waits_ends_the_stage(monkeypatch):
+async def test_a_message_that_is_refused_while_the_next_step_waits_ends_the_stage(monkeypatch):
     """The guest's call is on its way while it waits for an answer that will not come."""
     monkeypatch.setattr(Paces, "is_short", lambda *_: True)
+    own = await room().open()
 
-    async def run():
-        own = await room().open()
+    async def refused(envelope, payload):
+        await asyncio.sleep(0.01)
+        raise PeerError(f"{envelope.receiver} takes nothing")
 
-        async def refused(envelope, payload):
-            await asyncio.sleep(0.01)
-            raise PeerError(f"{envelope.receiver} takes nothing")
-
-        own.deliver = refused
-        turns = [Turn(step="call", number=1), Turn(step="compare", number=3)]
-        asked = StepCall(turns=turns, awaits=True)
-        with pytest.raises(PeerError, match=f"{HOST} takes nothing"):
-            await own.sessions[GUEST].run_step(asked)
-
-    now(run())
+    own.deliver = refused
+    turns = [Turn(step="call", number=1), Turn(step="compare", number=3)]
+    asked = StepCall(turns=turns, awaits=True)
+    with pytest.raises(PeerError, match=f"{HOST} takes nothing"):
+        await own.sessions[GUEST].run_step(asked)

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from fedboost.crypto.workers import Serial
-from fedboost.errors import PolicyError, UnreachableError
+from fedboost.errors import PolicyError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId, ListRequest
 from fedboost.protocols.secureboost import guest
 from fedboost.runtime.cluster.cluster import WIDE_OPEN
-from fedboost.runtime.cluster.local import cluster, permissive
+from fedboost.runtime.cluster.local import LocalCluster, cluster, permissive
 from fedboost.runtime.config.policy import Policy
 from fedboost.settings import parse
 from tests.support import small_jobs
 from tests.support.federated import Finished, _left
+from tests.support.whole_jobs import breaking, resumed, written
 
 TELCO, SHOP = small_jobs.PARTIES[1:]
 TRAINING = 240  # of 300 rows
@@ -33,25 +34,18 @@ class Place:
 
     def __init__(self, folder: Path, name: str = "secureboost"):
         self.folder, self.name = folder, name
-        self.sources = small_jobs.written(folder, small_jobs.tables(name))
+        self.sources = written(folder, small_jobs.tables(name))
         self.listed: dict[str, str] = {}
 
-    def run(self, spec, resumes=0, **rules):
-        """A job under policies of telco with these rules; resumed so often as it pauses."""
+    def run(self, spec, resumes=False, **rules):
+        """A job under policies of telco with these rules, resumed when it has paused."""
 
         async def work():
             async with cluster(self.folder / "cluster", spec, self.sources, Serial()) as made_of:
                 node = made_of.parties[TELCO]
                 policy = node.config.policy.model_copy(update=rules)
                 node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
-                journal = await made_of.run(spec)
-                for _ in range(resumes):
-                    assert journal.status.state == "paused"
-                    one = JobId(id=journal.status.id)
-                    await made_of.coordinator.resume(made_of.user, one)
-                    async for _ in made_of.events(one.id):
-                        pass
-                    journal = await made_of.coordinator.journal(made_of.user, one)
+                journal = await (resumed if resumes else LocalCluster.run)(made_of, spec)
                 self.entries = node.spending.account.entries()
                 found = await node.jobs(made_of.user, ListRequest())
                 self.listed = {job.id: job.tells for job in found.jobs}
@@ -159,16 +153,8 @@ def test_a_refused_job_costs_nothing(place):
 
 def test_a_resumed_job_pays_for_what_it_tells_again_and_for_nothing_else(place, monkeypatch):
     whole = place.run(spec()).result["released"][TELCO]
-    close, left = guest.close_round, [2]
-
-    def failing(state):
-        left[0] -= 1
-        if left[0] == 0:
-            raise UnreachableError("the guest's memory is gone", party=small_jobs.GUEST)
-        return close(state)
-
-    monkeypatch.setattr(guest, "close_round", failing)
-    again = place.run(spec(), resumes=1, disclosure_max=0.5).result["released"][TELCO]
+    breaking(monkeypatch, guest, "close_round", 2)
+    again = place.run(spec(), resumes=True, disclosure_max=0.5).result["released"][TELCO]
     rounds = EQUATIONS / 3 / TRAINING
     assert whole["counted"] <= again["counted"] <= whole["counted"] + rounds  # grown again
     assert again["before"] == whole["counted"]
@@ -179,15 +165,8 @@ def test_a_resumed_job_pays_for_what_it_tells_again_and_for_nothing_else(place, 
 
 
 def test_a_job_that_fails_half_way_counts_with_what_it_told(place, monkeypatch):
-    close, left = guest.close_round, [2]
-
-    def failing(state):
-        left[0] -= 1
-        if left[0] == 0:
-            raise PolicyError("the guest has had enough")
-        return close(state)
-
-    monkeypatch.setattr(guest, "close_round", failing)
+    error = PolicyError("the guest has had enough")
+    breaking(monkeypatch, guest, "close_round", 2, error=error)
     assert place.run(spec()).state == "failed"
     (entry,) = place.entries
     assert 0 < entry.sums == entry.counted <= 2 * EQUATIONS / 3 / TRAINING
@@ -245,23 +224,18 @@ def test_noisy_values_are_counted_when_told_and_not_when_used_again(tmp_path):
     assert [entry.noise for entry in place.entries] == [4.0, 4.0]
 
 
-def test_a_job_that_waits_says_what_it_could_tell(place):
-    async def work():
-        asked = spec()
-        async with cluster(place.folder / "cluster", asked, place.sources, Serial()) as made_of:
-            node = made_of.parties[TELCO]
-            policy = node.config.policy.model_copy(
-                update={"approve": "always", "disclosure_max": 0.15}
-            )
-            node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
-            running = asyncio.create_task(made_of.run(asked))
-            while not (found := (await node.jobs(made_of.user, ListRequest())).jobs):
-                await asyncio.sleep(0)
-            await node.approve(made_of.user, JobId(id=found[0].id))
-            await running
-            return found[0].tells
-
-    said = asyncio.run(work())
+async def test_a_job_that_waits_says_what_it_could_tell(place):
+    asked = spec()
+    async with cluster(place.folder / "cluster", asked, place.sources, Serial()) as made_of:
+        node = made_of.parties[TELCO]
+        policy = node.config.policy.model_copy(update={"approve": "always", "disclosure_max": 0.15})
+        node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
+        running = asyncio.create_task(made_of.run(asked))
+        while not (found := (await node.jobs(made_of.user, ListRequest())).jobs):
+            await asyncio.sleep(0)
+        await node.approve(made_of.user, JobId(id=found[0].id))
+        await running
+        said = found[0].tells
     assert f"up to {EQUATIONS} sums for each bin of a column to {small_jobs.GUEST}" in said
     refused, warned = math.ceil(EQUATIONS / 0.15), math.ceil(EQUATIONS / 0.06)
     limits = f"refused below {refused}, with a warning below {warned} rows in common"

@@ -19,6 +19,7 @@ from fedboost.runtime.jobs.submitted import sign_submission, submission_id
 from fedboost.runtime.policy import reading
 from fedboost.runtime.transport.identity import Peer
 from tests.support import small_jobs
+from tests.support.whole_jobs import written
 
 GUEST, HOST, _ = small_jobs.PARTIES
 LEADER = Peer("coordinator", COORDINATOR, fingerprint="", serial=0)
@@ -36,7 +37,7 @@ def in_cluster(folder, work, rows=300, **policies):
     """What `work` gives with a cluster; `policies` are keys of each party's policy."""
 
     async def run():
-        sources = small_jobs.written(folder, small_jobs.tables("secureboost", rows))
+        sources = written(folder, small_jobs.tables("secureboost", rows))
         async with cluster(folder / "c", open_job(), sources, Serial()) as made:
             for party, keys in policies.items():
                 node = made.parties[party]
@@ -168,7 +169,7 @@ def test_a_coordinator_that_misquotes_our_policy_is_refused(tmp_path):
 
 
 def test_rows_are_counted_without_reading_cells(tmp_path):
-    sources = small_jobs.written(tmp_path, small_jobs.tables("secureboost", 120))
+    sources = written(tmp_path, small_jobs.tables("secureboost", 120))
     assert row_count_most(sources[GUEST]) == 120
     texts = {"lf.csv": "id,y\n1,2\n3,4\n", "cr.csv": "id,y\r1,2\r3,4", "x.svm": "1 1:2"}
     for name, text in texts.items():

@@ -1,7 +1,5 @@
 """The verdict on a job that waits: like earlier jobs or not, how much of the budget, how risky."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +11,7 @@ from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.store.store import JobState
 from tests.support import small_jobs
+from tests.support.whole_jobs import written
 
 TELCO = small_jobs.PARTIES[1]
 
@@ -43,7 +42,7 @@ def owner(tmp_path):
     def hand(test):
         async def work():
             spec = small_jobs.spec("secureboost", encryption={"scheme": "lattice"})
-            sources = small_jobs.written(tmp_path, small_jobs.tables("secureboost"))
+            sources = written(tmp_path, small_jobs.tables("secureboost"))
             async with cluster(tmp_path / "c", spec, sources, Serial()) as made_of:
                 journal = await made_of.run(spec)
                 assert journal.status.state == "finished"

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,19 +23,16 @@ DAY_S = 86_400.0
 OWNER = Peer("user", local.USER, fingerprint="", serial=0)
 
 
-def with_a_finished_job(folder, work):
-    """Runs `work(cluster, job id)` on a cluster that has finished one small job."""
+@asynccontextmanager
+async def finished_job(folder):
+    """A cluster that has finished one small job, and the job's id."""
     tables = {"bank": world.toy(label=True), "telco": world.toy(columns=3)}
     sources = {n: world.write(folder / f"{n}.parquet", table) for n, table in tables.items()}
     spec = world.spec(world.job(hosts=("telco",)))
-
-    async def inside():
-        async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
-            journal = await cluster.run(spec)
-            assert journal.status.state == "finished", journal.status
-            await work(cluster, journal.status.id)
-
-    asyncio.run(inside())
+    async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+        journal = await cluster.run(spec)
+        assert journal.status.state == "finished", journal.status
+        yield cluster, journal.status.id
 
 
 def keep(node, **days):
@@ -43,8 +42,8 @@ def keep(node, **days):
     node.store._clock = lambda: time.time() + 100 * DAY_S
 
 
-def test_a_party_keeps_jobs_and_models_as_long_as_its_owner_says(tmp_path):
-    async def work(cluster, job):
+async def test_a_party_keeps_jobs_and_models_as_long_as_its_owner_says(tmp_path):
+    async with finished_job(tmp_path) as (cluster, job):
         telco = cluster.parties["telco"]
         models = telco.store.folder / "models"
         rows = telco.ledger.head().n
@@ -64,11 +63,9 @@ def test_a_party_keeps_jobs_and_models_as_long_as_its_owner_says(tmp_path):
         assert telco.ledger.verify().n == rows > 0
         assert telco.spending.account.entry(job).counted > 0
 
-    with_a_finished_job(tmp_path, work)
 
-
-def test_a_coordinator_forgets_jobs_that_are_over_and_nobody_has_to_hear_of(tmp_path):
-    async def work(cluster, job):
+async def test_a_coordinator_forgets_jobs_that_are_over_and_nobody_has_to_hear_of(tmp_path):
+    async with finished_job(tmp_path) as (cluster, job):
         node = cluster.coordinator
         keep(node, jobs_days=99.0)
         with_errand = node.attempts._errands._under_way
@@ -82,11 +79,9 @@ def test_a_coordinator_forgets_jobs_that_are_over_and_nobody_has_to_hear_of(tmp_
         with pytest.raises(JobError, match="no such job"):
             await node.journal(OWNER, job_pb2.JobId(id=job))
 
-    with_a_finished_job(tmp_path, work)
 
-
-def test_only_who_may_cancel_deletes_at_the_coordinator_and_only_owners_at_a_party(tmp_path):
-    async def work(cluster, job):
+async def test_only_who_may_cancel_deletes_at_the_coordinator_and_only_owners_at_a_party(tmp_path):
+    async with finished_job(tmp_path) as (cluster, job):
         mallory = Peer("user", "mallory", fingerprint="", serial=0)
         with pytest.raises(PolicyError, match="may not cancel"):
             await cluster.coordinator.delete(mallory, job_pb2.JobId(id=job))
@@ -100,11 +95,9 @@ def test_only_who_may_cancel_deletes_at_the_coordinator_and_only_owners_at_a_par
         assert cluster.parties["bank"].store.job(job).state is JobState.FINISHED
         assert (await cluster.coordinator.delete(OWNER, job_pb2.JobId(id=job))).id == job
 
-    with_a_finished_job(tmp_path, work)
 
-
-def test_a_forgotten_job_that_is_proposed_again_is_refused(tmp_path):
-    async def work(cluster, job):
+async def test_a_forgotten_job_that_is_proposed_again_is_refused(tmp_path):
+    async with finished_job(tmp_path) as (cluster, job):
         telco = cluster.parties["telco"]
         text = telco.store.job(job).manifest
         await telco.forget(OWNER, party_pb2.ForgetRequest(id=job))
@@ -113,7 +106,9 @@ def test_a_forgotten_job_that_is_proposed_again_is_refused(tmp_path):
             await telco.propose(leader, party_pb2.Proposal(manifest=text))
         assert telco.store.jobs() == []
 
-    with_a_finished_job(tmp_path, work)
+
+def node_with(retention, forget_old):
+    return SimpleNamespace(config=SimpleNamespace(retention=retention), forget_old=forget_old)
 
 
 @pytest.mark.parametrize("keeps", [Retention(), CoordinatorRetention()])
@@ -122,7 +117,7 @@ def test_who_keeps_everything_is_never_asked(keeps):
         raise AssertionError("asked")
 
     async def inside():
-        house = daemon._kept(never, lambda: keeps)
+        house = daemon._kept(node_with(keeps, never))
         await asyncio.sleep(2.5 * daemon.HOUSE_S)
         assert not house.done(), "settings may change"
         house.cancel()
@@ -139,7 +134,7 @@ def test_a_disk_that_refuses_is_asked_again_an_hour_later():
             raise StoreError("cannot write")
 
     async def inside():
-        house = daemon._kept(forget_old, lambda: Retention(jobs_days=1.0))
+        house = daemon._kept(node_with(Retention(jobs_days=1.0), forget_old))
         await asyncio.sleep(2.5 * daemon.HOUSE_S)
         house.cancel()
 

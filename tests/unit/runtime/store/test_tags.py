@@ -1,7 +1,5 @@
 """Tags of jobs: kept with the store, gone with the job, and words that are none are refused."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 

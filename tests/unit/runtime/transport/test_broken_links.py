@@ -120,21 +120,16 @@ def test_nobody_at_the_port_is_a_daemon_to_start(ours):
         ("ours", "mill", "the certificate of {} is not shop's"),
     ],
 )
-def test_another_ca_and_another_name_are_told_apart(request, ours, folder, name, what):
+async def test_another_ca_and_another_name_are_told_apart(request, ours, folder, name, what):
     shown = files(request.getfixturevalue(folder), name)
-
-    async def run():
-        server = grpc.aio.server()
-        credentials = grpc.ssl_server_credentials(
-            [(shown.key.read_bytes(), shown.cert.read_bytes())], shown.ca.read_bytes(), True
-        )
-        port = server.add_secure_port("127.0.0.1:0", credentials)
-        await server.start()
-        error = await failure(ours, f"127.0.0.1:{port}")
-        await server.stop(0)
-        return error, port
-
-    error, port = asyncio.run(run())
+    server = grpc.aio.server()
+    credentials = grpc.ssl_server_credentials(
+        [(shown.key.read_bytes(), shown.cert.read_bytes())], shown.ca.read_bytes(), True
+    )
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    error = await failure(ours, f"127.0.0.1:{port}")
+    await server.stop(0)
     assert error.what == what.format(f"127.0.0.1:{port}")
 
 

@@ -1,7 +1,6 @@
 """Certificates and CAs that follow one another: at no moment does somebody who may not count."""
 
 import asyncio
-from datetime import UTC, datetime
 
 import pytest
 
@@ -11,21 +10,13 @@ from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport import authority, ca_rotation, channel
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.runtime.transport.certificates import Leaf, Term
+from fedboost.runtime.transport.certificates import Term
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import verify_certificate
 from fedboost.runtime.transport.tls import Revocations, ServerCertificates, load_identity
+from tests.support.certificates import LEAVES, NOW
 
-NOW = datetime.now(UTC).replace(microsecond=0)
 NAMES = ("coord", "bank", "ana")
-LEAVES = [Leaf("coordinator", "coord"), Leaf("party", "bank"), Leaf("user", "ana")]
-
-
-@pytest.fixture
-def certs(tmp_path):
-    folder = tmp_path / "certs"
-    authority.create(folder, LEAVES, Term(NOW))
-    return folder
 
 
 def ca(folder):
@@ -189,47 +180,40 @@ class Dialling(Dialer):
         return Channel()
 
 
-def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_new_certificate(
+async def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_new_certificate(
     certs, monkeypatch
 ):
     moment = [0.0]
     monkeypatch.setattr(channel, "now", lambda: moment[0])
-
-    async def inside():
-        dialer = Dialling(tls_of(certs, "bank"), Timers())
-        telco, shop = ("telco", "127.0.0.1:9"), ("shop", "127.0.0.1:9")
-        with dialer.using(*telco) as first, dialer.using(*shop) as idle:
-            pass
-        with dialer.using(*telco) as again:
-            assert again is first
-            authority.rotate(certs, ["bank"], Term(NOW))
-            with dialer.using(*telco) as soon:
-                assert soon is first, "the files have been looked at just now"
-            moment[0] += channel.LOOKED_AGAIN_S
-            with dialer.using(*telco) as second:
-                assert second is not first
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert first.is_open, "a call uses it"
-            assert not idle.is_open
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert not first.is_open
-        assert second.is_open
-        await dialer.close()
-        assert not second.is_open
-
-    asyncio.run(inside())
-
-
-def test_a_new_ca_beside_the_old_one_reaches_links_as_well(certs):
-    async def inside():
-        dialer = Dialling(tls_of(certs, "bank"), Timers())
-        with dialer.using("telco", "127.0.0.1:9") as first:
-            pass
-        ca_rotation.begin(certs, NOW)
-        with dialer.using("telco", "127.0.0.1:9") as second:
+    dialer = Dialling(tls_of(certs, "bank"), Timers())
+    telco, shop = ("telco", "127.0.0.1:9"), ("shop", "127.0.0.1:9")
+    with dialer.using(*telco) as first, dialer.using(*shop) as idle:
+        pass
+    with dialer.using(*telco) as again:
+        assert again is first
+        authority.rotate(certs, ["bank"], Term(NOW))
+        with dialer.using(*telco) as soon:
+            assert soon is first, "the files have been looked at just now"
+        moment[0] += channel.LOOKED_AGAIN_S
+        with dialer.using(*telco) as second:
             assert second is not first
-        await dialer.close()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert first.is_open, "a call uses it"
+        assert not idle.is_open
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not first.is_open
+    assert second.is_open
+    await dialer.close()
+    assert not second.is_open
 
-    asyncio.run(inside())
+
+async def test_a_new_ca_beside_the_old_one_reaches_links_as_well(certs):
+    dialer = Dialling(tls_of(certs, "bank"), Timers())
+    with dialer.using("telco", "127.0.0.1:9") as first:
+        pass
+    ca_rotation.begin(certs, NOW)
+    with dialer.using("telco", "127.0.0.1:9") as second:
+        assert second is not first
+    await dialer.close()

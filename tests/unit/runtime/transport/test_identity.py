@@ -2,7 +2,7 @@
 
 import ssl
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedboost.errors import ConfigError, PeerError
+from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.transport import authority, certificates
-from fedboost.runtime.transport.certificates import Leaf, Term
+from fedboost.runtime.transport.certificates import Term
 from fedboost.runtime.transport.identity import (
     Role,
     peer_from_auth_context,
@@ -23,28 +24,9 @@ from fedboost.runtime.transport.identity import (
     verify_certificate,
 )
 from fedboost.runtime.transport.tls import TlsFiles, load_identity
+from tests.support.certificates import LEAVES, NOW
 
-NOW = datetime.now(UTC).replace(microsecond=0)
 CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
-LEAVES = [Leaf("coordinator", "coord"), Leaf("party", "bank"), Leaf("user", "ana")]
-
-
-def files(folder: Path, name: str) -> TlsFiles:
-    return TlsFiles(ca=folder / "ca.pem", cert=folder / f"{name}.pem", key=folder / f"{name}.key")
-
-
-@pytest.fixture
-def certs(tmp_path):
-    folder = tmp_path / "certs"
-    authority.create(folder, LEAVES, Term(NOW))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def other_certs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("other")
-    authority.create(folder, LEAVES, Term(NOW))
-    return folder
 
 
 @dataclass
@@ -76,7 +58,7 @@ class Odd:
         if self.usage is not None:
             builder = builder.add_extension(x509.ExtendedKeyUsage(self.usage), critical=False)
         certificate = builder.sign(ca_key, hashes.SHA256())
-        tls = files(folder, "odd")
+        tls = tls_of(folder, "odd")
         tls.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         tls.key.write_bytes(
             self.key.private_bytes(
@@ -151,7 +133,7 @@ def test_an_expired_ca_is_refused(certs):
 def test_the_key_must_belong_to_the_certificate(certs):
     (certs / "bank.key").write_bytes((certs / "ana.key").read_bytes())
     with pytest.raises(ConfigError, match="does not belong to the key"):
-        load_identity(files(certs, "bank"))
+        load_identity(tls_of(certs, "bank"))
 
 
 @pytest.mark.parametrize(
@@ -204,14 +186,14 @@ def test_an_rsa_identity_signs_too(certs):
 
 def test_the_expected_role_and_name_are_checked(certs):
     with pytest.raises(ConfigError, match="expected a coordinator's"):
-        load_identity(files(certs, "bank"), role="coordinator")
+        load_identity(tls_of(certs, "bank"), role="coordinator")
     with pytest.raises(ConfigError, match="the settings call us telco"):
-        load_identity(files(certs, "bank"), name="telco")
+        load_identity(tls_of(certs, "bank"), name="telco")
 
 
 @pytest.mark.parametrize("part", ["ca", "cert", "key"])
 def test_a_missing_file_is_named(certs, part):
-    tls = files(certs, "bank")
+    tls = tls_of(certs, "bank")
     getattr(tls, part).unlink()
     with pytest.raises(ConfigError, match="cannot read") as caught:
         load_identity(tls)
@@ -220,7 +202,7 @@ def test_a_missing_file_is_named(certs, part):
 
 @pytest.mark.parametrize("part", ["ca", "cert", "key"])
 def test_a_file_that_is_not_pem_is_refused(certs, part):
-    tls = files(certs, "bank")
+    tls = tls_of(certs, "bank")
     getattr(tls, part).write_bytes(b"-----BEGIN NONSENSE-----\nAAAA\n-----END NONSENSE-----\n")
     with pytest.raises(ConfigError, match="PEM"):
         load_identity(tls)
@@ -233,7 +215,7 @@ USAGE, KEY_ID = b"\x06\x03\x55\x1d\x0f", b"\x06\x03\x55\x1d\x0e"
 
 @pytest.mark.parametrize("part", ["ca", "cert"])
 def test_a_certificate_with_a_part_that_cannot_be_read_is_refused(certs, part):
-    tls = files(certs, "bank")
+    tls = tls_of(certs, "bank")
     path = getattr(tls, part)
     sound = x509.load_pem_x509_certificate(path.read_bytes())
     data = sound.public_bytes(serialization.Encoding.DER).replace(KEY_ID, USAGE)
@@ -245,7 +227,7 @@ def test_a_certificate_with_a_part_that_cannot_be_read_is_refused(certs, part):
 
 @pytest.mark.parametrize("part", ["ca", "cert"])
 def test_a_certificate_of_no_version_is_refused(certs, part):
-    tls = files(certs, "bank")
+    tls = tls_of(certs, "bank")
     path = getattr(tls, part)
     data = ssl.PEM_cert_to_DER_cert(path.read_text())
     head = data.index(b"\xa0\x03\x02\x01\x02")  # the version's tag, and 2 for X.509 v3
@@ -255,7 +237,7 @@ def test_a_certificate_of_no_version_is_refused(certs, part):
 
 
 def test_signatures_are_bound_to_name_role_ca_and_content(certs, other_certs):
-    ours = load_identity(files(certs, "bank"))
+    ours = load_identity(tls_of(certs, "bank"))
     ca = (certs / "ca.pem").read_bytes()
     signature = ours.sign(b"manifest")
     assert verify(ours.certificate_pem, ca, "bank", "party", b"manifest", signature) == ours.peer
@@ -291,7 +273,7 @@ def test_the_caller_is_who_the_certificate_says(certs):
         # gRPC's own list does not count: here it claims somebody else.
         "x509_subject_alternative_name": [b"fedboost:party:telco"],
     }
-    assert peer_from_auth_context(context) == load_identity(files(certs, "bank")).peer
+    assert peer_from_auth_context(context) == load_identity(tls_of(certs, "bank")).peer
 
 
 @pytest.mark.parametrize(

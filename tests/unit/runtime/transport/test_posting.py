@@ -98,19 +98,11 @@ async def town():
     made = Town()
     await made.open()
     try:
-        yield made
+        async with asyncio.timeout(20.0):
+            yield made
     finally:
         await made.dialer.close()
         await made.close()
-
-
-def in_town(work):
-    async def run():
-        async with town() as made:
-            async with asyncio.timeout(20.0):
-                return await work(made)
-
-    return asyncio.run(run())
 
 
 def streams(made):
@@ -118,8 +110,8 @@ def streams(made):
     return sum(len(own) for own in made.servicer._streams._open.values())
 
 
-def test_all_jobs_share_one_stream_and_none_waits_for_another():
-    async def work(made):
+async def test_all_jobs_share_one_stream_and_none_waits_for_another():
+    async with town() as made:
         waiting = [made.post(b"%d" % n, SLOW) for n in range(3)]
         await made.until(3)
         for n in range(20):
@@ -133,22 +125,18 @@ def test_all_jobs_share_one_stream_and_none_waits_for_another():
             b"%d" % n for n in range(20)
         ]
 
-    in_town(work)
 
-
-def test_a_larger_message_has_a_call_of_its_own():
-    async def work(made):
+async def test_a_larger_message_has_a_call_of_its_own():
+    async with town() as made:
         await made.post(bytes(posting.POSTED_BYTES_MAX + 1))
         assert streams(made) == 0
         await made.post(bytes(posting.POSTED_BYTES_MAX))
         assert streams(made) == 1
         assert len(made.shop.told) == 2
 
-    in_town(work)
 
-
-def test_one_message_is_refused_and_the_others_are_not():
-    async def work(made):
+async def test_one_message_is_refused_and_the_others_are_not():
+    async with town() as made:
         waiting = made.post(b"a", SLOW)
         with pytest.raises(PeerError, match="bank sent a message of another stage"):
             await made.post(b"b", stage="later")
@@ -156,11 +144,9 @@ def test_one_message_is_refused_and_the_others_are_not():
         await waiting
         assert streams(made) == 1
 
-    in_town(work)
 
-
-def test_whoever_is_no_peer_opens_no_stream():
-    async def work(made):
+async def test_whoever_is_no_peer_opens_no_stream():
+    async with town() as made:
         made.shop.peers = {"mill"}
         for _ in range(50):  # always by its own words
             with pytest.raises(PolicyError, match="party bank is not known here"):
@@ -172,11 +158,9 @@ def test_whoever_is_no_peer_opens_no_stream():
         with pytest.raises(PolicyError, match="party bank is not known here"):
             await made.post(b"b")
 
-    in_town(work)
 
-
-def test_what_a_daemon_has_not_answered_at_its_end_is_posted_to_the_next():
-    async def work(made):
+async def test_what_a_daemon_has_not_answered_at_its_end_is_posted_to_the_next():
+    async with town() as made:
         waiting = made.post(b"a", SLOW)
         await made.until(1)
         began = asyncio.get_running_loop().time()
@@ -187,11 +171,9 @@ def test_what_a_daemon_has_not_answered_at_its_end_is_posted_to_the_next():
         await waiting
         assert made.shop.told == [(SLOW, b"a")]
 
-    in_town(work)
 
-
-def test_nobody_there_is_unreachable_after_the_window():
-    async def work(made):
+async def test_nobody_there_is_unreachable_after_the_window():
+    async with town() as made:
         await made.post(b"a")
         await made.close()
         with pytest.raises(UnreachableError):
@@ -199,22 +181,18 @@ def test_nobody_there_is_unreachable_after_the_window():
         await made.open()
         await made.post(b"c")
 
-    in_town(work)
 
-
-def test_a_message_without_a_receipt_is_given_up(monkeypatch):
-    async def work(made):
+async def test_a_message_without_a_receipt_is_given_up(monkeypatch):
+    async with town() as made:
         made.dialer.timers = TIMERS.model_copy(update={"step_s": 0.1})
         with pytest.raises(UnreachableError, match="shop did not answer in time"):
             await made.post(b"a", SLOW)
         await made.post(b"b")  # in the same stream
         assert streams(made) == 1
 
-    in_town(work)
 
-
-def test_a_sender_that_gives_up_holds_nobody_up():
-    async def work(made):
+async def test_a_sender_that_gives_up_holds_nobody_up():
+    async with town() as made:
         waiting = [made.post(b"%d" % n, SLOW) for n in range(2)]
         await made.until(2)
         waiting[0].cancel()
@@ -222,13 +200,10 @@ def test_a_sender_that_gives_up_holds_nobody_up():
         made.shop.room.set()
         await waiting[1]
 
-    in_town(work)
 
-
-def test_a_stream_has_so_many_messages_at_once_and_the_next_ones_wait(monkeypatch):
+async def test_a_stream_has_so_many_messages_at_once_and_the_next_ones_wait(monkeypatch):
     monkeypatch.setattr(posting, "UNANSWERED_MAX", 3)
-
-    async def work(made):
+    async with town() as made:
         waiting = [made.post(b"%d" % n, SLOW) for n in range(5)]
         await made.until(3)
         await asyncio.sleep(0.1)
@@ -237,13 +212,10 @@ def test_a_stream_has_so_many_messages_at_once_and_the_next_ones_wait(monkeypatc
         await asyncio.gather(*waiting)
         assert made.shop.began == 5
 
-    in_town(work)
 
-
-def test_of_too_many_streams_of_a_peer_the_oldest_ends(monkeypatch):
+async def test_of_too_many_streams_of_a_peer_the_oldest_ends(monkeypatch):
     monkeypatch.setattr(posting, "STREAMS_MAX", 2)
-
-    async def work(made):
+    async with town() as made:
         others = [PeerLinks(made.dialer, made.links._addresses) for _ in range(2)]
         await made.post(b"a")
         for links in others:
@@ -253,10 +225,8 @@ def test_of_too_many_streams_of_a_peer_the_oldest_ends(monkeypatch):
         await made.post(b"b")  # by a new one
         assert streams(made) == 2
 
-    in_town(work)
 
-
-def test_a_piece_that_was_damaged_is_refused(monkeypatch):
+async def test_a_piece_that_was_damaged_is_refused(monkeypatch):
     whole = wire.pieces
 
     def damaged(payload):
@@ -265,16 +235,13 @@ def test_a_piece_that_was_damaged_is_refused(monkeypatch):
         yield piece
 
     monkeypatch.setattr(wire, "pieces", damaged)
-
-    async def work(made):
+    async with town() as made:
         with pytest.raises(PeerError, match="a piece whose checksum does not match"):
             await made.post(b"a")
 
-    in_town(work)
 
-
-def test_a_fault_in_the_daemon_is_told_as_one_and_the_stream_lives():
-    async def work(made):
+async def test_a_fault_in_the_daemon_is_told_as_one_and_the_stream_lives():
+    async with town() as made:
         made.shop.accept, accept = None, made.shop.accept
         with pytest.raises(Exception, match="unexpected TypeError"):
             await made.post(b"a")
@@ -282,11 +249,9 @@ def test_a_fault_in_the_daemon_is_told_as_one_and_the_stream_lives():
         await made.post(b"b")
         assert streams(made) == 1
 
-    in_town(work)
 
-
-def test_a_new_certificate_opens_a_new_stream_and_the_old_one_ends_when_it_is_answered():
-    async def work(made):
+async def test_a_new_certificate_opens_a_new_stream_and_the_old_one_ends_when_it_is_answered():
+    async with town() as made:
         waiting = made.post(b"a", SLOW)
         await made.until(1)
         old = list(made.dialer._links.values())
@@ -299,8 +264,6 @@ def test_a_new_certificate_opens_a_new_stream_and_the_old_one_ends_when_it_is_an
         await waiting
         await asyncio.sleep(0.2)
         assert streams(made) == 1
-
-    in_town(work)
 
 
 def test_a_peer_whose_certificate_counts_no_more_is_looked_for_every_second():
@@ -354,69 +317,56 @@ def answer(back, payload):
     return asyncio.ensure_future(back.links.deliver(envelope, payload))
 
 
-def test_a_receipt_goes_along_with_the_answer(monkeypatch):
-    async def run():
-        async with both_ways(monkeypatch) as (there, back, went):
-            answered(there, back)
-            for n in range(10):
-                await there.post(b"%d" % n)
-                await there.answers[-1]
-            assert went.count(True) >= 8, "the first has nothing to go along with"
-            assert [text for _, text in back.shop.told] == [b"%d" % n for n in range(10)]
-
-    asyncio.run(run())
+async def test_a_receipt_goes_along_with_the_answer(monkeypatch):
+    async with both_ways(monkeypatch) as (there, back, went):
+        answered(there, back)
+        for n in range(10):
+            await there.post(b"%d" % n)
+            await there.answers[-1]
+        assert went.count(True) >= 8, "the first has nothing to go along with"
+        assert [text for _, text in back.shop.told] == [b"%d" % n for n in range(10)]
 
 
-def test_a_receipt_whose_answer_does_not_arrive_comes_back_by_itself(monkeypatch):
-    async def run():
-        async with both_ways(monkeypatch) as (there, back, went):
-            await answer(back, b"opens the stream")
-            back.shop.peers = set()
-            [own] = back.servicer._streams._open["shop"]
-            own._caller = lambda: back.shop.check_peer(Peer("party", "shop", "", 0))
-            answered(there, back)
-            await there.post(b"a")  # the bank takes the answer in no more, and reads no receipt
-            with pytest.raises(PolicyError):
-                await there.answers[-1]
-            assert went == [False]
-
-    asyncio.run(run())
+async def test_a_receipt_whose_answer_does_not_arrive_comes_back_by_itself(monkeypatch):
+    async with both_ways(monkeypatch) as (there, back, went):
+        await answer(back, b"opens the stream")
+        back.shop.peers = set()
+        [own] = back.servicer._streams._open["shop"]
+        own._caller = lambda: back.shop.check_peer(Peer("party", "shop", "", 0))
+        answered(there, back)
+        await there.post(b"a")  # the bank takes the answer in no more, and reads no receipt
+        with pytest.raises(PolicyError):
+            await there.answers[-1]
+        assert went == [False]
 
 
-def test_where_a_peer_may_not_read_on_its_receipts_go_by_themselves(monkeypatch):
+async def test_where_a_peer_may_not_read_on_its_receipts_go_by_themselves(monkeypatch):
     monkeypatch.setattr(posting, "UNANSWERED_MAX", 1)
-
-    async def run():
-        async with both_ways(monkeypatch) as (there, back, went):
-            waiting = asyncio.ensure_future(
-                back.links.deliver(Envelope(job=SLOW, receiver="bank", payload_bytes=1), b"w")
-            )
-            await back.until(1)
-            await there.post(b"a")
-            assert went == [False]
-            back.shop.room.set()
-            await waiting
-
-    asyncio.run(run())
+    async with both_ways(monkeypatch) as (there, back, went):
+        waiting = asyncio.ensure_future(
+            back.links.deliver(Envelope(job=SLOW, receiver="bank", payload_bytes=1), b"w")
+        )
+        await back.until(1)
+        await there.post(b"a")
+        assert went == [False]
+        back.shop.room.set()
+        await waiting
 
 
-def test_a_receipt_for_what_was_never_sent_says_nothing(monkeypatch):
-    async def run():
-        async with both_ways(monkeypatch) as (there, back, _):
-            waiting = there.post(b"a", SLOW)
-            await there.until(1)
-            back.back.hear("mill", Receipt(number=1))
-            back.back.hear("shop", Receipt(number=1))
-            await there.post(b"b")
-            assert not waiting.done()
-            there.shop.room.set()
-            await waiting
-
-    asyncio.run(run())
+async def test_a_receipt_for_what_was_never_sent_says_nothing(monkeypatch):
+    async with both_ways(monkeypatch) as (there, back, _):
+        waiting = there.post(b"a", SLOW)
+        await there.until(1)
+        back.back.hear("mill", Receipt(number=1))
+        back.back.hear("shop", Receipt(number=1))
+        await there.post(b"b")
+        assert not waiting.done()
+        there.shop.room.set()
+        await waiting
 
 
-def test_more_receipts_than_a_peer_can_have_been_sent_end_its_stream():
-    async def work(made):
+async def test_more_receipts_than_a_peer_can_have_been_sent_end_its_stream():
+    async with town() as made:
         await made.post(b"a")
         [[(_, stream)]] = made.links.streams._streams.values()
         [piece] = wire.pieces(b"b")
@@ -425,5 +375,3 @@ def test_more_receipts_than_a_peer_can_have_been_sent_end_its_stream():
             await stream.post(parcel, 5.0)
         assert refused.value.code() is grpc.StatusCode.DATA_LOSS
         assert made.shop.told == [("quick", b"a")]
-
-    in_town(work)

@@ -2,8 +2,7 @@
 
 import base64
 import stat
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 
 import pytest
 from click.testing import CliRunner
@@ -13,36 +12,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fedboost.cli.groups import certs_group
 from fedboost.errors import ConfigError, UnreachableError
+from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.runtime.transport.tls import Revocations, ServerCertificates, TlsFiles, load_identity
+from fedboost.runtime.transport.tls import Revocations, ServerCertificates, load_identity
+from tests.support.certificates import LEAVES, NOW
 
-NOW = datetime.now(UTC).replace(microsecond=0)
 CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
-LEAVES = [Leaf("coordinator", "coord"), Leaf("party", "bank"), Leaf("user", "ana")]
-
-
-def files(folder: Path, name: str) -> TlsFiles:
-    return TlsFiles(ca=folder / "ca.pem", cert=folder / f"{name}.pem", key=folder / f"{name}.key")
-
-
-@pytest.fixture
-def certs(tmp_path):
-    folder = tmp_path / "certs"
-    authority.create(folder, LEAVES, Term(NOW))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def other_certs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("other")
-    authority.create(folder, LEAVES, Term(NOW))
-    return folder
 
 
 def test_created_certificates_carry_role_and_name(certs):
     for role, name in LEAVES:
-        ours = load_identity(files(certs, name), role=role, name=name)
+        ours = load_identity(tls_of(certs, name), role=role, name=name)
         assert (ours.role, ours.name) == (role, name)
         assert str(ours.peer) == f"{role} {name}"
 
@@ -66,7 +47,7 @@ def test_creating_again_adds_what_is_missing_and_overwrites_nothing(certs):
     assert made == {"ca": False, "coord": False, "bank": False, "ana": False, "telco": True}
     for name, content in before.items():
         assert (certs / name).read_bytes() == content
-    assert load_identity(files(certs, "telco")).name == "telco"
+    assert load_identity(tls_of(certs, "telco")).name == "telco"
 
 
 @pytest.mark.parametrize("name", ["", "Bank", "1bank", "ba_nk", "bank\n", "../x", "b" * 64, "bänk"])
@@ -120,7 +101,7 @@ def test_a_leaf_cannot_outlive_its_ca(certs):
 
 
 def test_nothing_shows_a_key(certs):
-    tls = files(certs, "bank")
+    tls = tls_of(certs, "bank")
     shown = repr(load_identity(tls)) + repr(tls.read()) + repr(ServerCertificates(tls).__dict__)
     for line in tls.key.read_text().splitlines():
         assert line not in shown
@@ -128,7 +109,7 @@ def test_nothing_shows_a_key(certs):
 
 
 def test_a_server_takes_up_a_rotated_certificate(certs):
-    server = ServerCertificates(files(certs, "bank"), role="party", name="bank")
+    server = ServerCertificates(tls_of(certs, "bank"), role="party", name="bank")
     old = server.identity.peer
     assert not server.reload()
     authority.rotate(certs, ["bank"], Term(NOW))
@@ -138,7 +119,7 @@ def test_a_server_takes_up_a_rotated_certificate(certs):
 
 
 def test_a_server_keeps_its_certificate_while_a_rotation_is_half_done(certs, tmp_path):
-    server = ServerCertificates(files(certs, "bank"))
+    server = ServerCertificates(tls_of(certs, "bank"))
     old = server.identity.peer
     former = (certs / "bank.pem").read_bytes()
     authority.rotate(certs, ["bank"], Term(NOW))
@@ -152,7 +133,7 @@ def test_a_server_keeps_its_certificate_while_a_rotation_is_half_done(certs, tmp
 
 
 def test_a_server_never_takes_up_another_partys_certificate(certs):
-    server = ServerCertificates(files(certs, "bank"), role="party", name="bank")
+    server = ServerCertificates(tls_of(certs, "bank"), role="party", name="bank")
     for ending in ("pem", "key"):
         (certs / f"bank.{ending}").write_bytes((certs / f"coord.{ending}").read_bytes())
     assert not server.reload()
@@ -160,13 +141,13 @@ def test_a_server_never_takes_up_another_partys_certificate(certs):
 
 
 def test_a_revoked_certificate_is_refused_until_rotated(certs):
-    tls = files(certs, "bank")
+    tls = tls_of(certs, "bank")
     revocations = Revocations(tls)
     revocations.check(load_identity(tls).peer)
     assert authority.revoke(certs, "bank", NOW) == 1
     with pytest.raises(UnreachableError, match="party bank has been revoked"):
         revocations.check(load_identity(tls).peer)
-    revocations.check(load_identity(files(certs, "coord")).peer)
+    revocations.check(load_identity(tls_of(certs, "coord")).peer)
     authority.rotate(certs, ["bank"], Term(NOW))
     revocations.check(load_identity(tls).peer)
     with pytest.raises(ConfigError, match="cannot read"):
@@ -174,7 +155,7 @@ def test_a_revoked_certificate_is_refused_until_rotated(certs):
 
 
 def test_revoking_reaches_certificates_that_were_rotated_away(certs):
-    tls = files(certs, "bank")
+    tls = tls_of(certs, "bank")
     first = load_identity(tls).peer
     authority.rotate(certs, ["bank"], Term(NOW))
     assert authority.revoke(certs, "bank", NOW) == 2
@@ -186,12 +167,12 @@ def test_revoking_reaches_certificates_that_were_rotated_away(certs):
 
 def test_without_a_revocation_list_nobody_is_revoked(certs):
     (certs / "ca.crl").unlink()
-    tls = files(certs, "bank")
+    tls = tls_of(certs, "bank")
     Revocations(tls).check(load_identity(tls).peer)
 
 
 def test_a_list_that_vanishes_or_is_not_our_cas_lets_nobody_in(certs, other_certs):
-    tls = files(certs, "bank")
+    tls = tls_of(certs, "bank")
     peer = load_identity(tls).peer
     revocations = Revocations(tls)
     whole = tls.crl.read_bytes()
@@ -230,7 +211,7 @@ def test_the_commands_make_rotate_revoke_and_show(tmp_path):
     ]
     assert run("create", *everybody).count("made") == 5
     assert run("create", *everybody, "--party", "telco").count("kept as it is") == 5
-    assert load_identity(files(tmp_path / "certs", "sum"), role="party").name == "sum"
+    assert load_identity(tls_of(tmp_path / "certs", "sum"), role="party").name == "sum"
     run("rotate", "bank", "telco")
     assert "2 certificate(s) of bank" in run("revoke", "bank")
     shown = run("show")
@@ -241,9 +222,9 @@ def test_the_commands_make_rotate_revoke_and_show(tmp_path):
 
 
 def test_a_second_revocation_keeps_the_first(certs):
-    peers = [load_identity(files(certs, name)).peer for name in ("bank", "ana")]
+    peers = [load_identity(tls_of(certs, name)).peer for name in ("bank", "ana")]
     for peer in peers:
         authority.revoke(certs, peer.name, NOW)
     for peer in peers:
         with pytest.raises(UnreachableError, match="revoked"):
-            Revocations(files(certs, "coord")).check(peer)
+            Revocations(tls_of(certs, "coord")).check(peer)

@@ -1,0 +1,9 @@
+"""Names for arrays of numbers, whatever their shape; each function says its own."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Bits = NDArray[np.bool_]
+Words = NDArray[np.uint64]

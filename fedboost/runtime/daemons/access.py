@@ -1,0 +1,138 @@
+"""What every daemon has around its node: its certificates, its gate, its server, its way out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedboost.errors import ConfigError, FedboostError
+from fedboost.messages import job_pb2
+from fedboost.runtime.config.daemons import DaemonConfig
+from fedboost.runtime.daemons import doctor
+from fedboost.runtime.process.deadline import end_within
+from fedboost.runtime.store.store import Store
+from fedboost.runtime.transport import authority, faults
+from fedboost.runtime.transport.certificates import Leaf, Term
+from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.identity import Peer, Role
+from fedboost.runtime.transport.posting import OutgoingStreams
+from fedboost.runtime.transport.server import CallerGate, Health, Servicer, bind
+from fedboost.runtime.transport.tls import Revocations, ServerCertificates, TlsFiles
+
+if TYPE_CHECKING:
+    from fedboost.runtime.daemons.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+# A file of services, the name of one, and what adds it to a server.
+Service = tuple[Any, str, Callable[..., None]]
+
+
+class DaemonAccess:
+    """Who a daemon is: its certificates, its gate, its way out."""
+
+    def __init__(self, config: DaemonConfig, role: Role) -> None:
+        self.config, self.who = config, f"{role} {config.name}"
+        files = config.tls or _throwaway(config, role)
+        self.certificates = ServerCertificates(files, role=role, name=config.name)
+        self.revocations = Revocations(files)
+        self.gate = CallerGate(self.revocations if config.tls else None)
+        self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
+        for warning in config.warnings():
+            log.warning("%s", warning)
+        try:
+            files.check_key_mode()
+        except ConfigError as error:
+            log.warning("%s; %s", error, error.todo)
+
+    def links_of(self, config: Callable[[], DaemonConfig]) -> Callable[[str], Awaitable[object]]:
+        """Return what says hello to a daemon that the settings of then name."""
+        return lambda name: doctor.say_hello(self.dialer, doctor.targets(config()), name)
+
+    @contextmanager
+    def counted(self, metrics: Metrics | None, store: Store) -> Iterator[None]:
+        """Count refusals and failures, and show the figures to whoever asks."""
+        if metrics is None or self.config.metrics is None:
+            yield
+            return
+        from fedboost.runtime.daemons.metrics import served
+
+        self.gate.refused, self.dialer.failed = metrics.refused, metrics.failed
+        metrics.begin(store)
+        with served(self.config.metrics.listen, metrics.registry) as port:
+            log.info("metrics are on port %d", port)
+            yield
+
+
+def _throwaway(config: DaemonConfig, role: Role) -> TlsFiles:
+    """Certificates that only sign: for `insecure_loopback`, where links have none."""
+    folder = Path(config.store) / "insecure"
+    authority.create(folder, [Leaf(role, config.name)], Term(datetime.now(UTC)))
+    names = {"ca": "ca.pem", "cert": f"{config.name}.pem", "key": f"{config.name}.key"}
+    return TlsFiles(**{key: folder / name for key, name in names.items()})
+
+
+class DaemonServer:
+    """The gRPC server of a daemon: a node's services and the daemon's health."""
+
+    def __init__(
+        self,
+        standing: DaemonAccess,
+        node: object,
+        services: Iterable[Service],
+        links: Callable[[str], Awaitable[object]],
+        streams: OutgoingStreams | None = None,
+    ) -> None:
+        """Binds the address; `links` tries one of the daemon's links, `streams` are its own."""
+        self._standing, config = standing, standing.config
+        certificates = standing.certificates if config.tls else None
+        self.grpc, self.port = bind(certificates, config.listen, config.timers)
+        served, self._servicers, names = _Served(node, links), [], []
+        for descriptor, name, add in services:
+            service = descriptor.services_by_name[name]
+            self._servicers.append(Servicer(served, standing.gate, service, streams))
+            add(self._servicers[-1], self.grpc)
+            names.append(service.full_name)
+        self._health = Health(names)
+        self.grpc.add_generic_rpc_handlers((self._health.handler(),))
+
+    async def stop(
+        self, background: Iterable[asyncio.Task[Any]], stop_node: Callable[[], Awaitable[object]]
+    ) -> None:
+        """End what runs in the background, the node's jobs, the server and the links, in time."""
+        timers = self._standing.config.timers
+        end_within(timers.shutdown_s)
+        self._health.stop()
+        for task in background:
+            task.cancel()
+        await stop_node()
+        for servicer in self._servicers:
+            servicer.end_streams()
+        await self.grpc.stop(timers.shutdown_s / 2)
+        await self._standing.dialer.close()
+
+
+class _Served:
+    """A node with the daemon's own answers beside it."""
+
+    def __init__(self, node: object, links: Callable[[str], Awaitable[object]]) -> None:
+        self._node = node
+        self._links = links
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    async def check_link(
+        self, _: Peer, request: job_pb2.CheckLinkRequest
+    ) -> job_pb2.CheckLinkReply:
+        """Tries one of the daemon's own links, for `fedboost doctor`."""
+        try:
+            await self._links(request.name)
+        except FedboostError as error:
+            return job_pb2.CheckLinkReply(fault=faults.to_message(error))
+        return job_pb2.CheckLinkReply()
