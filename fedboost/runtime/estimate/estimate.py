@@ -17,7 +17,15 @@ from fedboost.crypto.lattice.parameters import BY_NAME
 from fedboost.errors import ConfigError
 from fedboost.flow import Protocol, Role
 from fedboost.runtime.estimate import prices as priced
-from fedboost.runtime.estimate.counting_cipher import ADD, ADD_FEW, OPERATIONS
+from fedboost.runtime.estimate.counting_cipher import (
+    ADD,
+    ADD_FEW,
+    ANSWER,
+    OPERATIONS,
+    PACK,
+    RUN,
+    SUBTRACT,
+)
 from fedboost.runtime.estimate.counting_cipher import START as TABLES
 from fedboost.runtime.estimate.phases import ALONE, SHARED, Phase, primitives
 from fedboost.runtime.estimate.prices import FSYNC, READ_CELL, READ_ROW, Prices
@@ -30,7 +38,8 @@ START = "begin"  # the stage of what comes before any protocol
 ID_BYTES, CELL_BYTES = 120.0, 9.0
 KEPT_ID_BYTES, KEPT_CELL_BYTES = 45.0, 4.0
 
-AWAY = (ADD, ADD_FEW)  # what workers on Dask do for a host
+AWAY = frozenset({ADD, ADD_FEW})  # what workers on Dask do for a host
+AWAY_OF_RINGS = AWAY | {SUBTRACT, RUN, PACK, ANSWER}
 
 K = TypeVar("K", bound=Hashable)
 
@@ -162,7 +171,8 @@ class _Clock:
             parallel = name == SHARED or (bool(scheme) and operation in OPERATIONS)
             each = 1.0 if name in (ALONE, SHARED) else price[name]
             each *= cores if operation == TABLES else 1
-            if operation in AWAY and party in self.place.workers:
+            goes = AWAY_OF_RINGS if scheme in BY_NAME else AWAY
+            if operation in goes and party in self.place.workers:
                 away[party] += count * each / self._threads(party, scheme)
                 continue
             (shared if parallel else alone)[party] += count * each
