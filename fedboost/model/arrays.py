@@ -24,11 +24,12 @@ def packed(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = False) -> b
 
     out = io.BytesIO()
     how = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
-    with zipfile.ZipFile(out, "w", how, compresslevel=LEVEL) as archive:
+    with zipfile.ZipFile(out, "w") as archive:
         for name, array in arrays.items():
             content = io.BytesIO()
             np.lib.format.write_array(content, array, allow_pickle=False)
-            archive.writestr(f"{name}.npy", content.getbuffer())
+            entry = zipfile.ZipInfo(f"{name}.npy")  # without a date: always the same
+            archive.writestr(entry, content.getbuffer(), how, LEVEL)
     return out.getvalue()
 
 

@@ -39,9 +39,9 @@ def test_rows_are_not_solved_for_between_two_answers():
 def test_rows_are_solved_for_between_two_answers_of_one_zero_encryption(monkeypatch):
     drawn = answers._drawn
 
-    def shared(secrets, count, each, use):
-        data = drawn(secrets, count, each, use)
-        return np.repeat(data[:1], count, axis=0) if use in ("v", "e1") else data
+    def shared(key, asked, *sums):
+        v, e1, e2 = drawn(key, asked, *sums)
+        return [np.repeat(v[:1], len(v), axis=0), np.repeat(e1[:1], len(e1), axis=0), e2]
 
     monkeypatch.setattr(answers, "_drawn", shared)
     read, truth = rows_between_two_answers()

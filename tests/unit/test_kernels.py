@@ -26,6 +26,7 @@ from fedboost.crypto.workers import Serial
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster import warming
 from tests.support import small_jobs
+from tests.support.whole_jobs import written
 
 async def run(folder, scheme):
     spec = small_jobs.spec("secureboost", encryption={"scheme": scheme})

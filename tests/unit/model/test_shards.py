@@ -1,13 +1,13 @@
 """Shards on disk: whole or absent, and nobody changes one unnoticed."""
 
+import io
 import json
 
 import numpy as np
 import pytest
 
 from fedboost.errors import ConfigError, DataError
-from fedboost.flow import Artefact
-from fedboost.model import shards
+from fedboost.model import arrays, shards
 from tests.support.models import MODEL, random_model
 
 
@@ -82,9 +82,11 @@ def test_a_shard_without_its_arrays_is_refused(models):
         shards.load(models / MODEL)
 
 
-def test_arrays_with_objects_inside_are_not_unpacked(models):
-    odd = Artefact({}, {"tree": np.array([{}], dtype=object)})
-    shards.save(models / MODEL, odd)
+def test_arrays_with_objects_inside_are_not_unpacked(models, monkeypatch):
+    odd = io.BytesIO()
+    np.savez(odd, tree=np.array([{}], dtype=object))
+    monkeypatch.setattr(arrays, "packed", lambda _: odd.getvalue())
+    shards.save(models / MODEL, random_model(1)["bank"])
     with pytest.raises(DataError, match="arrays are damaged"):
         shards.load(models / MODEL)
 
