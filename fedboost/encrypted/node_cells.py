@@ -65,6 +65,10 @@ class NodeCells(Generic[H]):
         self._held: dict[int, H] = {}
         self.lock = threading.RLock()  # a task that counts as lost may still run beside another
 
+    def __contains__(self, node: int) -> bool:
+        """Return whether a node's cells are there, or it has none."""
+        return node in self._held or not len(self._begins)
+
     def make(self, making: Making, rows: RowSums[H], add: Add[H]) -> list[int]:
         """Make what is not there yet; return the nodes for which others lack."""
         held, size = self._held, len(self._begins)

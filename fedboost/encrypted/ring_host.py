@@ -116,11 +116,12 @@ class RingHostRows(HostRows[LatticeSums]):
             return
         key = self._packing_key
         if key is None:
-            for number, part in enumerate(parts, start=1):
+            for number, part in enumerate(parts):
                 [(place, cut)] = part.sums
                 width, added = self._width(nodes[place]), nodes[place].noise
                 shape = AnswerShape(self.budget.parameters, self._outputs, width)
-                blinded = self._blinded(nodes, part.sums, is_last=number == len(parts))
+                ends = {"is_first": number == 0, "is_last": number == len(parts) - 1}
+                blinded = self._blinded(nodes, part.sums, **ends)
                 noise = None if added is None else added[cut]
                 released = release(shape, part.ciphertexts, blinded, noise)
                 yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
@@ -132,7 +133,7 @@ class RingHostRows(HostRows[LatticeSums]):
         released = release_packed(
             key.shape,
             widths,
-            self._blinded(nodes, every, is_last=True),
+            self._blinded(nodes, every, is_first=True, is_last=True),
             np.concatenate(noises) if noises else None,
             self.rows.workers,
         )
@@ -149,10 +150,10 @@ class RingHostRows(HostRows[LatticeSums]):
         return self.budget.width(max(1, node.rows))
 
     def _blinded(
-        self, nodes: Sequence[NodeSums[Any]], cuts: Sequence[Cut], *, is_last: bool
+        self, nodes: Sequence[NodeSums[Any]], cuts: Sequence[Cut], *, is_first: bool, is_last: bool
     ) -> Blinded[Any]:
-        """Answers to some sums of some of the nodes, wherever their cells lie; `is_last` says that
-        the others have had theirs.
+        """Answers to some sums of some of the nodes, wherever their cells lie, which are made for
+        the first of all and let go behind the last.
         """
         if isinstance(nodes[0].sums, Pairs):  # made here
             return self._answered_here(nodes, cuts)
@@ -172,6 +173,8 @@ class RingHostRows(HostRows[LatticeSums]):
         of = {node.sums.tree: node.sums.making for node in nodes}
         makings = [of[tree] if is_last else replace(of[tree], kept=None) for tree in trees]
         light = [replace(making, rows_of_others={}) for making in makings]
+        if not is_first:
+            light = [replace(making, rows={}) for making in light]
         kept = [self.adding.kept, self._packing_at, *(at for tree in trees for at in tree.kept)]
         run = partial(self.shards.run, answered, kept, join=join_answers if self.packing else None)
         found = run([(shard, light, asked[shard]) for shard in range(parts)])

@@ -103,7 +103,7 @@ def answered(rows: RingRows, packing: PackingKey | None, *rest: Any) -> Answered
             own.make(making, rows, partial(add_up, rows, at))
             for own, at, making in zip(cells, placed, makings, strict=True)
         ]
-        if any(made):
+        if any(made) or any(of.node not in cells[of.tree] for of in nodes):
             return Answered([], [shard])
         asked = [
             AskedSums(cells[of.tree].pairs(rows.adds, {of.node: of.chosen})[of.node], of.draws)

@@ -31,10 +31,12 @@ from fedboost.runtime.estimate.phases import ALONE, SHARED, Phase, primitives
 from fedboost.runtime.estimate.prices import FSYNC, READ_CELL, READ_ROW, Prices
 from fedboost.runtime.estimate.scenes import Scene, Setting
 from fedboost.runtime.estimate.stages import Stage
+from fedboost.runtime.process.memory import LARGE_ROWS
 from fedboost.settings import parse
 
 START = "begin"  # the stage of what comes before any protocol
-# Of a row and of each of its cells, as measured: while a table is read, and once it is.
+# Of a row and of each of its cells, as measured: while a table is read, and once it is. Cells of
+# large tables lie in files.
 ID_BYTES, CELL_BYTES = 120.0, 9.0
 KEPT_ID_BYTES, KEPT_CELL_BYTES = 45.0, 4.0
 
@@ -128,11 +130,12 @@ def estimate(
 
 def held_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> float:
     """Return the most bytes that a party holds of its table and of a job's stages."""
-    kept, most = rows * (KEPT_ID_BYTES + KEPT_CELL_BYTES * columns), [0.0]
+    cells = columns if rows < LARGE_ROWS else 0
+    kept, most = rows * (KEPT_ID_BYTES + KEPT_CELL_BYTES * cells), [0.0]
     for stage in stages:
         goes = protocols.named(stage.name).bins_values  # instead of the table
         most.append(stage.memory.get(party, 0.0) + (0.0 if goes else kept))
-    return max(rows * (ID_BYTES + CELL_BYTES * columns), *most)
+    return max(rows * (ID_BYTES + CELL_BYTES * cells), *most)
 
 
 def _uncounted(party: str) -> str:

@@ -1,12 +1,13 @@
 """Cells of a lattice tree that stay with shards: the answers of one process, whoever loses what."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedboost.core.partition import left_child, right_child
-from fedboost.encrypted import ring_shards
+from fedboost.encrypted import ring_answers, ring_shards
 from fedboost.encrypted.ciphers import NodeSums
 from fedboost.encrypted.node_cells import Chosen, Making, NodeCells
 from tests.support.elsewhere import Elsewhere
@@ -107,3 +108,27 @@ def test_shards_get_no_secret_but_their_columns_of_one_tree():
         columns = layers.tree.adding.chosen[shard][1]
         own = {row.tobytes() for row in seeds[columns]}
         assert {row.tobytes() for node in nodes for row in node.draws.seeds} == own
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_rows_of_nodes_go_to_a_shard_once_however_many_parts_leave(monkeypatch, loses):
+    """Or again where it has lost its cells in between."""
+    monkeypatch.setattr(ring_answers, "ANSWERS_EACH", 20)
+    alone = Layers(SCHEMES[1])
+    expected = [alone.root(), alone.children()]
+    layers, given = Layers(SCHEMES[1], shards=Elsewhere(2)), list[Any]()
+    assert layers.root() == expected[0]
+    run = layers.rows.shards.run
+
+    def noted(kernel, kept, tasks, join=None):
+        if loses and len(given) == 2:
+            cells = layers.tree.cells
+            cells[1] = type(cells[1])(cells[1]._begins)
+        given.append([making.rows for _, [making], _ in tasks])
+        return run(kernel, kept, tasks, join)
+
+    layers.rows.shards.run = noted
+    assert layers.children() == expected[1]
+    assert len(given) > 4
+    with_rows = [number for number, tasks in enumerate(given) if any(tasks)]
+    assert with_rows == ([0, 3] if loses else [0])
