@@ -177,17 +177,17 @@ class RingHostRows(HostRows[LatticeSums]):
             light = [replace(making, rows={}) for making in light]
         kept = [self.adding.kept, self._packing_at, *(at for tree in trees for at in tree.kept)]
         run = partial(self.shards.run, answered, kept, join=join_answers if self.packing else None)
-        found = run([(shard, light, asked[shard]) for shard in range(parts)])
-        lost = {shard for one in found for shard in one.lacking}
+        results = run([(shard, light, asked[shard]) for shard in range(parts)])
+        lost = {shard for result in results for shard in result.lacking}
         if lost:
             heavy, idle = [making.from_rows for making in makings], [NOTHING] * len(trees)
-            found += run(
+            results += run(
                 [
                     (shard, heavy, asked[shard]) if shard in lost else (shard, idle, [])
                     for shard in range(parts)
                 ]
             )
-        [blinded] = reduce(Answered.joined, found).blinded
+        [blinded] = reduce(Answered.joined, results).blinded
         return blinded
 
     def _answered_here(self, nodes: Sequence[NodeSums[Any]], cuts: Sequence[Cut]) -> Blinded[Any]:

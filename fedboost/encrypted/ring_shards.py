@@ -97,11 +97,11 @@ def answered(rows: RingRows, packing: PackingKey | None, *rest: Any) -> Answered
     *trees, shard, makings, nodes = rest
     placed, cells = trees[::2], trees[1::2]
     with ExitStack() as locked:
-        for own in cells:
-            locked.enter_context(own.lock)
+        for held in cells:
+            locked.enter_context(held.lock)
         made = [
-            own.make(making, rows, partial(add_up, rows, at))
-            for own, at, making in zip(cells, placed, makings, strict=True)
+            held.make(making, rows, partial(add_up, rows, at))
+            for held, at, making in zip(cells, placed, makings, strict=True)
         ]
         if any(made) or any(of.node not in cells[of.tree] for of in nodes):
             return Answered([], [shard])
@@ -110,8 +110,8 @@ def answered(rows: RingRows, packing: PackingKey | None, *rest: Any) -> Answered
             for of in nodes
         ]
         blinded = [blinded_of(rows, packing, asked)] if asked else []
-        for own, making in zip(cells, makings, strict=True):
-            own.keep(making.kept)
+        for held, making in zip(cells, makings, strict=True):
+            held.keep(making.kept)
     return Answered(blinded, [])
 
 
@@ -206,6 +206,6 @@ class RingSums:
 
 def seeds_of(secrets: Secrets, tree: int, columns: int) -> ByteArray:
     """A secret for each column of one tree, uint8 (columns, 32)."""
-    own = secrets.child("lattice answers", tree)
-    drawn = [own.derive("column", column) for column in range(columns)]
+    of_tree = secrets.child("lattice answers", tree)
+    drawn = [of_tree.derive("column", column) for column in range(columns)]
     return np.frombuffer(b"".join(drawn), np.uint8).reshape(-1, SEED_BYTES)

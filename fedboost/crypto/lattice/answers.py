@@ -254,9 +254,9 @@ def _drawn(key: TreeKey, asked: AskedSums, whole: Words, numbers: Words) -> list
     rest[:, 0], rest[:, 1:] = draws.numbers, numbers
     bound = key.digest + draws.width.to_bytes(8, "little") + draws.binding
     seeds = [*map(bytes, draws.seeds)]
-    own = {seed: (_BEGUN.of(seed), hashlib.sha256(seed + bound)) for seed in set(seeds)}
+    of_seed = {seed: (_BEGUN.of(seed), hashlib.sha256(seed + bound)) for seed in set(seeds)}
     for seed, few, many, *parts in zip(seeds, rest, vectors, *drawn, strict=True):
-        streams, begun = own[seed]
+        streams, begun = of_seed[seed]
         hashed = begun.copy()
         hashed.update(few.data)
         hashed.update(many.data)
