@@ -1,6 +1,7 @@
 """What a job will take on this machine, before it runs.
 
 Modules:
+    cipher_tally     what is done with a cipher, counted
     counting_cipher  a cipher that counts its operations
     estimate         counts times prices: what a job will take
     footprint        memory that a job takes of one party

@@ -7,10 +7,7 @@ and bytes that a message would have more than it has here.
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,7 +16,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import Index, Pairs, paired
+from fedboost.crypto.api import Pairs, paired
 from fedboost.crypto.schemes import SCHEMES as KEYED
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import schemes
@@ -39,85 +36,26 @@ from fedboost.encrypted.ciphers import (
 from fedboost.encrypted.host_noise import HostNoise, NoiseScale
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.messages.protocol import encrypted_pb2 as pb
-
-# Of a ciphertext each: a row, a cell or a sum may take several.
-ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add", "add, few rows"
-MAKE_KEY, TAKE_KEY = "make a key", "take a key in"  # of a byte of a tree's key for one host
-SUBTRACT, RUN, ANSWER, DECRYPT = "subtract", "prefix sum", "answer", "decrypt"
-PACK = "pack"  # of a ciphertext full of sums, all but its first one
-START = "tables of a key"  # for each core of a party that encrypts or answers
-OPERATIONS = (
-    *(ENCRYPT, RECEIVE, MAKE_KEY, TAKE_KEY, ADD, ADD_FEW),
-    *(SUBTRACT, RUN, PACK, ANSWER, DECRYPT, START),
+from fedboost.runtime.estimate.cipher_tally import (
+    ADD,
+    ADD_FEW,
+    ANSWER,
+    DECRYPT,
+    ENCRYPT,
+    MAKE_KEY,
+    PACK,
+    RECEIVE,
+    RUN,
+    START,
+    SUBTRACT,
+    TAKE_KEY,
+    CipherTally,
+    Clear,
 )
+
 FEW = 0.5  # of the rows: a layer that adds up fewer reads them scattered
 WORD = 8  # bytes of a number as messages carry it here
 SLOTS_BYTES = 2  # of a key of trees, which say how many sums share a ciphertext
-
-
-@dataclass
-class CipherTally:
-    """What one party has done with the cipher, and what it holds under it."""
-
-    counts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    seconds: float = 0.0  # that counting itself has taken
-    held: float = 0.0  # bytes
-    most: float = 0.0
-
-    def hold(self, n_bytes: float) -> None:
-        """Note that so many more are held; fewer where it is negative."""
-        self.held += n_bytes
-        self.most = max(self.most, self.held)
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Whatever runs inside stands for the cipher's own work, whose time is not the step's."""
-        started = time.thread_time()
-        try:
-            yield
-        finally:
-            self.seconds += time.thread_time() - started
-
-
-class Clear:
-    """Rows, cells or sums in the clear, int64 (n, 2·outputs), of so many bytes each if encrypted.
-
-    What is only a part of a `source` holds nothing of its own.
-    """
-
-    def __init__(
-        self, tally: CipherTally, data: Sums, n_bytes: float, source: Clear | None = None
-    ) -> None:
-        self.tally, self.data, self.n_bytes, self.whole = tally, data, n_bytes, source
-        self._own = 0.0 if source is not None else n_bytes * len(data)
-        tally.hold(self._own)
-
-    def __del__(self) -> None:
-        self.tally.hold(-self._own)
-
-    def like(self, data: Sums) -> Clear:
-        """Others of the same kind."""
-        return Clear(self.tally, data, self.n_bytes)
-
-    def joined(self, others: Sequence[Clear]) -> Clear:
-        """These and all the others, one after the other."""
-        with self.tally.aside():
-            return self.like(np.concatenate([self.data, *(other.data for other in others)]))
-
-    def replaced(self, indices: NDArray[np.integer], values: Clear) -> Clear:
-        """A copy with others at these places."""
-        with self.tally.aside():
-            data = self.data.copy()
-            data[indices] = values.data
-            return self.like(data)
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, index: Index) -> Clear:
-        with self.tally.aside():
-            source = self if isinstance(index, slice) else None
-            return Clear(self.tally, self.data[index], self.n_bytes, source)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from fedboost.crypto.lattice.parameters import BY_NAME
 from fedboost.errors import ConfigError
 from fedboost.flow import Protocol, Role
 from fedboost.runtime.estimate import prices as priced
-from fedboost.runtime.estimate.counting_cipher import (
+from fedboost.runtime.estimate.cipher_tally import (
     ADD,
     ADD_FEW,
     ANSWER,
@@ -26,7 +26,7 @@ from fedboost.runtime.estimate.counting_cipher import (
     RUN,
     SUBTRACT,
 )
-from fedboost.runtime.estimate.counting_cipher import START as TABLES
+from fedboost.runtime.estimate.cipher_tally import START as TABLES
 from fedboost.runtime.estimate.phases import ALONE, SHARED, Phase, primitives
 from fedboost.runtime.estimate.prices import FSYNC, READ_CELL, READ_ROW, Prices
 from fedboost.runtime.estimate.scenes import Scene, Setting

@@ -15,7 +15,7 @@ from fedboost.encrypted import keys, schemes
 from fedboost.encrypted.ciphers import CipherSizes, Expected, GuestCipher, HostCipher, NodeSums
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.flow import Table
-from fedboost.runtime.estimate import counting_cipher as operations
+from fedboost.runtime.estimate import cipher_tally as operations
 from fedboost.runtime.estimate.rehearsal import context_of
 
 Batch = Callable[[], float]  # does some of one primitive and says how many that were

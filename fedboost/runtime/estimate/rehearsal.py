@@ -26,7 +26,8 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Deferred, Serial, Workers
 from fedboost.flow import START, Artefact, CheckpointPolicy, Out, StageContext, Step, Table
 from fedboost.runtime.cluster.local import permissive
-from fedboost.runtime.estimate.counting_cipher import CipherTally, CountingCipher
+from fedboost.runtime.estimate.cipher_tally import CipherTally
+from fedboost.runtime.estimate.counting_cipher import CountingCipher
 from fedboost.runtime.estimate.phases import ALONE, ASKED, SHARED, Phase
 from fedboost.runtime.estimate.scenes import TableSample
 from fedboost.runtime.party.roles import Roles

@@ -18,7 +18,7 @@ from fedboost.errors import ConfigError
 from fedboost.flow import RowsUsed
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
-from fedboost.runtime.estimate import counting_cipher, phases, prices, scenes
+from fedboost.runtime.estimate import cipher_tally, phases, prices, scenes
 from fedboost.runtime.estimate.estimate import Placement, estimate
 from fedboost.runtime.estimate.prices import READ_CELL, READ_ROW, Prices
 from fedboost.runtime.estimate.scenes import Said, from_tables, from_words
@@ -472,7 +472,7 @@ def test_primitives_are_measured_in_seconds_of_one(name):
 
 def test_every_operation_of_a_scheme_has_a_price():
     found = prices.measure("plain: add")
-    assert found.keys() == {f"plain: {operation}" for operation in counting_cipher.OPERATIONS}
+    assert found.keys() == {f"plain: {operation}" for operation in cipher_tally.OPERATIONS}
 
 
 def test_the_benchmark_says_how_far_the_worst_job_is_off():

@@ -1,0 +1,91 @@
+"""What a party of a rehearsal does with a cipher, and numbers that stand for ciphertexts."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.crypto.api import Index
+from fedboost.encrypted.ciphers import Sums
+
+# Of a ciphertext each: a row, a cell or a sum may take several.
+ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add", "add, few rows"
+MAKE_KEY, TAKE_KEY = "make a key", "take a key in"  # of a byte of a tree's key for one host
+SUBTRACT, RUN, ANSWER, DECRYPT = "subtract", "prefix sum", "answer", "decrypt"
+PACK = "pack"  # of a ciphertext full of sums, all but its first one
+START = "tables of a key"  # for each core of a party that encrypts or answers
+OPERATIONS = (
+    *(ENCRYPT, RECEIVE, MAKE_KEY, TAKE_KEY, ADD, ADD_FEW),
+    *(SUBTRACT, RUN, PACK, ANSWER, DECRYPT, START),
+)
+
+
+@dataclass
+class CipherTally:
+    """What one party has done with the cipher, and what it holds under it."""
+
+    counts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    seconds: float = 0.0  # that counting itself has taken
+    held: float = 0.0  # bytes
+    most: float = 0.0
+
+    def hold(self, n_bytes: float) -> None:
+        """Note that so many more are held; fewer where it is negative."""
+        self.held += n_bytes
+        self.most = max(self.most, self.held)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Whatever runs inside stands for the cipher's own work, whose time is not the step's."""
+        started = time.thread_time()
+        try:
+            yield
+        finally:
+            self.seconds += time.thread_time() - started
+
+
+class Clear:
+    """Rows, cells or sums in the clear, int64 (n, 2·outputs), of so many bytes each if encrypted.
+
+    What is only a part of a `source` holds nothing of its own.
+    """
+
+    def __init__(
+        self, tally: CipherTally, data: Sums, n_bytes: float, source: Clear | None = None
+    ) -> None:
+        self.tally, self.data, self.n_bytes, self.whole = tally, data, n_bytes, source
+        self._own = 0.0 if source is not None else n_bytes * len(data)
+        tally.hold(self._own)
+
+    def __del__(self) -> None:
+        self.tally.hold(-self._own)
+
+    def like(self, data: Sums) -> Clear:
+        """Others of the same kind."""
+        return Clear(self.tally, data, self.n_bytes)
+
+    def joined(self, others: Sequence[Clear]) -> Clear:
+        """These and all the others, one after the other."""
+        with self.tally.aside():
+            return self.like(np.concatenate([self.data, *(other.data for other in others)]))
+
+    def replaced(self, indices: NDArray[np.integer], values: Clear) -> Clear:
+        """A copy with others at these places."""
+        with self.tally.aside():
+            data = self.data.copy()
+            data[indices] = values.data
+            return self.like(data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: Index) -> Clear:
+        with self.tally.aside():
+            source = self if isinstance(index, slice) else None
+            return Clear(self.tally, self.data[index], self.n_bytes, source)
