@@ -87,7 +87,9 @@ def test_a_model_is_fetched_by_its_owner_alone(town, finished, tmp_path):
     certs = town.folder / "certs"
     with PartyClient(at(town, "telco"), tls=certs, user=USER) as telco:
         assert finished.id in [one.id for one in telco.models()]
-        newest = max(telco.models(), key=lambda one: one.created)
+        made = telco.models()
+        newest = max(made, key=lambda one: one.created)
+        is_clear = [one.created for one in made].count(newest.created) == 1  # else it is refused
         folder = telco.fetch_model(finished.id, tmp_path / "python")
     kept = town.store("telco") / "models" / finished.id
     assert shards.read(folder) == shards.read(kept)
@@ -98,7 +100,7 @@ def test_a_model_is_fetched_by_its_owner_alone(town, finished, tmp_path):
     assert shards.read(tmp_path / "cli" / finished.id) == shards.read(kept)
     named = ["latest" if word == finished.id else word for word in fetch]
     said = world.fedboost(*named, "--out", tmp_path / "named", env={"FEDBOOST_USER": USER})
-    assert said.out == f"{tmp_path / 'named' / newest.id}\n", said.err
+    assert said.out == (f"{tmp_path / 'named' / newest.id}\n" if is_clear else ""), said.err
     wrong = ["nosuch" if word == finished.id else word for word in fetch]
     said = world.fedboost(*wrong, "--out", tmp_path / "wrong", env={"FEDBOOST_USER": USER})
     assert said.code == 2
