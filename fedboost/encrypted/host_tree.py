@@ -196,8 +196,8 @@ class HostTree(HostTreeState):
         return NodeCandidates.shuffled(listing.listed, categorical, secrets, (number, node))
 
     def _making(self, nodes: Sequence[int], rows: HostRows[Any]) -> Making:
-        """What gives each node's cells: they are there, are added up, or are the parent's minus
-        the sibling's.
+        """Return what gives each node's cells: they are there, are added up, or are the parent's
+        minus the sibling's.
         """
         left = [node for node in nodes if node not in self._cells]
         added = self._to_add(left)

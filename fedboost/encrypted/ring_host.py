@@ -172,9 +172,10 @@ class RingHostRows(HostRows[LatticeSums]):
             first += len(sums)
         of = {node.sums.tree: node.sums.making for node in nodes}
         makings = [of[tree] if is_last else replace(of[tree], kept=None) for tree in trees]
-        light = [replace(making, rows_of_others={}) for making in makings]
-        if not is_first:
-            light = [replace(making, rows={}) for making in light]
+        light = [
+            replace(making, rows=making.rows if is_first else {}, rows_of_others={})
+            for making in makings
+        ]
         kept = [self.adding.kept, self._packing_at, *(at for tree in trees for at in tree.kept)]
         run = partial(self.shards.run, answered, kept, join=join_answers if self.packing else None)
         results = run([(shard, light, asked[shard]) for shard in range(parts)])

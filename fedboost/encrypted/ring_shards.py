@@ -84,14 +84,14 @@ class Answered:
     lacking: list[int]  # shards that have lost cells, and made nothing
 
     def joined(self, other: Answered) -> Answered:
-        """What both have made."""
+        """Return what both have made."""
         blinded = [*self.blinded, *other.blinded]
         joined = [reduce(lambda a, b: a.joined(b), blinded)] if blinded else []
         return Answered(joined, [*self.lacking, *other.lacking])
 
 
 def answered(rows: RingRows, packing: PackingKey | None, *rest: Any) -> Answered:
-    """What a shard makes of its own cells: of each tree at hand those that lie there, then who it
+    """Make answers of a shard's own cells: of each tree at hand those that lie there, then who it
     is, what to make of each tree's cells, and the nodes asked for; one, where nothing is packed.
     """
     *trees, shard, makings, nodes = rest
@@ -126,7 +126,7 @@ def blinded_of(
 
 
 def join_answers(*given: Any) -> Answered:
-    """What two shards have made; they stand last."""
+    """Return what two shards have made; they stand last."""
     joined: Answered = given[-2].joined(given[-1])
     return joined
 

@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -257,21 +258,27 @@ async def test_a_refusal_ends_a_job_that_was_about_to_go_on(tmp_path, monkeypatc
         assert (await status_of(cluster, job)).state == "failed"
 
 
+async def gone(cluster, job, monkeypatch):
+    """Has telco pause a job and be away; gives what brings it back."""
+    node = cluster.parties["telco"]
+    real = node.hello
+
+    async def away(*_):
+        raise UnreachableError("telco is not there", party="telco")
+
+    monkeypatch.setattr(node, "hello", away)
+    await node.pause_all()
+    await until(cluster, job, "paused")
+    return partial(monkeypatch.setattr, node, "hello", real)
+
+
 async def test_a_job_that_was_cancelled_while_it_was_paused_leaves_nothing(tmp_path, monkeypatch):
     async with world(tmp_path, monkeypatch) as cluster:
-        node = cluster.parties["telco"]
         job = await begun(cluster)
         await until(cluster, job, "running")
-        real = node.hello
-
-        async def away(*_):
-            raise UnreachableError("telco is not there", party="telco")
-
-        monkeypatch.setattr(node, "hello", away)
-        await node.pause_all()
-        await until(cluster, job, "paused")
+        back = await gone(cluster, job, monkeypatch)
         await cluster.coordinator.cancel(cluster.user, JobId(id=job))
-        monkeypatch.setattr(node, "hello", real)
+        back()
         await asyncio.sleep(QUIET_S)
         assert (await status_of(cluster, job)).state == "cancelled"
         for party in cluster.parties.values():
@@ -282,17 +289,9 @@ async def test_a_job_that_was_cancelled_while_it_was_paused_leaves_nothing(tmp_p
 async def test_a_job_of_another_version_is_refused_and_kept(tmp_path, monkeypatch):
     """Its list is shown all the same, and the old version can carry it on."""
     async with world(tmp_path, monkeypatch) as cluster:
-        node = cluster.parties["telco"]
         job = await begun(cluster)
         await until(cluster, job, "running")
-        real = node.hello
-
-        async def away(*_):
-            raise UnreachableError("telco is not there", party="telco")
-
-        monkeypatch.setattr(node, "hello", away)
-        await node.pause_all()
-        await until(cluster, job, "paused")
+        back = await gone(cluster, job, monkeypatch)
         with monkeypatch.context() as patch:
             patch.setattr("fedboost.runtime.jobs.manifest.__version__", "9.9")
             with pytest.raises(ConfigError) as refused:
@@ -301,7 +300,7 @@ async def test_a_job_of_another_version_is_refused_and_kept(tmp_path, monkeypatc
             assert f"the job began under fedboost {__version__}, here runs 9.9" in said
             assert f"run fedboost {__version__} everywhere until it is over" in said
             assert (await status_of(cluster, job)).state == "paused"
-            monkeypatch.setattr(node, "hello", real)
+            back()
             status = await until(cluster, job, "failed", "finished")
             assert (status.state, status.reason.code) == ("failed", "config")
         await cluster.coordinator.resume(cluster.user, JobId(id=job))

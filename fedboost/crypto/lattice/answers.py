@@ -135,7 +135,7 @@ class TreeKey:
     def packed(
         self, asked: Sequence[AskedSums], packing: PackingKey, threads: Workers
     ) -> Blinded[Residual]:
-        """What the sums, of whose nodes places rise, add to batches of `packing.shape.slots` sums.
+        """Return what the sums, of whose nodes places rise, add to batches of the key's slots.
 
         Some are blinded, packed and forgotten before the next. A ProtocolError as of `vectors`, and
         for a packing key of other parameters or outputs.

@@ -87,7 +87,7 @@ class Residual:
         return cls(batches, np.empty(whole, np.uint32), np.empty(numbers, np.uint32))
 
     def joined(self, other: Residual) -> Residual:
-        """What both add; batches of one alone are as they are."""
+        """Return what both add; batches of one alone are as they are."""
         batches = np.union1d(self.batches, other.batches)
         parts = []
         for mine, theirs in ((self.whole, other.whole), (self.numbers, other.numbers)):

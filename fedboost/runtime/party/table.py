@@ -59,7 +59,6 @@ class JobTable:
 
     def read(self, source: SourceSpec) -> None:
         """Load the party's table; refuse one that changed since the first attempt."""
-        from fedboost.mapped import let_go
         from fedboost.runtime.party import table_warnings
 
         self._check_disclosure()
@@ -81,7 +80,6 @@ class JobTable:
                 todo="put the old table back, or submit a new job",
                 kind="the table has changed since the job began",
             )
-        let_go(self.frame.values)
 
     def _load(self, source: SourceSpec) -> None:
         from fedboost.data.loading import check_label, load_with_ids
