@@ -13,10 +13,10 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Indices
 from fedboost.kernels import inlined, kernel
 
 Bytes = NDArray[np.uint8]
-Indices = NDArray[np.int64]
 # Where strings are found by their hash (FNV-1a): half of it, and one more than the string's number.
 Table = NDArray[np.uint64]
 

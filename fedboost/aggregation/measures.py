@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats, Rows
 from fedboost.core import fixed_point, objectives
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.local import Watched
@@ -19,9 +20,7 @@ from fedboost.core.tallies import Tally
 from fedboost.errors import DataError, JobError
 from fedboost.state import Growing, state
 
-Floats = NDArray[np.float64]
 Vector = NDArray[np.int64]
-Rows = NDArray[np.int32]
 
 PARTS = ("train", "validation")
 EXPONENTS = range(-64, 64)  # the powers of two that bound labels and weights

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedboost import wire
 from fedboost.aggregation.contributor import Contributor, Vector
-from fedboost.aggregation.measures import Floats
 from fedboost.aggregation.statistic import Statistic
+from fedboost.arrays import Floats
 from fedboost.core import objectives
 from fedboost.flow import Charge, DisclosureInfo, Out, Spent, StageContext
 from fedboost.messages.protocol.aggregation_pb2 import (

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.masking import Words, add_stream
+from fedboost.arrays import Words
+from fedboost.crypto.masking import add_stream
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import GUEST, START, Place, StageContext
 from fedboost.kernels import kernel

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Indices, Rows
+
 Dense = NDArray[np.unsignedinteger[Any]]  # of the `cell_type`
-Rows = NDArray[np.int32]
-Indices = NDArray[np.int64]
 
 
 def cell_type(n_cells: int) -> type[np.uint8 | np.uint16]:

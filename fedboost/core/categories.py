@@ -12,13 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats, Indices, Sums
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import MAX_BIN, TreeParams
 from fedboost.kernels import kernel
 
-Floats = NDArray[np.float64]
-Sums = NDArray[np.int64]
-Indices = NDArray[np.int64]
 Sets = NDArray[np.uint8]
 
 SET_BYTES = (MAX_BIN + 7) // 8  # a bit for each bin that a column can have

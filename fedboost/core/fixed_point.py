@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core.threads import Threads, shared
 from fedboost.errors import ConfigError, JobError
 from fedboost.kernels import kernel
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 SUM_BITS = 62  # a sum of all rows, and the difference of two such sums, stays within int64

@@ -16,9 +16,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core.params import TreeParams
 
-Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 

@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Bits, Floats, Indices, Sums
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
 from fedboost.core.split import Limits
 from fedboost.kernels import kernel
 
-Floats = NDArray[np.float64]
-Sums = NDArray[np.int64]
-Indices = NDArray[np.int64]
 Groups = NDArray[np.uint16]
 Moves = NDArray[np.signedinteger[Any]]
-Bits = NDArray[np.bool_]
 Listed = NDArray[np.int16]
 Rule = tuple[float, float, float, float, float, float]
 Columns = tuple[Indices, Indices, Moves]  # indices among the cells, bins in use, directions

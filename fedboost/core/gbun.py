@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from threadpoolctl import ThreadpoolController
 
+from fedboost.arrays import Floats
 from fedboost.core import metrics, objectives
 from fedboost.core.binning import Values
 from fedboost.core.column_readings import ColumnParams, ColumnReading
@@ -33,8 +34,6 @@ from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import BoostingParams
 from fedboost.errors import DataError, JobError
-
-Floats = NDArray[np.float64]
 
 OUTPUTS_MAX = 1024  # a round solves a system of so many equations for each class
 CONDITION_MIN = 1e-10  # of a system, reciprocal: sums in fixed point tell less than that from 0

@@ -16,6 +16,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Bits, Rows
 from fedboost.core import histogram, split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
@@ -26,10 +27,8 @@ from fedboost.core.split import Candidates
 from fedboost.kernels import kernel
 from fedboost.state import state
 
-Rows = NDArray[np.int32]
 Numbers = NDArray[np.uint16]  # (columns, n_cells) the group of each cell, rising with the bins
 Counts = NDArray[np.int64]  # (columns, n_cells)
-Bits = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

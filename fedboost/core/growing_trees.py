@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from fedboost.arrays import Sums
 from fedboost.core import forest
 from fedboost.core.bins import Bins
-from fedboost.core.growth import GrowingTree, Rules, Sums
+from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.objectives import Gradients
 from fedboost.core.sampling import Sample, TreeColumns
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats, Rows, Sums
 from fedboost.core import categories, gains, groups, histogram, monotone, own_rows, split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
@@ -25,13 +26,11 @@ from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, layers_of, left_child, parent, right_child
 from fedboost.core.row_shards import SharedTable, SharedTree
 from fedboost.core.sampling import TreeColumns
-from fedboost.core.split import UNLIMITED, Floats, Limits
+from fedboost.core.split import UNLIMITED, Limits
 from fedboost.core.threads import Threads
 from fedboost.core.tree import Node, Split, Tree, divide_rows, grown, made, made_above
 from fedboost.state import restore_into, state
 
-Rows = NDArray[np.int32]
-Sums = NDArray[np.int64]
 Places = tuple[Rows, NDArray[np.int16]]  # columns and bins
 Won = tuple[Split, Sums]  # a node's split and the sums (2·outputs,) on its left
 

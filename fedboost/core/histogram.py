@@ -6,16 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Indices, Rows, Sums
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.partition import Partition, sibling, smaller_child
 from fedboost.core.threads import Threads, shared
 from fedboost.kernels import kernel
-
-Rows = NDArray[np.int32]
-Sums = NDArray[np.int64]
-Indices = NDArray[np.int64]
 
 ROWS_AHEAD = 32  # so many rows' bins and gradients are fetched at a time
 

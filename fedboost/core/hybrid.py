@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from fedboost.arrays import Floats, Rows, Sums
 from fedboost.core import (
     binning,
     fixed_point,
@@ -45,10 +46,6 @@ from fedboost.core.params import MAX_DEPTH, TreeParams
 from fedboost.core.partition import ROOT, Partition, left_child, right_child
 from fedboost.core.sampling import TreeColumns
 from fedboost.core.tree import Node, Split, Tree, grown
-
-Rows = NDArray[np.int32]
-Sums = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 COUNTED_MAX = 64.0  # a gradient for hosts that count rows is cut at so many times the greatest |g|
 VALUE_MAX = 16.0  # a bottom node's value is cut at so many times the greatest |g| / the greatest h

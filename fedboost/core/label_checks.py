@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core.params import CLASSIFYING, COUNTING, BoostingParams
 from fedboost.errors import DataError
-
-Floats = NDArray[np.float64]
 
 CLASSES_SHOWN = 10  # in an error
 ROWS_MIN = 2  # a label of fewer rows is in no error

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Floats, Rows
 from fedboost.core import binning, label_checks, margins, metrics, monotone, objectives, sampling
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins
@@ -26,8 +26,6 @@ from fedboost.core.tree import Tree
 from fedboost.errors import ConfigError, DataError
 from fedboost.state import Growing, state
 
-Rows = NDArray[np.int32]
-Floats = NDArray[np.float64]
 GRADIENT_WORK = 8  # cells whose adding up takes as long as the gradients of a margin
 Grow = Callable[[GrowingTree], Tree]
 History = list[dict[str, dict[str, float]]]  # per round: {"train": {"auc": 0.8}, "validation": …}

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.errors import DataError
 from fedboost.kernels import kernel
 from fedboost.settings import NameIn
-
-Floats = NDArray[np.float64]
 
 # What an objective predicts of a row: the chance of label 1, one of each class, or a number.
 Predicts = Literal["chance", "classes", "number"]

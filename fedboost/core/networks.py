@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core import sampling
 from fedboost.core.sampling import Purpose
 from fedboost.core.xxhash import pair_hash
@@ -23,7 +24,6 @@ from fedboost.kernels import kernel
 if TYPE_CHECKING:
     from scipy.sparse import csc_array, csr_array
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int32]
 
 ZERO_SHARE = 0.9  # of a dense network's weights

@@ -13,15 +13,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core.fixed_point import FixedPoint, for_rows, power_of_two_above
 from fedboost.core.label_checks import check_labels, check_weight
 from fedboost.core.params import COUNTING, BoostingParams, ObjectiveName, TreeParams
 from fedboost.errors import DataError
 from fedboost.kernels import kernel
 
-Floats = NDArray[np.float64]
 Gradients = tuple[Floats, Floats]
 
 MARGIN_MAX = 700.0  # exp of more would leave float64

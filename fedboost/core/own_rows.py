@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Bits, Rows, Sums
 from fedboost.core import split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
@@ -34,10 +35,7 @@ from fedboost.kernels import kernel
 if TYPE_CHECKING:
     from fedboost.core.growth import Rules
 
-Rows = NDArray[np.int32]
-Sums = NDArray[np.int64]
 Nodes = NDArray[np.int16]  # heap ids: the deepest tree that TreeParams allows has 2^15 − 1 nodes
-Bits = NDArray[np.bool_]
 ColumnPart = tuple[Rows, int]  # int32 ascending, and the index of the first among all of the tree
 TrueSides = tuple[Dense, Rows, Bits]  # values, by and right of a Layer
 

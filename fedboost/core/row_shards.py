@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Rows, Sums
 from fedboost.core import histogram
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
@@ -24,8 +25,6 @@ from fedboost.core.own_rows import ColumnPart, OwnRows
 from fedboost.core.partition import Partition
 from fedboost.core.tree import Split, divide_rows
 
-Rows = NDArray[np.int32]
-Sums = NDArray[np.int64]
 Splits = Mapping[int, Split]  # of one layer, by heap id
 T = TypeVar("T")
 

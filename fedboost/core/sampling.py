@@ -11,12 +11,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats, Rows
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import layer_of
-
-Rows = NDArray[np.int32]
-Floats = NDArray[np.float64]
 
 BLOCK = 1 << 16  # numbers that are made of words at once
 

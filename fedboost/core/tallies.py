@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core import metrics
 from fedboost.core.fixed_point import bits_for, power_of_two_above
 from fedboost.core.metrics import OfCounts, OfRanking, OfRows, Ranking, WeightedMean
 from fedboost.core.params import CLASSIFYING, BoostingParams
 from fedboost.errors import ConfigError, DataError, JobError
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 SCORE_BINS = 2047  # of a score histogram; odd, so that the base margin is the middle of a bin

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.limbs import LIMB_BITS, Limbs
 from fedboost.errors import PeerError
 
@@ -37,8 +38,6 @@ AES_BLOCK_BYTES = 16
 AES_BLOCK_WORDS = 2
 SCRATCH_BYTES = 1 << 18  # zeros, keystream and the vector's part stay in a core's own cache
 _ZEROS = bytes(SCRATCH_BYTES)
-
-Words = NDArray[np.uint64]
 
 
 class MaskKey:

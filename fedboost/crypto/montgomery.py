@@ -17,6 +17,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.limbs import ByteArray, as_bytes
 from fedboost.kernels import kernel
 
@@ -28,7 +29,6 @@ POWER_BITS = 6  # digits of a count whose power of R is looked up
 
 Numbers = NDArray[np.uint32]  # (count, limbs)
 Flat = NDArray[np.uint32]  # limb after limb, LANES of each
-Words = NDArray[np.uint64]
 Constants = tuple[Flat, int, int]  # the modulus in all lanes, −1 / modulus, bits of a limb
 U = np.uint64
 

@@ -18,12 +18,12 @@ from typing import Any, Generic
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Indices, Rows
 from fedboost.crypto.api import Adder, Ciphertexts, H, PublicKey, joined
 from fedboost.crypto.shards import Shards
 from fedboost.crypto.sparse import fill_skipped
-from fedboost.encrypted.cells import CellNumbers, Rows
+from fedboost.encrypted.cells import CellNumbers
 
-Indices = NDArray[np.int64]
 ALL = slice(None)
 
 

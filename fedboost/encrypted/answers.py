@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Bits
 from fedboost.core import split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
@@ -21,10 +21,6 @@ from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.model.vertical import OwnSplit
 
-Bits = NDArray[np.bool_]
-Indices = NDArray[np.int64]
-Rows = NDArray[np.int32]
-Sums = NDArray[np.int64]
 Group = list[tuple[int, list[int]]]  # places of trees, and nodes of each
 
 

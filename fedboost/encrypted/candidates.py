@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Indices
 from fedboost.core import categories
 from fedboost.core.groups import Segments
 from fedboost.core.split import Candidates
@@ -29,7 +30,6 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
-Indices = NDArray[np.int64]
 Named = tuple[int, int, bool, bytes]  # column, its place there, missing left, left bins
 
 

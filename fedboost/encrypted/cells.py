@@ -12,16 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Bits, Indices, Rows
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.groups import Minimum, Numbers, usable
 from fedboost.core.sampling import TreeColumns
-
-Rows = NDArray[np.int32]
-Indices = NDArray[np.int64]
-Bits = NDArray[np.bool_]
 
 # A column's most frequent bin is left out where it holds at least this share of the rows, and only
 # where the columns together save more than they cost: the nodes' totals take an addition a row,

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fedboost.arrays import Bits, Sums
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import H, Pairs
 from fedboost.crypto.shards import Embedded
@@ -30,8 +28,6 @@ from fedboost.errors import ConfigError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
-Sums = NDArray[np.int64]
-Bits = NDArray[np.bool_]
 P = TypeVar("P", bound=EncryptedTreeParams)
 S = TypeVar("S")
 

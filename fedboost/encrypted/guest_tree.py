@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Sums
 from fedboost.core import groups, histogram, monotone, objectives, split
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.growth import Rules, choose
@@ -27,8 +28,6 @@ from fedboost.errors import PeerError
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.state import state
-
-Sums = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

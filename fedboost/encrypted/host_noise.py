@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Rows, Sums
 from fedboost.core.params import MAX_BIN
 from fedboost.core.split import Candidates
 from fedboost.crypto.gaussian import discrete_gaussian, widened
@@ -35,9 +35,6 @@ from fedboost.crypto.masking import Masks
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.encrypted.params import EncryptedTreeParams
-
-Sums = NDArray[np.int64]
-Rows = NDArray[np.int32]
 
 # No noise is beyond 12 σ of the job. The widest has 2 σ, of which fewer than one in 10^8 is cut.
 MOST = 12

@@ -9,21 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Bits, Indices, Rows
 from fedboost.core import groups, split
 from fedboost.core.groups import Minimum, MinimumState, Segments
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.candidates import CategoricalColumn, Named, NodeCandidates
-from fedboost.encrypted.cells import Cells, Rows
+from fedboost.encrypted.cells import Cells
 from fedboost.encrypted.ciphers import HostRows, TreeCells
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.node_cells import Chosen, Making
 from fedboost.encrypted.tree_batch import TreeBatch
 from fedboost.state import state
-
-Bits = NDArray[np.bool_]
-Indices = NDArray[np.int64]
 
 KEPT_BYTES_MAX = 1 << 29  # of a layer's cells of all trees, for the next layer to subtract from
 CELLS_BYTES_MAX = 1 << 26  # of the nodes whose sums are made at once

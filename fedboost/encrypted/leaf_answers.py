@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Indices, Sums
 from fedboost.core.hybrid import HybridParams
 from fedboost.crypto.api import Ciphertexts, PrivateKey
 from fedboost.crypto.leaf_values import LeafLayout
@@ -26,9 +26,6 @@ from fedboost.errors import ConfigError, PeerError, ProtocolError
 from fedboost.flow import Out, StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.encrypted_pb2 import AnswerKey, SharedRows
-
-Indices = NDArray[np.int64]
-Sums = NDArray[np.int64]
 
 VALUE_BITS_MAX, VALUE_BITS_MIN = 26, 12  # of a gradient
 SUM_BITS = 60  # of the sum over all hosts and trees, below the 62 that fit

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Indices
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted.growth import Growth
 from fedboost.encrypted.packed import HostKey
 from fedboost.errors import PeerError
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Bits
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, parent, sibling
 from fedboost.core.sampling import TreeColumns
@@ -31,7 +32,6 @@ from fedboost.encrypted.candidates import Named, NodeCandidates
 from fedboost.encrypted.tree_batch import STRIDE
 from fedboost.flow import Charge, Releases, Spent, StageContext
 
-Bits = NDArray[np.bool_]
 Counts = NDArray[np.int64]
 
 DRAWN_MAX = 2000  # trees or nodes whose columns are drawn to be counted; of more all columns count

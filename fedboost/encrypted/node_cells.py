@@ -12,15 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Bits, Indices, Rows
 from fedboost.core.partition import parent
 from fedboost.crypto.api import Adder, H, Pairs, joined
 from fedboost.encrypted.adding import RowSums
-from fedboost.encrypted.cells import Rows
 
-Bits = NDArray[np.bool_]
-Indices = NDArray[np.int64]
 Add = Callable[[Sequence[Rows]], H]  # the cells of nodes with these rows, node after node
 
 

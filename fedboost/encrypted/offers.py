@@ -9,22 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Floats, Indices, Sums
 from fedboost.core import categories, split
 from fedboost.core.categories import Divisions
 from fedboost.core.growth import Rules
 from fedboost.core.params import MAX_BIN
-from fedboost.core.split import Floats
-from fedboost.encrypted.candidates import Indices, Shape
+from fedboost.encrypted.candidates import Shape
 from fedboost.encrypted.ciphers import Expected, GuestRows
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 HOST_COLUMNS_MAX = 1 << 20  # columns of one host, as wide as a table may be: bounds its answer
-
-Sums = NDArray[np.int64]
 
 
 def shapes_of(message: pb.CandidateSums, most_nodes: int, most: int, host: str) -> list[Shape]:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedboost.arrays import Sums
 from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import Blinders, Ciphertexts, Pairs, PrivateKey, PublicKey
@@ -28,7 +29,6 @@ from fedboost.encrypted.ciphers import (
     HostRows,
     NodeSums,
     P,
-    Sums,
     TreeScheme,
 )
 from fedboost.encrypted.host_noise import HostNoise, as_masks, spare_rows_added

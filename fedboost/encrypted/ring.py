@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedboost.arrays import Sums
 from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.lattice import parameters
@@ -30,7 +31,6 @@ from fedboost.encrypted.ciphers import (
     GuestCipher,
     GuestRows,
     P,
-    Sums,
     TreeScheme,
 )
 from fedboost.encrypted.host_noise import HostNoise, spare_rows

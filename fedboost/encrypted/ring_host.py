@@ -8,8 +8,8 @@ from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Bits, Indices, Words
 from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey, bound_to
 from fedboost.crypto.lattice.budget import Budget
@@ -17,7 +17,7 @@ from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.packing_keys import PackingKey, PackingShape
 from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin, TreePolynomials
 from fedboost.crypto.lattice.released import AnswerShape, Blinded, release, release_packed
-from fedboost.crypto.lattice.words import Words, words_of
+from fedboost.crypto.lattice.words import words_of
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.shards import Shards
 from fedboost.encrypted import keys
@@ -48,9 +48,6 @@ from fedboost.encrypted.ring_shards import (
 from fedboost.errors import PeerError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
-
-Bits = NDArray[np.bool_]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Indices
 from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey
 from fedboost.crypto.lattice.cells import CellAdds, EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.packing_keys import PackingKey
@@ -26,8 +27,6 @@ from fedboost.crypto.workers import Serial, Workers
 from fedboost.encrypted.adding import AddingTree, RowSums, add_up
 from fedboost.encrypted.ciphers import TreeCells
 from fedboost.encrypted.node_cells import Chosen, Making
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Floats, Sums
 from fedboost.core import margins, metrics, objectives, sampling
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
@@ -23,8 +23,6 @@ from fedboost.model import labels, words
 from fedboost.slot import Slot
 from fedboost.state import Growing, state
 
-Floats = NDArray[np.float64]
-Sums = NDArray[np.int64]
 History = list[dict[str, dict[str, float]]]  # one a round
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fedboost.arrays import Bits
 from fedboost.core.params import MAX_DEPTH
 from fedboost.encrypted.growth import Division, Growth
 from fedboost.errors import PeerError
 from fedboost.state import restore_into
-
-Bits = NDArray[np.bool_]
 
 STRIDE = 1 << (MAX_DEPTH + 1)  # more than a tree has heap ids
 

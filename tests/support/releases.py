@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.api import BlindedPackages, Pairs
 from fedboost.crypto.lattice import released
 from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey
@@ -15,7 +16,6 @@ from fedboost.crypto.lattice.cells import LatticeSums
 from fedboost.crypto.lattice.packing import Residual, add_residues, fractions, packed
 from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.released import AnswerShape
-from fedboost.crypto.lattice.words import Words
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial, Workers
 

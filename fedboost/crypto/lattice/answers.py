@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Indices, Words
 from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.cells import LatticeSums, fill_pairs
@@ -35,21 +36,13 @@ from fedboost.crypto.lattice.parameters import LatticeParameters, groups_of
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.product import Spectrum, multiplier
 from fedboost.crypto.lattice.released import AnswerShape, Blinded, Vectors
-from fedboost.crypto.lattice.words import (
-    ByteArray,
-    Words,
-    bytes_of,
-    low_bits,
-    pack,
-    words_of,
-)
+from fedboost.crypto.lattice.words import ByteArray, bytes_of, low_bits, pack, words_of
 from fedboost.crypto.secrets import Streams
 from fedboost.crypto.workers import Workers
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.kernels import kernel
 
 Sums = NDArray[np.int64]  # (n, outputs)
-Indices = NDArray[np.int64]
 
 SEEDS_MOST = 256  # whose streams a thread remembers
 TOGETHER = 32  # answers of a node that are worked on at once

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.api import Index, Pairs
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import TreePolynomials
-from fedboost.crypto.lattice.words import Words, words_of
+from fedboost.crypto.lattice.words import words_of
 from fedboost.crypto.shapes import check_cells, check_segments
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import ProtocolError

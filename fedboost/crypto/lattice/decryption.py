@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.lattice.packing_keys import PackingSecret
 from fedboost.crypto.lattice.product import multiplier_of
 from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.transforms import DEGREE
-from fedboost.crypto.lattice.words import ByteArray, Words, field_bytes, unpack
+from fedboost.crypto.lattice.words import ByteArray, field_bytes, unpack
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import PeerError
 from fedboost.kernels import kernel

@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Indices, Words
 from fedboost.crypto.lattice.packing_keys import PackingKey, PackingShape
 from fedboost.crypto.lattice.parameters import PACKED_BITS
 from fedboost.crypto.lattice.transforms import (
@@ -39,10 +39,8 @@ from fedboost.crypto.lattice.transforms import (
     inverse_within,
     times,
 )
-from fedboost.crypto.lattice.words import Words, field_bytes, pack
+from fedboost.crypto.lattice.words import field_bytes, pack
 from fedboost.kernels import inlined, kernel
-
-Indices = NDArray[np.int64]
 
 FOLD_EACH = 8  # chunks whose 16 products below 2^56.03 a sum of 64 bits holds
 MASK = np.uint64((1 << RESIDUE_BITS) - 1)

@@ -22,6 +22,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.parameters import PACKED_BITS, SLOTS, LatticeParameters, groups_of
 from fedboost.crypto.lattice.polynomials import PACKING, number_bytes
@@ -36,7 +37,7 @@ from fedboost.crypto.lattice.transforms import (
     Residues,
     forward,
 )
-from fedboost.crypto.lattice.words import Words, field_bytes, low_bits, pack, unpack
+from fedboost.crypto.lattice.words import field_bytes, low_bits, pack, unpack
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ConfigError, FedboostError, PeerError
 from fedboost.kernels import kernel

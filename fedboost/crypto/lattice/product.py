@@ -17,6 +17,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.kernels import kernel
 
@@ -27,7 +28,6 @@ _LEVEL_EACH = 1 + math.sqrt(5) + 1  # addition, product (Brent, Percival, Zimmer
 _OUTSIDE = 4 * (math.sqrt(5) + 1)  # three twists and the values' product
 
 Spectrum = NDArray[np.complex128]
-Words = NDArray[np.uint64]
 
 
 def error_bound(ring: int, limb_bits: int) -> float:

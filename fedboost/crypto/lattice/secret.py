@@ -18,13 +18,14 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.api import Encrypted, seal_encrypted
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.packing_keys import PackingSecret, PackingShape
 from fedboost.crypto.lattice.polynomials import Polynomial, TreePolynomials, number_bytes
 from fedboost.crypto.lattice.product import multiplier
-from fedboost.crypto.lattice.words import Words, bytes_of
+from fedboost.crypto.lattice.words import bytes_of
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ConfigError
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.oprf.sizes import COLUMNS, VALUE_BITS
 
 LENGTH = 511
@@ -19,8 +19,6 @@ FIELD = 0x211  # x^9 + x^4 + 1
 ROOTS = 170  # consecutive powers of α: the distance is at least one more (Bose, Ray-Chaudhuri)
 VALUE_BYTES = 10
 VALUE_MASK = np.array([(1 << 64) - 1, (1 << VALUE_BITS - 64) - 1], np.uint64)  # of both words
-
-Words = NDArray[np.uint64]
 
 
 @cache

@@ -15,12 +15,11 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.oprf.rows import WEIGHT_BYTES, sum_weighted, transpose
 from fedboost.crypto.oprf.sizes import CHECK_ROWS
 
 AES_BLOCK_BYTES = 16
-
-Words = NDArray[np.uint64]
 
 
 def stretch(keys: Sequence[bytes], part: int, rows: int) -> Words:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.oprf.base_transfers import TransferSender
 from fedboost.crypto.oprf.blake2s import digest_rows, key_state
 from fedboost.crypto.oprf.code import VALUE_MASK, code_tables
@@ -25,8 +26,6 @@ from fedboost.crypto.oprf.store import decode, encode
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import ProtocolError
 from fedboost.slot import Slot
-
-Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, repr=False, eq=False)

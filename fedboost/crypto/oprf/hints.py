@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.oprf.blake2s import digest_messages, key_state
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.host import OprfHost
@@ -23,8 +24,6 @@ from fedboost.crypto.oprf.store import decode, encode
 from fedboost.errors import PeerError, ProtocolError
 
 DIGEST_BYTES = 32
-
-Words = NDArray[np.uint64]
 
 
 class HintGuest:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.oprf.base_transfers import choose
 from fedboost.crypto.oprf.blake2s import digest_rows, key_state
 from fedboost.crypto.oprf.code import VALUE_MASK, code_tables
@@ -30,8 +31,6 @@ from fedboost.crypto.oprf.sizes import CHECK_ROWS, COLUMNS, PART_IDS, WORD_BYTES
 from fedboost.crypto.oprf.store import decode
 from fedboost.crypto.secrets import Secrets
 from fedboost.errors import PeerError
-
-Words = NDArray[np.uint64]
 
 
 class OprfHost:

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.oprf.blake2s import digest_messages, key_state
 from fedboost.crypto.oprf.store import StoreKeys
 from fedboost.crypto.workers import Workers, blocks
@@ -20,8 +21,6 @@ from fedboost.errors import PeerError
 from fedboost.kernels import kernel
 
 RUNS = 256  # of a part
-
-Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.oprf.sizes import WORD_BYTES
 from fedboost.kernels import kernel
 
 WEIGHT_BYTES = 16  # of a row in the check: one bit for each of its sums
 
 ByteArray = NDArray[np.uint8]
-Words = NDArray[np.uint64]
 
 
 @kernel

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Words
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.host import OprfHost
 from fedboost.crypto.oprf.sizes import PROOF_BYTES, TAG_BYTES
@@ -22,8 +23,6 @@ from fedboost.kernels import kernel
 
 FILLER = np.uint32(0xFFFFFFFF)  # the row of a tag that is of no id
 TAG_WORDS, PROOF_WORDS = TAG_BYTES // 4, PROOF_BYTES // 4
-
-Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, repr=False, eq=False)

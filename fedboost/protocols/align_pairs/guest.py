@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Indices
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import (
     POINT_BYTES,
@@ -36,8 +37,6 @@ __all__ = (
     "compare_rows", "count_common", "finish", "match_tags", "meet", "open_transfers", "restore",
     "snapshot", "start_transfers",
 )  # fmt: skip
-
-Indices = NDArray[np.int64]
 
 
 @dataclass

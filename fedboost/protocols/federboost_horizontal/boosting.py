@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.aggregation.measures import Counts, Measures, MeasuresState
+from fedboost.arrays import Floats
 from fedboost.core import margins, sampling
 from fedboost.core.growing_trees import GrowingTrees, planted
 from fedboost.core.growth import GrowingState, Rules
@@ -23,7 +24,6 @@ from fedboost.slot import Slot
 from fedboost.state import Growing, restore_into, state
 
 Vector = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @state

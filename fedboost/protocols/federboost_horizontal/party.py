@@ -52,7 +52,6 @@ from fedboost.slot import Slot
 from fedboost.state import state
 
 Vector = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 TREES, LAYERS = "tree", "layer"  # what the loops count
 

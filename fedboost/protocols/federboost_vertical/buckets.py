@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Bits
 from fedboost.errors import PeerError
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds
 from fedboost.protocols.federboost_vertical.params import BUCKETS_MAX
 
 Ids = NDArray[np.uint8]
-Bits = NDArray[np.bool_]
 
 COLUMNS_MAX = 1 << 20  # of one host, as wide as a table may be
 BY_SET = -1  # stands in a split for its last bucket, where a set of categories divides

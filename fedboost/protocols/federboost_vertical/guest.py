@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Floats
 from fedboost.core import binning, objectives
 from fedboost.core.binning import Binning
 from fedboost.core.categories import SET_BYTES
@@ -34,8 +35,6 @@ from fedboost.protocols.federboost_vertical.joined import Joined
 from fedboost.protocols.federboost_vertical.xgboost_trees import XgboostTrees
 from fedboost.slot import Slot
 from fedboost.state import restore_into, state
-
-Floats = NDArray[np.float64]
 
 STEP_CELLS = 1 << 27  # rows × columns × layers × trees that one step adds up: about a second
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.aggregation.measures import Counts, Measures, MeasuresState
+from fedboost.arrays import Floats
 from fedboost.core import gbun
 from fedboost.core.column_readings import ColumnReading
 from fedboost.core.fixed_point import SUM_BITS, power_of_two_above
@@ -21,7 +22,6 @@ from fedboost.errors import JobError
 from fedboost.state import Growing, restore_into, state
 
 Vector = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 PARTIES_BITS = 7  # what roundings of so many parties may add to a sum
 

@@ -7,13 +7,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core.column_readings import Scale
 from fedboost.core.fixed_point import bits_for
 from fedboost.errors import DataError
 from fedboost.messages.protocol.gbun_pb2 import Inputs
 
 Vector = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Values = NDArray[np.float32]
 
 # Of the powers of two that bound a column: coarse, as one a column; from the least number on.

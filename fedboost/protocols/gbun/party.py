@@ -30,6 +30,7 @@ from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they ar
 )
 from fedboost.aggregation.party import labels as labels_of
 from fedboost.aggregation.statistic import Statistic
+from fedboost.arrays import Floats
 from fedboost.core import objectives
 from fedboost.core.binning import Values
 from fedboost.core.column_readings import ColumnReading, CutColumns, needs_scale, searches
@@ -49,7 +50,6 @@ from fedboost.slot import Slot
 from fedboost.state import state
 
 Vector = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass

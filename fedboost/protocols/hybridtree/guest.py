@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.core import binning, hybrid, objectives
@@ -36,9 +35,6 @@ from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.streams import nothing, side_by_side
 from fedboost.protocols.hybridtree.view import views
 from fedboost.state import restore_into
-
-Sums = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 LOOP = "round"  # what the outermost loop counts
 LAYERS = "layer"  # and that over the hosts' layers of a tree

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core.bins import Bins
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import PrivateKey
@@ -22,8 +23,6 @@ from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.view import HostView
 from fedboost.slot import Slot
 from fedboost.state import Growing, state
-
-Floats = NDArray[np.float64]
 
 
 @state

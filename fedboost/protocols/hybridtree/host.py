@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Rows
 from fedboost.core import binning
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
@@ -54,9 +54,6 @@ __all__ = (
     "hear_answer_keys", "learn_shared", "offer_answer_key", "offer_nonce", "receive_gradients",
     "restore", "snapshot", "sum_candidates",
 )  # fmt: skip
-
-Bits = NDArray[np.bool_]
-Rows = NDArray[np.int32]
 
 
 @state

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Indices, Rows
 from fedboost.core import categories
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
@@ -17,9 +17,6 @@ from fedboost.encrypted import answers
 from fedboost.encrypted.candidates import Named
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.tree_batch import TreeBatch
-
-Rows = NDArray[np.int32]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Bits, Floats, Indices, Rows, Sums
 from fedboost.core.bins import Dense
 from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample, TreeColumns
@@ -20,12 +20,6 @@ from fedboost.flow import DisclosureInfo, StageContext
 from fedboost.model import hybrid, vertical
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
-
-Rows = NDArray[np.int32]
-Indices = NDArray[np.int64]
-Bits = NDArray[np.bool_]
-Sums = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Indices
 from fedboost.flow import DisclosureInfo, Out, StageContext
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
@@ -20,8 +20,6 @@ __all__ = (
     "ask_hosts", "begin", "bytes_max", "close_batch", "finish", "follow_answers", "restore",
     "snapshot",
 )  # fmt: skip
-
-Indices = NDArray[np.int64]
 
 
 @dataclass

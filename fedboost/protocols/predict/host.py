@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Indices
 from fedboost.core.partition import parent, right_child
 from fedboost.data.frame import Values, values_at
 from fedboost.errors import ConfigError, PeerError
@@ -23,8 +24,6 @@ from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import columns, telling, vertical
 from fedboost.model.telling import TELLING
-
-Indices = NDArray[np.int64]
 
 NO_SPLIT = -1  # stands for no further split of ours above a node
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Floats, Indices
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.schemes import SCHEMES
@@ -27,9 +27,6 @@ __all__ = (
     "add_values", "begin", "bytes_max", "close_batch", "finish", "follow_leaves", "place_rows",
     "restore", "share_rows", "snapshot",
 )  # fmt: skip
-
-Indices = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass

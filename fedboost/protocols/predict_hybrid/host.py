@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Indices
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.data.frame import Values
@@ -36,8 +36,6 @@ __all__ = (
     "answer_rows", "begin", "bytes_max", "find_leaves", "finish", "hear_answer_keys",
     "learn_shared", "offer_answer_key", "restore", "snapshot",
 )  # fmt: skip
-
-Indices = NDArray[np.int64]
 
 
 @dataclass

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Indices
 from fedboost.errors import PeerError
 from fedboost.messages.array_pb2 import Array
 from fedboost.model import hybrid
 from fedboost.model.hybrid import NO_NODE
-
-Indices = NDArray[np.int64]
 
 BYTE_DEPTH_MAX = 7  # layers whose nodes, and one more, fit into a byte
 

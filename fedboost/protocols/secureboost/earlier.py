@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core import forest
 from fedboost.core.binning import Binning, Codes
 from fedboost.core.objectives import Objective
@@ -22,8 +22,6 @@ from fedboost.model import columns, rounds, vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.params import SecureBoostParams
-
-Floats = NDArray[np.float64]
 
 KEPT = ("objective", "num_class", "multi_output")  # settings that old and new trees must share
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.arrays import Floats, Sums
 from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
 from fedboost.core.objectives import Summary
@@ -34,9 +35,6 @@ from fedboost.protocols.secureboost.plan import Plan
 from fedboost.protocols.secureboost.visibility import Visibility, VisibilityState
 from fedboost.slot import Slot
 from fedboost.state import Growing, restore_into, state
-
-Floats = NDArray[np.float64]
-Sums = NDArray[np.int64]
 
 LAYERS = "layer"  # what the loop over a tree's layers counts
 

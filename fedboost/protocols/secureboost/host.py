@@ -36,8 +36,6 @@ from fedboost.protocols.secureboost import earlier, plan
 from fedboost.slot import Slot
 from fedboost.state import Growing, state
 
-Indices = NDArray[np.int64]
-
 FRONTIER_NODES_MAX = 1 << 14  # one layer of the deepest tree TreeParams allows
 
 

@@ -11,17 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fedboost.arrays import Sums
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.core.purity import PurityLimit
 from fedboost.encrypted.growth import Division
 from fedboost.encrypted.guest_tree import GuestTreeBatch
 from fedboost.encrypted.tree_batch import STRIDE
 from fedboost.state import state
-
-Sums = NDArray[np.int64]
 
 
 @state

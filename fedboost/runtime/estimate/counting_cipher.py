@@ -16,6 +16,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
+from fedboost.arrays import Sums
 from fedboost.crypto.api import Pairs, paired
 from fedboost.crypto.schemes import SCHEMES as KEYED
 from fedboost.crypto.secrets import Secrets
@@ -31,7 +32,6 @@ from fedboost.encrypted.ciphers import (
     HostCipher,
     HostRows,
     NodeSums,
-    Sums,
 )
 from fedboost.encrypted.host_noise import HostNoise, NoiseScale
 from fedboost.encrypted.params import EncryptedTreeParams
