@@ -140,14 +140,19 @@ def test_parties_whose_coordinator_is_gone_pause_and_say_so(cluster, whole):
 
 
 def assert_idle(cluster, *names):
-    """These daemons, each with its workers, do next to nothing."""
+    """These daemons, each with its workers, do next to nothing; one look may meet a chore."""
     time.sleep(2.0)  # what was under way when the job paused
-    pids = {name: world.processes(cluster.processes[name].pid) for name in names}
-    began, before = time.monotonic(), {name: world.cpu_seconds(pids[name]) for name in names}
-    time.sleep(3.0)
-    for name in names:
-        share = (world.cpu_seconds(pids[name]) - before[name]) / (time.monotonic() - began)
-        assert share < IDLE, f"{name} uses {share:.1%} while the job is paused"
+    shares = dict.fromkeys(names, 1.0)
+    for _ in range(4):
+        pids = {name: world.processes(cluster.processes[name].pid) for name in shares}
+        began, before = time.monotonic(), {name: world.cpu_seconds(pids[name]) for name in shares}
+        time.sleep(3.0)
+        lasted = time.monotonic() - began
+        shares = {name: (world.cpu_seconds(pids[name]) - before[name]) / lasted for name in shares}
+        shares = {name: share for name, share in shares.items() if share >= IDLE}
+        if not shares:
+            return
+    raise AssertionError(f"busy while the job is paused: {shares}")
 
 
 @world.KILLS
