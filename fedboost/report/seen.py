@@ -123,7 +123,7 @@ class JobProgress:
         words = []
         if self.per_round is not None:
             words.append(f"{units.in_seconds(self.per_round)} a {self.round_name}")
-            if self._scores and self.per_round:
+            if self._scores and self.per_round and self.done != self.of:  # the last has fewer rows
                 rate = round(self.batch_rows / self.per_round)
                 words.append(f"{units.in_count(rate)} rows a second")
         if self.bytes:

@@ -64,6 +64,7 @@ def test_a_prediction_says_rows_a_second_where_its_batches_are_known():
     assert "2 s a batch, 131,072 rows a second" in seen.pace_words(2.0)
     seen.event(batch(2, 2))
     assert seen.count_words == "batch 2 of 2"
+    assert "rows" not in seen.pace_words(4.0)  # the last one may hold a few alone
     unknown = JobProgress()
     unknown.event(batch(1, 0))
     assert "rows" not in unknown.pace_words(2.0)
