@@ -14,7 +14,7 @@ set -eu
 export DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]'  # nothing is served in the clear
 
 # Memory without a limit of Dask's own: else it would write what it holds to the disk.
-exec srun dask worker "$SCHEDULER" \
+exec srun --cpus-per-task="$SLURM_CPUS_PER_TASK" dask worker "$SCHEDULER" \
   --nthreads "$SLURM_CPUS_PER_TASK" \
   --memory-limit 0 \
   --no-dashboard \

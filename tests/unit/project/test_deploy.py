@@ -429,13 +429,14 @@ def test_a_dask_cluster_on_kubernetes_speaks_tls_alone():
 
 
 def test_workers_on_slurm_speak_tls_alone():
+    """With a real Slurm: tests/e2e/test_slurm.py."""
     script = DEPLOY / "dask" / "workers.sh"
     subprocess.run(["sh", "-n", script], check=True)
     text = script.read_text()
     assert text.count("#SBATCH --") == 6
     command = text.partition("exec srun ")[2]
-    words = shlex.split(command.replace("\\\n", " "))
-    words = [word.replace("$SLURM_CPUS_PER_TASK", "16") for word in words]
+    cpus, *words = shlex.split(command.replace("\\\n", " ").replace("$SLURM_CPUS_PER_TASK", "16"))
+    assert cpus == "--cpus-per-task=16"  # Slurm 22.05 and later do not hand it on
     dask_command(words)
     assert {word for word in words if word.startswith("--tls")} == {
         "--tls-ca-file",
