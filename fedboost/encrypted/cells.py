@@ -18,6 +18,7 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.groups import Minimum, Numbers, usable
 from fedboost.core.sampling import TreeColumns
+from fedboost.mapped import array_beside
 
 # A column's most frequent bin is left out where it holds at least this share of the rows, and only
 # where the columns together save more than they cost: the nodes' totals take an addition a row,
@@ -77,9 +78,12 @@ class Cells:
         if isinstance(bins, SparseBins):
             self.numbers = SparseCells(bins.take(columns), n_bins)
         else:
-            chosen = bins if len(columns) == bins.shape[1] else bins[:, columns]
-            if (n_bins != binning.missing).any():  # else rows without a value are there already
-                chosen = np.minimum(chosen, n_bins.astype(bins.dtype))
+            chosen, caps = bins, (n_bins != binning.missing).any()
+            if len(columns) < bins.shape[1] or caps:
+                chosen = array_beside(bins, (len(bins), len(columns)), bins.dtype)
+                np.take(bins, columns, axis=1, out=chosen, mode="clip")
+            if caps:  # else rows without a value are there already
+                np.minimum(chosen, n_bins.astype(bins.dtype), out=chosen)
             self.numbers = DenseCells(chosen, n_bins, leave_out=leave_out)
 
     def minimum(self, least: int) -> Minimum | None:

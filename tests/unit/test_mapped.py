@@ -11,17 +11,17 @@ from fedboost import mapped
 from fedboost.data.frame import Frame
 from fedboost.encoded_ids import EncodedIds, joined
 from fedboost.errors import StoreError
-from fedboost.mapped import let_go, mapped_matrix, mapped_table, rows_of
+from fedboost.mapped import let_go, mapped_array, mapped_table, rows_of
 
 
 def filled(folder, values):
-    cells = mapped_matrix(folder, *values.shape)
+    cells = mapped_array(folder, values.shape, np.float32, order="F")
     cells[:] = values
     return cells
 
 
 def is_mapped(values):
-    return mapped._file_of(values) is not None
+    return mapped.file_of(values) is not None
 
 
 def test_a_matrix_keeps_its_cells_though_its_memory_goes(tmp_path):
@@ -47,7 +47,7 @@ def test_a_frame_of_mapped_values_gives_rows_in_a_file(tmp_path):
 
 
 def test_a_matrix_without_cells_needs_no_file(tmp_path):
-    assert mapped_matrix(tmp_path, 7, 0).shape == (7, 0)
+    assert mapped_array(tmp_path, (7, 0), np.uint8).shape == (7, 0)
 
 
 def test_a_disk_without_room_is_refused_before_a_cell_is_written(tmp_path, monkeypatch):
@@ -56,7 +56,7 @@ def test_a_disk_without_room_is_refused_before_a_cell_is_written(tmp_path, monke
 
     monkeypatch.setattr("fedboost.mapped.os.posix_fallocate", full)
     with pytest.raises(StoreError, match="No space left") as refused:
-        mapped_matrix(tmp_path, 7, 2)
+        mapped_array(tmp_path, (7, 2), np.uint8)
     assert refused.value.todo == "free some space"
     assert list(tmp_path.iterdir()) == []
 
