@@ -25,6 +25,8 @@ from fedboost.mapped import array_beside
 # and rows that share cells are added once anyway, so that an addition left out saves half of one.
 SKIPPED_SHARE_MIN = 0.6
 SKIPPED_SHARES_MIN = 3.0
+ROWS_MOST = 1 << 31
+ADDITIONS_AT_ONCE = 1 << 24  # 64 MB of numbers of cells
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class CellNumbers(ABC):
     def n_cells(self) -> int:
         """Cells of a node."""
         return int(self.starts[-1])
+
+    @property
+    def rows_at_once(self) -> int:
+        """Return of how many rows, at most, `additions` should be asked for."""
+        return ROWS_MOST
 
     @abstractmethod
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
@@ -107,6 +114,11 @@ class DenseCells(CellNumbers):
         """Bins (n, columns), none above its column's `n_bins`."""
         super().__init__(n_bins)
         self._bins, self._leave_out = bins, leave_out
+
+    @property
+    def rows_at_once(self) -> int:
+        """So many that their numbers of cells take little memory."""
+        return max(1, ADDITIONS_AT_ONCE // max(1, len(self.n_bins)))
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
         """A row adds to a cell of each column."""

@@ -108,6 +108,13 @@ class LatticeSums:
         starts = np.asarray(offsets, np.int64)
         self._change(_run, workers, starts, starts)
 
+    def take_in(self, other: LatticeSums) -> None:
+        """Becomes self[i] + other[i]; a ProtocolError unless there are as many of both."""
+        self._check_pairs(other)
+        for total, more in zip(self._parts, other._parts, strict=True):
+            np.add(total, more, out=total)
+            np.bitwise_and(total, self.parameters.mask, out=total)
+
     def take_off(self, other: LatticeSums, workers: Workers | None = None) -> None:
         """Becomes self[i] − other[i]; a ProtocolError unless there are as many of both."""
         self._check_pairs(other)
