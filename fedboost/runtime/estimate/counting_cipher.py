@@ -231,7 +231,8 @@ class CountingHost(_Counted, HostCipher):
         """Return all of them."""
         self.cipher.count(TAKE_KEY, len(key))
         sizes = self.cipher.sizes(self.n_rows, int.from_bytes(key[:SLOTS_BYTES], "little"))
-        clear = Clear(self.cipher.tally, held, self.sizes.held_bytes)
+        clear, tally = Clear(self.cipher.tally, held, self.sizes.held_bytes), self.cipher.tally
+        tally.rows = max(tally.rows, 2.0 * len(held) * self.sizes.held_bytes)
         rows = CountingRows(self.cipher, sizes, clear)
         return CountingHostRows(self.cipher, sizes, rows, self.noise)
 
