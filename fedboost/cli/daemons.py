@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -28,6 +28,9 @@ from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import Role
 from fedboost.runtime.transport.tls import load_identity
 from fedboost.settings import load, read_yaml
+
+if TYPE_CHECKING:
+    from fedboost.runtime.party.job_memory import Space
 
 # What Arrow and numba load wherever it is installed, for 0.3 s; a daemon has no use for it.
 UNUSED = ("pandas", "coverage")
@@ -112,8 +115,8 @@ def _write_report(journal: JobJournal, path: str) -> None:
     write_report(journal, path)
 
 
-def _memory_of(spec: JobSpec, party: str, source: SourceSpec) -> int:
-    """Return a job's peak memory in bytes; what estimates it is imported only now."""
+def _memory_of(spec: JobSpec, party: str, source: SourceSpec) -> Space:
+    """Return a job's peak memory and disk; what estimates them is imported only now."""
     from fedboost.runtime.estimate.footprint import footprint
 
     return footprint(spec, party, source)

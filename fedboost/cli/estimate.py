@@ -169,13 +169,24 @@ def _print(forecast: Estimate, place: Placement, warnings: list[str]) -> None:
         times.add_row(names.get(key, key), units.in_seconds(seconds), style=style)
     console.print(times)
     parties = Table("party")
-    for head in ("CPU time", "memory", *(f"sends to {party}" for party in forecast.cpu_seconds)):
+    for head in (
+        "CPU time",
+        "memory",
+        "disk",
+        *(f"sends to {party}" for party in forecast.cpu_seconds),
+    ):
         parties.add_column(head, justify="right")
     for party, seconds in forecast.cpu_seconds.items():
         sent = [forecast.bytes.get(f"{party}->{other}", 0.0) for other in forecast.cpu_seconds]
         shown = [units.in_bytes(n_bytes) if n_bytes else units.NOTHING for n_bytes in sent]
-        memory = units.in_bytes(forecast.memory_peak_bytes[party])
-        parties.add_row(party, units.in_seconds(seconds), memory, *shown)
+        memory, disk = (
+            units.in_bytes(n_bytes) if n_bytes else units.NOTHING
+            for n_bytes in (
+                forecast.memory_peak_bytes[party],
+                forecast.disk_peak_bytes.get(party, 0),
+            )
+        )
+        parties.add_row(party, units.in_seconds(seconds), memory, disk, *shown)
     console.print(parties)
     _print_phases(console, forecast)
     for warning in forecast.assumed:

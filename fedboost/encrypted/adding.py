@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -38,6 +38,10 @@ class RowSums(ABC, Generic[H]):
     @abstractmethod
     def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
         """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder.segment_sum`."""
+
+    def plus(self, cells: H, others: H) -> H:
+        """Return the sums of both, cell by cell. `cells` may become them."""
+        return self.adds.add(cells, others)
 
     def running(self, cells: H, offsets: NDArray[np.integer]) -> H:
         """Running sums within segments; see `api.Adder.prefix_sums`. `cells` may become them."""
@@ -149,7 +153,23 @@ class AddingTree(Generic[H]):
 
 
 def add_up(rows: RowSums[H], cells: PlacedCells, node_rows: Sequence[Rows]) -> H:
-    """The cells of these nodes, node after node, from their rows."""
+    """The cells of these nodes, node after node, from their rows: some of these at a time."""
+    first, *others = _some_at_once(node_rows, cells.numbers.rows_at_once)
+    sums = _add_some(rows, cells, first)
+    for some in others:
+        sums = rows.plus(sums, _add_some(rows, cells, some))
+    return sums
+
+
+def _some_at_once(node_rows: Sequence[Rows], most: int) -> Iterator[list[Rows]]:
+    """Yield rows of nodes so that no more than so many come at once, node after node."""
+    ends = np.cumsum([0, *map(len, node_rows)])
+    for first in range(0, max(1, int(ends[-1])), most):
+        bounds = np.clip([first, first + most] - ends[:-1, None], 0, None).tolist()
+        yield [rows[start:stop] for rows, (start, stop) in zip(node_rows, bounds, strict=True)]
+
+
+def _add_some(rows: RowSums[H], cells: PlacedCells, node_rows: Sequence[Rows]) -> H:
     numbers, place = cells.numbers, cells.place
     asked = numbers.additions(node_rows)
     skipped = asked.skipped

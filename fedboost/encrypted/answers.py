@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedboost import wire
 from fedboost.arrays import Bits
@@ -18,6 +19,7 @@ from fedboost.encrypted.ciphers import HostCipher, HostRows
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.tree_batch import STRIDE, TreeBatch
 from fedboost.errors import PeerError
+from fedboost.mapped import array_beside
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.model.vertical import OwnSplit
 
@@ -27,13 +29,15 @@ Group = list[tuple[int, list[int]]]  # places of trees, and nodes of each
 class Gradients:
     """The encrypted gradients of the rows that take part, as they come in."""
 
-    def __init__(self, side: HostCipher, first: pb.EncryptedGradients, n_rows: int) -> None:
+    def __init__(
+        self, side: HostCipher, first: pb.EncryptedGradients, n_rows: int, bins: Bins
+    ) -> None:
         """Begin with so many rows, for the trees from the `first` part's on; `add` that
-        part, too.
+        part, too. They lie in a file where `bins` do.
         """
         self._side, self._tree, self._key = side, first.tree, first.tree_key
-        self._expected, self._held = n_rows, 0
-        self._parts: list[Any] = []
+        self._expected, self._held, self._bins = n_rows, 0, bins
+        self._rows: NDArray[Any] | None = None
 
     def add(self, part: pb.EncryptedGradients) -> None:
         """Takes in the next part; a PeerError unless it goes on where the last one ended.
@@ -44,12 +48,16 @@ class Gradients:
         due = self._expected - self._held
         fits = (0 < rows <= due or not (rows or due)) and not odd
         told = part.HasField("taking_part") or part.HasField("trees") or part.tree_key
-        again = bool(self._parts) and told
+        again = self._rows is not None and told
         if part.first_row != self._held or not fits or part.tree != self._tree or again:
             raise PeerError(
                 f"the guest sent gradients of row {part.first_row}, expected row {self._held}"
             )
-        self._parts.append(self._side.received(part.rows.data, rows))
+        came = self._side.received(part.rows.data, rows)
+        if self._rows is None:
+            shape = self._expected, *came.shape[1:]
+            self._rows = array_beside(self._bins, shape, came.dtype)
+        self._rows[self._held : self._held + rows] = came
         self._held += rows
 
     def whole(self) -> HostRows[Any]:
@@ -58,7 +66,8 @@ class Gradients:
             raise PeerError(
                 f"the guest sent gradients of {self._held} rows, expected {self._expected}"
             )
-        return self._side.rows(self._parts, self._tree, self._key)
+        assert self._rows is not None
+        return self._side.rows(self._rows, self._tree, self._key)
 
 
 def divisions(

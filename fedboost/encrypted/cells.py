@@ -18,12 +18,15 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.groups import Minimum, Numbers, usable
 from fedboost.core.sampling import TreeColumns
+from fedboost.mapped import array_beside
 
 # A column's most frequent bin is left out where it holds at least this share of the rows, and only
 # where the columns together save more than they cost: the nodes' totals take an addition a row,
 # and rows that share cells are added once anyway, so that an addition left out saves half of one.
 SKIPPED_SHARE_MIN = 0.6
 SKIPPED_SHARES_MIN = 3.0
+ROWS_MOST = 1 << 31
+ADDITIONS_AT_ONCE = 1 << 24  # 64 MB of numbers of cells
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class CellNumbers(ABC):
     def n_cells(self) -> int:
         """Cells of a node."""
         return int(self.starts[-1])
+
+    @property
+    def rows_at_once(self) -> int:
+        """Return of how many rows, at most, `additions` should be asked for."""
+        return ROWS_MOST
 
     @abstractmethod
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
@@ -77,9 +85,12 @@ class Cells:
         if isinstance(bins, SparseBins):
             self.numbers = SparseCells(bins.take(columns), n_bins)
         else:
-            chosen = bins if len(columns) == bins.shape[1] else bins[:, columns]
-            if (n_bins != binning.missing).any():  # else rows without a value are there already
-                chosen = np.minimum(chosen, n_bins.astype(bins.dtype))
+            chosen, caps = bins, (n_bins != binning.missing).any()
+            if len(columns) < bins.shape[1] or caps:
+                chosen = array_beside(bins, (len(bins), len(columns)), bins.dtype)
+                np.take(bins, columns, axis=1, out=chosen, mode="clip")
+            if caps:  # else rows without a value are there already
+                np.minimum(chosen, n_bins.astype(bins.dtype), out=chosen)
             self.numbers = DenseCells(chosen, n_bins, leave_out=leave_out)
 
     def minimum(self, least: int) -> Minimum | None:
@@ -103,6 +114,11 @@ class DenseCells(CellNumbers):
         """Bins (n, columns), none above its column's `n_bins`."""
         super().__init__(n_bins)
         self._bins, self._leave_out = bins, leave_out
+
+    @property
+    def rows_at_once(self) -> int:
+        """So many that their numbers of cells take little memory."""
+        return max(1, ADDITIONS_AT_ONCE // max(1, len(self.n_bins)))
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
         """A row adds to a cell of each column."""

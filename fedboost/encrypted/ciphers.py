@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
+from numpy.typing import NDArray
+
 from fedboost.arrays import Bits, Sums
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import H, Pairs
@@ -257,12 +259,14 @@ class HostCipher(ABC):
         """Return how large rows are that come in."""
 
     @abstractmethod
-    def received(self, data: bytes, rows: int) -> Any:
-        """So many rows of a part, checked."""
+    def received(self, data: bytes, rows: int) -> NDArray[Any]:
+        """So many rows of a part, (rows, …), checked."""
 
     @abstractmethod
-    def rows(self, parts: Sequence[Any], tree: int, key: bytes) -> HostRows[Any]:
-        """Return all parts; `key` is ours for these trees, which begin at number `tree`."""
+    def rows(self, held: NDArray[Any], tree: int, key: bytes) -> HostRows[Any]:
+        """Return the rows of all parts; `key` is ours for these trees, which begin at number
+        `tree`.
+        """
 
 
 class TreeScheme(ABC):

@@ -15,6 +15,7 @@ from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import Blinders, Ciphertexts, Pairs, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
+from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.crypto.shards import Shards
 from fedboost.encrypted import keys
@@ -168,18 +169,18 @@ class PackedHost(HostCipher):
         """See `HostCipher`."""
         return self.keys.sizes
 
-    def received(self, data: bytes, rows: int) -> Ciphertexts:
+    def received(self, data: bytes, rows: int) -> ByteArray:
         """Read ciphertexts of the key's width, in range and units."""
         part = Ciphertexts.received(data, rows, self.keys.key.width, self.sizes.per_row)
         self.keys.key.check(part)
-        return part
+        return part.data
 
-    def rows(self, parts: Sequence[Ciphertexts], tree: int, key: bytes) -> PackedHostRows:
+    def rows(self, held: ByteArray, tree: int, key: bytes) -> PackedHostRows:
         """Return all of them under the one key; a PeerError where trees have keys of their own."""
         del tree
         if key:
             raise PeerError("the guest sent a key of trees, which the job's scheme has no use for")
-        return PackedHostRows(self.keys, Ciphertexts.concat(parts), self.shards, self.noise)
+        return PackedHostRows(self.keys, Ciphertexts(held), self.shards, self.noise)
 
 
 class PackedScheme(TreeScheme):

@@ -253,7 +253,7 @@ class RingHost(HostCipher):
         """Numbers below q."""
         return words_of(data, (rows, self.columns), self.budget.parameters, "rows")
 
-    def rows(self, parts: Sequence[Words], tree: int, key: bytes) -> RingHostRows:
+    def rows(self, held: Words, tree: int, key: bytes) -> RingHostRows:
         """The rows with the windows of our own derivation."""
         context, place = self.context, self.context.table.hosts.index(self.context.party)
         of = TreePolynomials(self.budget.parameters, self.origin, tree)
@@ -263,10 +263,10 @@ class RingHost(HostCipher):
         public = tree_key_bytes(self.budget.parameters, self.columns, VECTORS)
         packing = self._packing(of, epoch, key, public)
         keys = TreeKey.received(of, place, key[:public], self.columns)
-        held = EncryptedRows.of(of, np.concatenate(parts))
+        rows = EncryptedRows.of(of, held)
         self.lasting.keep(epoch, packing)
         return RingHostRows(
-            RingRows(held, keys, context.workers.threads),
+            RingRows(rows, keys, context.workers.threads),
             self.budget,
             context.secrets,
             context.shards,

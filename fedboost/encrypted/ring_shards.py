@@ -48,6 +48,11 @@ class RingRows(RowSums[LatticeSums]):
         """Sums of windows."""
         return self.encrypted.segment_sum(rows, cells, n_cells, self.workers)
 
+    def plus(self, cells: LatticeSums, others: LatticeSums) -> LatticeSums:
+        """See `RowSums`; in place."""
+        cells.take_in(others)
+        return cells
+
     def running(self, cells: LatticeSums, offsets: NDArray[np.integer]) -> LatticeSums:
         """See `RowSums`; in place."""
         cells.run(offsets, self.workers)

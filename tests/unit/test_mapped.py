@@ -2,26 +2,29 @@
 
 import errno
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from fedboost import mapped
+from fedboost.core import binning
 from fedboost.data.frame import Frame
 from fedboost.encoded_ids import EncodedIds, joined
 from fedboost.errors import StoreError
-from fedboost.mapped import let_go, mapped_matrix, mapped_table, rows_of
+from fedboost.mapped import let_go, mapped_array, mapped_table, rows_of
 
 
 def filled(folder, values):
-    cells = mapped_matrix(folder, *values.shape)
+    cells = mapped_array(folder, values.shape, np.float32, order="F")
     cells[:] = values
     return cells
 
 
 def is_mapped(values):
-    return mapped._file_of(values) is not None
+    return mapped.file_of(values) is not None
 
 
 def test_a_matrix_keeps_its_cells_though_its_memory_goes(tmp_path):
@@ -47,16 +50,17 @@ def test_a_frame_of_mapped_values_gives_rows_in_a_file(tmp_path):
 
 
 def test_a_matrix_without_cells_needs_no_file(tmp_path):
-    assert mapped_matrix(tmp_path, 7, 0).shape == (7, 0)
+    assert mapped_array(tmp_path, (7, 0), np.uint8).shape == (7, 0)
+
+
+def no_room(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_disk_without_room_is_refused_before_a_cell_is_written(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("fedboost.mapped.os.posix_fallocate", full)
+    monkeypatch.setattr("fedboost.mapped.os.posix_fallocate", no_room)
     with pytest.raises(StoreError, match="No space left") as refused:
-        mapped_matrix(tmp_path, 7, 2)
+        mapped_array(tmp_path, (7, 2), np.uint8)
     assert refused.value.todo == "free some space"
     assert list(tmp_path.iterdir()) == []
 
@@ -73,3 +77,94 @@ def test_tables_are_one_in_a_file(tmp_path):
 def test_ids_are_joined_in_their_order():
     parts = [EncodedIds.of([b"a", b""]), EncodedIds.of([]), EncodedIds.of([b"ccc"])]
     assert list(joined(parts)) == [b"a", b"", b"ccc"]
+
+
+# Limits
+
+
+def test_files_of_a_folder_take_no_more_together_than_it_allows(tmp_path):
+    mapped.limit(tmp_path, 3000)
+    first = mapped_array(tmp_path, (2000,), np.uint8)
+    with pytest.raises(StoreError, match="more of the disk than its files may take") as refused:
+        mapped_array(tmp_path, (250, 5), np.uint8)
+    assert refused.value.where == {"key": "disk_gb"}
+    assert refused.value.private == f"{tmp_path}: 0.00 GB more, 0.00 GB taken, of 0.00 GB"
+    assert list(tmp_path.iterdir()) == []
+    mapped_array(tmp_path / "other", (4000,), np.uint8)  # of another folder's limit nothing is said
+    part = first[5:]
+    del first
+    with pytest.raises(StoreError):
+        mapped_array(tmp_path, (1250,), np.uint8)
+    del part  # the last that holds the file
+    assert mapped_array(tmp_path, (3000,), np.uint8).all() == 0
+
+
+def test_what_a_full_disk_refused_does_not_count(tmp_path, monkeypatch):
+    mapped.limit(tmp_path, 3000)
+    with monkeypatch.context() as patch:
+        patch.setattr("fedboost.mapped.os.posix_fallocate", no_room)
+        with pytest.raises(StoreError, match="No space left"):
+            mapped_array(tmp_path, (3000,), np.uint8)
+    assert len(mapped_array(tmp_path, (3000,), np.uint8)) == 3000
+
+
+def test_tables_in_files_count_as_well(tmp_path):
+    mapped.limit(tmp_path, 100)
+    with pytest.raises(StoreError, match="more of the disk"):
+        mapped_table(tmp_path, [pa.table({"id": range(100)})])
+
+
+# Beside others
+
+
+def test_large_arrays_beside_one_in_a_file_lie_in_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 80)
+    cells = filled(tmp_path, np.ones((4, 3), np.float32))
+    assert is_mapped(mapped.array_beside(cells, (10,), np.int64))
+    assert is_mapped(mapped.array_beside(cells.T[1:], (10,), np.int64))
+    assert not is_mapped(mapped.array_beside(cells, (9,), np.int64))  # too small
+    assert not is_mapped(mapped.array_beside(np.ones(9), (10,), np.int64))
+    assert not is_mapped(mapped.array_beside(None, (10,), np.int64))
+
+
+def test_ids_taken_of_ids_in_a_file_lie_in_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 1)
+    cells = filled(tmp_path, np.ones((4, 3), np.float32))
+    ids = joined([EncodedIds.of([b"a", b""]), EncodedIds.of([b"ccc"])], beside=cells)
+    taken = ids.take(np.array([2, 0]))
+    assert is_mapped(ids.data)
+    assert is_mapped(taken.data)
+    assert is_mapped(taken.offsets)
+    ids.let_go()
+    assert list(ids) == [b"a", b"", b"ccc"]
+    assert list(taken) == [b"ccc", b"a"]
+    assert list(ids.take(np.empty(0, np.int64))) == []
+
+
+def test_bins_of_values_in_a_file_lie_in_one_and_are_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 1)
+    values = np.random.default_rng(1).normal(size=(500, 3)).astype(np.float32)
+    cuts = binning.fit(values, 8)
+    bins = cuts.transform(filled(tmp_path, values))
+    assert is_mapped(bins)
+    assert np.array_equal(bins, cuts.transform(np.asfortranarray(values)))
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from fedboost.mapped import mapped_array
+cells = mapped_array(Path(sys.argv[1]), (1 << 22,), "u1")
+cells[:] = 1
+print("written", flush=True)
+time.sleep(60)
+"""
+
+
+def test_nothing_stays_of_a_process_that_is_killed(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=-1) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"written\n"
+        assert list(tmp_path.iterdir()) == []
+        writer.kill()
+    assert list(tmp_path.iterdir()) == []

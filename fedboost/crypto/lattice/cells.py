@@ -31,6 +31,7 @@ from fedboost.crypto.shapes import check_cells, check_segments
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import ProtocolError
 from fedboost.kernels import kernel
+from fedboost.mapped import array_beside
 
 CELLS_MOST = 1 << 18  # at once: four gigabytes of `lattice`
 TOGETHER, FOUR = 8, 4  # windows added to a cell in one go over it; of a rest
@@ -106,6 +107,13 @@ class LatticeSums:
         check_segments(self, offsets)
         starts = np.asarray(offsets, np.int64)
         self._change(_run, workers, starts, starts)
+
+    def take_in(self, other: LatticeSums) -> None:
+        """Becomes self[i] + other[i]; a ProtocolError unless there are as many of both."""
+        self._check_pairs(other)
+        for total, more in zip(self._parts, other._parts, strict=True):
+            np.add(total, more, out=total)
+            np.bitwise_and(total, self.parameters.mask, out=total)
 
     def take_off(self, other: LatticeSums, workers: Workers | None = None) -> None:
         """Becomes self[i] − other[i]; a ProtocolError unless there are as many of both."""
@@ -206,7 +214,7 @@ class EncryptedRows:
     def of(cls, tree: TreePolynomials, numbers: Words) -> EncryptedRows:
         """Rows whose b, uint64 (n, outputs), have been checked."""
         ring = tree.parameters.ring
-        windows = np.empty((-(-len(numbers) // ring), 2 * ring), dtype=np.uint64)
+        windows = array_beside(numbers, (-(-len(numbers) // ring), 2 * ring), np.uint64)
         for block in range(len(windows)):
             windows[block, ring:] = tree.of_rows(block)
             np.negative(windows[block, ring:], out=windows[block, :ring])

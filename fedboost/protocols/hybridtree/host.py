@@ -144,7 +144,7 @@ def receive_gradients(host: Host, got: Iterator[BottomRows]) -> Out:
             tree_batch = _begun(host, part)
             [tree] = tree_batch.trees
             n_rows = int(np.count_nonzero(tree.growth.is_training))
-            gradients = Gradients(host.side, part.gradients, n_rows)
+            gradients = Gradients(host.side, part.gradients, n_rows, host.bins)
         elif part.HasField("at") or part.HasField("open"):
             raise PeerError("the guest said twice where our rows stand")
         gradients.add(part.gradients)

@@ -120,7 +120,7 @@ def receive_gradients(host: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
         if gradients is None:
             tree_batch = _begun(host, part)
             n_rows = int(np.count_nonzero(_sampled(tree_batch).any(axis=0)))
-            gradients = Gradients(host.side, part, n_rows)
+            gradients = Gradients(host.side, part, n_rows, host.bins)
         gradients.add(part)
     if gradients is None:
         raise PeerError("the guest sent no gradients")

@@ -281,6 +281,8 @@ class PartyConfig(DaemonConfig):
     retention: Retention = Retention()
     signing: SigningToken | None = None  # absent: the key of `tls` signs as well
     memory_gb: float | None = Field(None, gt=0, le=1_000_000)  # absent: what the daemon can have
+    # Of the store's disk, for files of large tables, gone with their jobs; absent: what it has.
+    disk_gb: float | None = Field(None, gt=0, le=1_000_000)
     rehearses: bool = False  # after a trial on one machine, say what default limits would allow
 
     def addresses(self) -> dict[str, str]:

@@ -34,6 +34,7 @@ class CipherTally:
     seconds: float = 0.0  # that counting itself has taken
     held: float = 0.0  # bytes
     most: float = 0.0
+    rows: float = 0.0  # of them, at most: rows of trees, the last ones' and those that come in
 
     def hold(self, n_bytes: float) -> None:
         """Note that so many more are held; fewer where it is negative."""

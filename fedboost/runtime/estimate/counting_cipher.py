@@ -221,17 +221,19 @@ class CountingHost(_Counted, HostCipher):
     n_rows: int
     noise: HostNoise | None = None
 
-    def received(self, data: bytes, rows: int) -> Clear:
+    def received(self, data: bytes, rows: int) -> Sums:
         """The numbers that a part carries."""
         with self.cipher.tally.aside():
             self.cipher.count(RECEIVE, rows * self.sizes.per_row)
-            return Clear(self.cipher.tally, self.cipher.read(data), self.sizes.held_bytes)
+            return self.cipher.read(data)
 
-    def rows(self, parts: Sequence[Clear], tree: int, key: bytes) -> CountingHostRows:
+    def rows(self, held: Sums, tree: int, key: bytes) -> CountingHostRows:
         """Return all of them."""
         self.cipher.count(TAKE_KEY, len(key))
         sizes = self.cipher.sizes(self.n_rows, int.from_bytes(key[:SLOTS_BYTES], "little"))
-        rows = CountingRows(self.cipher, sizes, parts[0].joined(parts[1:]))
+        clear, tally = Clear(self.cipher.tally, held, self.sizes.held_bytes), self.cipher.tally
+        tally.rows = max(tally.rows, 2.0 * len(held) * self.sizes.held_bytes)
+        rows = CountingRows(self.cipher, sizes, clear)
         return CountingHostRows(self.cipher, sizes, rows, self.noise)
 
 

@@ -35,10 +35,11 @@ from fedboost.runtime.process.memory import LARGE_ROWS
 from fedboost.settings import parse
 
 START = "begin"  # the stage of what comes before any protocol
-# Of a row and of each of its cells, as measured: while a table is read, and once it is. Cells of
-# large tables lie in files.
+# Of a row and of each of its cells, as measured: while a table is read, and once it is. Of large
+# tables ids and cells lie in files, and then their bins.
 ID_BYTES, CELL_BYTES = 120.0, 9.0
 KEPT_ID_BYTES, KEPT_CELL_BYTES = 45.0, 4.0
+FILE_ID_BYTES, BIN_BYTES = 33.0, 1.0
 
 AWAY = frozenset({ADD, ADD_FEW})  # what workers on Dask do for a host
 AWAY_OF_RINGS = AWAY | {SUBTRACT, RUN, PACK, ANSWER}
@@ -78,6 +79,7 @@ class Estimate:
     seconds: dict[str, float]
     cpu_seconds: dict[str, float]
     memory_peak_bytes: dict[str, int]
+    disk_peak_bytes: dict[str, int]  # of files of large tables
     bytes: dict[str, int]
     encryption: dict[str, str]  # `scheme` and `because`, if no policy denies it
     answers: str  # how hosts' encrypted sums come; empty where there is one way
@@ -116,6 +118,10 @@ def estimate(
             party: round(clock.memory(party, stages))
             for party in spec.parties.table().of(tuple(Role))
         },
+        disk_peak_bytes={
+            party: round(file_bytes(party, rows, scene.columns[party], stages))
+            for party, rows in scene.rows.items()
+        },
         bytes={link: round(n_bytes) for link, n_bytes in sent.items()},
         encryption=dict(setting.encryption),
         answers=next((stage.answers for stage in reversed(stages) if stage.answers), ""),
@@ -129,13 +135,28 @@ def estimate(
 
 
 def held_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> float:
-    """Return the most bytes that a party holds of its table and of a job's stages."""
-    cells = columns if rows < LARGE_ROWS else 0
-    kept, most = rows * (KEPT_ID_BYTES + KEPT_CELL_BYTES * cells), [0.0]
+    """Return the most bytes that a party holds of its table and of a job's stages in memory."""
+    is_large = rows >= LARGE_ROWS
+    cells, ids = (0, FILE_ID_BYTES) if is_large else (columns, 0.0)
+    kept, most = rows * (KEPT_ID_BYTES - ids + KEPT_CELL_BYTES * cells), [0.0]
     for stage in stages:
         goes = protocols.named(stage.name).bins_values  # instead of the table
-        most.append(stage.memory.get(party, 0.0) + (0.0 if goes else kept))
+        held = stage.memory.get(party, 0.0) + (0.0 if goes else kept)
+        if is_large:
+            held -= goes * BIN_BYTES * rows * columns + stage.rows.get(party, 0.0)
+        most.append(held)
     return max(rows * (ID_BYTES + CELL_BYTES * cells), *most)
+
+
+def file_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> float:
+    """Return the most bytes of a large table's files; none of another's."""
+    if rows < LARGE_ROWS:
+        return 0.0
+    ids, values, bins = (
+        rows * n for n in (FILE_ID_BYTES, KEPT_CELL_BYTES * columns, BIN_BYTES * columns)
+    )
+    trained = [ids + bins + stage.rows.get(party, 0.0) for stage in stages]
+    return max(2 * ids + values, ids + values + bins, *trained)
 
 
 def _uncounted(party: str) -> str:

@@ -56,7 +56,7 @@ def measure(cipher: str, timed: Timed) -> Found:
 def _received(ours: GuestCipher, theirs: HostCipher, gh: Any, copies: int = 1) -> Any:
     given = ours.rows(0, gh, JOB_ROWS)
     parts = [theirs.received(part.rows.data, part.rows.count) for part in given.parts()]
-    return theirs.rows(parts * copies, 0, given.key_for(HOST))
+    return theirs.rows(np.concatenate(parts * copies), 0, given.key_for(HOST))
 
 
 def _rows(ours: GuestCipher, theirs: HostCipher, gh: Any, timed: Timed) -> Priced:
@@ -77,7 +77,7 @@ def _rows(ours: GuestCipher, theirs: HostCipher, gh: Any, timed: Timed) -> Price
 
     def received(rows: Any) -> float:
         parts = [theirs.received(part.data, part.count) for part in rows]
-        theirs.rows(parts, 0, key)
+        theirs.rows(np.concatenate(parts), 0, key)
         return 1.0
 
     with_key = timed(partial(received, few))

@@ -37,6 +37,8 @@ class Stage:
     name: str
     phases: Sequence[Phase] = ()
     memory: Mapping[str, float] = field(default_factory=dict)  # bytes by party
+    # Of them encrypted rows, which lie in files where a table is large.
+    rows: Mapping[str, float] = field(default_factory=dict)
     assumed: Sequence[str] = ()
     answers: str = ""  # how hosts' encrypted sums come, where there are several ways
 
@@ -124,15 +126,17 @@ def _measured(rehearsed: Callable[[int], Rehearsal]) -> Stage:
         tracemalloc.stop()
     timed = [rehearsed(each) for each in TIMED]
     phases = grown(timed[0].phases, timed[1].phases, _shares(timed))
-    memory = {}
+    memory, rows = {}, {}
     for party in timed[1].actors:
         plain, encrypted = (
-            line(fewer.held[party][kind], more.held[party][kind], _shares((fewer, more)))
-            for kind, (fewer, more) in enumerate((traced, timed))
+            line(one.held[party][kind], two.held[party][kind], _shares((one, two)))
+            for kind, (one, two) in enumerate((traced, timed))
         )
         carried = COPIES * max(_carried(phase, party) for phase in phases)
         memory[party] = plain + encrypted + carried
-    return Stage(timed[1].protocol.name, phases, memory, answers=timed[1].answers)
+        fewer, more = (at.actors[party].cipher.tally.rows for at in timed)
+        rows[party] = line(fewer, more, _shares(timed))
+    return Stage(timed[1].protocol.name, phases, memory, rows, answers=timed[1].answers)
 
 
 def _shares(rehearsals: Sequence[Rehearsal]) -> Shares:

@@ -1,15 +1,17 @@
-"""Admits jobs at a party as far as the memory goes that its daemon may use.
+"""Admits jobs at a party as far as the memory goes that its daemon may use, and the disk.
 
 A party estimates by its own table and decides by its own settings. A job that is alone here needs
-no estimate; it waits only where others hold memory that it needs.
+no estimate; it waits only where others hold memory, or disk, that it needs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import FedboostError, PolicyError, UnreachableError
@@ -27,7 +29,20 @@ GB = 1e9
 DAEMON_BYTES, WORKER_BYTES = 400_000_000, 180_000_000
 
 Sources = Callable[[], Mapping[str, SourceSpec]]
-MemoryOf = Callable[[JobSpec, str, SourceSpec], int]  # job, party, its table: bytes
+
+
+class Space(NamedTuple):
+    """Bytes that jobs take or may take."""
+
+    memory: float
+    disk: float = 0.0  # for files of large tables
+
+    def holds(self, taken: Space) -> bool:
+        """Return whether so much fits."""
+        return taken.memory <= self.memory and taken.disk <= self.disk
+
+
+MemoryOf = Callable[[JobSpec, str, SourceSpec], Space]  # job, party, its table
 
 
 @dataclass
@@ -35,7 +50,7 @@ class _Held:
     job: PartyJob
     asked: float  # when its coordinator asked for it last
     begun: bool = False
-    bytes: int | None = None  # not estimated yet
+    room: Space | None = None  # not estimated yet
 
 
 class JobMemory:
@@ -45,18 +60,21 @@ class JobMemory:
         """`sources` gives the tables that count now."""
         self.of: MemoryOf | None = None  # estimates; None: every job has memory enough
         self._config, self._sources, self._jobs = config, sources, jobs
-        self._is_stated = config.memory_gb is not None
         allowed = config.memory_gb * GB if config.memory_gb is not None else allowed_bytes()
-        self._free = allowed - DAEMON_BYTES - config.processes * WORKER_BYTES
+        memory = allowed - DAEMON_BYTES - config.processes * WORKER_BYTES
+        disk = math.inf if config.disk_gb is None else config.disk_gb * GB
+        self._free = Space(memory, disk)
+        # What the owner states, no job may exceed.
+        self._stated = Space(math.inf if config.memory_gb is None else memory, disk)
         self._held: dict[str, _Held] = {}
         self._queue: dict[str, float] = {}  # when each was asked for last, oldest first
-        self._known: dict[tuple[str, str], int] = {}  # by job's settings and table
+        self._known: dict[tuple[str, str], Space] = {}  # by job's settings and table
         self._deciding = asyncio.Lock()
 
     async def take(self, job: PartyJob) -> bool:
         """Return whether a job holds its memory now; if not, its turn comes in order.
 
-        A PolicyError where it needs more than `memory_gb` allows any job.
+        A PolicyError where it needs more than `memory_gb` or `disk_gb` allow any job.
         """
         if self.of is None:
             return True
@@ -67,7 +85,7 @@ class JobMemory:
             if held is not None:
                 held.asked = now()
             elif await self._fits(job):
-                self._held[job.id] = held = _Held(job, now(), bytes=self._known.get(_key(job)))
+                self._held[job.id] = held = _Held(job, now(), room=self._known.get(_key(job)))
             if held is not None:
                 self._queue.pop(job.id, None)
             return held is not None
@@ -76,7 +94,7 @@ class JobMemory:
         """Has a job keep its memory until it leaves; an UnreachableError where there is none."""
         if not await self.take(job):
             raise UnreachableError(
-                f"other jobs have the memory of {self._config.name}",
+                f"other jobs have the memory or the disk of {self._config.name}",
                 party=self._config.name,
                 todo="wait until they are over",
             )
@@ -101,40 +119,47 @@ class JobMemory:
                 self.leave(id_)
 
     async def _fits(self, job: PartyJob) -> bool:
-        if not (self._held or self._is_stated):
+        if not self._held and min(self._stated) == math.inf:
             return next(iter(self._queue)) == job.id
         for paused in list(self._jobs.values()):  # whose tables are read again when they go on
             if paused.halted is not None and paused.id not in self._held:
                 await paused.forget()
-        need = await self._bytes(job)
-        if self._is_stated and need > self._free:
+        need = await self._need(job)
+        if not self._stated.holds(need):
             log.warning("%s: %s", job.id, self._short(need))
+            what, key = "memory", "memory_gb"
+            if need.memory <= self._stated.memory:
+                what, key = "of the disk", "disk_gb"
             raise PolicyError(
-                f"the job needs more memory than {self._config.name} may use",
+                f"the job needs more {what} than {self._config.name} may use",
                 party=self._config.name,
-                key="memory_gb",
+                key=key,
                 todo="ask its owner, whose log says how much",
             )
-        taken = 0
+        rooms = [need]
         for held in self._held.values():
-            held.bytes = await self._bytes(held.job) if held.bytes is None else held.bytes
-            taken += held.bytes
-        fits = not self._held or taken + need <= self._free
+            held.room = await self._need(held.job) if held.room is None else held.room
+            rooms.append(held.room)
+        taken = Space(*map(sum, zip(*rooms, strict=True)))
+        fits = not self._held or self._free.holds(taken)
         if not fits:
-            log.info("%s waits: %s, of which others hold %.2f", job.id, self._short(need),
-                     taken / GB)  # fmt: skip
+            log.info("%s waits: %s; with others %s", job.id, self._short(need), self._short(taken))
         return fits and next(iter(self._queue)) == job.id
 
-    def _short(self, need: int) -> str:
-        return f"it needs {need / GB:.2f} GB of the {max(0.0, self._free) / GB:.2f} GB for jobs"
+    def _short(self, need: Space) -> str:
+        free, disk = self._free, ""
+        if free.disk < math.inf:
+            disk = f", and {need.disk / GB:.2f} GB of {free.disk / GB:.2f} GB of the disk"
+        memory = max(0.0, free.memory)
+        return f"it needs {need.memory / GB:.2f} GB of the {memory / GB:.2f} GB for jobs{disk}"
 
-    async def _bytes(self, job: PartyJob) -> int:
+    async def _need(self, job: PartyJob) -> Space:
         """Return a job's estimate, of which one is made for all jobs alike on one table."""
         assert self.of is not None
         signed, key = job.signed, _key(job)
         source = self._sources().get(signed.dataset)
         if source is None:
-            return 0
+            return Space(0.0)
         if key not in self._known:
             terms = signed.manifest
             spec = terms.spec.model_copy(update={"params": dict(terms.params)})
@@ -142,7 +167,7 @@ class JobMemory:
                 self._known[key] = await asyncio.to_thread(self.of, spec, signed.party, source)
             except FedboostError as error:  # begin says it better, and refuses it
                 log.warning("%s: its memory is not known: %s", job.id, "; ".join(error.lines()))
-                return 0
+                return Space(0.0)
         return self._known[key]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from fedboost import mapped
 from fedboost.crypto.shards import Embedded, Shards
 from fedboost.crypto.workers import Workers
 from fedboost.errors import FedboostError, PeerError, PolicyError, UnreachableError
@@ -18,7 +19,7 @@ from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Noted, disclosure
 from fedboost.runtime.ledger.signed_heads import Recalls, SignedHeads
 from fedboost.runtime.party.job import PartyJob
-from fedboost.runtime.party.job_memory import JobMemory
+from fedboost.runtime.party.job_memory import GB, JobMemory
 from fedboost.runtime.party.job_states import PartyJobStates
 from fedboost.runtime.party.outbox import Links
 from fedboost.runtime.party.rehearsing import Rehearsing
@@ -151,6 +152,8 @@ class PartyParts:
             self.rehearse()
         self.states = PartyJobStates(store, config.name)
         self.jobs = PartyJobs(config.name, store)
+        if config.disk_gb is not None:
+            mapped.limit(store.folder, config.disk_gb * GB)
         self.memory = JobMemory(config, lambda: self.judge.config.datasets, self.jobs)
 
     def rehearse(self) -> None:

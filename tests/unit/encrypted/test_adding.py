@@ -9,7 +9,7 @@ from fedboost.core import binning
 from fedboost.core.bins import SparseBins
 from fedboost.core.params import TreeParams
 from fedboost.core.sampling import TreeColumns
-from fedboost.encrypted.adding import AddingRows
+from fedboost.encrypted.adding import AddingRows, PlacedCells, add_up
 from fedboost.encrypted.cells import Cells
 from tests.support.elsewhere import Elsewhere
 from tests.unit.encrypted.test_ciphers import SHOP, Pair
@@ -64,6 +64,21 @@ def compare(pair, numbers, counts=(2, 3, 9)):
         rows = AddingRows.cut(Elsewhere(shards), pair.n_rows, held._part)
         found = rows.take(numbers, place).added_up(nodes)
         assert np.array_equal(expected.data, found.data)
+
+
+@pytest.mark.parametrize("kind", ["dense", "frequent", "sparse"])
+@pytest.mark.parametrize("scheme", ["plain", "lattice"])
+def test_rows_that_come_some_at_a_time_make_the_same_sums(scheme, kind, monkeypatch):
+    held, _ = Pair(scheme, rows=ROWS).rows(SHOP)
+    numbers, (place, nodes) = table(kind), nodes_of(ROWS)
+    added = PlacedCells(numbers, place)
+    expected = add_up(held.row_sums, added, nodes)
+    for most in (1, 7, 100, ROWS):
+        monkeypatch.setattr("fedboost.encrypted.cells.ADDITIONS_AT_ONCE", most * COLUMNS)
+        found = add_up(held.row_sums, added, nodes)
+        names = ("data",) if scheme == "plain" else ("vectors", "scalars")
+        for name in names:
+            assert np.array_equal(getattr(expected, name), getattr(found, name))
 
 
 def test_rows_of_a_sparse_table_begin_at_zero():

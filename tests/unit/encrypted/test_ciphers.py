@@ -59,7 +59,7 @@ class Pair:
             side.received(part.rows.data, part.rows.count // side.sizes.per_row)
             for part in given.parts()
         ]
-        return side.rows(parts, tree, given.key_for(host)), given
+        return side.rows(np.concatenate(parts), tree, given.key_for(host)), given
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, *(one for one in schemes.SCHEMES if one != "plain")])
@@ -220,7 +220,7 @@ def test_hosts_derive_what_the_guest_does_and_no_other_host_can_use_a_key(scheme
     pair = Pair(scheme)
     _, given = pair.rows()
     held, _ = pair.rows(TELCO)
-    swapped = pair.hosts[SHOP].rows([held.rows.encrypted.numbers], 0, given.key_for(TELCO))
+    swapped = pair.hosts[SHOP].rows(held.rows.encrypted.numbers, 0, given.key_for(TELCO))
     cells = np.zeros((pair.n_rows, 1), np.int32)
     expected = [Expected(pair.n_rows, np.abs(pair.gh).sum(axis=0))]
     for rows, fits in ((held, True), (swapped, False)):

@@ -184,9 +184,7 @@ class Pair:
         self.gh = np.full((rows, 2 * outputs), most)
         self.given = self.guest.rows(0, self.gh, rows)
         [part] = self.given.parts()
-        self.held = side.rows(
-            [side.received(part.rows.data, rows)], 0, self.given.key_for(HOSTS[0])
-        )
+        self.held = side.rows(side.received(part.rows.data, rows), 0, self.given.key_for(HOSTS[0]))
 
     def read(self, sums, noise, most):
         asked = [NodeSums(0, 0, ROWS, sums, noise)]

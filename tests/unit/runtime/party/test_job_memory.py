@@ -11,31 +11,33 @@ from fedboost.messages import job_pb2
 from fedboost.runtime.cluster.local import LocalClient
 from fedboost.runtime.estimate.footprint import estimated, footprint
 from fedboost.runtime.party import job_memory
-from fedboost.runtime.party.job_memory import DAEMON_BYTES, GB, WORKER_BYTES, JobMemory
+from fedboost.runtime.party.job_memory import DAEMON_BYTES, GB, WORKER_BYTES, JobMemory, Space
 from fedboost.runtime.process.memory_limit import allowed_bytes
 from tests.attacks.test_border_approval import JOB, OWNED, town, until
 from tests.e2e import world
 from tests.support.federated import now
 
 
-def limited(node, need, free, monkeypatch, *, stated=True):
+def limited(node, need, free, monkeypatch, *, stated=True, disk_gb=None):
     """Has a party estimate every job alike, with so many bytes for all of them."""
     memory_gb = (free + DAEMON_BYTES + node.config.processes * WORKER_BYTES) / GB
     monkeypatch.setattr(job_memory, "allowed_bytes", lambda: memory_gb * GB)
-    config = node.config.model_copy(update={"memory_gb": memory_gb if stated else None})
+    config = node.config.model_copy(
+        update={"memory_gb": memory_gb if stated else None, "disk_gb": disk_gb}
+    )
     node.parts.memory = JobMemory(config, lambda: node.config.datasets, node.under_way)
-    node.parts.memory.of = need if callable(need) else lambda *_: need
+    node.parts.memory.of = need if callable(need) else lambda *_: Space(need, need)
     return node.parts.memory
 
 
-async def two_jobs(folder, monkeypatch, free):
+async def two_jobs(folder, monkeypatch, free, **how):
     """Two jobs of which the first is held up where it begins; how both stood, and stand."""
     async with town(folder) as cluster:
         node, jobs = cluster.parties[OWNED], LocalClient(cluster)
         node.config = node.config.model_copy(
             update={"policy": node.config.policy.model_copy(update={"approve": "never"})}
         )
-        limited(node, 100_000_000, free, monkeypatch, stated=False)
+        limited(node, 100_000_000, free, monkeypatch, stated=False, **how)
         go, begin = asyncio.Event(), node._starting.begin
 
         async def held_up(job, request):
@@ -70,6 +72,12 @@ def test_a_second_job_is_queued_until_the_first_gives_its_memory_back(tmp_path, 
     assert not memory._held
 
 
+def test_a_second_job_is_queued_until_the_first_gives_its_disk_back(tmp_path, monkeypatch):
+    stood, ended, memory = now(two_jobs(tmp_path, monkeypatch, 250_000_000, disk_gb=0.15))
+    assert (stood.state, ended) == ("queued", ["finished", "finished"])
+    assert not memory._held
+
+
 def test_two_jobs_run_beside_each_other_where_there_is_memory_for_both(tmp_path, monkeypatch):
     stood, ended, _ = now(two_jobs(tmp_path, monkeypatch, 250_000_000))
     assert (stood.state, ended) == ("running", ["finished", "finished"])
@@ -93,6 +101,19 @@ def test_a_job_larger_than_the_owner_s_limit_is_refused_and_the_log_says_why(
     assert (status.state, status.reason.code) == ("failed", PolicyError.code)
     assert "GB" not in status.reason.what
     assert "it needs 0.20 GB of the 0.10 GB for jobs" in caplog.text
+
+
+def test_a_job_that_needs_more_of_the_disk_than_its_owner_allows_is_refused(
+    tmp_path, monkeypatch, caplog
+):
+    with caplog.at_level(logging.WARNING):
+        status = now(refused(tmp_path, monkeypatch, stated=False, disk_gb=0.05))
+    assert (status.state, status.reason.code) == ("failed", PolicyError.code)
+    assert status.reason.what == f"the job needs more of the disk than {OWNED} may use"
+    assert (
+        "it needs 0.20 GB of the 0.10 GB for jobs, and 0.20 GB of 0.05 GB of the disk"
+        in caplog.text
+    )
 
 
 def test_without_a_limit_a_job_larger_than_the_machine_runs_alone(tmp_path, monkeypatch):
@@ -156,10 +177,10 @@ def test_a_footprint_is_the_table_and_what_the_training_takes_here(tmp_path):
     source = world.write(tmp_path / "telco.parquet", world.toy(columns=3))
     alone = estimated(JOB.model_dump_json(), "telco", source)
     here = estimated(TREES.model_dump_json(), "telco", source)
-    assert alone < 1_000_000 < here < 1_000_000_000
-    assert footprint(JOB, "telco", source) == pytest.approx(
-        alone, rel=0.3
-    )  # in a process of its own
+    assert alone.memory < 1_000_000 < here.memory < 1_000_000_000
+    assert alone.disk == here.disk == 0.0  # no large table
+    # In a process of its own.
+    assert footprint(JOB, "telco", source).memory == pytest.approx(alone.memory, rel=0.3)
 
 
 def test_memory_is_the_least_of_the_machine_s_and_the_control_groups(tmp_path):
