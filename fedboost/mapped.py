@@ -5,21 +5,26 @@ Nobody else can open such a file, and it is gone with whoever holds it.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from fedboost.disk import make_folder, on_disk
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+LET_GO_ROWS = 1 << 20  # that are read before memory goes: seldom enough for rows at random
 
 
 class CellFile(mmap.mmap):
@@ -28,14 +33,18 @@ class CellFile(mmap.mmap):
     folder: Path  # on whose disk it lies
 
 
-def mapped_matrix(folder: Path, n_rows: int, n_columns: int) -> NDArray[np.float32]:
-    """Return zeros, float32 (n, c) in Fortran order, in a file of that folder's disk.
+_tables = WeakValueDictionary[int, CellFile]()  # by the address at which one lies
+
+
+def mapped_array(folder: Path, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return zeros of that shape and dtype, in C order, in a file of that folder's disk.
 
     A StoreError where the disk has no room for all of them.
     """
-    size = 4 * n_rows * n_columns
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
     if not size:
-        return np.zeros((n_rows, n_columns), np.float32, order="F")
+        return np.zeros(shape, kind)
     with _nameless(folder) as file, on_disk(folder):
         if sys.platform == "linux":
             os.posix_fallocate(file.fileno(), 0, size)  # a write that finds no room would kill us
@@ -43,7 +52,20 @@ def mapped_matrix(folder: Path, n_rows: int, n_columns: int) -> NDArray[np.float
             os.ftruncate(file.fileno(), size)
         held = CellFile(file.fileno(), size)
     held.folder = folder
-    return np.frombuffer(held, np.float32).reshape((n_rows, n_columns), order="F")
+    return np.frombuffer(held, kind).reshape(shape)
+
+
+def mapped_matrix(folder: Path, n_rows: int, n_columns: int) -> NDArray[np.float32]:
+    """Return zeros, float32 (n, c) in Fortran order, as `mapped_array` does."""
+    return mapped_array(folder, (n_columns, n_rows), np.float32).T
+
+
+def mapped_like(values: object, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return zeros of that shape and dtype, in C order, in a file beside that of `values`; in
+    memory where these lie in none.
+    """
+    held = _file_of(values)
+    return np.zeros(shape, dtype) if held is None else mapped_array(held.folder, shape, dtype)
 
 
 def rows_of(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -73,15 +95,28 @@ def mapped_table(folder: Path, tables: Iterable[pa.Table]) -> pa.Table:
         assert writer is not None
         writer.close()
         file.flush()
-        held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    return pa.ipc.open_stream(pa.py_buffer(held)).read_all()
+        held = CellFile(file.fileno(), 0, prot=mmap.PROT_READ)
+    held.folder = folder
+    buffer = pa.py_buffer(held)
+    _tables[buffer.address] = held
+    return pa.ipc.open_stream(buffer).read_all()
 
 
-def let_go(values: object) -> None:
-    """Give back the memory of what was read of a mapped matrix; of anything else nothing."""
-    held = _file_of(values)
-    if held is not None:
+def let_go(*values: object) -> None:
+    """Give back the memory of what was read of mapped arrays; of anything else nothing."""
+    for held in filter(None, map(_file_of, values)):
         held.madvise(mmap.MADV_DONTNEED)  # shared with the file, which keeps what was written
+
+
+def let_go_table(table: pa.Table) -> None:
+    """Give back the memory of what was read of a table of `mapped_table`; of another nothing."""
+    chunks = (chunk for column in table.columns for chunk in column.chunks)
+    buffer = next((part for chunk in chunks for part in chunk.buffers() if part is not None), None)
+    while buffer is not None and buffer.parent is not None:
+        buffer = buffer.parent
+    held = None if buffer is None else _tables.get(buffer.address)
+    if held is not None:
+        held.madvise(mmap.MADV_DONTNEED)
 
 
 def _file_of(values: object) -> CellFile | None:

@@ -32,6 +32,7 @@ class RowBatches:
     source: SourceSpec
     selection: Selection
     rows: int
+    id_bytes: int  # of all encoded ids
     numbers: Collection[str]  # id columns whose texts are whole numbers throughout
 
     @classmethod
@@ -39,9 +40,10 @@ class RowBatches:
         """Look at all ids; a DataError where rows lack one, or share it. Other errors are those of
         `read_batches`.
         """
-        hashes, numbers = [np.empty(0, np.uint64)], {*selection.id}
+        hashes, numbers, id_bytes = [np.empty(0, np.uint64)], {*selection.id}, 0
         for ids, encoded in _ids(source, selection.id):
             hashes.append(encoded.hashes())
+            id_bytes += len(encoded.data)
             numbers &= whole_numbers(ids)
         every = np.concatenate(hashes)
         del hashes
@@ -49,7 +51,7 @@ class RowBatches:
         again = np.unique(every[1:][every[1:] == every[:-1]])
         if len(again):  # equal ids, or different ones of one hash
             refuse_shared(_of_hashes(source, selection.id, again), selection.id, len(every))
-        return cls(source, selection, len(every), numbers)
+        return cls(source, selection, len(every), id_bytes, numbers)
 
     def frames(
         self,
@@ -82,11 +84,11 @@ class RowBatches:
                     frame = frame_of(sheet, chosen, needs_features=needs_features, id_format=how)
                 yield frame, pa.table({name: sheet.column(name) for name in selection.id})
         if seen != self.rows:
-            raise DataError(
-                f"the table had {self.rows} rows and has {seen} now",
-                file=source.name,
-                todo="try again once nobody changes it",
-            )
+            raise self.changed(f"the table had {self.rows} rows and has {seen} now")
+
+    def changed(self, what: str) -> DataError:
+        """Return the error for a table that is not the one that was looked at."""
+        return DataError(what, file=self.source.name, todo="try again once nobody changes it")
 
     @contextmanager
     def _placed(self, first: int, end: int) -> Iterator[None]:
@@ -97,12 +99,6 @@ class RowBatches:
             if (first, end) != (0, self.rows):
                 error.where["rows"] = f"{first + 1} to {end}"
             raise
-
-
-def row_count(source: SourceSpec, *, party: str = "") -> int:
-    """Return how many rows a table has; errors are those of `read_batches`."""
-    sheets = read_batches(source, party=party, needs=lambda names: {*names[:1], *source.dates})
-    return sum(sheet.n_rows for sheet in sheets)
 
 
 def _ids(source: SourceSpec, names: Sequence[str]) -> Iterator[tuple[pa.Table, EncodedIds]]:

@@ -1,17 +1,26 @@
 """Cells in a file without a name are those that were written, and leave nothing behind."""
 
 import errno
+import hashlib
 import os
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost import mapped
+from fedboost import encoded_ids, mapped
 from fedboost.data.frame import Frame
-from fedboost.encoded_ids import EncodedIds, joined
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import StoreError
-from fedboost.mapped import let_go, mapped_matrix, mapped_table, rows_of
+from fedboost.mapped import (
+    let_go,
+    let_go_table,
+    mapped_array,
+    mapped_like,
+    mapped_matrix,
+    mapped_table,
+    rows_of,
+)
 
 
 def filled(folder, values):
@@ -65,11 +74,42 @@ def test_tables_are_one_in_a_file(tmp_path):
     texts = [pa.array(list(word)).dictionary_encode() for word in ("abba", "cab")]
     parts = [pa.table({"id": some, "n": range(len(some))}) for some in texts]
     found = mapped_table(tmp_path, parts)
+    let_go_table(found)
     assert "".join(found["id"].to_pylist()) == "abbacab"
     assert found["n"].to_pylist() == [0, 1, 2, 3, 0, 1, 2]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ids_are_joined_in_their_order():
-    parts = [EncodedIds.of([b"a", b""]), EncodedIds.of([]), EncodedIds.of([b"ccc"])]
-    assert list(joined(parts)) == [b"a", b"", b"ccc"]
+def test_arrays_lie_beside_others_or_in_memory(tmp_path):
+    cells = mapped_array(tmp_path, (3, 2), np.uint32)
+    assert (cells.dtype.name, cells.shape) == ("uint32", (3, 2))
+    beside = mapped_like(cells[1:], (4,), np.float64)
+    beside[:] = range(4)
+    let_go(cells, beside)
+    assert is_mapped(beside)
+    assert beside.tolist() == [0, 1, 2, 3]
+    assert not is_mapped(mapped_like(np.zeros(3), (4,), np.float64))
+
+
+def test_ids_in_a_file_are_those_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(encoded_ids, "BLOCK", 16)
+    monkeypatch.setattr(encoded_ids, "LET_GO_ROWS", 64)
+    draw = np.random.default_rng(3)
+    listed = EncodedIds.of([b"%d" % number for number in draw.permutation(1000)])
+    data = mapped_array(tmp_path, listed.data.shape, np.uint8)
+    data[:] = listed.data
+    ids, rows = EncodedIds(data, listed.offsets), draw.permutation(1000)[:300]
+    taken = ids.take(rows)
+    assert is_mapped(taken.data)
+    assert is_mapped(taken.offsets)
+    assert not is_mapped(ids.take(rows[:16]).data)
+    assert taken == listed.take(rows)
+    assert [id_ for some in ids.blocks(rows) for id_ in some] == [*taken]
+    assert ids.order().tolist() == listed.order().tolist()
+    assert [*ids.take(ids.order(rows))] == sorted(taken)
+    digests = [hashlib.sha256() for _ in range(2)]
+    for digest, some in zip(digests, (ids, listed), strict=True):
+        some.update(digest)
+    assert digests[0].digest() == digests[1].digest()
+    said = listed.sizes.astype("<u4").tobytes() + listed.data.tobytes()
+    assert digests[0].digest() == hashlib.sha256(said).digest()

@@ -203,10 +203,10 @@ class JobTable:
         signed = self.signed
         if signed.aligned_by is not None:
             (left,) = self.rows_in_common.load(signed.aligned_by).values()
-            return left.arrays["rows"].astype(np.int64)
+            return left.arrays["rows"].astype(np.int64, copy=False)
         for name in signed.stages:
             if protocols.named(name).leaves == "rows" and self.files.is_done(name):
-                return self.files.artefact(name).arrays["rows"].astype(np.int64)
+                return self.files.artefact(name).arrays["rows"].astype(np.int64, copy=False)
         return None
 
     def rows_of(

@@ -49,7 +49,7 @@ def at_once(source, selection=CHOSEN, **more):
 def test_it_is_the_table_that_is_read_at_once(tmp_path, kind):
     source = written(tmp_path, kind, labelled())
     frame, whole = of_large(source, tmp_path / "cells"), at_once(source)
-    assert in_file(frame.values)
+    assert all(map(in_file, (frame.values, frame.ids.data, frame.ids.offsets)))
     assert not in_file(whole.values)
     assert frame.categories == whole.categories == {"city": tuple(f"city {i}" for i in range(7))}
     assert frame.digest() == whole.digest()
