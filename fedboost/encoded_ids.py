@@ -74,7 +74,10 @@ class EncodedIds(Sequence[bytes]):
             raise IndexError("no such row")
         beside = self.data if len(rows) > BLOCK else None
         offsets = mapped_like(beside, (len(rows) + 1,), np.int64)
-        _measure(self.offsets, rows, offsets)
+        for cut in _cuts(len(rows), LET_GO_ROWS):
+            _measure(self.offsets, rows[cut], offsets[cut.start : cut.stop + 1])
+            if beside is not None:
+                let_go(self.offsets, offsets)
         data = mapped_like(beside, (int(offsets[-1]),), np.uint8)
         for cut in _cuts(len(rows), LET_GO_ROWS):
             ends = offsets[cut.start : cut.stop + 1]
@@ -90,9 +93,13 @@ class EncodedIds(Sequence[bytes]):
         """
         assert len(self) < ROWS_MAX
         order = (np.arange(len(self)) if rows is None else rows).astype(np.int32)
-        if not _ascends(self.data, self.offsets, order):
-            _sort(self.data, self.offsets, order)
-        let_go(self.data, self.offsets)
+        for cut in _cuts(len(order), LET_GO_ROWS):
+            ascends = _ascends(self.data, self.offsets, order[max(0, cut.start - 1) : cut.stop])
+            let_go(self.data, self.offsets)
+            if not ascends:
+                _sort(self.data, self.offsets, order)
+                let_go(self.data, self.offsets)
+                break
         return order.astype(np.int64)
 
     def update(self, digest: hashlib._Hash) -> None:

@@ -19,7 +19,7 @@ from pydantic import PrivateAttr
 
 from fedboost.data import svmlight
 from fedboost.data.columns import MISSING_WORDS
-from fedboost.data.conversions import as_declared_cells
+from fedboost.data.conversions import WholeColumns, as_declared_cells
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import Format, SourceSpec
 from fedboost.data.stored import Stored, patiently
@@ -87,33 +87,51 @@ def _opening() -> Iterator[None]:
 
 
 def reads_in_batches(source: SourceSpec) -> bool:
-    """Return whether a table need not be read at once: it does not lie in memory, is not sparse,
-    and no whole columns say how it is read, as decimal commas and dates do.
+    """Return whether a table need not be read at once: it does not lie in memory and is not
+    sparse.
     """
-    by_column = source.decimal != "." or source.dates
-    return not (isinstance(source, TableInMemory) or source.kind == "svmlight" or by_column)
+    return not (isinstance(source, TableInMemory) or source.kind == "svmlight")
+
+
+def whole_columns(source: SourceSpec, needs: Needs) -> WholeColumns:
+    """Return what the needed columns of a table in batches are as a whole; it is read for that only
+    where it declares decimal commas or dates. Errors are those of `read_sheet`.
+    """
+    with placed(file=source.name), _opening():
+        looks = reads_in_batches(source) and (source.decimal == "," or source.dates)
+        return WholeColumns.of(source, _batches(source, needs) if looks else ())
 
 
 def read_batches(
-    source: SourceSpec, *, party: str = "", needs: Needs | None = None
+    source: SourceSpec,
+    *,
+    party: str = "",
+    needs: Needs | None = None,
+    whole: WholeColumns | None = None,
 ) -> Iterator[Sheet]:
-    """Yield what `read_sheet` returns in batches of rows, with its errors.
+    """Yield what `read_sheet` returns in batches of rows, with its errors; `whole` is what
+    `whole_columns` said.
 
     It is one batch where not `reads_in_batches`.
     """
     with placed(party=party, file=source.name), _opening():
+        needs = needs or (lambda names: names)
         if not reads_in_batches(source):
             yield read_sheet(source, needs=needs)
             return
-        n_rows, needs = 0, needs or (lambda names: names)
-        is_csv = source.kind == "csv"
-        sheets = _csv_batches(_file(source), needs) if is_csv else _stored_batches(source, needs)
-        for sheet in sheets:
-            n_rows += sheet.n_rows
-            if sheet.n_rows:
-                yield sheet
-        if not n_rows:
-            raise _without_rows()
+        whole = whole or whole_columns(source, needs)
+        for sheet in _batches(source, needs):
+            yield as_declared_cells(sheet, source, whole)
+
+
+def _batches(source: SourceSpec, needs: Needs) -> Iterator[Sheet]:
+    n_rows, is_csv = 0, source.kind == "csv"
+    for sheet in _csv_batches(_file(source), needs) if is_csv else _stored_batches(source, needs):
+        n_rows += sheet.n_rows
+        if sheet.n_rows:
+            yield sheet
+    if not n_rows:
+        raise _without_rows()
 
 
 def _stored_batches(source: SourceSpec, needs: Needs) -> Iterator[Sheet]:

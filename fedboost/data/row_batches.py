@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fedboost.data.conversions import WholeColumns
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, refuse_shared
 from fedboost.data.loading import absent_column, as_declared, frame_of, needed, refuse_unnamed
 from fedboost.data.predictions import whole_numbers
-from fedboost.data.reading import placed, read_batches
+from fedboost.data.reading import placed, read_batches, whole_columns
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
@@ -34,6 +35,7 @@ class RowBatches:
     rows: int
     id_bytes: int  # of all encoded ids
     numbers: Collection[str]  # id columns whose texts are whole numbers throughout
+    whole: WholeColumns
 
     @classmethod
     def of(cls, source: SourceSpec, selection: Selection) -> RowBatches:
@@ -41,7 +43,8 @@ class RowBatches:
         `read_batches`.
         """
         hashes, numbers, id_bytes = [np.empty(0, np.uint64)], {*selection.id}, 0
-        for ids, encoded in _ids(source, selection.id):
+        whole = whole_columns(source, lambda names: needed(source, selection, names))
+        for ids, encoded in _ids(source, selection.id, whole):
             hashes.append(encoded.hashes())
             id_bytes += len(encoded.data)
             numbers &= whole_numbers(ids)
@@ -50,8 +53,10 @@ class RowBatches:
         every.sort()
         again = np.unique(every[1:][every[1:] == every[:-1]])
         if len(again):  # equal ids, or different ones of one hash
-            refuse_shared(_of_hashes(source, selection.id, again), selection.id, len(every))
-        return cls(source, selection, len(every), id_bytes, numbers)
+            refuse_shared(
+                _of_hashes(_ids(source, selection.id, whole), again), selection.id, len(every)
+            )
+        return cls(source, selection, len(every), id_bytes, numbers, whole)
 
     def frames(
         self,
@@ -72,7 +77,9 @@ class RowBatches:
         if selection.categorical and missing in (0.0, 1.0):
             rows = self.rows  # words for yes and no are numbers only in a column without others
         seen = 0
-        sheets = read_batches(source, needs=lambda names: needed(source, selection, names))
+        sheets = read_batches(
+            source, needs=lambda names: needed(source, selection, names), whole=self.whole
+        )
         for sheet in _batched(sheets, rows):
             first, seen = seen, seen + sheet.n_rows
             with placed(file=source.name):
@@ -101,10 +108,13 @@ class RowBatches:
             raise
 
 
-def _ids(source: SourceSpec, names: Sequence[str]) -> Iterator[tuple[pa.Table, EncodedIds]]:
+def _ids(
+    source: SourceSpec, names: Sequence[str], whole: WholeColumns
+) -> Iterator[tuple[pa.Table, EncodedIds]]:
     """Yield the cells of the id columns and the ids, batch by batch."""
     wanted = Selection(id=list(names), columns=[])
-    for sheet in read_batches(source, needs=lambda read: needed(source, wanted, read)):
+    sheets = read_batches(source, needs=lambda read: needed(source, wanted, read), whole=whole)
+    for sheet in sheets:
         with placed(file=source.name):
             for name in names:
                 if not sheet.holds(name):
@@ -114,10 +124,12 @@ def _ids(source: SourceSpec, names: Sequence[str]) -> Iterator[tuple[pa.Table, E
             yield cells, encode_ids(columns, names, source.id_format)
 
 
-def _of_hashes(source: SourceSpec, names: Sequence[str], hashes: NDArray[np.uint64]) -> EncodedIds:
+def _of_hashes(
+    parts: Iterator[tuple[pa.Table, EncodedIds]], hashes: NDArray[np.uint64]
+) -> EncodedIds:
     """Return the ids whose hash is one of these."""
     ids: list[bytes] = []
-    for _, encoded in _ids(source, names):
+    for _, encoded in parts:
         ids += encoded.take(np.flatnonzero(np.isin(encoded.hashes(), hashes)))
     return EncodedIds.of(ids)
 

@@ -1,14 +1,16 @@
 """A table to train on whose cells lie in a file is the table that is read at once."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from fedboost.data import folders, mapped_rows
 from fedboost.data.loading import load_with_ids
 from fedboost.data.mapped_rows import rows_to_train
-from fedboost.data.reading import reads_in_batches
+from fedboost.data.reading import TableInMemory, reads_in_batches
 from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
+from fedboost.data.sheet import Sheet
 from fedboost.errors import FedboostError
 from fedboost.mapped import CellFile
 from tests.unit.data.test_row_batches import ROWS, of_svmlight, table, written
@@ -80,12 +82,46 @@ def test_a_table_of_one_batch_is_read_into_memory(tmp_path, monkeypatch):
     assert not in_file(of_large(source, tmp_path).values)
 
 
-def test_tables_that_whole_columns_decide_or_that_are_sparse_are_not_read_so(tmp_path):
+def seldom(value, other=None):
+    """A value in one row of the last batch, and another in all others."""
+    return [*[other] * (ROWS - 1), value]
+
+
+COMMAS = [f"1.{row:03},5" for row in range(ROWS)]
+DAYS = [f"2024-01-{1 + row % 28:02}" for row in range(ROWS)]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("cells", "declared"),
+    [
+        ({"x": COMMAS}, {"decimal": ","}),
+        ({"x": seldom("1,5", "1.234")}, {"decimal": ","}),
+        ({"x": seldom("1.5", "1.234")}, {"decimal": ","}),  # no number with a comma: a point it is
+        ({"x": seldom("-7,5")}, {"decimal": ","}),
+        ({"id": COMMAS, "x": COMMAS}, {"decimal": ","}),
+        ({"id": COMMAS}, {"decimal": ",", "id": ["id"]}),
+        ({"x": DAYS}, {"dates": ["x"]}),
+        ({"x": seldom("2024/01/31 10:00Z")}, {"dates": ["x"]}),
+        ({"x": seldom("31.01.2024", "29.02.2024")}, {"dates": ["x"], "decimal": ","}),
+        ({"x": pa.array(DAYS).cast(pa.timestamp("s"))}, {"dates": ["x"]}),
+        ({"x": pa.array(seldom(7), pa.date32())}, {"dates": ["x"]}),
+    ],
+)
+def test_columns_that_are_judged_as_a_whole_are_read_as_at_once(tmp_path, kind, cells, declared):
+    source = written(tmp_path, kind, labelled(**cells)).model_copy(update=declared)
+    columns = ["x", *(["x_month", "x_weekday"] if "dates" in declared else [])]
+    selection = CHOSEN.model_copy(update={"columns": columns, "categorical": []})
+    frame, whole = of_large(source, tmp_path, selection), at_once(source, selection)
+    assert in_file(frame.values)
+    assert frame.digest() == whole.digest()
+
+
+def test_tables_that_are_sparse_or_in_memory_are_read_at_once(tmp_path):
     source = written(tmp_path, "csv", labelled())
     assert reads_in_batches(source)
-    for declared in ({"decimal": ","}, {"dates": ["x"]}):
-        assert not reads_in_batches(source.model_copy(update=declared))
     assert not reads_in_batches(of_svmlight(tmp_path))
+    assert not reads_in_batches(TableInMemory.of(Sheet(labelled()), "rows"))
 
 
 # Refusals
@@ -103,6 +139,25 @@ def test_a_column_called_like_a_label_is_refused_as_at_once(tmp_path):
     here = refusal(of_large, source, tmp_path, selection, guest_label="Y")
     assert here.lines() == refusal(at_once, source, selection, guest_label="Y").lines()
     assert here.where["column"] == "y"
+
+
+@pytest.mark.parametrize(
+    ("cells", "name"),
+    [
+        (seldom("2024-01-31", "31.01.2024"), "x"),  # two ways of writing, one for each batch
+        (seldom("soon", "2024-01-31"), "x"),
+        (seldom(None), "x"),
+        (seldom("2024-02-30", "2024-01-31"), "x"),
+        (DAYS, "y"),
+        (DAYS, "z"),
+    ],
+)
+def test_what_is_no_date_is_refused_as_at_once(tmp_path, cells, name):
+    source = written(tmp_path, "parquet", labelled(x=cells))
+    source = source.model_copy(update={"dates": [name]})
+    here, there = refusal(of_large, source, tmp_path), refusal(at_once, source)
+    assert here.lines() == there.lines()
+    assert here.kind == there.kind
 
 
 def test_more_categories_than_a_model_can_have_are_refused(tmp_path, monkeypatch):
