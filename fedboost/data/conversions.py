@@ -21,6 +21,7 @@ from fedboost.errors import DataError
 
 if TYPE_CHECKING:
     from fedboost.data.sources import SourceSpec
+    from fedboost.data.svmlight import Extent
 
 # 1,5 and 1.234,5: a point between groups of three digits divides thousands.
 COMMA_NUMBER = r"^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?([eE][+-]?[0-9]+)?$"
@@ -49,11 +50,12 @@ def holds_dates(column: pa.ChunkedArray) -> bool:
 
 @dataclass(frozen=True)
 class WholeColumns:
-    """What only all cells of a column say about how each of them is read."""
+    """What only all cells of a table say about how each of them is read."""
 
     commas: frozenset[str] = frozenset()  # columns of numbers with decimal commas
     dates: frozenset[str] = frozenset()  # columns of dates
     german: frozenset[str] = frozenset()  # those of them that are written 31.01.2024
+    extent: Extent | None = None  # of a sparse table
 
     @classmethod
     def of(cls, source: SourceSpec, sheets: Iterable[Sheet]) -> WholeColumns:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,10 @@ from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.encoded_ids import EncodedIds
-from fedboost.mapped import let_go, mapped_array, mapped_matrix, mapped_table
+from fedboost.mapped import let_go, mapped_array, mapped_like, mapped_matrix, mapped_table
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
 
 
 def rows_to_train(
@@ -88,13 +92,14 @@ class _Rows:
 
     table: RowBatches
     first: Frame  # whose columns all have
-    values: NDArray[np.float32]  # of all rows, in their file
+    values: NDArray[np.float32]  # of all rows, in their file; of a sparse table none
     ids: NDArray[np.uint8]  # the same: their bytes
     ends: Indices  # and where each begins and ends
     label: NDArray[np.float64] | None
     weight: NDArray[np.float64] | None
     categories: dict[str, dict[str, int]]  # by column: the place of each text
     is_known: bool  # all categories that count were known before
+    sparse: list[csc_array] = field(default_factory=list)  # a table's rows, part by part
     end: int = 0
     notes: dict[str, None] = field(default_factory=dict)
     merged: dict[str, None] = field(default_factory=dict)
@@ -112,7 +117,7 @@ class _Rows:
         return cls(
             table,
             first,
-            mapped_matrix(folder, n_rows, len(first.columns)),
+            mapped_matrix(folder, n_rows, 0 if first.is_sparse else len(first.columns)),
             mapped_array(folder, (table.id_bytes,), np.uint8),
             mapped_array(folder, (n_rows + 1,), np.int64),
             None if first.label is None else np.empty(n_rows),
@@ -134,7 +139,9 @@ class _Rows:
         rows = slice(self.end, self.end + frame.n_rows)
         self._add_ids(frame.ids)
         self.end = rows.stop
-        for place, name in enumerate(frame.columns):
+        if not isinstance(frame.values, np.ndarray):
+            self.sparse.append(frame.values)
+        for place, name in () if frame.is_sparse else enumerate(frame.columns):
             column = frame.values[:, place]
             if name in self.categories:
                 column = listed(column, frame.categories[name], self._places(name, frame))
@@ -175,7 +182,7 @@ class _Rows:
         let_go(self.values)
         return Frame(
             ids=EncodedIds(self.ids[: self.ends[-1]], self.ends),
-            values=self.values,
+            values=_below(self.sparse, self.ids) if self.sparse else self.values,
             columns=self.first.columns,
             label=self.label,
             id_columns=self.first.id_columns,
@@ -184,3 +191,26 @@ class _Rows:
             weight=self.weight,
             categories=categories,
         )
+
+
+def _below(parts: list[csc_array], beside: NDArray[np.uint8]) -> csc_array:
+    """Return parts of a sparse table, float32, one below the other, in files beside an array's; the
+    list is empty from here on.
+    """
+    from scipy.sparse import csc_array
+
+    sizes = np.sum([np.diff(part.indptr) for part in parts], axis=0)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    data = mapped_like(beside, (int(starts[-1]),), np.float32)
+    indices = mapped_like(beside, (int(starts[-1]),), np.int32)
+    at, first, width = starts[:-1].copy(), 0, len(sizes)
+    for part in iter(lambda: parts.pop(0) if parts else None, None):
+        sizes = np.diff(part.indptr)
+        places = np.arange(part.nnz) + np.repeat(at - part.indptr[:-1], sizes)
+        data[places], indices[places] = part.data, part.indices + first
+        at, first = at + sizes, first + part.shape[0]
+        let_go(data, indices)
+    below = csc_array((data, indices, starts.astype(np.int32)), shape=(first, width))
+    assert below.has_canonical_format
+    let_go(data, indices)
+    return below

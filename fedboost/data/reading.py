@@ -10,6 +10,7 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias, get_args
 
@@ -55,6 +56,8 @@ class TableInMemory(SourceSpec):
         return self._sheet
 
 
+IDS_ROWS = 1 << 16  # of a sparse table, that are ids without cells together
+
 # Of the names of a table's columns, those whose cells are needed.
 Needs: TypeAlias = Callable[[Sequence[str]], Collection[str]]
 
@@ -86,20 +89,20 @@ def _opening() -> Iterator[None]:
         ) from None
 
 
-def reads_in_batches(source: SourceSpec) -> bool:
-    """Return whether a table need not be read at once: it does not lie in memory and is not
-    sparse.
-    """
-    return not (isinstance(source, TableInMemory) or source.kind == "svmlight")
-
-
 def whole_columns(source: SourceSpec, needs: Needs) -> WholeColumns:
     """Return what the needed columns of a table in batches are as a whole; it is read for that only
-    where it declares decimal commas or dates. Errors are those of `read_sheet`.
+    where it is sparse or declares decimal commas or dates. Errors are those of `read_sheet`.
     """
     with placed(file=source.name), _opening():
-        looks = reads_in_batches(source) and (source.decimal == "," or source.dates)
-        return WholeColumns.of(source, _batches(source, needs) if looks else ())
+        whole = WholeColumns()
+        if isinstance(source, TableInMemory):
+            return whole
+        if source.kind == "svmlight":
+            whole = WholeColumns(extent=svmlight.extent(_file(source)))
+        if source.decimal == "," or source.dates:
+            found = WholeColumns.of(source, _batches(source, needs, whole))
+            return replace(found, extent=whole.extent)
+        return whole
 
 
 def read_batches(
@@ -109,29 +112,40 @@ def read_batches(
     needs: Needs | None = None,
     whole: WholeColumns | None = None,
 ) -> Iterator[Sheet]:
-    """Yield what `read_sheet` returns in batches of rows, with its errors; `whole` is what
-    `whole_columns` said.
-
-    It is one batch where not `reads_in_batches`.
+    """Yield what `read_sheet` returns in batches of rows, with its errors; one of a table that lies
+    in memory. `whole` is what `whole_columns` said.
     """
     with placed(party=party, file=source.name), _opening():
         needs = needs or (lambda names: names)
-        if not reads_in_batches(source):
+        if isinstance(source, TableInMemory):
             yield read_sheet(source, needs=needs)
             return
         whole = whole or whole_columns(source, needs)
-        for sheet in _batches(source, needs):
+        for sheet in _batches(source, needs, whole):
             yield as_declared_cells(sheet, source, whole)
 
 
-def _batches(source: SourceSpec, needs: Needs) -> Iterator[Sheet]:
-    n_rows, is_csv = 0, source.kind == "csv"
-    for sheet in _csv_batches(_file(source), needs) if is_csv else _stored_batches(source, needs):
+def _batches(source: SourceSpec, needs: Needs, whole: WholeColumns) -> Iterator[Sheet]:
+    n_rows = 0
+    if source.kind == "csv":
+        sheets = _csv_batches(_file(source), needs)
+    elif whole.extent is not None:
+        sheets = _sparse_batches(_file(source), needs, whole.extent)
+    else:
+        sheets = _stored_batches(source, needs)
+    for sheet in sheets:
         n_rows += sheet.n_rows
         if sheet.n_rows:
             yield sheet
     if not n_rows:
         raise _without_rows()
+
+
+def _sparse_batches(path: Path, needs: Needs, extent: svmlight.Extent) -> Iterator[Sheet]:
+    features = (f"f{extent.first + place}" for place in range(extent.width))
+    if {*needs(["id", "y", *features])} == {"id"}:
+        return svmlight.read_ids(extent, IDS_ROWS)
+    return svmlight.read_parts(path, extent)
 
 
 def _stored_batches(source: SourceSpec, needs: Needs) -> Iterator[Sheet]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, refuse_shared
 from fedboost.data.loading import absent_column, as_declared, frame_of, needed, refuse_unnamed
 from fedboost.data.predictions import whole_numbers
-from fedboost.data.reading import placed, read_batches, whole_columns
+from fedboost.data.reading import placed, read_batches, read_sheet, whole_columns
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
@@ -43,7 +44,7 @@ class RowBatches:
         `read_batches`.
         """
         hashes, numbers, id_bytes = [np.empty(0, np.uint64)], {*selection.id}, 0
-        whole = whole_columns(source, lambda names: needed(source, selection, names))
+        whole = whole_columns(source, partial(needed, source, selection))
         for ids, encoded in _ids(source, selection.id, whole):
             hashes.append(encoded.hashes())
             id_bytes += len(encoded.data)
@@ -66,9 +67,9 @@ class RowBatches:
         party: str = "",
         guest_label: str | None = None,
     ) -> Iterator[tuple[Frame, pa.Table]]:
-        """Yield so many rows at a time as a frame and the cells of their ids, in the table's order;
-        all at once where only a whole column says which categories are a declared missing value.
-        `guest_label` is as in `load_with_ids`.
+        """Yield so many rows at a time as a frame and the cells of their ids, in the table's order,
+        those of a sparse table as they are read; all at once where only a whole column says which
+        categories are a declared missing value. `guest_label` is as in `load_with_ids`.
 
         A DataError where a batch cannot be used, or the table is not the one that was looked at.
         """
@@ -77,9 +78,10 @@ class RowBatches:
         if selection.categorical and missing in (0.0, 1.0):
             rows = self.rows  # words for yes and no are numbers only in a column without others
         seen = 0
-        sheets = read_batches(
-            source, needs=lambda names: needed(source, selection, names), whole=self.whole
-        )
+        needs = partial(needed, source, selection)
+        sheets = read_batches(source, needs=needs, whole=self.whole)
+        if self.whole.extent is not None and rows >= self.rows:
+            sheets = iter([read_sheet(source, needs=needs)])
         for sheet in _batched(sheets, rows):
             first, seen = seen, seen + sheet.n_rows
             with placed(file=source.name):
@@ -113,8 +115,7 @@ def _ids(
 ) -> Iterator[tuple[pa.Table, EncodedIds]]:
     """Yield the cells of the id columns and the ids, batch by batch."""
     wanted = Selection(id=list(names), columns=[])
-    sheets = read_batches(source, needs=lambda read: needed(source, wanted, read), whole=whole)
-    for sheet in sheets:
+    for sheet in read_batches(source, needs=partial(needed, source, wanted), whole=whole):
         with placed(file=source.name):
             for name in names:
                 if not sheet.holds(name):
@@ -141,7 +142,7 @@ def _batched(sheets: Iterator[Sheet], rows: int) -> Iterator[Sheet]:
     for sheet in sheets:
         if sheet.sparse is not None:
             yield sheet
-            return
+            continue
         held.append(sheet.columns)
         count += sheet.n_rows
         while count >= rows:

@@ -102,30 +102,6 @@ def test_a_sheet_in_batches_is_the_sheet(source):
     assert {*map(tuple, pieces)} == ({tuple(table().column_names)} if kept else {("city",)})
 
 
-def test_a_sparse_table_is_one_batch(tmp_path):
-    source = of_svmlight(tmp_path)
-    selection = Selection(id=["id"], columns=["f0", "f3"])
-    [(frame, _)] = RowBatches.of(source, selection).frames(10)
-    assert frame.n_rows == ROWS
-
-
-@pytest.mark.parametrize(
-    ("cells", "declared"),
-    [
-        ({"x": ["1.234"] * (ROWS - 1) + ["1.5"]}, {"decimal": ","}),
-        ({"x": ["2024-01-31"] + [None] * (ROWS - 1)}, {"dates": ["x"]}),
-    ],
-)
-def test_what_whole_columns_decide_is_read_at_once(tmp_path, cells, declared):
-    source = written(tmp_path, "csv", table(**cells)).model_copy(update=declared)
-    selection = Selection(id=["id"], columns=["x"])
-    frame, _ = load_with_ids(source, selection, party="", needs_features=True)
-    _, parts = RowBatches.of(source, selection).numbers, []
-    for part, _ in RowBatches.of(source, selection).frames(100):
-        parts.append(part.values)
-    assert np.array_equal(np.concatenate(parts), frame.values, equal_nan=True)
-
-
 # Refusals
 
 
