@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.arrays import Indices
 from fedboost.kernels import inlined, kernel
-from fedboost.mapped import array_beside, let_go
+from fedboost.mapped import LET_GO_ROWS, array_beside, let_go
+
+if TYPE_CHECKING:
+    import hashlib
 
 Bytes = NDArray[np.uint8]
 # Where strings are found by their hash (FNV-1a): half of it, and one more than the string's number.
@@ -35,7 +38,8 @@ class EncodedIds(Sequence[bytes]):
     """n byte strings: id i is ``data[offsets[i] : offsets[i + 1]]``.
 
     `data` uint8 (bytes,), `offsets` int64 (n + 1,) ascending from 0 to the size of `data`; both
-    are read-only. It compares equal to another one of the same ids, never to a list.
+    are read-only, and may lie in files (`fedboost.mapped`). It compares equal to another one of the
+    same ids, never to a list.
     """
 
     data: Bytes
@@ -64,26 +68,48 @@ class EncodedIds(Sequence[bytes]):
         return np.diff(self.offsets)
 
     def take(self, rows: Indices) -> EncodedIds:
-        """The ids numbered `rows`, int (k,), in that order; in files, if these lie in such."""
+        """The ids numbered `rows`, int (k,), in that order; many in files, if these lie in one."""
         rows = np.asarray(rows, np.int64)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError("no such row")
-        offsets = array_beside(self.offsets, (len(rows) + 1,), np.int64)
-        offsets[0] = 0
-        _measure(self.offsets, rows, offsets)
-        data = array_beside(self.data, (int(offsets[-1]),), np.uint8)
-        _gather(self.data, self.offsets, rows, offsets, data)
+        beside = self.data if len(rows) > BLOCK else None
+        offsets = array_beside(beside, (len(rows) + 1,), np.int64)
+        for cut in _cuts(len(rows), LET_GO_ROWS):
+            _measure(self.offsets, rows[cut], offsets[cut.start : cut.stop + 1])
+            if beside is not None:
+                let_go(self.offsets, offsets)
+        data = array_beside(beside, (int(offsets[-1]),), np.uint8)
+        for cut in _cuts(len(rows), LET_GO_ROWS):
+            ends = offsets[cut.start : cut.stop + 1]
+            _gather(self.data, self.offsets, rows[cut], ends, data)
+            if beside is not None:
+                let_go(self.data, self.offsets, data, offsets)
         return EncodedIds(data, offsets)
 
-    def let_go(self) -> None:
-        """Give back the memory of what was read of them, where they lie in files."""
-        let_go(self.data)
-        let_go(self.offsets)
+    def order(self, rows: Indices | None = None) -> Indices:
+        """The permutation, int64 (n,), that sorts them by their bytes; equal ones stay in order.
 
-    def order(self) -> Indices:
-        """The permutation, int64 (n,), that sorts them by their bytes; equal ones stay in order."""
+        Of `rows` (k,), places that differ, these places in that order.
+        """
         assert len(self) < ROWS_MAX
-        return _order(self.data, self.offsets).astype(np.int64)
+        order = (np.arange(len(self)) if rows is None else rows).astype(np.int32)
+        for cut in _cuts(len(order), LET_GO_ROWS):
+            ascends = _ascends(self.data, self.offsets, order[max(0, cut.start - 1) : cut.stop])
+            let_go(self.data, self.offsets)
+            if not ascends:
+                _sort(self.data, self.offsets, order)
+                let_go(self.data, self.offsets)
+                break
+        return order.astype(np.int64)
+
+    def update(self, digest: hashlib._Hash) -> None:
+        """Feed a hash with the size of each, in four bytes, and then with their bytes."""
+        for cut in _cuts(len(self), BLOCK):
+            digest.update(np.diff(self.offsets[cut.start : cut.stop + 1]).astype("<u4").data)
+            let_go(self.offsets)
+        for cut in _cuts(len(self.data), LET_GO_ROWS):
+            digest.update(self.data[cut].data)
+            let_go(self.data)
 
     def find(self, wanted: EncodedIds) -> Indices:
         """The number of each wanted id among these, the first of equal ones, int64 (len(wanted),);
@@ -104,9 +130,11 @@ class EncodedIds(Sequence[bytes]):
 
     def blocks(self, rows: Indices | None = None) -> Iterator[EncodedIds]:
         """All of them, or those numbered `rows`, `BLOCK` at a time."""
-        for start in range(0, len(self if rows is None else rows), BLOCK):
-            block = slice(start, start + BLOCK)
-            yield self[block] if rows is None else self.take(rows[block])
+        for cut in _cuts(len(self if rows is None else rows), BLOCK):
+            yield self[cut] if rows is None else self.take(rows[cut])
+            if not cut.stop % LET_GO_ROWS:
+                let_go(self.data, self.offsets)
+        let_go(self.data, self.offsets)
 
     def _table(self) -> Table:
         """An empty table with room for all, and a third more."""
@@ -149,18 +177,6 @@ class EncodedIds(Sequence[bytes]):
         return f"EncodedIds({len(self)})"
 
 
-def joined(parts: Sequence[EncodedIds], beside: object = None) -> EncodedIds:
-    """The ids of all parts, one behind the other; in files `beside` an array that lies in one."""
-    offsets = array_beside(beside, (1 + sum(map(len, parts)),), np.int64)
-    offsets[0], end = 0, 0
-    for part in parts:
-        offsets[end + 1 : end + 1 + len(part)] = part.offsets[1:] + offsets[end]
-        end += len(part)
-    data = array_beside(beside, (int(offsets[-1]),), np.uint8)
-    np.concatenate([data[:0], *(part.data for part in parts)], out=data)
-    return EncodedIds(data, offsets)
-
-
 def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
     """Each row's parts one after the other, every one behind its length in four bytes."""
     offsets = np.zeros(len(parts[0]) + 1, np.int64)
@@ -173,6 +189,12 @@ def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
     for part in parts:
         _frame(part.data, part.offsets, shifts, at, data)
     return EncodedIds(data, offsets)
+
+
+def _cuts(count: int, most: int) -> Iterator[slice]:
+    """Cut so many things into parts of at most so many."""
+    for start in range(0, count, most):
+        yield slice(start, min(start + most, count))
 
 
 def ends_of(sizes: Sequence[int] | Indices) -> Indices:
@@ -224,10 +246,23 @@ def _word(data: Bytes, start: np.int64, end: np.int64) -> np.uint64:
 
 
 @kernel
-def _order(data: Bytes, offsets: Indices) -> NDArray[np.int32]:
-    """Sort word by word: rows whose words are equal are sorted again, by the next one."""
-    n = len(offsets) - 1
-    order, spare_order = np.arange(n).astype(np.int32), np.empty(n, np.int32)
+def _ascends(data: Bytes, offsets: Indices, order: NDArray[np.int32]) -> bool:
+    """Return whether rows are in order already, as those of tables often are."""
+    for i in range(1, len(order)):
+        before, start = offsets[order[i - 1]], offsets[order[i]]
+        sizes = offsets[order[i - 1] + 1] - before, offsets[order[i] + 1] - start
+        k, least = 0, min(sizes[0], sizes[1])
+        while k < least and data[before + k] == data[start + k]:
+            k += 1
+        if sizes[0] > sizes[1] if k == least else data[before + k] > data[start + k]:
+            return False
+    return True
+
+
+@kernel
+def _sort(data: Bytes, offsets: Indices, order: NDArray[np.int32]) -> None:
+    """Sort rows word by word: those whose words are equal are sorted again, by the next one."""
+    n, spare_order = len(order), np.empty(len(order), np.int32)
     words, spare_words = np.empty(n, np.uint64), np.empty(n, np.uint64)
     open_runs = np.empty((n // 2 + 1, 3), np.int32)  # first, behind the last, bytes compared
     open_runs[0] = 0, n, 0
@@ -250,7 +285,6 @@ def _order(data: Bytes, offsets: Indices) -> NDArray[np.int32]:
                     open_runs[count] = first, i, depth + WORD_BYTES
                     count += 1
                 first = i
-    return order
 
 
 @kernel

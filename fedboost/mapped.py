@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE_BYTES_MIN = 1 << 22  # of an array beside others in files: a file takes longer than memory
+LET_GO_ROWS = 1 << 20  # that are read before memory goes: seldom enough for rows at random
 
 
 class CellFile(mmap.mmap):
@@ -45,6 +46,7 @@ class _Disk:
     taken: int = 0
 
 
+_tables: weakref.WeakValueDictionary[int, CellFile] = weakref.WeakValueDictionary()  # by address
 _disks: defaultdict[Path, _Disk] = defaultdict(_Disk)
 _deciding = RLock()  # a file may end while another is made
 
@@ -70,12 +72,12 @@ def mapped_array(
 
 
 def array_beside(values: object, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return an array to be filled: in a file like that of some values, where it is large and they
-    lie in one, and otherwise in memory.
+    """Return zeros: in a file like that of some values, where they are many and these lie in one,
+    and otherwise in memory.
     """
     held = file_of(values)
     if held is None or math.prod(shape) * np.dtype(dtype).itemsize < FILE_BYTES_MIN:
-        return np.empty(shape, dtype)
+        return np.zeros(shape, dtype)
     return mapped_array(held.folder, shape, dtype)
 
 
@@ -107,14 +109,26 @@ def mapped_table(folder: Path, tables: Iterable[pa.Table]) -> pa.Table:
         writer.close()
         file.flush()
         held = _mapped(folder, file, file.tell())
-    return pa.ipc.open_stream(pa.py_buffer(held)).read_all()
+    buffer = pa.py_buffer(held)
+    _tables[buffer.address] = held
+    return pa.ipc.open_stream(buffer).read_all()
 
 
-def let_go(values: object) -> None:
-    """Give back the memory of what was read of a mapped array; of anything else nothing."""
-    held = file_of(values)
-    if held is not None:
+def let_go(*values: object) -> None:
+    """Give back the memory of what was read of mapped arrays; of anything else nothing."""
+    for held in filter(None, map(file_of, values)):
         held.madvise(mmap.MADV_DONTNEED)  # shared with the file, which keeps what was written
+
+
+def let_go_table(table: pa.Table) -> None:
+    """Give back the memory of what was read of a table of `mapped_table`; of another nothing."""
+    chunks = (chunk for column in table.columns for chunk in column.chunks)
+    buffer = next((part for chunk in chunks for part in chunk.buffers() if part is not None), None)
+    while buffer is not None and buffer.parent is not None:
+        buffer = buffer.parent
+    held = None if buffer is None else _tables.get(buffer.address)
+    if held is not None:
+        held.madvise(mmap.MADV_DONTNEED)
 
 
 def file_of(values: object) -> CellFile | None:

@@ -18,7 +18,6 @@ from fedboost.cli.cluster import read_sources, run_job
 from fedboost.cli.connect import CoordinatorAccess
 from fedboost.cli.outcome import conclude, follow
 from fedboost.cli.shelves import Shelves, in_order
-from fedboost.data.row_batches import row_count
 from fedboost.data.sources import SourceSpec
 from fedboost.disk import PUBLIC_MODE, copy_file
 from fedboost.errors import ConfigError
@@ -33,6 +32,7 @@ from fedboost.report.progress import LINE_EVERY_S
 from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.store.rows_in_common import RowsInCommon
 from fedboost.settings import parse
 
 NAME_CHARS_MAX = 63 - len("-predict")  # of a job's name
@@ -95,7 +95,7 @@ class Scored:
     wish: PredictionRequest
     journal: JobJournal
     result: dict[str, Any]  # empty unless it finished
-    table_rows: int | None  # of the guest's table, where it can be read here
+    table_rows: int  # of the guest's table
 
     def conclude(self, *, as_json: bool) -> int:
         """Says what was predicted, or why not; gives the exit code."""
@@ -127,9 +127,9 @@ class Scored:
         return self.result["rows"]["predicted"]
 
     @property
-    def rows_without_partner(self) -> int | None:
-        """The rows of the guest's table that were not; None where it cannot be read here."""
-        return None if self.table_rows is None else self.table_rows - self.rows
+    def rows_without_partner(self) -> int:
+        """The rows of the guest's table that were not."""
+        return self.table_rows - self.rows
 
 
 def scored_by_job(
@@ -147,7 +147,7 @@ def in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
     sources = read_sources(tuple(f"{party}={path}" for party, path in wish.data.items()))
     spec = wish.job(dict.fromkeys(sources, DATASET))
     journal, result = run_job(spec, sources, folder, batch_rows=wish.batch_rows(spec))
-    return _collected(wish, journal, result, folder / "var" / wish.guest, sources[wish.guest])
+    return _collected(wish, journal, result, folder / "var" / wish.guest)
 
 
 def over_daemons(
@@ -171,7 +171,7 @@ def over_daemons(
         return await client.journal(job)
 
     journal = coordinator.ask(work)
-    return _collected(wish, journal, result_of(journal), config.store, config.datasets[dataset])
+    return _collected(wish, journal, result_of(journal), config.store)
 
 
 def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_json: bool) -> int:
@@ -253,16 +253,12 @@ def check_folder(out: Path) -> None:
 
 
 def _collected(
-    wish: PredictionRequest,
-    journal: JobJournal,
-    result: dict[str, Any],
-    store: Path,
-    source: SourceSpec,
+    wish: PredictionRequest, journal: JobJournal, result: dict[str, Any], store: Path
 ) -> Scored:
     """Copies the predictions from the guest's store to where they shall go."""
     if not result:
-        return Scored(wish, journal, result, None)
+        return Scored(wish, journal, result, 0)
     copy_file(store / "predictions" / f"{result['job']}.parquet", wish.out, PUBLIC_MODE)
-    scored = Scored(wish, journal, result, row_count(source, party=wish.guest))
+    scored = Scored(wish, journal, result, RowsInCommon(store).table_rows(result["job"]))
     _say_pace(scored.rows, result["seconds"]["total"])
     return scored

@@ -7,7 +7,7 @@ NAME_weekday (1 is Monday), so that a tree can divide by season as well as by ag
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ from fedboost.errors import DataError
 
 if TYPE_CHECKING:
     from fedboost.data.sources import SourceSpec
+    from fedboost.data.svmlight import Extent
 
 # 1,5 and 1.234,5: a point between groups of three digits divides thousands.
 COMMA_NUMBER = r"^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?([eE][+-]?[0-9]+)?$"
@@ -29,6 +30,7 @@ COMMA = r"[0-9],[0-9]"
 # Orders that can be told apart: 2024-01-31 and 2024/01/31, each perhaps with a time; 31.01.2024.
 DATE = r"^[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?Z?)?$"
 GERMAN_DATE = r"^[0-9]{2}\.[0-9]{2}\.[0-9]{4}$"
+OTHER = ""  # of pieces of a column that have none of its patterns
 SECONDS_PER_DAY = 86_400
 
 
@@ -46,19 +48,50 @@ def holds_dates(column: pa.ChunkedArray) -> bool:
     return cells is not None and (_all(cells, DATE) or _all(cells, GERMAN_DATE))
 
 
-def as_declared_cells(sheet: Sheet, source: SourceSpec) -> Sheet:
-    """Return the sheet with comma numbers and dates as numbers, where `source` declares them.
+@dataclass(frozen=True)
+class WholeColumns:
+    """What only all cells of a table say about how each of them is read."""
+
+    commas: frozenset[str] = frozenset()  # columns of numbers with decimal commas
+    dates: frozenset[str] = frozenset()  # columns of dates
+    german: frozenset[str] = frozenset()  # those of them that are written 31.01.2024
+    extent: Extent | None = None  # of a sparse table
+
+    @classmethod
+    def of(cls, source: SourceSpec, sheets: Iterable[Sheet]) -> WholeColumns:
+        """Look at a table, in any number of pieces, for what `source` declares."""
+        written: dict[str, set[str]] = {}  # by column: the patterns of its pieces that have values
+        for sheet in sheets:
+            for name, column in zip(sheet.columns.column_names, sheet.columns.columns, strict=True):
+                is_date = name in source.dates
+                if not is_date and (source.decimal == "." or name in source.id):
+                    continue
+                seen = written.setdefault(name, set())
+                if is_date and kind_of(column.type) in ("date", "timestamp"):
+                    seen.add(DATE)
+                cells = None if OTHER in seen else _cells(column)
+                if cells is not None:
+                    patterns = [DATE, GERMAN_DATE] if is_date else [COMMA_NUMBER]
+                    seen.add(next((one for one in patterns if _all(cells, one)), OTHER))
+        names = {
+            pattern: frozenset(name for name, seen in written.items() if seen == {pattern})
+            for pattern in (COMMA_NUMBER, DATE, GERMAN_DATE)
+        }
+        german = names[GERMAN_DATE]
+        return cls(names[COMMA_NUMBER], names[DATE] | german, german)
+
+
+def as_declared_cells(sheet: Sheet, source: SourceSpec, whole: WholeColumns | None = None) -> Sheet:
+    """Return the sheet with comma numbers and dates as numbers, where `source` declares them; of a
+    part of a table, by what the `whole` columns are.
 
     A DataError names a declared date column that is absent or holds something else.
     """
-    table = sheet.columns
-    if source.decimal == ",":
-        for name in table.column_names:
-            cells = None if name in (*source.id, *source.dates) else _cells(table.column(name))
-            if cells is not None and _all(cells, COMMA_NUMBER):
-                table = _put(table, name, _pointed(cells))
+    table, whole = sheet.columns, whole or WholeColumns.of(source, [sheet])
+    for name in filter(whole.commas.__contains__, table.column_names):
+        table = _put(table, name, _pointed(without_missing_words(plain(table.column(name)))))
     for name in source.dates:
-        table = _with_date(table, name)
+        table = _with_date(table, name, whole)
     return sheet if table is sheet.columns else replace(sheet, columns=table)
 
 
@@ -91,8 +124,8 @@ def _are(values: NDArray[np.float64], missing: float) -> NDArray[np.bool_]:
         return values.astype(np.float32) == np.float32(missing)
 
 
-def _with_date(table: pa.Table, name: str) -> pa.Table:
-    if name not in table.column_names or not holds_dates(table.column(name)):
+def _with_date(table: pa.Table, name: str, whole: WholeColumns) -> pa.Table:
+    if name not in table.column_names or name not in whole.dates:
         what = "holds something else than dates" if name in table.column_names else "is absent"
         raise DataError(
             f"the column {name!r}, declared in 'dates', {what}",
@@ -100,7 +133,7 @@ def _with_date(table: pa.Table, name: str) -> pa.Table:
             todo="write dates as 2024-01-31, or take the column out of 'dates'",
             kind="a column declared in 'dates' holds none",
         )
-    moments = _moments(table.column(name), name)
+    moments = _moments(table.column(name), name, is_german=name in whole.german)
     seconds = pc.cast(pc.cast(moments, pa.timestamp("s"), safe=False), pa.int64())
     table = _put(table, name, pc.divide(pc.cast(seconds, pa.float64()), SECONDS_PER_DAY))
     for part, values in (
@@ -118,12 +151,12 @@ def _with_date(table: pa.Table, name: str) -> pa.Table:
     return table
 
 
-def _moments(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def _moments(column: pa.ChunkedArray, name: str, *, is_german: bool) -> pa.ChunkedArray:
     """Return a column of dates as timestamps in UTC without a zone."""
-    cells = _cells(column)
-    if cells is None:
+    if kind_of(column.type) != "text":
         return pc.cast(plain(column), pa.timestamp("us"), safe=False)
-    if _all(cells, GERMAN_DATE):
+    cells = without_missing_words(plain(column))
+    if is_german:
         cells = pc.replace_substring_regex(cells, r"^(..)\.(..)\.(....)$", r"\3-\2-\1")
     cells = pc.replace_substring_regex(pc.replace_substring(cells, "/", "-"), "Z$", "")
     try:

@@ -1,4 +1,4 @@
-"""A table of any number of rows, whose cells lie in files; its ids and label are in memory."""
+"""A table of any number of rows, whose cells and ids lie in files; its label is in memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fedboost.arrays import Indices
 from fedboost.data.categories import CATEGORIES_MAX
 from fedboost.data.features import Fault, fault_errors
 from fedboost.data.frame import BATCH_ROWS, Frame, listed
@@ -20,8 +22,11 @@ from fedboost.data.reading import placed
 from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.encoded_ids import EncodedIds, joined
-from fedboost.mapped import let_go, mapped_array, mapped_table
+from fedboost.encoded_ids import EncodedIds
+from fedboost.mapped import array_beside, let_go, mapped_array, mapped_table
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
 
 
 def rows_to_train(
@@ -47,7 +52,7 @@ def rows_to_train(
         first, cells = next(frames)
         if first.n_rows == table.rows:
             return first
-        rows = _Rows.of(first, table.rows, folder)
+        rows = _Rows.of(table, first, folder)
         deque(rows.added(chain([(first, cells)], frames)), maxlen=0)
         frame = rows.frame()
         with placed(file=source.name):
@@ -76,7 +81,7 @@ def rows_to_predict(
         first, ids = next(frames)
         if first.n_rows == table.rows:
             return first, ids
-        rows = _Rows.of(first, table.rows, folder, known)
+        rows = _Rows.of(table, first, folder, known)
         cells = mapped_table(folder, rows.added(chain([(first, ids)], frames)))
     return rows.frame(), cells
 
@@ -85,29 +90,41 @@ def rows_to_predict(
 class _Rows:
     """The rows of a table that have been read so far."""
 
+    table: RowBatches
     first: Frame  # whose columns all have
-    values: NDArray[np.float32]  # of all rows, in their file
+    values: NDArray[np.float32]  # of all rows, in their file; of a sparse table none
+    ids: NDArray[np.uint8]  # the same: their bytes
+    ends: Indices  # and where each begins and ends
     label: NDArray[np.float64] | None
     weight: NDArray[np.float64] | None
     categories: dict[str, dict[str, int]]  # by column: the place of each text
     is_known: bool  # all categories that count were known before
+    sparse: list[csc_array] = field(default_factory=list)  # a table's rows, part by part
     end: int = 0
-    ids: list[EncodedIds] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     merged: dict[str, None] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
+        table: RowBatches,
         first: Frame,
-        n_rows: int,
         folder: Path,
         known: Mapping[str, Sequence[str]] | None = None,
     ) -> _Rows:
         """Room for all rows of a table with that first batch."""
+        n_rows = table.rows
         return cls(
+            table,
             first,
-            mapped_array(folder, (n_rows, len(first.columns)), np.float32, order="F"),
+            mapped_array(
+                folder,
+                (n_rows, 0 if first.is_sparse else len(first.columns)),
+                np.float32,
+                order="F",
+            ),
+            mapped_array(folder, (table.id_bytes,), np.uint8),
+            mapped_array(folder, (n_rows + 1,), np.int64),
             None if first.label is None else np.empty(n_rows),
             None if first.weight is None else np.empty(n_rows),
             {
@@ -125,8 +142,11 @@ class _Rows:
 
     def _add(self, frame: Frame) -> None:
         rows = slice(self.end, self.end + frame.n_rows)
+        self._add_ids(frame.ids)
         self.end = rows.stop
-        for place, name in enumerate(frame.columns):
+        if not isinstance(frame.values, np.ndarray):
+            self.sparse.append(frame.values)
+        for place, name in () if frame.is_sparse else enumerate(frame.columns):
             column = frame.values[:, place]
             if name in self.categories:
                 column = listed(column, frame.categories[name], self._places(name, frame))
@@ -134,10 +154,17 @@ class _Rows:
         for whole, part in ((self.label, frame.label), (self.weight, frame.weight)):
             if whole is not None:
                 whole[rows] = part
-        let_go(self.values)
-        self.ids.append(frame.ids)
+        let_go(self.values, self.ids, self.ends)
         self.notes |= dict.fromkeys(frame.notes)
         self.merged |= dict.fromkeys(frame.merged)
+
+    def _add_ids(self, ids: EncodedIds) -> None:
+        begin = int(self.ends[self.end])
+        stop = begin + len(ids.data)
+        if stop > len(self.ids) or self.end + len(ids) > self.table.rows:
+            raise self.table.changed("the table has other ids than a moment ago")
+        self.ids[begin:stop] = ids.data
+        self.ends[self.end + 1 : self.end + 1 + len(ids)] = ids.offsets[1:] + begin
 
     def _places(self, name: str, frame: Frame) -> Mapping[str, int]:
         places = self.categories[name]
@@ -159,8 +186,8 @@ class _Rows:
                 column[rows] = listed(column[rows], texts, categories[name])
         let_go(self.values)
         return Frame(
-            ids=joined(self.ids, beside=self.values),
-            values=self.values,
+            ids=EncodedIds(self.ids[: self.ends[-1]], self.ends),
+            values=_below(self.sparse, self.ids) if self.sparse else self.values,
             columns=self.first.columns,
             label=self.label,
             id_columns=self.first.id_columns,
@@ -169,3 +196,26 @@ class _Rows:
             weight=self.weight,
             categories=categories,
         )
+
+
+def _below(parts: list[csc_array], beside: NDArray[np.uint8]) -> csc_array:
+    """Return parts of a sparse table, float32, one below the other, in files beside an array's; the
+    list is empty from here on.
+    """
+    from scipy.sparse import csc_array
+
+    sizes = np.sum([np.diff(part.indptr) for part in parts], axis=0)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    data = array_beside(beside, (int(starts[-1]),), np.float32)
+    indices = array_beside(beside, (int(starts[-1]),), np.int32)
+    at, first, width = starts[:-1].copy(), 0, len(sizes)
+    for part in iter(lambda: parts.pop(0) if parts else None, None):
+        sizes = np.diff(part.indptr)
+        places = np.arange(part.nnz) + np.repeat(at - part.indptr[:-1], sizes)
+        data[places], indices[places] = part.data, part.indices + first
+        at, first = at + sizes, first + part.shape[0]
+        let_go(data, indices)
+    below = csc_array((data, indices, starts.astype(np.int32)), shape=(first, width))
+    assert below.has_canonical_format
+    let_go(data, indices)
+    return below

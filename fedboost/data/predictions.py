@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedboost.data.frame import BATCH_ROWS
 from fedboost.disk import PUBLIC_MODE, replacing
 from fedboost.errors import DataError
+from fedboost.mapped import LET_GO_ROWS, let_go, let_go_table
 
 OBJECTIVE = b"fedboost.objective"  # of the table's metadata: what the model learned
 NAMED = re.compile(r"prediction(?:_(0|[1-9]\d{0,3}))?_*")  # the columns behind the ids
@@ -49,15 +50,19 @@ def predictions_tables(
     numbers = set(ids.column_names)
     for batch in batches:
         numbers &= whole_numbers(_at(ids, rows[batch]))
-    for batch in batches:
+    for number, batch in enumerate(batches, 1):
         columns = as_numbers(_at(ids, rows[batch]), numbers)
         yield with_predictions(columns, prediction[batch], objective)
+        if not number % (LET_GO_ROWS // BATCH_ROWS):
+            let_go(prediction)
 
 
 def _at(ids: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     """The rows of such places, ascending; Arrow would put all chunks of a column together first."""
     first, end = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
-    return ids.slice(first, end - first).take(pa.array(rows - first))
+    taken = ids.slice(first, end - first).take(pa.array(rows - first))
+    let_go_table(ids)
+    return taken
 
 
 def id_columns(ids: pa.Table, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:

@@ -10,6 +10,7 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias, get_args
 
@@ -19,7 +20,7 @@ from pydantic import PrivateAttr
 
 from fedboost.data import svmlight
 from fedboost.data.columns import MISSING_WORDS
-from fedboost.data.conversions import as_declared_cells
+from fedboost.data.conversions import WholeColumns, as_declared_cells
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import Format, SourceSpec
 from fedboost.data.stored import Stored, patiently
@@ -55,6 +56,8 @@ class TableInMemory(SourceSpec):
         return self._sheet
 
 
+IDS_ROWS = 1 << 16  # of a sparse table, that are ids without cells together
+
 # Of the names of a table's columns, those whose cells are needed.
 Needs: TypeAlias = Callable[[Sequence[str]], Collection[str]]
 
@@ -86,34 +89,63 @@ def _opening() -> Iterator[None]:
         ) from None
 
 
-def reads_in_batches(source: SourceSpec) -> bool:
-    """Return whether a table need not be read at once: it does not lie in memory, is not sparse,
-    and no whole columns say how it is read, as decimal commas and dates do.
+def whole_columns(source: SourceSpec, needs: Needs) -> WholeColumns:
+    """Return what the needed columns of a table in batches are as a whole; it is read for that only
+    where it is sparse or declares decimal commas or dates. Errors are those of `read_sheet`.
     """
-    by_column = source.decimal != "." or source.dates
-    return not (isinstance(source, TableInMemory) or source.kind == "svmlight" or by_column)
+    with placed(file=source.name), _opening():
+        whole = WholeColumns()
+        if isinstance(source, TableInMemory):
+            return whole
+        if source.kind == "svmlight":
+            whole = WholeColumns(extent=svmlight.extent(_file(source)))
+        if source.decimal == "," or source.dates:
+            found = WholeColumns.of(source, _batches(source, needs, whole))
+            return replace(found, extent=whole.extent)
+        return whole
 
 
 def read_batches(
-    source: SourceSpec, *, party: str = "", needs: Needs | None = None
+    source: SourceSpec,
+    *,
+    party: str = "",
+    needs: Needs | None = None,
+    whole: WholeColumns | None = None,
 ) -> Iterator[Sheet]:
-    """Yield what `read_sheet` returns in batches of rows, with its errors.
-
-    It is one batch where not `reads_in_batches`.
+    """Yield what `read_sheet` returns in batches of rows, with its errors; one of a table that lies
+    in memory. `whole` is what `whole_columns` said.
     """
     with placed(party=party, file=source.name), _opening():
-        if not reads_in_batches(source):
+        needs = needs or (lambda names: names)
+        if isinstance(source, TableInMemory):
             yield read_sheet(source, needs=needs)
             return
-        n_rows, needs = 0, needs or (lambda names: names)
-        is_csv = source.kind == "csv"
-        sheets = _csv_batches(_file(source), needs) if is_csv else _stored_batches(source, needs)
-        for sheet in sheets:
-            n_rows += sheet.n_rows
-            if sheet.n_rows:
-                yield sheet
-        if not n_rows:
-            raise _without_rows()
+        whole = whole or whole_columns(source, needs)
+        for sheet in _batches(source, needs, whole):
+            yield as_declared_cells(sheet, source, whole)
+
+
+def _batches(source: SourceSpec, needs: Needs, whole: WholeColumns) -> Iterator[Sheet]:
+    n_rows = 0
+    if source.kind == "csv":
+        sheets = _csv_batches(_file(source), needs)
+    elif whole.extent is not None:
+        sheets = _sparse_batches(_file(source), needs, whole.extent)
+    else:
+        sheets = _stored_batches(source, needs)
+    for sheet in sheets:
+        n_rows += sheet.n_rows
+        if sheet.n_rows:
+            yield sheet
+    if not n_rows:
+        raise _without_rows()
+
+
+def _sparse_batches(path: Path, needs: Needs, extent: svmlight.Extent) -> Iterator[Sheet]:
+    features = (f"f{extent.first + place}" for place in range(extent.width))
+    if {*needs(["id", "y", *features])} == {"id"}:
+        return svmlight.read_ids(extent, IDS_ROWS)
+    return svmlight.read_parts(path, extent)
 
 
 def _stored_batches(source: SourceSpec, needs: Needs) -> Iterator[Sheet]:

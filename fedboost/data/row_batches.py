@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fedboost.data.conversions import WholeColumns
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, refuse_shared
 from fedboost.data.loading import absent_column, as_declared, frame_of, needed, refuse_unnamed
 from fedboost.data.predictions import whole_numbers
-from fedboost.data.reading import placed, read_batches
+from fedboost.data.reading import placed, read_batches, read_sheet, whole_columns
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
@@ -32,24 +34,30 @@ class RowBatches:
     source: SourceSpec
     selection: Selection
     rows: int
+    id_bytes: int  # of all encoded ids
     numbers: Collection[str]  # id columns whose texts are whole numbers throughout
+    whole: WholeColumns
 
     @classmethod
     def of(cls, source: SourceSpec, selection: Selection) -> RowBatches:
         """Look at all ids; a DataError where rows lack one, or share it. Other errors are those of
         `read_batches`.
         """
-        hashes, numbers = [np.empty(0, np.uint64)], {*selection.id}
-        for ids, encoded in _ids(source, selection.id):
+        hashes, numbers, id_bytes = [np.empty(0, np.uint64)], {*selection.id}, 0
+        whole = whole_columns(source, partial(needed, source, selection))
+        for ids, encoded in _ids(source, selection.id, whole):
             hashes.append(encoded.hashes())
+            id_bytes += len(encoded.data)
             numbers &= whole_numbers(ids)
         every = np.concatenate(hashes)
         del hashes
         every.sort()
         again = np.unique(every[1:][every[1:] == every[:-1]])
         if len(again):  # equal ids, or different ones of one hash
-            refuse_shared(_of_hashes(source, selection.id, again), selection.id, len(every))
-        return cls(source, selection, len(every), numbers)
+            refuse_shared(
+                _of_hashes(_ids(source, selection.id, whole), again), selection.id, len(every)
+            )
+        return cls(source, selection, len(every), id_bytes, numbers, whole)
 
     def frames(
         self,
@@ -59,9 +67,9 @@ class RowBatches:
         party: str = "",
         guest_label: str | None = None,
     ) -> Iterator[tuple[Frame, pa.Table]]:
-        """Yield so many rows at a time as a frame and the cells of their ids, in the table's order;
-        all at once where only a whole column says which categories are a declared missing value.
-        `guest_label` is as in `load_with_ids`.
+        """Yield so many rows at a time as a frame and the cells of their ids, in the table's order,
+        those of a sparse table as they are read; all at once where only a whole column says which
+        categories are a declared missing value. `guest_label` is as in `load_with_ids`.
 
         A DataError where a batch cannot be used, or the table is not the one that was looked at.
         """
@@ -70,7 +78,10 @@ class RowBatches:
         if selection.categorical and missing in (0.0, 1.0):
             rows = self.rows  # words for yes and no are numbers only in a column without others
         seen = 0
-        sheets = read_batches(source, needs=lambda names: needed(source, selection, names))
+        needs = partial(needed, source, selection)
+        sheets = read_batches(source, needs=needs, whole=self.whole)
+        if self.whole.extent is not None and rows >= self.rows:
+            sheets = iter([read_sheet(source, needs=needs)])
         for sheet in _batched(sheets, rows):
             first, seen = seen, seen + sheet.n_rows
             with placed(file=source.name):
@@ -82,11 +93,11 @@ class RowBatches:
                     frame = frame_of(sheet, chosen, needs_features=needs_features, id_format=how)
                 yield frame, pa.table({name: sheet.column(name) for name in selection.id})
         if seen != self.rows:
-            raise DataError(
-                f"the table had {self.rows} rows and has {seen} now",
-                file=source.name,
-                todo="try again once nobody changes it",
-            )
+            raise self.changed(f"the table had {self.rows} rows and has {seen} now")
+
+    def changed(self, what: str) -> DataError:
+        """Return the error for a table that is not the one that was looked at."""
+        return DataError(what, file=self.source.name, todo="try again once nobody changes it")
 
     @contextmanager
     def _placed(self, first: int, end: int) -> Iterator[None]:
@@ -99,16 +110,12 @@ class RowBatches:
             raise
 
 
-def row_count(source: SourceSpec, *, party: str = "") -> int:
-    """Return how many rows a table has; errors are those of `read_batches`."""
-    sheets = read_batches(source, party=party, needs=lambda names: {*names[:1], *source.dates})
-    return sum(sheet.n_rows for sheet in sheets)
-
-
-def _ids(source: SourceSpec, names: Sequence[str]) -> Iterator[tuple[pa.Table, EncodedIds]]:
+def _ids(
+    source: SourceSpec, names: Sequence[str], whole: WholeColumns
+) -> Iterator[tuple[pa.Table, EncodedIds]]:
     """Yield the cells of the id columns and the ids, batch by batch."""
     wanted = Selection(id=list(names), columns=[])
-    for sheet in read_batches(source, needs=lambda read: needed(source, wanted, read)):
+    for sheet in read_batches(source, needs=partial(needed, source, wanted), whole=whole):
         with placed(file=source.name):
             for name in names:
                 if not sheet.holds(name):
@@ -118,10 +125,12 @@ def _ids(source: SourceSpec, names: Sequence[str]) -> Iterator[tuple[pa.Table, E
             yield cells, encode_ids(columns, names, source.id_format)
 
 
-def _of_hashes(source: SourceSpec, names: Sequence[str], hashes: NDArray[np.uint64]) -> EncodedIds:
+def _of_hashes(
+    parts: Iterator[tuple[pa.Table, EncodedIds]], hashes: NDArray[np.uint64]
+) -> EncodedIds:
     """Return the ids whose hash is one of these."""
     ids: list[bytes] = []
-    for _, encoded in _ids(source, names):
+    for _, encoded in parts:
         ids += encoded.take(np.flatnonzero(np.isin(encoded.hashes(), hashes)))
     return EncodedIds.of(ids)
 
@@ -133,7 +142,7 @@ def _batched(sheets: Iterator[Sheet], rows: int) -> Iterator[Sheet]:
     for sheet in sheets:
         if sheet.sparse is not None:
             yield sheet
-            return
+            continue
         held.append(sheet.columns)
         count += sheet.n_rows
         while count >= rows:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from fedboost.errors import DataError
 
 ENTRIES_MAX = 2**28  # 3 GiB while read: an 8-byte value and a 4-byte index each
 BLOCK_BYTES = 2**24  # so much text is parsed at once
+ENTRIES_PER_COLUMN = 4  # of a sheet of some rows, at least
 
 _COMMENT = re.compile(rb"#[^\n]*")
 _SPACES = np.isin(np.arange(256), np.frombuffer(b" \t\n\r\x0b\x0c", dtype=np.uint8))
@@ -40,24 +42,87 @@ class _Rows:
     values: NDArray[np.float64]
 
 
+_NOTHING = _Rows(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What only a whole file says: how many rows it has, and which columns."""
+
+    rows: int
+    first: int  # index of the first column
+    width: int  # columns up to the last that has an entry
+
+    def is_within(self, other: Extent) -> bool:
+        """Return whether a file of the other extent can have these rows."""
+        return self.first >= other.first and self.first + self.width <= other.first + other.width
+
+
 def read_sheet(path: Path) -> Sheet:
     """Columns `id` (int64), `y` (float64) and, sparse, per index up to the last, `f<index>`.
 
-        Indices start at 1, or at 0 where the file uses 0. DataError, naming the line, for anything
+    Indices start at 1, or at 0 where the file uses 0. DataError, naming the line, for anything
     than `label index:value …` with rising indices, and for more than ENTRIES_MAX entries or an
-        index beyond INDEX_MAX.
+    index beyond INDEX_MAX.
     """
-    parts = [_Rows(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
+    parts = [_NOTHING, *_parts(path)]
+    return _sheet(parts, 0, _extent(parts))
+
+
+def extent(path: Path) -> Extent:
+    """Read a file for what it has in all; errors are those of `read_sheet`."""
+    return _extent(_parts(path))
+
+
+def read_ids(known: Extent, rows: int) -> Iterator[Sheet]:
+    """Yield the ids alone of a file of that extent, so many at a time; nothing is read for them."""
+    from scipy.sparse import csc_array
+
+    for begin in range(0, known.rows, rows):
+        ids = np.arange(begin + 1, min(begin + rows, known.rows) + 1)
+        nothing = csc_array((len(ids), known.width))
+        yield Sheet(pa.table({"id": ids}), SparseColumns(nothing, known.first), unread=("y",))
+
+
+def read_parts(path: Path, known: Extent) -> Iterator[Sheet]:
+    """Yield `read_sheet` of a file of that extent in some rows at a time; a DataError where it has
+    another by now.
+    """
+    begin, held = 0, [_NOTHING]
+    for part in chain(_parts(path), [None]):
+        if part is not None:
+            held.append(part)
+        # A sheet knows its columns by name, so that few entries of many are not worth one.
+        if part is None or sum(len(one.values) for one in held) >= ENTRIES_PER_COLUMN * known.width:
+            if not _extent(held).is_within(known):
+                raise DataError(
+                    "the file has other columns than a moment ago",
+                    todo="try again once nobody changes it",
+                )
+            sheet = _sheet(held, begin, known)
+            begin, held = begin + sheet.n_rows, [_NOTHING]
+            if sheet.n_rows:
+                yield sheet
+
+
+def _parts(path: Path) -> Iterator[_Rows]:
+    """Yield the rows of a file block by block."""
     n_entries = 0
     for block, line in _blocks(path):
         rows = _plain_rows(block)
         rows = _read_rows(block, line) if rows is None else rows
         n_entries += len(rows.values)
         _check_size(n_entries, int(rows.indices.max(initial=0)))
-        parts.append(rows)
-    labels = np.concatenate([part.labels for part in parts])
-    columns = {"id": np.arange(1, len(labels) + 1), "y": labels}
-    return Sheet(pa.table(columns), _sparse(parts))
+        yield rows
+
+
+def _extent(parts: Iterable[_Rows]) -> Extent:
+    rows, first, last = 0, 1, -1
+    for part in parts:
+        rows += len(part.sizes)
+        first = min(first, int(part.indices.min(initial=1)))
+        last = max(last, int(part.indices.max(initial=-1)))
+    return Extent(rows, first, max(last, first - 1) - first + 1)
 
 
 def _check_size(n_entries: int, last: int) -> None:
@@ -83,20 +148,22 @@ def _blocks(path: Path) -> Iterator[tuple[bytes, int]]:
             line += block.count(b"\n")
 
 
-def _sparse(parts: list[_Rows]) -> SparseColumns:
-    """The entries of all rows by column; zeros that the file spells out are left out."""
+def _sheet(parts: list[_Rows], begin: int, known: Extent) -> Sheet:
+    """The rows of some parts, the first of which is row `begin` of a file of that extent; zeros
+    that the file spells out are left out. The list is empty from here on.
+    """
     from scipy.sparse import csr_array
 
     indices = np.concatenate([part.indices.astype(np.int32) for part in parts])
     values = np.concatenate([part.values for part in parts])
     sizes = np.concatenate([part.sizes for part in parts])
+    labels = np.concatenate([part.labels for part in parts])
     parts.clear()
-    first = min(1, int(indices.min(initial=1)))
-    width = int(indices.max(initial=first - 1)) - first + 1
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)  # ENTRIES_MAX fits
-    rows = csr_array((values, indices - first, starts), shape=(len(sizes), width))
+    rows = csr_array((values, indices - known.first, starts), shape=(len(sizes), known.width))
     rows.eliminate_zeros()
-    return SparseColumns(rows.tocsc(), first)
+    columns = {"id": np.arange(begin + 1, begin + 1 + len(sizes)), "y": labels}
+    return Sheet(pa.table(columns), SparseColumns(rows.tocsc(), known.first))
 
 
 def _plain_rows(block: bytes) -> _Rows | None:

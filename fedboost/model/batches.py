@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.arrays import Floats
 from fedboost.core import objectives
-from fedboost.data.frame import Values
+from fedboost.data.frame import BATCH_ROWS, Values
 from fedboost.flow import MODEL, Artefact, Out, Place, StageContext
-from fedboost.mapped import let_go
+from fedboost.mapped import array_beside, let_go
 from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import columns
 from fedboost.state import Growing, state
@@ -42,7 +42,7 @@ class BatchesState:
     """What a guest keeps of finished batches."""
 
     first: int  # row of the batch under way
-    margins: Growing[NDArray[np.float64]]  # (rows, outputs) of each
+    margins: Growing[Floats]  # (rows, outputs) of each
 
 
 @dataclass
@@ -52,12 +52,15 @@ class Batches(ABC):
     context: StageContext
     model: Artefact = field(init=False)  # the guest's shard
     values: Values = field(init=False)
-    margin: NDArray[np.float64] = field(init=False)  # (rows, outputs) of the batch under way
-    margins: list[NDArray[np.float64]] = field(default_factory=list)  # of finished ones
+    every: Floats = field(init=False)  # (rows, outputs) of all rows, beside their ids
+    margin: Floats = field(init=False)  # of the batch under way
+    margins: list[Floats] = field(default_factory=list)  # of finished ones
     first: int = 0  # row of the batch under way
 
     def __post_init__(self) -> None:
         self.model, self.values = self.context.artefacts[MODEL], columns.of_seat(self.context)
+        shape = self.values.shape[0], len(self.model.facts["base_margin"])
+        self.every = array_beside(self.context.data.ids.data, shape, np.float64)
 
     @property
     def rows(self) -> slice:
@@ -67,8 +70,8 @@ class Batches(ABC):
 
     def start_batch(self) -> None:
         """Begin with the rows of the next batch."""
-        base = np.array(self.model.facts["base_margin"], np.float64)
-        self.margin = np.tile(base, (self.rows.stop - self.first, 1))
+        self.margin = self.every[self.rows]
+        self.margin[:] = self.model.facts["base_margin"]
         self.place_batch()
 
     @abstractmethod
@@ -79,7 +82,7 @@ class Batches(ABC):
         """Begin the next batch behind a finished one, or end."""
         self.margins.append(self.margin)
         self.first = self.rows.stop
-        let_go(self.values)
+        let_go(self.values, self.every)
         if self.first < self.values.shape[0]:
             self.start_batch()
             return Out()
@@ -99,7 +102,12 @@ def snapshot(guest: Batches, _: Place) -> Artefact:
 def restore(guest: Batches, kept: Artefact) -> StatusReport:
     """Carries on behind the last finished batch."""
     known = kept.state(BatchesState)
-    guest.first, guest.margins = known.first, known.margins
+    guest.first, end = known.first, 0
+    for margin in known.margins:
+        begin, end = end, end + len(margin)
+        guest.every[begin:end] = margin
+        guest.margins.append(guest.every[begin:end])
+    let_go(guest.every)
     if guest.first >= guest.values.shape[0]:
         return guest.all_told()
     guest.start_batch()
@@ -108,7 +116,12 @@ def restore(guest: Batches, kept: Artefact) -> StatusReport:
 
 def finish(guest: Batches) -> Artefact:
     """The predictions float64 (rows, outputs): probabilities or means, or margins if wanted."""
-    prediction = np.concatenate(guest.margins)
+    prediction = guest.every
     if not guest.context.params.output_margin:
-        prediction = objectives.transform(guest.model.facts["objective"], prediction)
+        prediction = array_beside(guest.every, guest.every.shape, np.float64)
+        for begin in range(0, len(prediction), BATCH_ROWS):
+            rows = slice(begin, begin + BATCH_ROWS)
+            margin = guest.every[rows]
+            prediction[rows] = objectives.transform(guest.model.facts["objective"], margin)
+            let_go(guest.every, prediction)
     return Artefact({"model": guest.context.params.model}, {"prediction": prediction})

@@ -1,6 +1,7 @@
 """Cells in a file without a name are those that were written, and leave nothing behind."""
 
 import errno
+import hashlib
 import os
 import subprocess
 import sys
@@ -9,12 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost import mapped
+from fedboost import encoded_ids, mapped
 from fedboost.core import binning
 from fedboost.data.frame import Frame
-from fedboost.encoded_ids import EncodedIds, joined
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import StoreError
-from fedboost.mapped import let_go, mapped_array, mapped_table, rows_of
+from fedboost.mapped import (
+    array_beside,
+    let_go,
+    let_go_table,
+    mapped_array,
+    mapped_table,
+    rows_of,
+)
 
 
 def filled(folder, values):
@@ -69,14 +77,10 @@ def test_tables_are_one_in_a_file(tmp_path):
     texts = [pa.array(list(word)).dictionary_encode() for word in ("abba", "cab")]
     parts = [pa.table({"id": some, "n": range(len(some))}) for some in texts]
     found = mapped_table(tmp_path, parts)
+    let_go_table(found)
     assert "".join(found["id"].to_pylist()) == "abbacab"
     assert found["n"].to_pylist() == [0, 1, 2, 3, 0, 1, 2]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_ids_are_joined_in_their_order():
-    parts = [EncodedIds.of([b"a", b""]), EncodedIds.of([]), EncodedIds.of([b"ccc"])]
-    assert list(joined(parts)) == [b"a", b"", b"ccc"]
 
 
 # Limits
@@ -120,25 +124,11 @@ def test_tables_in_files_count_as_well(tmp_path):
 def test_large_arrays_beside_one_in_a_file_lie_in_files(tmp_path, monkeypatch):
     monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 80)
     cells = filled(tmp_path, np.ones((4, 3), np.float32))
-    assert is_mapped(mapped.array_beside(cells, (10,), np.int64))
-    assert is_mapped(mapped.array_beside(cells.T[1:], (10,), np.int64))
-    assert not is_mapped(mapped.array_beside(cells, (9,), np.int64))  # too small
-    assert not is_mapped(mapped.array_beside(np.ones(9), (10,), np.int64))
-    assert not is_mapped(mapped.array_beside(None, (10,), np.int64))
-
-
-def test_ids_taken_of_ids_in_a_file_lie_in_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 1)
-    cells = filled(tmp_path, np.ones((4, 3), np.float32))
-    ids = joined([EncodedIds.of([b"a", b""]), EncodedIds.of([b"ccc"])], beside=cells)
-    taken = ids.take(np.array([2, 0]))
-    assert is_mapped(ids.data)
-    assert is_mapped(taken.data)
-    assert is_mapped(taken.offsets)
-    ids.let_go()
-    assert list(ids) == [b"a", b"", b"ccc"]
-    assert list(taken) == [b"ccc", b"a"]
-    assert list(ids.take(np.empty(0, np.int64))) == []
+    assert is_mapped(array_beside(cells, (10,), np.int64))
+    assert is_mapped(array_beside(cells.T[1:], (10,), np.int64))
+    assert not is_mapped(array_beside(cells, (9,), np.int64))  # too small
+    assert not is_mapped(array_beside(np.ones(9), (10,), np.int64))
+    assert not is_mapped(array_beside(None, (10,), np.int64))
 
 
 def test_bins_of_values_in_a_file_lie_in_one_and_are_the_same(tmp_path, monkeypatch):
@@ -168,3 +158,28 @@ def test_nothing_stays_of_a_process_that_is_killed(tmp_path):
         assert list(tmp_path.iterdir()) == []
         writer.kill()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ids_in_a_file_are_those_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(encoded_ids, "BLOCK", 16)
+    monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 1)
+    monkeypatch.setattr(encoded_ids, "LET_GO_ROWS", 64)
+    draw = np.random.default_rng(3)
+    listed = EncodedIds.of([b"%d" % number for number in draw.permutation(1000)])
+    data = mapped_array(tmp_path, listed.data.shape, np.uint8)
+    data[:] = listed.data
+    ids, rows = EncodedIds(data, listed.offsets), draw.permutation(1000)[:300]
+    taken = ids.take(rows)
+    assert is_mapped(taken.data)
+    assert is_mapped(taken.offsets)
+    assert not is_mapped(ids.take(rows[:16]).data)
+    assert taken == listed.take(rows)
+    assert [id_ for some in ids.blocks(rows) for id_ in some] == [*taken]
+    assert ids.order().tolist() == listed.order().tolist()
+    assert [*ids.take(ids.order(rows))] == sorted(taken)
+    digests = [hashlib.sha256() for _ in range(2)]
+    for digest, some in zip(digests, (ids, listed), strict=True):
+        some.update(digest)
+    assert digests[0].digest() == digests[1].digest()
+    said = listed.sizes.astype("<u4").tobytes() + listed.data.tobytes()
+    assert digests[0].digest() == hashlib.sha256(said).digest()

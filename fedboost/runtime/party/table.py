@@ -84,7 +84,7 @@ class JobTable:
     def _load(self, source: SourceSpec) -> None:
         from fedboost.data.loading import check_label, load_with_ids
         from fedboost.data.mapped_rows import rows_to_predict, rows_to_train
-        from fedboost.data.reading import reads_in_batches
+        from fedboost.data.reading import TableInMemory
         from fedboost.data.row_count import row_count_most
 
         signed, models = self.signed, self.files.store.models
@@ -101,7 +101,8 @@ class JobTable:
             return
         labelled = signed.role in signed.protocol.labelled
         check_label(selection, signed.party, needs_label=labelled)
-        if predicts or not reads_in_batches(source) or row_count_most(source) < LARGE_ROWS:
+        is_small = isinstance(source, TableInMemory) or row_count_most(source) < LARGE_ROWS
+        if predicts or is_small:
             self.frame, ids = load_with_ids(
                 source,
                 selection,
@@ -203,10 +204,10 @@ class JobTable:
         signed = self.signed
         if signed.aligned_by is not None:
             (left,) = self.rows_in_common.load(signed.aligned_by).values()
-            return left.arrays["rows"].astype(np.int64)
+            return left.arrays["rows"].astype(np.int64, copy=False)
         for name in signed.stages:
             if protocols.named(name).leaves == "rows" and self.files.is_done(name):
-                return self.files.artefact(name).arrays["rows"].astype(np.int64)
+                return self.files.artefact(name).arrays["rows"].astype(np.int64, copy=False)
         return None
 
     def rows_of(

@@ -17,7 +17,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, replacing, write_file
 from fedboost.errors import ProtocolError, StoreError
 from fedboost.flow import Place
+from fedboost.mapped import let_go
 from fedboost.runtime.store import pieces
 from fedboost.runtime.store.pieces import Pieces
 from fedboost.state import GrownList, joined_state
@@ -35,6 +36,7 @@ from fedboost.state import GrownList, joined_state
 log = logging.getLogger(__name__)
 
 FORMAT = 6  # since 6 arrays lie as they are
+PIECE_BYTES = 1 << 23  # of an array, that are written together
 KEPT = 2  # the last joint commit may lie one place behind the last checkpoint
 NUMBER_MAX = 99_999_999  # of a place
 _JSON_NAME = re.compile(r"checkpoint-(\d{8}(?:\.\d{8})*)\.json")
@@ -76,8 +78,8 @@ class Checkpoints:
         _check_plain(dict(state))
         contents = [_bytes_of(name, array) for name, array in arrays.items()]
         hashed = hashlib.sha256()
-        for content in contents:
-            hashed.update(content)
+        for piece in _pieces_of(contents):
+            hashed.update(piece)
         digest = hashed.hexdigest()
         body: dict[str, Any] = {
             "format": FORMAT,
@@ -96,7 +98,7 @@ class Checkpoints:
             body["grown"] = after.named
             text = json.dumps({**body, "sha256": _digest(body)}).encode()
             with replacing(folder / body["arrays"], SECRET_MODE) as file:
-                file.writelines(contents)
+                file.writelines(_pieces_of(contents))
             write_file(_path(folder, place), text, SECRET_MODE)
             self._pieces[folder] = after
             self._prune(folder)
@@ -218,6 +220,14 @@ def _bytes_of(name: str, array: NDArray[Any]) -> memoryview:
     if array.dtype.hasobject:
         raise ProtocolError(f"the array {name} holds objects, which no checkpoint keeps")
     return np.ascontiguousarray(array.reshape(-1)).view(np.uint8).data
+
+
+def _pieces_of(contents: Sequence[memoryview]) -> Iterator[memoryview]:
+    """Yield bytes of arrays piece by piece; those in files are in memory no longer than that."""
+    for content in contents:
+        for start in range(0, len(content), PIECE_BYTES):
+            yield content[start : start + PIECE_BYTES]
+            let_go(content)
 
 
 def _read_arrays(

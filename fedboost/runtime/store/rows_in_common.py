@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Facts; counts and matched ids are a guest's.
 STAGE, KEPT, COUNTS, MATCHED = "stage", "artefact", "counts", "matched"
+TABLE_ROWS = "table_rows"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ class RowsInCommon(JobArtefacts):
         for party, brought, matched in facts.get(MATCHED, ()):
             report.ids.add(party=party, brought=brought, matched=matched)
         return report
+
+    def table_rows(self, job: str) -> int:
+        """Return how many rows the table had, with and without a partner."""
+        return int(shards.load_facts(self.folder(job))[TABLE_ROWS])
 
     def check(self, job: str, wanted: dict[str, Any], least: int) -> None:
         """A ConfigError where no such rows of the job are kept, a DataError where the table has
@@ -129,6 +134,7 @@ def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, 
         "hosts": list(table.hosts),
         "dataset": spec.data[party].dataset or "",
         "ids": digest.hexdigest(),
+        TABLE_ROWS: frame.n_rows,
     }
 
 

@@ -1,11 +1,13 @@
 """Digests of ids by part, beside what a naive reader makes of them."""
 
+import numpy as np
 import pytest
 
 from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.workers import Serial
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
+from fedboost.mapped import mapped_array
 from tests.support.oprf_pairs import naive_digest, numbered
 
 KEY = bytes(range(32))
@@ -41,12 +43,21 @@ def test_parts_places_masks_and_values_are_those_of_the_digests():
     assert sorted(seen) == list(range(2000))
 
 
-def test_many_blocks_are_hashed_as_one():
+def test_many_blocks_in_files_are_hashed_as_one(tmp_path, monkeypatch):
     class Four(Serial):
         count = 4
 
-    ids = numbered(range(70_000))
-    assert (made(ids, 2, Four()).digests == made(ids, 2).digests).all()
+    listed = EncodedIds.of(numbered(range(70_000)))
+    data = mapped_array(tmp_path, listed.data.shape, np.uint8)
+    data[:] = listed.data
+    whole = IdDigests(listed, KEY, 2, Serial())
+    monkeypatch.setattr("fedboost.crypto.oprf.ids.HASHED_ROWS", 40_000)
+    parted = IdDigests(EncodedIds(data, listed.offsets), KEY, 2, Four())
+    for b in range(2):
+        ours, theirs = parted.part(b, 70_000), whole.part(b, 70_000)
+        assert (ours.rows == theirs.rows).all()
+        assert (ours.digests == theirs.digests).all()
+    assert (parted.sample(0.3) == whole.sample(0.3)).all()
 
 
 @pytest.mark.parametrize("bins", [1, 3])
