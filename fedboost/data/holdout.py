@@ -71,9 +71,7 @@ def canonical_order(ids: EncodedIds) -> NDArray[np.int64]:
 
 def canonical_rows(ids: EncodedIds, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Some rows, int64 (m,) places in `ids` that differ, in ascending order of their id bytes."""
-    if len(rows) == len(ids):
-        return canonical_order(ids)
-    return rows[canonical_order(ids.take(rows))]
+    return ids.order(None if len(rows) == len(ids) else rows)
 
 
 def _check(fraction: float) -> None:

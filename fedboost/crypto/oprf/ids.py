@@ -7,7 +7,6 @@ bits), w4 and w5 the dense rows, w6, w7 and the rest of w1 and w2 the value.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
 from fedboost.kernels import kernel
 
-RUNS = 256  # of a part
+BLOCK = 1 << 16  # ids whose digests are in memory at once, in each thread
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -28,12 +27,7 @@ class PartIds:
     """Ids of one part."""
 
     rows: NDArray[np.uint32]  # (n,): of the party's table
-    table: NDArray[np.uint32]  # (m, 8): the digests of all its ids
-
-    @cached_property
-    def digests(self) -> NDArray[np.uint32]:
-        """Return their digests, uint32 (n, 8)."""
-        return self.table[self.rows]
+    digests: NDArray[np.uint32]  # (n, 8)
 
     def keys(self, segment: int) -> StoreKeys:
         """Return their places in a store with segments of so many rows."""
@@ -50,40 +44,43 @@ class PartIds:
 
     def block(self, cut: slice) -> PartIds:
         """Return some of them."""
-        return PartIds(self.rows[cut], self.table)
+        return PartIds(self.rows[cut], self.digests[cut])
 
 
 class IdDigests:
-    """Keyed digests of all ids of a party, which differ and are not empty; and their order by
-    part.
+    """Keyed digests of all ids of a party, which differ and are not empty.
+
+    In memory is their order by part; a part's digests are made again whenever it is asked for.
     """
 
     def __init__(self, ids: EncodedIds, key: bytes, bins: int, workers: Workers) -> None:
-        n = len(ids)
         self.bins = bins
-        self.digests = np.empty((n, 8), np.uint32)
-        start = key_state(key)
-        tasks = [
-            (ids.offsets[cut.start : cut.stop + 1], ids.data, start, self.digests[cut])
-            for cut in blocks(n, workers.count, 1 << 14, 1 << 18)
-        ]
-        workers.threads.map(digest_messages, tasks)
+        self._ids, self._start = ids, key_state(key)
+        parts = np.empty(len(ids), np.uint16)
+        tasks = [(cut, parts[cut]) for cut in blocks(len(ids), workers.count, 1 << 14, BLOCK)]
+        workers.threads.map(self._note_parts, tasks)
         self._starts = np.empty(bins + 1, np.int64)
-        self._order = np.empty(n, np.uint32)
-        _sort(self.digests, bins, self._starts, self._order)
+        self._order = np.empty(len(ids), np.uint32)
+        _sort(parts, self._starts, self._order)
 
     def __len__(self) -> int:
-        return len(self.digests)
+        return len(self._order)
 
     def part(self, b: int, cap: int) -> PartIds:
-        """Return the ids of part `b`; a PeerError where they are more than `cap`."""
-        rows = self._order[self._starts[b] : self._starts[b + 1]]
-        if len(rows) > cap:
+        """Return the ids of part `b`; a PeerError where they are more than `cap`.
+
+        In the order of w1's top, so that keys next to each other read near each other in a store's
+        first segment.
+        """
+        if self.count(b) > cap:
             raise PeerError(
                 "more ids fall into a part than it holds under the keys of this job",
                 todo="submit the job again: another draws other keys",
             )
-        return PartIds(rows, self.digests)
+        rows = self._order[self._starts[b] : self._starts[b + 1]]
+        digests = self._digested(self._ids.take(rows))
+        order = np.argsort((digests[:, 1] >> np.uint32(24)).astype(np.uint8), kind="stable")
+        return PartIds(rows[order], digests[order])
 
     def count(self, b: int) -> int:
         """Return the number of ids in part `b`."""
@@ -95,33 +92,33 @@ class IdDigests:
         Parties with the same key have the same ids that both hold in their samples.
         """
         limit = min(1 << 32, round(share * (1 << 32)))
-        return np.flatnonzero(self.digests[:, 0] < limit)
+        found = [np.empty(0, np.uint32)]
+        for b in range(min(self.bins, (limit * self.bins >> 32) + 1)):
+            part = self.part(b, self.count(b))
+            found.append(part.rows[part.digests[:, 0] < limit])
+        return np.sort(np.concatenate(found)).astype(np.int64)
+
+    def _note_parts(self, cut: slice, parts: NDArray[np.uint16]) -> None:
+        first = self._digested(self._ids[cut])[:, 0].astype(np.uint64)
+        parts[:] = first * np.uint64(self.bins) >> np.uint64(32)
+
+    def _digested(self, ids: EncodedIds) -> NDArray[np.uint32]:
+        digests = np.empty((len(ids), 8), np.uint32)
+        digest_messages(ids.offsets, ids.data, self._start, digests)
+        return digests
 
 
 @kernel
-def _sort(
-    digests: NDArray[np.uint32], bins: int, starts: NDArray[np.int64], order: NDArray[np.uint32]
-) -> None:
-    """Writes where each part begins, (bins + 1,), and the rows by part and within it by w1's top.
-
-    The second so that keys next to each other read near each other in a store's first segment.
-    """
-    counts = np.zeros(RUNS * bins + 1, np.int64)
-    for i in range(len(digests)):
-        counts[_run(digests[i], bins) + 1] += 1
-    at = np.cumsum(counts)
-    starts[:] = at[::RUNS]
-    for i in range(len(digests)):
-        run = _run(digests[i], bins)
-        order[at[run]] = i
-        at[run] += 1
-
-
-@kernel
-def _run(digest: NDArray[np.uint32], bins: int) -> np.int64:
-    """Return the run, of the RUNS of each part, that a digest falls into."""
-    part = (np.uint64(digest[0]) * np.uint64(bins)) >> np.uint64(32)
-    return np.int64(part) * RUNS + np.int64(digest[1] >> np.uint32(24))
+def _sort(parts: NDArray[np.uint16], starts: NDArray[np.int64], order: NDArray[np.uint32]) -> None:
+    """Writes where each part begins, (bins + 1,), and the rows by part, ascending in each."""
+    starts[:] = 0
+    for i in range(len(parts)):
+        starts[parts[i] + 1] += 1
+    at = np.cumsum(starts)
+    starts[:] = at
+    for i in range(len(parts)):
+        order[at[parts[i]]] = i
+        at[parts[i]] += 1
 
 
 @kernel
