@@ -147,10 +147,17 @@ class EncodedIds(Sequence[bytes]):
         return f"EncodedIds({len(self)})"
 
 
-def joined(parts: Sequence[EncodedIds]) -> EncodedIds:
-    """The ids of all parts, one behind the other."""
-    sizes = np.concatenate([part.sizes for part in parts])
-    return EncodedIds(np.concatenate([part.data for part in parts]), ends_of(sizes))
+def joined(parts: list[EncodedIds]) -> EncodedIds:
+    """The ids of all parts, one behind the other; each part leaves the list as it is copied."""
+    data = np.empty(sum(len(part.data) for part in parts), np.uint8)
+    offsets = np.zeros(sum(map(len, parts)) + 1, np.int64)
+    row, at = 0, 0
+    while parts:
+        part = parts.pop(0)
+        offsets[row + 1 : row + 1 + len(part)] = part.offsets[1:] + at
+        data[at : at + len(part.data)] = part.data
+        row, at = row + len(part), at + len(part.data)
+    return EncodedIds(data, offsets)
 
 
 def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:

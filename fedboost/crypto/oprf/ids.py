@@ -78,7 +78,7 @@ class IdDigests:
                 todo="submit the job again: another draws other keys",
             )
         rows = self._order[self._starts[b] : self._starts[b + 1]]
-        digests = self._digested(self._ids.take(rows))
+        digests = self._digested(self._ids.take(rows.astype(np.int64)))
         order = np.argsort((digests[:, 1] >> np.uint32(24)).astype(np.uint8), kind="stable")
         return PartIds(rows[order], digests[order])
 
