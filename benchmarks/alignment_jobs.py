@@ -80,6 +80,7 @@ CASES = (
     Case("3_hosts", MILLION, (MILLION,) * 3, MILLION // 2),
     Case("uneven", MILLION // 10, (10 * MILLION,), MILLION // 20),
     Case("10m", 10 * MILLION, (10 * MILLION,), 5 * MILLION),
+    Case("20m", 20 * MILLION, (20 * MILLION,), 10 * MILLION),
 )
 
 

@@ -28,6 +28,7 @@ BLOCK = 1 << 16  # ids that are Python objects at the same time, or copied to be
 LENGTH_BYTES = 4  # in which the length before a part of an id is written, big endian
 WORD_BYTES = np.int64(7)  # of an id, that are compared at once; an eighth says how many are left
 FEW = np.int64(48)  # ids, which are put in order by insertion
+AHEAD = 64  # strings that are copied together
 ROWS_MAX = 1 << 31
 LOW = np.uint64(0xFFFFFFFF)
 FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
@@ -212,11 +213,23 @@ def _measure(offsets: Indices, rows: Indices, ends: Indices) -> None:
 
 
 @kernel
-def _gather(data: Bytes, offsets: Indices, rows: Indices, ends: Indices, out: Bytes) -> None:
-    for i in range(len(rows)):
-        start, at = offsets[rows[i]], ends[i]
-        for k in range(ends[i + 1] - at):
-            out[at + k] = data[start + k]
+def _gather(data: Bytes, offsets: Indices, rows: Indices, ends: Indices, out: Bytes) -> np.uint8:
+    """Copy some rows' strings. A first byte of each is read ahead of the block's copies, so that
+    memory is waited for once a block: in half the time. What is returned means nothing.
+    """
+    starts, read = np.empty(AHEAD, np.int64), np.uint8(0)
+    for first in range(0, len(rows), AHEAD):
+        last = min(first + AHEAD, len(rows))
+        for i in range(first, last):
+            start = offsets[rows[i]]
+            starts[i - first] = start
+            if start < len(data):
+                read |= data[start]
+        for i in range(first, last):
+            start, at = starts[i - first], ends[i]
+            for k in range(ends[i + 1] - at):
+                out[at + k] = data[start + k]
+    return read
 
 
 @kernel

@@ -6,13 +6,14 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedboost.errors import PolicyError
+from fedboost.errors import ConfigError, DataError, PolicyError
 
 if TYPE_CHECKING:
     from fedboost.crypto.intersection import Points
     from fedboost.crypto.workers import Workers
 
-SET_IDS_MAX = 1 << 24  # ids in one table: 512 MiB of points
+SET_IDS_MAX = 1 << 30  # ids of a set, padding included
+CURVE_IDS_MAX = 1 << 24  # of them on the curve: 512 MiB of points, which each party shuffles whole
 NOBODY_BYTES = 32  # of an id that nobody has, drawn at random: none is drawn twice, or guessed
 
 
@@ -22,8 +23,9 @@ def padded_points(
     """The ids as points, uint8 (n, 32), and behind them those of nobody's ids, `size` in all.
 
     Multiplied by an exponent and shuffled, they cannot be told apart. No padding where `size` is
-    None; a PolicyError where there are more ids than it.
+    None; a PolicyError where there are more ids than it, a ConfigError where the curve takes fewer.
     """
+    check_curve(padded_size(len(ids), size))
     from fedboost.crypto.intersection import hash_to_points
 
     nobody = [os.urandom(NOBODY_BYTES) for _ in range(padded_size(len(ids), size) - len(ids))]
@@ -33,7 +35,7 @@ def padded_points(
 def padded_size(count: int, size: int | None) -> int:
     """Return what peers see of the size of a set of `count` ids; `size` is what it is padded to.
 
-    A PolicyError where there are more ids than that.
+    A PolicyError where there are more ids than that; a DataError for more than any set has.
     """
     if size is not None and count > size:
         raise PolicyError(
@@ -42,7 +44,21 @@ def padded_size(count: int, size: int | None) -> int:
             private=f"{count} ids",
             key="policy.ids_padded_to",
         )
+    if count > SET_IDS_MAX:
+        raise DataError(
+            f"a set of more than {SET_IDS_MAX} ids cannot be aligned",
+            todo="leave rows out of the table, or cut it into several and train on one of them",
+        )
     return count if size is None else size
+
+
+def check_curve(ids: int) -> None:
+    """Nothing; a ConfigError for a set of more ids than are aligned on the curve."""
+    if ids > CURVE_IDS_MAX:
+        raise ConfigError(
+            f"on the curve at most {CURVE_IDS_MAX} ids of a party are aligned",
+            todo=f"say `method: oprf` in the job's alignment, which takes {SET_IDS_MAX}",
+        )
 
 
 def check_common(common: int, least: int) -> None:

@@ -47,6 +47,10 @@ def spelled(column: pa.ChunkedArray, name: str, how: IdFormat) -> pa.ChunkedArra
 
 def shared_ids(ids: EncodedIds) -> tuple[int, int]:
     """Return how many rows do not have an id of their own, and how many ids they share."""
+    hashes = ids.hashes()
+    hashes.sort()
+    if (hashes[1:] != hashes[:-1]).all():  # in a quarter of the memory and less time
+        return 0, 0
     first = ids.first()
     again = first[first != np.arange(len(ids))]
     shared = len(np.unique(again))

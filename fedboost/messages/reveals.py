@@ -151,7 +151,7 @@ REVEALS: dict[str, tuple[str, str]] = {
         "not at all.",
     ),
     "fedboost.oblivious.Start": (
-        "to the host, how many rows the guest has, as far as the guest's policy does not pad its set.",
+        "to the host, how many rows the guest has, as far as the guest's policy does not pad its set; of hosts with more than the guest and than 524,288 rows, the next power of two of the largest's.",
         "a fresh point of Curve25519's prime-order group.",
     ),
     "fedboost.oblivious.Choice": (

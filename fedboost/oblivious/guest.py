@@ -8,6 +8,7 @@ from typing import Protocol
 
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.hints import HintGuest
+from fedboost.crypto.oprf.sizes import told_size
 from fedboost.crypto.oprf.tags import TagGuest
 from fedboost.crypto.set_sizes import check_common, padded_size
 from fedboost.encoded_ids import EncodedIds
@@ -94,6 +95,8 @@ class GuestSide(Side):
         most = max(greeting.least for greeting in got.values())
         for host in hosts:
             self.admit(host, got[host].ids)
+        self.largest = told_size(self.size, max(self.sizes[host] for host in hosts))
+        for host in hosts:
             least = most if joint else got[host].least
             self.least[host] = max(least, self.context.limits.intersection_min)
         self.agree((self.nonce, *(got[host].nonce for host in hosts)))
@@ -102,7 +105,9 @@ class GuestSide(Side):
             secrets = self.context.secrets.child("oprf", host)
             self.oprfs[host] = OprfGuest(self.session(host), self.digests, secrets)
             point = self.oprfs[host].start
-            starts[host] = Start(ids=self.size, nonces=self.nonces, point=point)
+            starts[host] = Start(
+                ids=self.size, nonces=self.nonces, point=point, largest=self.largest
+            )
         self.passed |= max(self.least.values()) <= 1
         return Out(send=starts, told=StatusReport(ends=SAMPLE if self.passed else ""))
 
@@ -111,9 +116,9 @@ class GuestSide(Side):
         too few. A PolicyError where all are too few; with `may_be_none` none is not.
         """
         for host, count in counts.items():
-            if self.share == 1.0 and (count or not may_be_none):
+            if self.is_last and (count or self.share < 1.0 or not may_be_none):
                 check_common(count, self.least[host])
-            if self.share == 1.0 or count >= self.least[host]:
+            if self.is_last or count >= self.least[host]:
                 self.settled.add(host)
         self.counts |= counts
         self.passed = len(self.settled) == len(self.context.table.hosts)

@@ -8,9 +8,9 @@ from functools import partial
 from fedboost.crypto.oprf.base_transfers import check_point
 from fedboost.crypto.oprf.hints import HintHost
 from fedboost.crypto.oprf.host import OprfHost
-from fedboost.crypto.oprf.sizes import sample_cap
+from fedboost.crypto.oprf.sizes import sample_cap, told_size
 from fedboost.crypto.oprf.tags import TagHost
-from fedboost.crypto.set_sizes import check_common
+from fedboost.crypto.set_sizes import SET_IDS_MAX, check_common
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Spent, StageContext
@@ -51,6 +51,10 @@ class HostSide(Side):
         """Agree on the key; a PeerError for a wrong size, or another nonce of ours than we sent."""
         guest, hosts = self.context.table.guest, self.context.table.hosts
         self.admit(guest, start.ids)
+        self.largest = start.largest
+        told = told_size(start.ids, max(start.largest, self.size))
+        if not start.largest == told <= SET_IDS_MAX:
+            raise PeerError(f"{guest} cuts its parts by a wrong size", party=guest)
         check_method(self.context.params, start.ids, OPRF, guest)
         index = 1 + hosts.index(self.context.party)
         if len(start.nonces) != 1 + len(hosts) or start.nonces[index] != self.nonce:

@@ -15,7 +15,7 @@ ECDH: Method = "ecdh"
 SAMPLE, PART = "sample", "part"
 
 SAMPLE_IDS, SAMPLE_GROWTH = 4096, 8  # of the guest's set, counted first; and of each that follows
-SAMPLES = 5  # with which all ids are in one: 4096 · 8^4 = SET_IDS_MAX
+SAMPLES = 5  # with which the largest is CURVE_IDS_MAX = 4096 · 8^4 of the ids
 OPRF_IDS_MIN = 20_000  # of the guest's set: with fewer the base transfers cost more than they save
 
 

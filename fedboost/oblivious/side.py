@@ -17,7 +17,7 @@ from fedboost.arrays import Bits
 from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.oprf.session import OprfSession, ids_key
 from fedboost.crypto.oprf.sizes import CHOICE_BYTES, NONCE_BYTES, PROOF_BYTES, OprfSizes, sample_cap
-from fedboost.crypto.set_sizes import SET_IDS_MAX, padded_size
+from fedboost.crypto.set_sizes import CURVE_IDS_MAX, SET_IDS_MAX, padded_size
 from fedboost.crypto.workers import Pending, Workers
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError, ProtocolError
@@ -29,6 +29,7 @@ from fedboost.oblivious.method import SAMPLE_GROWTH, SAMPLE_IDS
 from fedboost.slot import Slot
 
 PARTS_AT_ONCE = 4  # of a round, behind which a job can go on: fewer than an inbox holds
+SAMPLED_IDS_MAX = CURVE_IDS_MAX - (1 << 16)  # less what a sample is padded by
 SMALL_BYTES = 1 << 14  # of messages that hold a few numbers, or a key with its signature
 
 Rows = NDArray[np.int64]
@@ -58,6 +59,7 @@ class Side:
         self.size = padded_size(len(ids), context.limits.ids_padded_to)
         self.sizes = {context.party: self.size}  # of the sets that we know of
         self.nonce = context.secrets.bytes(NONCE_BYTES, "nonce")
+        self.largest = 0  # of the hosts' sets, if parts and samples are cut by it
         self.number = 0  # of the sample
         self.passed = False  # enough ids are in common
         self.done = 0  # parts
@@ -69,21 +71,23 @@ class Side:
     def agree(self, nonces: Sequence[bytes]) -> None:
         """Draw the key from the nonces of the guest and of the hosts, and digest the ids.
 
-        A PeerError where a nonce is none, or another one than when this job began.
+        A PeerError where a nonce is none, or it or the number of parts has changed in this job.
         """
         if any(len(nonce) != NONCE_BYTES for nonce in nonces):
             raise PeerError(f"a nonce of an alignment has {NONCE_BYTES} bytes")
         self.nonces, self.key = tuple(nonces), ids_key(self.context.origin, nonces)
-        digest = hashlib.sha256(self.key).hexdigest()
+        digest = hashlib.sha256(self.key + self.bins.to_bytes(4, "big")).hexdigest()
         if self._key_sha256 not in ("", digest):
-            raise PeerError("a party has another nonce than when the alignment began")
+            raise PeerError(
+                "a party has another nonce, or far more ids, than when the alignment began"
+            )
         self._key_sha256 = digest
         self.digests = IdDigests(self.ids, self.key, self.bins, self.context.workers)
 
     def session(self, host: str) -> OprfSession:
         """Return the terms of the pair of the guest and a host."""
         guest = self.context.table.guest
-        sizes = OprfSizes(self.sizes[guest], self.sizes[host])
+        sizes = OprfSizes(self.sizes[guest], self.sizes[host], self.largest)
         digest = self.context.attempt_digest
         return OprfSession(digest, guest, host, sizes, self.key)
 
@@ -99,7 +103,18 @@ class Side:
     def share(self) -> float:
         """Return the share of the ids that the sample at hand has."""
         guests = self.sizes[self.context.table.guest]
-        return min(1.0, SAMPLE_IDS * SAMPLE_GROWTH**self.number / guests)
+        return min(self._most, SAMPLE_IDS * SAMPLE_GROWTH**self.number / guests)
+
+    @property
+    def is_last(self) -> bool:
+        """Return whether no sample is larger: it has all ids, or as many as fit the curve."""
+        return self.share == self._most
+
+    @property
+    def _most(self) -> float:
+        """Return the largest share of which no set has more ids, padding included, than fit."""
+        most = max(self.sizes[self.context.table.guest], self.largest)
+        return 1.0 if most <= CURVE_IDS_MAX else SAMPLED_IDS_MAX / most
 
     def sampled(self, *, settled: bool = False) -> Sampled:
         """Return the own ids of the sample at hand; none for a pair that is `settled`."""
@@ -121,7 +136,7 @@ class Side:
     def bins(self) -> int:
         """Return the number of parts."""
         guests = self.sizes[self.context.table.guest]
-        return OprfSizes(guests, guests).bins
+        return OprfSizes(guests, guests, self.largest).bins
 
     @property
     def parts(self) -> range:
@@ -134,7 +149,8 @@ class Side:
         hosts = [host for host in table.hosts if host in self.sizes]
         if table.guest not in self.sizes or not hosts:
             return SMALL_BYTES
-        of_pairs = [OprfSizes(self.sizes[table.guest], self.sizes[host]) for host in hosts]
+        guests = self.sizes[table.guest]
+        of_pairs = [OprfSizes(guests, self.sizes[host], self.largest) for host in hosts]
         most = {
             "open_transfers": CHOICE_BYTES,
             "answer_with_tags": max(sizes.part_bytes for sizes in of_pairs),

@@ -47,13 +47,13 @@ class HintGuest:
 
         `hints` are those of all hosts. A PeerError where one has not its size.
         """
-        is_common = (self._sums(b, hints) == 0).all(axis=1)
+        ids = self.oprfs[0].ids.part(b, self.oprfs[0].sizes.guest_cap)
+        is_common = (self._sums(b, ids, hints) == 0).all(axis=1)
         values = [outputs.pop(b) for outputs in self._outputs]
         named = [_split(host_values[is_common, 2:].tobytes()) for host_values in values]
-        ids = self.oprfs[0].ids.part(b, self.oprfs[0].sizes.guest_cap)
         return ids.rows[is_common].astype(np.int64), [b"".join(sorted(proofs)) for proofs in named]
 
-    def _sums(self, b: int, hints: Sequence[bytes]) -> Words:
+    def _sums(self, b: int, ids: PartIds, hints: Sequence[bytes]) -> Words:
         """Add up the hosts' hints at each of the part's ids, without the function's values."""
         sums: Words | None = None
         for oprf, outputs, hint in zip(self.oprfs, self._outputs, hints, strict=True):
@@ -61,7 +61,7 @@ class HintGuest:
                 raise ProtocolError(f"a hint of part {b} came before the host was asked for it")
             if len(hint) != oprf.sizes.hint_bytes:
                 raise PeerError(f"a hint has {len(hint)} bytes instead of {oprf.sizes.hint_bytes}")
-            keys = oprf.ids.part(b, oprf.sizes.guest_cap).keys(oprf.sizes.hint_segment)
+            keys = ids.keys(oprf.sizes.hint_segment)
             rows = np.frombuffer(bytearray(hint), np.uint64).reshape(-1, 2)
             read = decode(keys, rows) ^ outputs[b][:, :2]
             sums = read if sums is None else sums ^ read

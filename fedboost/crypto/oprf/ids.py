@@ -6,7 +6,6 @@ bits), w4 and w5 the dense rows, w6, w7 and the rest of w1 and w2 the value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +18,9 @@ from fedboost.crypto.workers import Workers, blocks
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
 from fedboost.kernels import kernel
-from fedboost.mapped import array_beside, let_go
+from fedboost.mapped import let_go
 
-HASHED_ROWS = 1 << 18  # ids whose digests are in memory together
+BLOCK = 1 << 16  # ids whose digests are in memory at once, in each thread
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -29,7 +28,7 @@ class PartIds:
     """Ids of one part."""
 
     rows: NDArray[np.uint32]  # (n,): of the party's table
-    digests: NDArray[np.uint32]  # (n, 8): of their ids
+    digests: NDArray[np.uint32]  # (n, 8)
 
     def keys(self, segment: int) -> StoreKeys:
         """Return their places in a store with segments of so many rows."""
@@ -50,44 +49,40 @@ class PartIds:
 
 
 class IdDigests:
-    """Keyed digests of all ids of a party, which differ and are not empty, in the order of their
-    parts; 36 bytes a row, in files where the ids lie in some.
+    """Keyed digests of all ids of a party, which differ and are not empty.
+
+    In memory is their order by part; a part's digests are made again whenever it is asked for.
     """
 
     def __init__(self, ids: EncodedIds, key: bytes, bins: int, workers: Workers) -> None:
-        n = len(ids)
         self.bins = bins
-        counts = np.zeros(bins, np.int64)
-        for _, some in _hashed(ids, key, workers):
-            counts += np.bincount(_parts(some[:, 0], bins), minlength=bins)
-        self._starts = np.concatenate([[0], np.cumsum(counts)])
-        self._digests = array_beside(ids.data, (n, 8), np.uint32)
-        self._rows = array_beside(ids.data, (n,), np.uint32)
-        at = self._starts[:-1].copy()
-        for first, some in _hashed(ids, key, workers):  # again, which is cheaper than to keep them
-            _spread(some, _parts(some[:, 0], bins), first, at, self._digests, self._rows)
-            let_go(self._digests, self._rows)
+        self._ids, self._start = ids, key_state(key)
+        parts = np.empty(len(ids), np.uint16)
+        tasks = [(cut, parts[cut]) for cut in blocks(len(ids), workers.count, 1 << 14, BLOCK)]
+        workers.threads.map(self._note_parts, tasks)
+        let_go(ids.data, ids.offsets)
+        self._starts = np.empty(bins + 1, np.int64)
+        self._order = np.empty(len(ids), np.uint32)
+        _sort(parts, self._starts, self._order)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._order)
 
     def part(self, b: int, cap: int) -> PartIds:
         """Return the ids of part `b`; a PeerError where they are more than `cap`.
 
-        They are in the order of w1's top, so that keys next to each other read near each other in a
-        store's first segment.
+        In the order of w1's top, so that keys next to each other read near each other in a store's
+        first segment.
         """
-        cut = slice(*self._starts[b : b + 2])
         if self.count(b) > cap:
             raise PeerError(
                 "more ids fall into a part than it holds under the keys of this job",
                 todo="submit the job again: another draws other keys",
             )
-        digests = self._digests[cut]
-        order = np.argsort((digests[:, 1] >> 24).astype(np.uint8), kind="stable")
-        part = PartIds(self._rows[cut][order], digests[order])
-        let_go(self._digests, self._rows)
-        return part
+        rows = self._order[self._starts[b] : self._starts[b + 1]]
+        digests = self._digested(self._ids.take(rows.astype(np.int64)))
+        order = np.argsort((digests[:, 1] >> np.uint32(24)).astype(np.uint8), kind="stable")
+        return PartIds(rows[order], digests[order])
 
     def count(self, b: int) -> int:
         """Return the number of ids in part `b`."""
@@ -99,53 +94,33 @@ class IdDigests:
         Parties with the same key have the same ids that both hold in their samples.
         """
         limit = min(1 << 32, round(share * (1 << 32)))
-        last = min(self.bins - 1, limit * self.bins >> 32)  # the part of the limit
-        cut = slice(self._starts[last + 1])
-        rows = np.sort(self._rows[cut][self._digests[cut, 0] < limit].astype(np.int64))
-        let_go(self._digests, self._rows)
-        return rows
+        found = [np.empty(0, np.uint32)]
+        for b in range(min(self.bins, (limit * self.bins >> 32) + 1)):
+            part = self.part(b, self.count(b))
+            found.append(part.rows[part.digests[:, 0] < limit])
+        return np.sort(np.concatenate(found)).astype(np.int64)
 
+    def _note_parts(self, cut: slice, parts: NDArray[np.uint16]) -> None:
+        first = self._digested(self._ids[cut])[:, 0].astype(np.uint64)
+        parts[:] = first * np.uint64(self.bins) >> np.uint64(32)
 
-def _hashed(
-    ids: EncodedIds, key: bytes, workers: Workers
-) -> Iterator[tuple[int, NDArray[np.uint32]]]:
-    """Yield the digests of all ids, uint32 (m, 8) at a time, and the row of the first of them."""
-    start, n = key_state(key), len(ids)
-    held = np.empty((min(n, HASHED_ROWS), 8), np.uint32)
-    for first in range(0, n, HASHED_ROWS):
-        some = held[: min(n - first, HASHED_ROWS)]
-        tasks = [
-            (ids.offsets[first + cut.start : first + cut.stop + 1], ids.data, start, some[cut])
-            for cut in blocks(len(some), workers.count, 1 << 14, 1 << 18)
-        ]
-        workers.threads.map(digest_messages, tasks)
-        let_go(ids.offsets, ids.data)
-        yield first, some
-
-
-def _parts(words: NDArray[np.uint32], bins: int) -> NDArray[np.int64]:
-    """Return the part, of so many, that each w0 chooses, int64 (n,)."""
-    return ((words.astype(np.uint64) * np.uint64(bins)) >> np.uint64(32)).astype(np.int64)
+    def _digested(self, ids: EncodedIds) -> NDArray[np.uint32]:
+        digests = np.empty((len(ids), 8), np.uint32)
+        digest_messages(ids.offsets, ids.data, self._start, digests)
+        return digests
 
 
 @kernel
-def _spread(
-    some: NDArray[np.uint32],
-    parts: NDArray[np.int64],
-    first: int,
-    at: NDArray[np.int64],
-    digests: NDArray[np.uint32],
-    rows: NDArray[np.uint32],
-) -> None:
-    """Write digests of rows from `first` on behind those of their parts, and their rows; where each
-    part goes on is in `at`.
-    """
-    for i in range(len(some)):
-        place = at[parts[i]]
+def _sort(parts: NDArray[np.uint16], starts: NDArray[np.int64], order: NDArray[np.uint32]) -> None:
+    """Writes where each part begins, (bins + 1,), and the rows by part, ascending in each."""
+    starts[:] = 0
+    for i in range(len(parts)):
+        starts[parts[i] + 1] += 1
+    at = np.cumsum(starts)
+    starts[:] = at
+    for i in range(len(parts)):
+        order[at[parts[i]]] = i
         at[parts[i]] += 1
-        rows[place] = first + i
-        for word in range(8):
-            digests[place, word] = some[i, word]
 
 
 @kernel

@@ -19,6 +19,7 @@ NONCE_BYTES = 32
 START_BYTES = 32
 CHOICE_BYTES = 64 * COLUMNS
 PART_IDS = 1 << 16  # of the guest in a part, about: 6 MB, and 40 MB while it is worked on
+HOST_PART_IDS = 1 << 19  # of a host in a part, about: 6 MB of tags, and 60 MB while they are made
 STORAGE = 1.3  # rows for each key: 1.23 is where three places a key begin to suffice
 FAILURE_BITS = 40  # a set of random digests does not fit its parts with chance 2^−40
 
@@ -42,12 +43,23 @@ def segment_rows(keys: int) -> int:
     return math.ceil(STORAGE * keys / 3) + 8
 
 
+def told_size(guest_ids: int, host_ids: int) -> int:
+    """Return what a guest tells all hosts of the largest of their sets, which has `host_ids`.
+
+    The next power of two; 0 where parts by the guest's size are small enough, so that nothing
+    about another host is told.
+    """
+    told = 1 << (host_ids - 1).bit_length()
+    return told if told > max(guest_ids, HOST_PART_IDS) else 0
+
+
 @dataclass(frozen=True)
 class OprfSizes:
     """Sizes of one pair's messages; a ValueError for sets that no party may have."""
 
     guest_ids: int  # of the padded set
     host_ids: int
+    largest: int = 0  # of all hosts' sets, as the guest has told it; 0 where it need not be known
 
     def __post_init__(self) -> None:
         if not (0 <= self.guest_ids <= SET_IDS_MAX and 0 <= self.host_ids <= SET_IDS_MAX):
@@ -56,7 +68,7 @@ class OprfSizes:
     @property
     def bins(self) -> int:
         """Return the number of parts, into which digests fall by their first word."""
-        return max(1, round(self.guest_ids / PART_IDS))
+        return max(1, round(self.guest_ids / PART_IDS), self.largest // HOST_PART_IDS)
 
     @property
     def guest_cap(self) -> int:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*fedboost/messages/protocol/oblivious.proto\x12\x12\x66\x65\x64\x62oost.oblivious\"5\n\x08Greeting\x12\x0b\n\x03ids\x18\x01 \x01(\x04\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\r\n\x05least\x18\x03 \x01(\x04\"3\n\x05Start\x12\x0b\n\x03ids\x18\x01 \x01(\x04\x12\x0e\n\x06nonces\x18\x02 \x03(\x0c\x12\r\n\x05point\x18\x03 \x01(\x0c\"\x18\n\x06\x43hoice\x12\x0e\n\x06points\x18\x01 \x01(\x0c\"+\n\x0bSampleCount\x12\x0b\n\x03ids\x18\x01 \x01(\x04\x12\x0f\n\x07is_last\x18\x02 \x01(\x08\"1\n\x04Part\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0b\n\x03ids\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"1\n\x04Tags\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0b\n\x03ids\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"2\n\x05Named\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0b\n\x03ids\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*fedboost/messages/protocol/oblivious.proto\x12\x12\x66\x65\x64\x62oost.oblivious\"5\n\x08Greeting\x12\x0b\n\x03ids\x18\x01 \x01(\x04\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\r\n\x05least\x18\x03 \x01(\x04\"D\n\x05Start\x12\x0b\n\x03ids\x18\x01 \x01(\x04\x12\x0e\n\x06nonces\x18\x02 \x03(\x0c\x12\r\n\x05point\x18\x03 \x01(\x0c\x12\x0f\n\x07largest\x18\x04 \x01(\x04\"\x18\n\x06\x43hoice\x12\x0e\n\x06points\x18\x01 \x01(\x0c\"+\n\x0bSampleCount\x12\x0b\n\x03ids\x18\x01 \x01(\x04\x12\x0f\n\x07is_last\x18\x02 \x01(\x08\"1\n\x04Part\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0b\n\x03ids\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"1\n\x04Tags\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0b\n\x03ids\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"2\n\x05Named\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0b\n\x03ids\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,15 +34,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GREETING']._serialized_start=66
   _globals['_GREETING']._serialized_end=119
   _globals['_START']._serialized_start=121
-  _globals['_START']._serialized_end=172
-  _globals['_CHOICE']._serialized_start=174
-  _globals['_CHOICE']._serialized_end=198
-  _globals['_SAMPLECOUNT']._serialized_start=200
-  _globals['_SAMPLECOUNT']._serialized_end=243
-  _globals['_PART']._serialized_start=245
-  _globals['_PART']._serialized_end=294
-  _globals['_TAGS']._serialized_start=296
-  _globals['_TAGS']._serialized_end=345
-  _globals['_NAMED']._serialized_start=347
-  _globals['_NAMED']._serialized_end=397
+  _globals['_START']._serialized_end=189
+  _globals['_CHOICE']._serialized_start=191
+  _globals['_CHOICE']._serialized_end=215
+  _globals['_SAMPLECOUNT']._serialized_start=217
+  _globals['_SAMPLECOUNT']._serialized_end=260
+  _globals['_PART']._serialized_start=262
+  _globals['_PART']._serialized_end=311
+  _globals['_TAGS']._serialized_start=313
+  _globals['_TAGS']._serialized_end=362
+  _globals['_NAMED']._serialized_start=364
+  _globals['_NAMED']._serialized_end=414
 # @@protoc_insertion_point(module_scope)

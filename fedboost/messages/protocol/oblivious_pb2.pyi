@@ -17,14 +17,16 @@ class Greeting(_message.Message):
     def __init__(self, ids: _Optional[int] = ..., nonce: _Optional[bytes] = ..., least: _Optional[int] = ...) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("ids", "nonces", "point")
+    __slots__ = ("ids", "nonces", "point", "largest")
     IDS_FIELD_NUMBER: _ClassVar[int]
     NONCES_FIELD_NUMBER: _ClassVar[int]
     POINT_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_FIELD_NUMBER: _ClassVar[int]
     ids: int
     nonces: _containers.RepeatedScalarFieldContainer[bytes]
     point: bytes
-    def __init__(self, ids: _Optional[int] = ..., nonces: _Optional[_Iterable[bytes]] = ..., point: _Optional[bytes] = ...) -> None: ...
+    largest: int
+    def __init__(self, ids: _Optional[int] = ..., nonces: _Optional[_Iterable[bytes]] = ..., point: _Optional[bytes] = ..., largest: _Optional[int] = ...) -> None: ...
 
 class Choice(_message.Message):
     __slots__ = ("points",)

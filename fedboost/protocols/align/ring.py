@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto import id_digests, intersection, set_sizes
 from fedboost.crypto.intersection import POINT_BYTES, Exponent, Points, check_points, read_points
-from fedboost.crypto.set_sizes import SET_IDS_MAX
+from fedboost.crypto.set_sizes import CURVE_IDS_MAX
 from fedboost.data.holdout import canonical_rows
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, StageContext, Table
@@ -114,7 +114,7 @@ def finish(party: Member) -> Artefact:
 def bytes_max(party: Member, step: str) -> int:
     """Sets of others may be as large as a table; what is common is no larger than the own."""
     if step in OF_POINTS:
-        return SET_IDS_MAX * POINT_BYTES + 1024
+        return CURVE_IDS_MAX * POINT_BYTES + 1024
     if party.side is not None:
         return party.side.bytes_max(step)
     return len(party.ids) * POINT_BYTES + 1024

@@ -19,7 +19,7 @@ from fedboost.crypto.intersection import (
     multiply,
     read_points,
 )
-from fedboost.crypto.set_sizes import SET_IDS_MAX
+from fedboost.crypto.set_sizes import CURVE_IDS_MAX
 from fedboost.data.holdout import canonical_order
 from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, StageContext
@@ -174,7 +174,7 @@ def finish(guest: Guest) -> Artefact:
 def bytes_max(guest: Guest, step: str) -> int:
     """A host's set may be as large as a table; what returns is as large as the own."""
     size = max(len(guest.ids), guest.context.limits.ids_padded_to or 0)
-    count = {"blind_theirs": SET_IDS_MAX, "meet": size, "count_common": size}.get(step, 0)
+    count = {"blind_theirs": CURVE_IDS_MAX, "meet": size, "count_common": size}.get(step, 0)
     if guest.side is not None and not count:
         return guest.side.bytes_max(step)
     return count * POINT_BYTES + 1024
@@ -185,8 +185,7 @@ def _settle(guest: Guest, side: Side) -> None:
     for host, meeting in guest.meetings.items():
         meeting.common = side.rows(host)
         pair.check_opened(len(meeting.common), guest.context)
-        ids = guest.ids.take(meeting.common)
-        meeting.digest = id_digests.digest_of_all(ids, side.key)
+        meeting.digest = id_digests.digest_of_all(guest.ids, side.key, meeting.common)
 
 
 def _is_theirs(meeting: Meeting, returned: ReturnedSet, host: str) -> NDArray[np.bool_]:

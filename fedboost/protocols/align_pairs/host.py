@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import POINT_BYTES, Exponent, multiply
-from fedboost.crypto.set_sizes import SET_IDS_MAX
+from fedboost.crypto.set_sizes import CURVE_IDS_MAX
 from fedboost.data.holdout import canonical_rows
 from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Spent, StageContext
 from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
@@ -111,7 +111,7 @@ def bytes_max(host: Host, step: str) -> int:
         return len(host.ids) * id_digests.DIGEST_BYTES + 1024
     if host.side is not None and step != "blind_again":
         return host.side.bytes_max(step)
-    return SET_IDS_MAX * POINT_BYTES + 1024
+    return CURVE_IDS_MAX * POINT_BYTES + 1024
 
 
 def _settled(host: Host, common: NDArray[np.int64], key: bytes) -> Out:

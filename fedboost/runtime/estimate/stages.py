@@ -11,7 +11,8 @@ from typing import Any
 from fedboost import flow, protocols
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
-from fedboost.crypto.oprf.sizes import PART_IDS
+from fedboost.crypto.oprf.sizes import OprfSizes, told_size
+from fedboost.crypto.set_sizes import check_curve, padded_size
 from fedboost.errors import ConfigError, ProtocolError
 from fedboost.flow import Protocol, RowsUsed
 from fedboost.job import Alignment
@@ -27,7 +28,7 @@ IN_FLIGHT = 5.0  # parts of a stream that are in memory as messages
 COPIES = 2.0  # of a message in memory: encoded, and as it is used
 IDS, OPRF_IDS = 192, 16_384  # of the largest set of ids that is aligned, by the method
 ID_COPIES = 4.5  # of ids and points: numbers and keys, and what worker processes are given
-PARTS, DIGEST_BYTES = 2, 65.0  # of an oblivious function: at work at once; kept of each row
+PARTS, ROW_BYTES = 2, 37.0  # of an oblivious function: at work at once; kept of each row
 
 
 @dataclass
@@ -68,13 +69,19 @@ def _aligned(protocol: Protocol, sample: TableSample) -> Stage:
     alignment = scene.spec.alignment
     settings = alignment if isinstance(alignment, Alignment) else Alignment()
     params = Alignment(method=method_for(settings, scene.rows[scene.guest]))
+    for rows in scene.rows.values():
+        check_curve(rows) if params.method == ECDH else padded_size(rows, None)
     most = IDS if params.method == ECDH else OPRF_IDS
     stage = _measured(lambda each: _run(Rehearsal(protocol, params, sample.of_ids(most // each))))
     memory = {party: ID_COPIES * n_bytes for party, n_bytes in stage.memory.items()}
     if params.method != ECDH:
         each = {party: n_bytes / scene.rows[party] for party, n_bytes in stage.memory.items()}
+        guests, *hosts = (scene.rows[party] for party in scene.parties)
+        largest = told_size(guests, max(hosts))
         for party, rows in scene.rows.items():
-            memory[party] = each[party] * min(rows, PARTS * PART_IDS) + DIGEST_BYTES * rows
+            sizes = OprfSizes(guests, rows, largest)
+            at_work = PARTS * (sizes.guest_cap if party == scene.guest else sizes.host_cap)
+            memory[party] = each[party] * min(rows, at_work) + ROW_BYTES * rows
     return replace(stage, memory=memory)
 
 

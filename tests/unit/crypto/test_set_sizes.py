@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 
 from fedboost.crypto.intersection import as_keys, check_points, hash_to_points
-from fedboost.crypto.set_sizes import check_common, padded_points
+from fedboost.crypto.set_sizes import (
+    CURVE_IDS_MAX,
+    SET_IDS_MAX,
+    check_common,
+    check_curve,
+    padded_points,
+    padded_size,
+)
 from fedboost.crypto.workers import Serial
-from fedboost.errors import PolicyError
+from fedboost.errors import ConfigError, DataError, PolicyError
 
 IDS = [b"ann", b"bob", b"cid"]
 
@@ -34,6 +41,20 @@ def test_more_ids_than_the_padded_size_are_refused_without_their_number():
         padded_points(IDS, b"demo", 2, Serial())
     assert refused.value.where == {"key": "policy.ids_padded_to"}
     assert "3" not in " ".join(refused.value.lines())
+
+
+def test_the_curve_takes_fewer_ids_than_a_set_may_have_and_says_what_takes_them():
+    check_curve(CURVE_IDS_MAX)
+    with pytest.raises(ConfigError, match="on the curve at most 16777216") as refused:
+        padded_points(IDS, b"demo", CURVE_IDS_MAX + 1, Serial())
+    assert "method: oprf" in refused.value.todo
+    assert str(SET_IDS_MAX) in refused.value.todo
+
+
+def test_more_ids_than_any_set_has_are_refused():
+    assert padded_size(SET_IDS_MAX, None) == SET_IDS_MAX
+    with pytest.raises(DataError, match="cannot be aligned"):
+        padded_size(SET_IDS_MAX + 1, None)
 
 
 def test_too_few_in_common_are_refused_without_their_number():

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fedboost.crypto import set_sizes
 from fedboost.crypto.oprf import sizes
 from fedboost.crypto.oprf.sizes import OprfSizes, sample_cap
 from fedboost.crypto.oprf.tags import TagGuest
@@ -16,10 +17,17 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
 from fedboost.data.sources import SourceSpec
 from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import DataError, FedboostError, PeerError, PolicyError, ProtocolError
+from fedboost.errors import (
+    ConfigError,
+    DataError,
+    FedboostError,
+    PeerError,
+    PolicyError,
+    ProtocolError,
+)
 from fedboost.flow import START, Spent
 from fedboost.job import Alignment, JobSpec
-from fedboost.oblivious import method
+from fedboost.oblivious import method, side
 from fedboost.oblivious.method import OPRF_IDS_MIN, method_for
 from fedboost.oblivious.side import PARTS_AT_ONCE, in_turn
 from fedboost.runtime.cluster import local
@@ -109,6 +117,50 @@ def test_a_padded_set_shows_its_padded_size_and_has_the_same_rows(protocol, who)
     of_all = OprfSizes(said[GUEST], 300)
     asked = [p.message for p in made.posted if p.message.DESCRIPTOR.name == "Part"]
     assert {(one.ids, len(one.data)) for one in asked} == {(of_all.guest_cap, of_all.part_bytes)}
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+@pytest.mark.parametrize("least", [1, 9])
+def test_parts_and_samples_are_cut_by_a_host_with_many_more_ids(protocol, least, monkeypatch):
+    """Samples are no larger than fits the curve."""
+    monkeypatch.setattr(sizes, "HOST_PART_IDS", 100)
+    monkeypatch.setattr(side, "CURVE_IDS_MAX", 1000)
+    monkeypatch.setattr(side, "SAMPLED_IDS_MAX", 900)
+    few, many, some = ([b"%06d" % i for i in range(n)] for n in (150, 1500, 250))
+    frames = frames_of(few, many, some)
+    rules = {"everybody": {"intersection_min": least}}
+    made = room(protocol, frames, **rules)
+    by_curve = room(protocol, frames, said="ecdh", **rules)
+    assert arrays(now(made.walk())) == arrays(now(by_curve.walk()))
+    starts = [p.message for p in made.posted if p.message.DESCRIPTOR.name == "Start"]
+    assert {start.largest for start in starts} == {2048}
+    assert kinds(made).count("Part") == 2 * (2048 // 100)
+    of = points(made, "BlindedSet", "GuestSet", "HostSet")
+    assert max(of, default=0) <= sample_cap(1500, 900 / 2048) < 1000
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+@pytest.mark.parametrize("count", [0, 3])
+def test_none_of_the_largest_sample_are_too_few_where_it_has_not_all(protocol, count, monkeypatch):
+    monkeypatch.setattr(side, "CURVE_IDS_MAX", 150)
+    monkeypatch.setattr(side, "SAMPLED_IDS_MAX", 100)
+    ours = [b"%06d" % i for i in range(200)]
+    frames = frames_of(ours, [*ours[:count], *(b"x%d" % i for i in range(150))])
+    made = room(protocol, frames, everybody={"intersection_min": 9})
+    with pytest.raises(PolicyError, match="fewer ids are in common"):
+        now(made.walk())
+    assert "Part" not in kinds(made)
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+@pytest.mark.parametrize("who", [GUEST, HOSTS[0]])
+def test_more_ids_than_the_curve_takes_are_refused_by_their_owner(protocol, who, monkeypatch):
+    monkeypatch.setattr(set_sizes, "CURVE_IDS_MAX", 5)
+    few, many = ([b"%06d" % i for i in range(n)] for n in (5, 6))
+    frames = frames_of(*((many, few) if who == GUEST else (few, many)))
+    with pytest.raises(ConfigError, match="on the curve at most 5") as refused:
+        now(room(protocol, frames, said="ecdh").walk())
+    assert refused.value.where["party"] == who
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -331,12 +383,15 @@ def fewer_nonces(message):
 
 CHANGES = [
     ("Greeting", set_to(ids=0), "a set of 0 ids"),
-    ("Greeting", set_to(ids=(1 << 24) + 1), "is the most"),
+    ("Greeting", set_to(ids=(1 << 30) + 1), "is the most"),
     ("Greeting", set_to(nonce=bytes(31)), "has 32 bytes"),
     ("Start", set_to(ids=0), "a set of 0 ids"),
     ("Start", other_nonces, "nonces of all hosts"),
     ("Start", fewer_nonces, "nonces of all hosts"),
     ("Start", set_to(point=bytes(32)), ""),
+    ("Start", set_to(largest=1 << 19), "wrong size"),
+    ("Start", set_to(largest=(1 << 20) + 1), "wrong size"),
+    ("Start", set_to(largest=1 << 31), "wrong size"),
     ("Choice", set_to(points=bytes(64 * 472)), ""),
     ("Choice", set_to(points=b""), ""),
     ("Part", set_to(number=1), "expected part 0"),

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost.crypto import intersection
 from fedboost.crypto.intersection import as_keys
-from fedboost.crypto.set_sizes import SET_IDS_MAX
+from fedboost.crypto.set_sizes import CURVE_IDS_MAX
 from fedboost.crypto.workers import Serial
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import FedboostError, PeerError, PolicyError
@@ -272,8 +272,8 @@ def test_what_is_larger_than_a_table_or_the_own_one_is_refused_by_its_envelope()
     room = room_for("align-pairs", frames_of([b"a", b"b", b"c"], [b"a"]))
     now(room.open())
     guest, host = room.state(GUEST), room.state(TELCO)
-    assert pairs_guest.bytes_max(guest, "blind_theirs") == SET_IDS_MAX * 32 + 1024
-    assert pairs_host.bytes_max(host, "blind_again") == SET_IDS_MAX * 32 + 1024
+    assert pairs_guest.bytes_max(guest, "blind_theirs") == CURVE_IDS_MAX * 32 + 1024
+    assert pairs_host.bytes_max(host, "blind_again") == CURVE_IDS_MAX * 32 + 1024
     assert pairs_guest.bytes_max(guest, "meet") == 3 * 32 + 1024
     assert pairs_guest.bytes_max(guest, "compare_rows") == 1024
     assert pairs_host.bytes_max(host, "keep_rows") == 16 + 1024

@@ -1,13 +1,11 @@
 """Digests of ids by part, beside what a naive reader makes of them."""
 
-import numpy as np
 import pytest
 
 from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.workers import Serial
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
-from fedboost.mapped import mapped_array
 from tests.support.oprf_pairs import naive_digest, numbered
 
 KEY = bytes(range(32))
@@ -43,21 +41,15 @@ def test_parts_places_masks_and_values_are_those_of_the_digests():
     assert sorted(seen) == list(range(2000))
 
 
-def test_many_blocks_in_files_are_hashed_as_one(tmp_path, monkeypatch):
+def test_many_blocks_are_hashed_as_one():
     class Four(Serial):
         count = 4
 
-    listed = EncodedIds.of(numbered(range(70_000)))
-    data = mapped_array(tmp_path, listed.data.shape, np.uint8)
-    data[:] = listed.data
-    whole = IdDigests(listed, KEY, 2, Serial())
-    monkeypatch.setattr("fedboost.crypto.oprf.ids.HASHED_ROWS", 40_000)
-    parted = IdDigests(EncodedIds(data, listed.offsets), KEY, 2, Four())
+    ids = numbered(range(70_000))
     for b in range(2):
-        ours, theirs = parted.part(b, 70_000), whole.part(b, 70_000)
-        assert (ours.rows == theirs.rows).all()
-        assert (ours.digests == theirs.digests).all()
-    assert (parted.sample(0.3) == whole.sample(0.3)).all()
+        several, one = (made(ids, 2, workers).part(b, 70_000) for workers in (Four(), None))
+        assert (several.rows == one.rows).all()
+        assert (several.digests == one.digests).all()
 
 
 @pytest.mark.parametrize("bins", [1, 3])

@@ -3,7 +3,17 @@
 import pytest
 from scipy import stats
 
-from fedboost.crypto.oprf.sizes import FAILURE_BITS, OprfSizes, most_of, sample_cap
+from fedboost.crypto.oprf.sizes import (
+    FAILURE_BITS,
+    HOST_PART_IDS,
+    PART_IDS,
+    STORAGE,
+    TAG_BYTES,
+    OprfSizes,
+    most_of,
+    sample_cap,
+    told_size,
+)
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 
 
@@ -38,13 +48,40 @@ def test_sets_that_no_party_may_have_are_refused(ids):
             OprfSizes(*sizes)
 
 
-@pytest.mark.parametrize("ids", [98_305, 300_000, 1_000_000, 10_000_000, SET_IDS_MAX])
-@pytest.mark.parametrize("host_ids", [1, 1000, 1_000_000, SET_IDS_MAX])
+@pytest.mark.parametrize("ids", [20_000, 98_305, 1_000_000, 10_000_000, 1 << 24, SET_IDS_MAX])
+@pytest.mark.parametrize("host_ids", [1, 1000, 1_000_000, 1 << 24, SET_IDS_MAX])
 def test_a_set_of_random_digests_overflows_a_part_with_a_chance_of_2_to_the_minus_40(ids, host_ids):
-    sizes = OprfSizes(ids, host_ids)
+    sizes = OprfSizes(ids, host_ids, told_size(ids, host_ids))
+    share = -(-(1 << 32) // sizes.bins) / (1 << 32)  # of the part that most first words choose
     for count, cap in ((ids, sizes.guest_cap), (host_ids, sizes.host_cap)):
-        chance = sizes.bins * stats.binom.sf(cap, count, 1 / sizes.bins)
-        assert chance <= 2.0**-FAILURE_BITS
+        assert sizes.bins * stats.binom.sf(cap, count, share) <= 2.0**-FAILURE_BITS
+
+
+@pytest.mark.parametrize("ids", [20_000, 1_000_000, SET_IDS_MAX])
+@pytest.mark.parametrize("host_ids", [1, 1_000_000, SET_IDS_MAX])
+def test_parts_of_the_largest_sets_are_small_enough_for_their_messages_memory_and_types(
+    ids, host_ids
+):
+    sizes = OprfSizes(ids, host_ids, told_size(ids, host_ids))
+    assert sizes.guest_cap < 2 * PART_IDS
+    assert sizes.host_cap < 1.1 * max(HOST_PART_IDS * 2, PART_IDS)
+    assert max(sizes.part_bytes, sizes.tags_bytes, sizes.hint_bytes) < 1 << 25
+    assert sizes.bins < 1 << 16  # of an id the part's number is kept as uint16
+    assert max(sizes.segment, sizes.hint_segment) < 1 << 24  # places are drawn by 24 bits
+    assert sizes.rows > STORAGE * sizes.guest_cap
+    # All tags, fillers included, beside all of the guest's: how many match that are not equal.
+    compared = sizes.bins * sizes.guest_cap * sizes.host_cap
+    assert compared * 2.0 ** (-8 * TAG_BYTES) < 2.0**-40
+
+
+def test_hosts_hear_of_the_largest_of_their_sets_only_where_parts_are_cut_by_it():
+    assert told_size(20_000, HOST_PART_IDS) == 0
+    assert told_size(20_000, HOST_PART_IDS + 1) == 2 * HOST_PART_IDS
+    assert told_size(1 << 24, 10_000_000) == 0
+    assert told_size((1 << 24) - 1, 10_000_000) == 1 << 24
+    assert told_size(20_000, SET_IDS_MAX) == SET_IDS_MAX
+    assert OprfSizes(20_000, 5, 1 << 24).bins == 32
+    assert OprfSizes(10_000_000, 5, 1 << 24).bins == OprfSizes(10_000_000, 5).bins
 
 
 @pytest.mark.parametrize("share", [1e-4, 4096 / 1_000_000, 0.5, 1.0])

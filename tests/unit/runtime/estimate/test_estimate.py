@@ -14,7 +14,7 @@ from fedboost.crypto.lattice.packing_keys import PackingShape
 from fedboost.crypto.lattice.parameters import named
 from fedboost.crypto.oprf.sizes import OprfSizes
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError
+from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import RowsUsed
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
@@ -243,6 +243,20 @@ def test_many_ids_are_aligned_by_an_oblivious_function():
     assert aligned_bytes(align) == pytest.approx(sizes.bins * sizes.part_bytes, rel=0.05)
     back = aligned_bytes(align, ("telco", "bank"))
     assert back == pytest.approx(sizes.bins * sizes.tags_bytes, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("rows", "method", "says"),
+    [((1 << 24) + 1, "ecdh", "on the curve"), ((1 << 30) + 1, "auto", "cannot be aligned")],
+)
+def test_more_ids_than_the_method_takes_are_refused_before_a_job_is(rows, method, says):
+    said = Said(dict.fromkeys(("bank", "telco"), rows), dict.fromkeys(("bank", "telco"), 4))
+    parties = {"guest": "bank", "hosts": ["telco"]}
+    data = {party: {"dataset": DATASET} for party in ("bank", "telco")}
+    raw = {"name": "j", "protocol": "federboost-vertical", "parties": parties, "data": data}
+    spec = parse(JobSpec, {**raw, "params": TREES, "alignment": {"method": method}})
+    with pytest.raises(FedboostError, match=says):
+        estimate(from_words(spec, said), Placement(2), flat())
 
 
 def aligned_bytes(stage, way=("bank", "telco")):
