@@ -22,12 +22,12 @@ from tests.support.whole_jobs import again, models, resumed, written
 
 HOST = HOSTS[0]
 TREES = {"n_estimators": 2, "max_depth": 3, "max_bin": 8, "subsample": 0.9}
-SCHEMES = {"lattice": {}, "iterative-affine": {"allow_insecure": True}}
 
 
 def spec_of(scheme="lattice"):
-    params = {**TREES, **SCHEMES[scheme], "encryption": {"scheme": scheme}}
-    return job_spec("secureboost", (GUEST, HOST), params=params)
+    return job_spec(
+        "secureboost", (GUEST, HOST), params={**TREES, "encryption": {"scheme": scheme}}
+    )
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "rows"), [("lattice", ring_host.RingHost), ("iterative-affine", packed.PackedHost)]
+    ("scheme", "rows"), [("lattice", ring_host.RingHost), ("paillier", packed.PackedHost)]
 )
 def test_a_model_is_that_of_tables_in_memory(tmp_path, monkeypatch, scheme, rows):
     expected = trained(tmp_path / "memory", scheme)
