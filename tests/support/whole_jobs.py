@@ -32,7 +32,11 @@ async def resumed(cluster: LocalCluster, spec: JobSpec) -> JobJournal:
     """Run a job that pauses, resume it, and give its journal once it rests again."""
     paused = await cluster.run(spec)
     assert paused.status.state == "paused"
-    job = JobId(id=paused.status.id)
+    return await again(cluster, JobId(id=paused.status.id))
+
+
+async def again(cluster: LocalCluster, job: JobId) -> JobJournal:
+    """Resume a job, and give its journal once it rests again."""
     await cluster.coordinator.resume(cluster.user, job)
     async for _ in cluster.events(job.id):
         pass

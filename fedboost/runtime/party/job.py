@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,7 +146,8 @@ class PartyJob:
 
     async def stop(self, reason: FedboostError) -> None:
         """End the attempt: every wait in it ends with `reason`."""
-        self.halted = self.halted or reason
+        # Not the error itself, which is raised in frames that name all that the attempt held.
+        self.halted = self.halted or copy(reason)
         if self.session is not None:
             await self.session.stop(reason)
             self.settle()

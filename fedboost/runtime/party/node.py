@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import dataclass
 
 from fedboost.crypto.workers import Workers
@@ -326,7 +327,7 @@ class PartyNode:
             return error
         log.warning("%s: %s", job, "; ".join(error.lines()))
         if job in self.under_way:
-            self.under_way[job].fault = error
+            self.under_way[job].fault = copy(error)  # without the frames of the attempt
         return error if "figures" in self.config.policy.tells else quiet
 
     # The daemon
