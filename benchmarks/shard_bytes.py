@@ -25,7 +25,6 @@ from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.shards import Embedded, MakePart
 from fedboost.crypto.workers import Serial
 from fedboost.encrypted.adding import AddingRows, KeyedRows
 from fedboost.encrypted.cells import DenseCells
@@ -33,6 +32,7 @@ from fedboost.encrypted.ciphers import NodeSums
 from fedboost.encrypted.node_cells import Chosen, Making
 from fedboost.encrypted.ring_host import PackingAt, RingHostRows
 from fedboost.encrypted.ring_shards import RingRows
+from fedboost.shards import Embedded, MakePart
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from fedboost.arrays import Indices, Rows
 from fedboost.crypto.api import Adder, Ciphertexts, H, PublicKey, joined
-from fedboost.crypto.shards import Shards
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.encrypted.cells import CellNumbers
+from fedboost.shards import Shards
 
 ALL = slice(None)
 

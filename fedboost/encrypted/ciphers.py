@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 from fedboost.arrays import Bits, Sums
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import H, Pairs
-from fedboost.crypto.shards import Embedded
 from fedboost.encrypted.adding import AddingRows, AddingTree, RowSums
 from fedboost.encrypted.cells import CellNumbers
 from fedboost.encrypted.host_noise import HostNoise
@@ -27,6 +26,7 @@ from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import ConfigError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.shards import Embedded
 
 P = TypeVar("P", bound=EncryptedTreeParams)
 S = TypeVar("S")

@@ -16,7 +16,6 @@ from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import Blinders, Ciphertexts, Pairs, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.crypto.shards import Shards
 from fedboost.encrypted import keys
 from fedboost.encrypted.adding import AddingRows, KeyedRows
 from fedboost.encrypted.ciphers import (
@@ -36,6 +35,7 @@ from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import PeerError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.shards import Shards
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin, TreePolynom
 from fedboost.crypto.lattice.released import AnswerShape, Blinded, release, release_packed
 from fedboost.crypto.lattice.words import words_of
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.shards import Shards
 from fedboost.encrypted import keys
 from fedboost.encrypted.adding import AddingRows
 from fedboost.encrypted.cells import CellNumbers
@@ -48,6 +47,7 @@ from fedboost.encrypted.ring_shards import (
 from fedboost.errors import PeerError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.shards import Shards
 
 
 @dataclass(frozen=True)

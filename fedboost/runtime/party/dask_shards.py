@@ -16,11 +16,11 @@ from concurrent.futures import CancelledError
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedboost.crypto import shards
-from fedboost.crypto.shards import Embedded, MakePart, Shards
+from fedboost import shards
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.runtime.config.daemons import DaskWorkers, PartyConfig
 from fedboost.runtime.process.clock import pauses
+from fedboost.shards import Embedded, MakePart, Shards
 
 if TYPE_CHECKING:
     from distributed import Client, Future
