@@ -17,7 +17,7 @@ from fedboost.crypto.api import Blinders, Ciphertexts, Pairs, PrivateKey, Public
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys
-from fedboost.encrypted.adding import AddingRows, KeyedRows
+from fedboost.encrypted.adding import AddingRows
 from fedboost.encrypted.ciphers import (
     AnswerPart,
     CipherSizes,
@@ -32,6 +32,7 @@ from fedboost.encrypted.ciphers import (
 )
 from fedboost.encrypted.host_noise import HostNoise, as_masks, spare_rows_added
 from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.row_sums import KeyedRows
 from fedboost.errors import PeerError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -123,7 +124,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
     @cached_property
     def row_sums(self) -> KeyedRows:
         """See `HostRows`."""
-        return self._part(0, len(self.gradients))
+        return self._part(slice(None))
 
     @cached_property
     def sizes(self) -> CipherSizes:
@@ -133,10 +134,10 @@ class PackedHostRows(HostRows[Ciphertexts]):
     @cached_property
     def adding(self) -> AddingRows[Ciphertexts]:
         """See `HostRows`: by rows."""
-        return AddingRows.cut(self.shards, len(self.gradients), self._part)
+        return AddingRows(self.shards, self._part, by_rows=True)
 
-    def _part(self, first: int, stop: int) -> KeyedRows:
-        return KeyedRows(self.keys.key, self.gradients[first:stop])
+    def _part(self, chosen: slice) -> KeyedRows:
+        return KeyedRows(self.keys.key, self.gradients[chosen])
 
     def blind(self, nodes: Sequence[NodeSums[Pairs[Ciphertexts]]]) -> Iterator[pb.Ciphertexts]:
         """Compressed and blinded, in one part."""

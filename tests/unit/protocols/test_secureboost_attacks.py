@@ -17,7 +17,9 @@ from fedboost.encrypted import (
     host_tree,
     packed,
     ring_host,
+    row_sums,
     tree_batch,
+    tree_part,
 )
 from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.errors import ConfigError, DataError, FedboostError, PeerError
@@ -382,7 +384,9 @@ def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
             answers,
             cells,
             growth,
+            row_sums,
             tree_batch,
+            tree_part,
             host_tree,
             *released_by,
         )
