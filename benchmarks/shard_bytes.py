@@ -33,9 +33,9 @@ from fedboost.encrypted.adding import AddingRows, AddingTree
 from fedboost.encrypted.cells import BinnedTable, Cells
 from fedboost.encrypted.ciphers import NodeSums
 from fedboost.encrypted.node_cells import Chosen, Making
+from fedboost.encrypted.packed import KeyedRows
 from fedboost.encrypted.ring_host import PackingAt, RingHostRows
 from fedboost.encrypted.ring_shards import RingRows
-from fedboost.encrypted.row_sums import KeyedRows
 from fedboost.shards import Embedded, MakePart
 
 T = TypeVar("T")

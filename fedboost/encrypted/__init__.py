@@ -38,7 +38,6 @@ Modules:
     ring_host     a host's side of the lattice schemes
     ring_shards   lattice cells with the shards that have their columns
     rounds        a guest's rounds: margins, metrics, early stopping
-    row_sums      encrypted rows as whoever has them adds them up
     schemes       schemes that a job may name
     tree_batch    trees that grow together, their nodes numbered as one
     tree_part     a tree at a shard: where rows stand, and cells

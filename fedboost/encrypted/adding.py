@@ -23,7 +23,7 @@ from fedboost.core.partition import Partition, left_child, right_child
 from fedboost.crypto.api import H
 from fedboost.encrypted.cells import CellNumbers, Cells
 from fedboost.encrypted.growth import Division
-from fedboost.encrypted.row_sums import RowSums
+from fedboost.encrypted.node_cells import RowSums
 from fedboost.encrypted.tree_part import Divided, TreePart, add_to, add_up
 from fedboost.shards import Lent, Shards
 

@@ -102,7 +102,7 @@ class BinnedTable:
 
     @classmethod
     def of(cls, binning: Binning, bins: Bins, *, leave_out: bool) -> BinnedTable:
-        """`leave_out` as in `BinnedPart`."""
+        """The bins of all rows; see `BinnedPart`."""
         return cls(binning, BinnedPart(bins, binning.n_bins.astype(np.int64), leave_out))
 
 

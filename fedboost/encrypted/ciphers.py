@@ -22,9 +22,8 @@ from fedboost.crypto.api import H, Pairs
 from fedboost.encrypted.adding import AddingRows, AddingTree
 from fedboost.encrypted.cells import Cells
 from fedboost.encrypted.host_noise import HostNoise
-from fedboost.encrypted.node_cells import Chosen, Making, NodeCells
+from fedboost.encrypted.node_cells import Chosen, Making, NodeCells, RowSums
 from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.row_sums import RowSums
 from fedboost.errors import ConfigError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -220,15 +219,12 @@ class GuestCipher(ABC):
 class HostRows(ABC, Generic[H]):
     """The encrypted gradients of trees under way, and what can be done with them."""
 
+    noise: HostNoise | None  # what is added to sums; None where the job asks for none
+
     @property
     @abstractmethod
     def row_sums(self) -> RowSums[H]:
         """Return the rows as this process adds them up."""
-
-    @property
-    @abstractmethod
-    def noise(self) -> HostNoise | None:
-        """Return what is added to sums; None where the job asks for none."""
 
     @property
     @abstractmethod

@@ -6,18 +6,44 @@ section 4.3). Either way they are the same, so whoever has lost them makes them 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedboost.arrays import Bits, Indices
 from fedboost.core.partition import parent
 from fedboost.crypto.api import Adder, H, Pairs, joined
-from fedboost.encrypted.row_sums import RowSums
 
 Add = Callable[[Sequence[int]], H]  # the cells of nodes from their rows, node after node
+
+
+class RowSums(ABC, Generic[H]):
+    """Encrypted rows, or a part of them, as they are added up, and what is done with their sums."""
+
+    @property
+    @abstractmethod
+    def adds(self) -> Adder[H]:
+        """Return what adds up cells."""
+
+    @abstractmethod
+    def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder.segment_sum`."""
+
+    def running(self, cells: H, offsets: NDArray[np.integer]) -> H:
+        """Running sums within segments; see `api.Adder.prefix_sums`. `cells` may become them."""
+        return self.adds.prefix_sums(cells, offsets)
+
+    def siblings(self, parents: Sequence[H], others: Sequence[H]) -> list[H]:
+        """Return the cells of each parent minus those of the other child; `parents` may become
+        them.
+        """
+        minus = self.adds.subtract(joined(parents), joined(others))
+        ends = np.cumsum([len(parent) for parent in parents]).tolist()
+        return [minus[end - len(parent) : end] for end, parent in zip(ends, parents, strict=True)]
 
 
 @dataclass(frozen=True)

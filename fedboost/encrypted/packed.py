@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedboost.arrays import Sums
 from fedboost.core import fixed_point
@@ -31,12 +32,31 @@ from fedboost.encrypted.ciphers import (
     TreeScheme,
 )
 from fedboost.encrypted.host_noise import HostNoise, as_masks, spare_rows_added
+from fedboost.encrypted.node_cells import RowSums
 from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.row_sums import KeyedRows
 from fedboost.errors import PeerError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.shards import Shards
+
+
+@dataclass(frozen=True)
+class KeyedRows(RowSums[Ciphertexts]):
+    """Rows under a key."""
+
+    key: PublicKey
+    gradients: Ciphertexts
+
+    @property
+    def adds(self) -> PublicKey:
+        """The key itself."""
+        return self.key
+
+    def sums(
+        self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
+    ) -> Ciphertexts:
+        """See `RowSums`."""
+        return self.key.segment_sum(self.gradients, rows, cells, n_cells)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from fedboost.crypto.workers import Serial, Workers
 from fedboost.encrypted.adding import AddingTree
 from fedboost.encrypted.cells import BinnedPart
 from fedboost.encrypted.ciphers import TreeCells
-from fedboost.encrypted.node_cells import Chosen, Making
-from fedboost.encrypted.row_sums import RowSums
+from fedboost.encrypted.node_cells import Chosen, Making, RowSums
 
 Answers = Blinded[Any] | None  # of a shard that is asked for none: None
 

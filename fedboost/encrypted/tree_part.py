@@ -6,7 +6,7 @@ A shard that has lost it gets it as it stands by then, without cells: these are 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic
 
 import numpy as np
@@ -17,8 +17,7 @@ from fedboost.core.partition import Partition
 from fedboost.crypto.api import H
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.encrypted.cells import BinnedPart, CellNumbers
-from fedboost.encrypted.node_cells import NodeCells
-from fedboost.encrypted.row_sums import RowSums
+from fedboost.encrypted.node_cells import NodeCells, RowSums
 
 Divided = dict[int, NDArray[np.uint8]]  # of nodes, in turn: a bit for each row that goes right
 
@@ -43,11 +42,17 @@ class TreePart(Generic[H]):
         self.cells = NodeCells[H](begins)
         self.lock = threading.RLock()  # a task that counts as lost may still run beside another
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> tuple[Any, ...]:
         n_rows = len(self._place)
-        stand = {node: _packed(rows, n_rows) for node, rows in self._partition.by_leaf.items()}
+        standing = {node: _packed(rows, n_rows) for node, rows in self._partition.by_leaf.items()}
         has_gradients = np.packbits(np.diff(self._place, prepend=-1).astype(np.bool_))
-        return _received, (n_rows, stand, has_gradients, self._columns, self._begins)
+        return n_rows, standing, has_gradients, self._columns, self._begins
+
+    def __setstate__(self, sent: tuple[Any, ...]) -> None:
+        n_rows, standing, has_gradients, columns, begins = sent
+        place = np.cumsum(np.unpackbits(has_gradients, count=n_rows), dtype=np.int32) - np.int32(1)
+        by_leaf = {node: _unpacked(rows, n_rows) for node, rows in standing.items()}
+        TreePart.__init__(self, Partition(by_leaf=by_leaf), place, columns, begins)
 
     def divide(self, divided: Divided) -> None:
         """Divides those of the nodes that have not been."""
@@ -93,18 +98,6 @@ def add_to(rows: RowSums[H], _: BinnedPart, __: TreePart[H], a: H, b: H) -> H:
     return rows.adds.add(a, b)
 
 
-def _received(
-    n_rows: int,
-    stand: Mapping[int, Rows | NDArray[np.uint8]],
-    has_gradients: NDArray[np.uint8],
-    columns: Rows,
-    begins: Bits,
-) -> TreePart[Any]:
-    place = np.cumsum(np.unpackbits(has_gradients, count=n_rows), dtype=np.int32) - np.int32(1)
-    by_leaf = {node: _unpacked(held, n_rows) for node, held in stand.items()}
-    return TreePart(Partition(by_leaf=by_leaf), place, columns, begins)
-
-
 def _packed(rows: Rows, n_rows: int) -> Rows | NDArray[np.uint8]:
     """Return the rows or a bit for each row of the table, whichever is less."""
     if rows.nbytes <= n_rows // 8:
@@ -114,7 +107,7 @@ def _packed(rows: Rows, n_rows: int) -> Rows | NDArray[np.uint8]:
     return np.packbits(inside)
 
 
-def _unpacked(held: Rows | NDArray[np.uint8], n_rows: int) -> Rows:
-    if held.dtype == np.int32:
-        return held.astype(np.int32, copy=False)
-    return np.flatnonzero(np.unpackbits(held.view(np.uint8), count=n_rows)).astype(np.int32)
+def _unpacked(rows: NDArray[Any], n_rows: int) -> Rows:
+    if rows.dtype == np.uint8:
+        return np.flatnonzero(np.unpackbits(rows, count=n_rows)).astype(np.int32)
+    return rows

@@ -33,8 +33,8 @@ from fedboost.encrypted.ciphers import (
     NodeSums,
 )
 from fedboost.encrypted.host_noise import HostNoise, NoiseScale
+from fedboost.encrypted.node_cells import RowSums
 from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.row_sums import RowSums
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.runtime.estimate.cipher_tally import (
     ADD,

@@ -295,20 +295,15 @@ class _Run:
         """
         from dask.sizeof import sizeof
 
-        lacking = [
-            [part for part in self._kept if not part.lies(i, self._client, place)]
-            for i, place in enumerate(self._places)
-        ]
-        given: list[list[Any]] = [[part.make(i) for part in own] for i, own in enumerate(lacking)]
-        at: list[Any] = [*tasks]
-        for what, task in zip(given, tasks, strict=True):
-            if sizeof(task) > SMALL_BYTES:
-                what.append(task)
+        large, lacking = _Kept(len(tasks), lambda i: tasks[i]), []
+        for i, task in enumerate(tasks):
+            parts = self._kept if sizeof(task) <= SMALL_BYTES else [*self._kept, large]
+            lacking.append([p for p in parts if not p.lies(i, self._client, self._places[i])])
+        given = [[part.make(i) for part in parts] for i, parts in enumerate(lacking)]
         for i, futures in enumerate(self._client.sync(self._sent, given)):
-            for part, future in zip(lacking[i], futures, strict=False):
+            for part, future in zip(lacking[i], futures, strict=True):
                 part.futures[i], part.at[i] = future, self._places[i]
-            at[i] = futures[-1] if len(futures) > len(lacking[i]) else tasks[i]
-        return at
+        return [large.futures[i] or task for i, task in enumerate(tasks)]
 
     async def _sent(self, given: Sequence[list[Any]]) -> list[list[Future[Any]]]:
         """Put things at the workers of shards, all at once."""
