@@ -27,11 +27,11 @@ from fedboost.core.local import Training, TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.row_shards import SharedTable
-from fedboost.crypto.shards import Shards
 from fedboost.runtime.config.daemons import DaskWorkers, LocalWorkers
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.party.dask_shards import DaskShards
 from fedboost.runtime.process.threads import ThreadWorkers
+from fedboost.shards import Shards
 
 NAME = "plain"
 POOLED = {"pooled_100k": (100_000, 20), "pooled_1m": (1_000_000, 6)}  # rows, trees a run

@@ -41,6 +41,11 @@ class Size:
         return self.rows * (1 + (self.depth - 1) / 2)
 
     @property
+    def rows_divided(self) -> float:
+        """Rows of all layers whose children are added up, the last but one being the last."""
+        return self.rows * (self.depth - 1)
+
+    @property
     def cells(self) -> int:
         """Those of the nodes that are added up: the root, and half of each further layer."""
         return (1 << self.depth - 1) * self.columns * self.bins
@@ -57,7 +62,8 @@ class Carries:
     them.
     """
 
-    once: tuple[float, float, float]  # anyway, for each shard, for each column
+    bins: tuple[float, float, float]  # anyway, for each shard, for each column
+    once: tuple[float, float, float]
     layer: tuple[float, float, float]
     keys: float
     asked: float
@@ -79,16 +85,17 @@ class Carries:
             return start - shards * each - columns * every, each, every
 
         alike = base.key_bytes, base.asked_bytes, base.answer_bytes
-        return cls(line("row_bytes"), line("layer_row_bytes"), *alike)
+        lines = line("bins_bytes"), line("row_bytes"), line("layer_row_bytes")
+        return cls(*lines, *alike)
 
     def of(self, size: Size) -> Carried:
         """Bytes of a row with so many shards and columns."""
         many = (1, size.workers, size.columns)
-        once, layer = (
+        bins, once, layer = (
             sum(each * count for each, count in zip(line, many, strict=True))
-            for line in (self.once, self.layer)
+            for line in (self.bins, self.once, self.layer)
         )
-        return Carried("", once, self.keys, layer, self.asked, self.answer)
+        return Carried("", bins, once, self.keys, layer, self.asked, self.answer)
 
 
 @dataclass(frozen=True)
@@ -155,9 +162,9 @@ def parts(one: Units, size: Size) -> list[Part]:
         computed("encrypt rows", "guest", size.rows * ns[operations.ENCRYPT]),
         carries("rows from the guest", size.rows * one.row_bytes),
         computed("check rows", "host", size.rows * ns[operations.RECEIVE]),
-        carries("rows and bins to workers", size.rows * carried.row_bytes),
+        carries("rows to workers", size.rows * carried.row_bytes),
         carries("keys to workers", size.workers * carried.key_bytes),
-        carries("rows of nodes to workers", size.rows_added * carried.layer_row_bytes),
+        carries("divisions to workers", size.rows_divided * carried.layer_row_bytes),
         carries("sums asked of workers", size.candidates * carried.asked_bytes),
         computed("add up", workers, added * size.columns * share, 1),
         computed("run up and answer", *to_answer),
@@ -180,7 +187,8 @@ def figures(units: Sequence[Units], size: Size) -> dict[str, float]:
     found: dict[str, float] = {}
     for one in units:
         taken = parts(one, size)
-        own = size.rows * one.carries.of(size).row_bytes / size.workers
+        carried = one.carries.of(size)
+        own = size.rows * (carried.row_bytes + carried.bins_bytes) / size.workers
         found |= {
             f"model.{one.scheme}.seconds_per_tree": sum(part.seconds for part in taken),
             f"model.{one.scheme}.link_seconds": sum(p.seconds for p in taken if p.who == LINK),

@@ -13,7 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.harness import Shown
-from fedboost.core.partition import parent
+from fedboost.core.binning import Binning
+from fedboost.core.params import TreeParams
+from fedboost.core.partition import Partition
+from fedboost.core.sampling import TreeColumns
 from fedboost.crypto import paillier
 from fedboost.crypto.api import Ciphertexts, PublicKey
 from fedboost.crypto.lattice import parameters
@@ -25,18 +28,19 @@ from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.shards import Embedded, MakePart
 from fedboost.crypto.workers import Serial
-from fedboost.encrypted.adding import AddingRows, KeyedRows
-from fedboost.encrypted.cells import DenseCells
+from fedboost.encrypted.adding import AddingRows, AddingTree
+from fedboost.encrypted.cells import BinnedTable, Cells
 from fedboost.encrypted.ciphers import NodeSums
 from fedboost.encrypted.node_cells import Chosen, Making
+from fedboost.encrypted.packed import KeyedRows
 from fedboost.encrypted.ring_host import PackingAt, RingHostRows
 from fedboost.encrypted.ring_shards import RingRows
+from fedboost.shards import Embedded, MakePart
 
 T = TypeVar("T")
 
-ROWS, COLUMNS, BINS, NODES, SHARDS = 16_384, 10, 32, 8, 2
+ROWS, COLUMNS, BINS, LAYERS, SHARDS = 16_384, 10, 32, 3, 2
 SLOTS = 128  # sums in a packed answer
 
 
@@ -45,14 +49,16 @@ class Weighing(Embedded):
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
-        self.given = self.answered = 0
+        self.given = Counter[str]()  # by the kind of part
+        self.answered = 0
         self.asked = Counter[int]()  # by the place of an argument
 
     def keep(self, parts: int, make: MakePart) -> list[Any]:
         """See `Shards`."""
-        made = super().keep(parts, make)
-        self.given += sum(map(weight, made))
-        return made
+        made = [make(i) for i in range(parts)]
+        for part in made:
+            self.given[type(part).__name__] += weight(part)
+        return [pickle.loads(pickle.dumps(part)) for part in made]
 
     def run(
         self,
@@ -62,25 +68,27 @@ class Weighing(Embedded):
         join: Callable[..., T] | None = None,
     ) -> list[T]:
         """See `Shards`."""
-        results = super().run(kernel, kept, tasks, join)
         for task in tasks:
             self.asked.update({place: weight(what) for place, what in enumerate(task)})
+        results = super().run(kernel, kept, tasks, join)
         self.answered += sum(map(weight, results))
         return results
 
 
 @dataclass(frozen=True)
 class Carried:
-    """Bytes of each unit of a tree, to the shards and back."""
+    """Bytes of each unit, to the shards and back."""
 
     scheme: str
-    row_bytes: float  # a row, once a tree, with its bins
+    bins_bytes: float  # a row's bins, once an attempt
+    row_bytes: float  # a row, once a tree
     key_bytes: float  # keys, to each shard, once a tree or once for several
-    layer_row_bytes: float  # a row that is added up
+    layer_row_bytes: float  # a row that divides
     asked_bytes: float  # a sum that is asked for
     answer_bytes: float  # back, of each candidate answered (lattices), or cell added up
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
+        yield "bins_bytes", self.bins_bytes
         yield "row_bytes", self.row_bytes
         yield "key_bytes", self.key_bytes
         yield "layer_row_bytes", self.layer_row_bytes
@@ -101,15 +109,41 @@ def measure() -> list[Carried]:
 def carried(scheme: str, columns: int = COLUMNS, count: int = SHARDS) -> Carried:
     """What one scheme comes to with so many columns, and shards in all."""
     bins = np.random.default_rng(2).integers(0, BINS, (ROWS, columns)).astype(np.uint8)
-    cells = DenseCells(bins, np.full(columns, BINS, np.int64), leave_out=False)
+    cuts = tuple(np.arange(BINS - 1, dtype=np.float32) for _ in range(columns))
+    binned = BinnedTable.of(Binning(BINS, cuts, {}), bins, leave_out=False)
+    cells = Cells(binned, TreeColumns.drawn(TreeParams(), 0, (columns,)))
     ring = parameters.BY_NAME.get(scheme)
     return (
         _paillier(cells, Weighing(count)) if ring is None else _ring(ring, cells, Weighing(count))
     )
 
 
-def _ring(own: LatticeParameters, cells: DenseCells, shards: Weighing) -> Carried:
-    """Half of the rows are added up, in 8 nodes, and these and their siblings are answered."""
+class Growing:
+    """Rows in nodes of which each divides into halves."""
+
+    def __init__(self) -> None:
+        self.partition = Partition.at_root(np.arange(ROWS, dtype=np.int32))
+
+    def divide(self, tree: AddingTree[Any]) -> list[int]:
+        """All leaves divide; returns the children."""
+        divisions = []
+        for node in self.partition.leaves():
+            goes_right = np.arange(len(self.partition.rows(node))) % 2 == 1
+            self.partition.divide(node, goes_right)
+            divisions.append((node, goes_right))
+        tree.divide(divisions)
+        return self.partition.leaves()
+
+
+def _carried(scheme: str, shards: Weighing, keys: int, asked: float, back: float) -> Carried:
+    """What is per row, of all that has been weighed."""
+    bins = shards.given["BinnedPart"]
+    row = (sum(shards.given.values()) - bins - shards.count * keys) / ROWS
+    return Carried(scheme, bins / ROWS, row, keys, shards.asked[0] / ROWS, asked, back)
+
+
+def _ring(own: LatticeParameters, cells: Cells, shards: Weighing) -> Carried:
+    """8 nodes divide, and their children are answered."""
     draw, secrets, budget = np.random.default_rng(1), Secrets.from_os(), Budget(own, ROWS)
     tree = TreePolynomials(own, Origin(bytes(32), bytes(32), (bytes(32),)), 0)
     secret = TreeSecret(tree, budget, draw.integers(-9, 9, (ROWS, 2)), secrets)
@@ -124,32 +158,27 @@ def _ring(own: LatticeParameters, cells: DenseCells, shards: Weighing) -> Carrie
         packing = secret.packing(SLOTS)
         key = PackingKey.received(packing.shape, tree.packing_origin, packing.key())
     held = RingHostRows(rows, budget, secrets, shards, PackingAt(key) if key else None)
-    begins = np.zeros(cells.n_cells, np.bool_)
-    begins[np.concatenate([cells.starts[:-1], cells.starts[1:] - 1])] = True
-    at = held.tree(cells, begins, np.arange(ROWS))
-    halves = np.array_split(np.arange(ROWS, dtype=np.int32), 2 * NODES)
-    node_rows = dict(zip(range(2 * NODES - 1, 4 * NODES - 1), halves, strict=True))
-    above = {parent(node): np.concatenate([node_rows[node], node_rows[node + 1]])
-             for node in node_rows if node % 2}  # fmt: skip
-    making = Making(above, {}, {}, set(above))
-    first = np.flatnonzero(np.diff(cells.starts.searchsorted(np.arange(cells.n_cells + 1), "right"))
-                           == 0)[:-1]  # fmt: skip
-    chosen = Chosen(first, np.full(len(first), -1), [])
-    for nodes in ([*above], [*node_rows]):
+    numbers, grown = cells.numbers, Growing()
+    begins = np.zeros(numbers.n_cells, np.bool_)
+    begins[np.concatenate([numbers.starts[:-1], numbers.starts[1:] - 1])] = True
+    at = held.tree(cells, grown.partition, begins, np.arange(ROWS))
+    first = np.setdiff1d(np.arange(numbers.n_cells), numbers.starts[1:] - 1)
+    chosen, order = Chosen(first, np.full(len(first), -1), []), draw.permutation(len(first))
+
+    def answer(nodes: Sequence[int], making: Making) -> None:
         shards.asked, shards.answered = Counter(), 0
         sums = at.sums(making, dict.fromkeys(nodes, chosen))
-        order = draw.permutation(len(first))
-        asked = [NodeSums(0, node, ROWS, sums[node][order]) for node in nodes]
-        for _ in held.blind(asked):
+        for _ in held.blind([NodeSums(0, node, ROWS, sums[node][order]) for node in nodes]):
             pass
-        added = {node: own for node, own in node_rows.items() if node % 2}
-        others = {node + 1: node for node in added}
-        making = Making(added, others, {}, set())
-    keys, candidates = weight(key) + weight(rows.key), len(node_rows) * len(first)
-    per_row = (shards.given - shards.count * keys) / ROWS
-    _, makings, draws = (shards.asked[place] for place in range(3))
-    back = shards.answered / candidates
-    return Carried(own.name, per_row, keys, makings / (ROWS / 2), draws / candidates, back)
+
+    for _ in range(LAYERS):
+        nodes = grown.divide(at.adding)
+    answer(nodes, Making(nodes, {}, {*nodes}))
+    children = grown.divide(at.adding)
+    answer(children, Making(children, {node + 1: node for node in children[::2]}, set()))
+    keys, candidates = weight(key) + weight(rows.key), len(children) * len(first)
+    asked, back = shards.asked[1] / candidates, shards.answered / candidates
+    return _carried(own.name, shards, keys, asked, back)
 
 
 @cache
@@ -157,25 +186,31 @@ def _key() -> PublicKey:
     return paillier.load_public(paillier.generate(2048, Serial()).public_bytes(), 2048, Serial())
 
 
-def _paillier(cells: DenseCells, shards: Weighing) -> Carried:
-    key = _key()
+def _paillier(cells: Cells, shards: Weighing) -> Carried:
+    key, grown = _key(), Growing()
     data = np.random.default_rng(1).integers(0, 256, (ROWS, 1, key.width)).astype(np.uint8)
     data[:, :, 0] = 0
-
-    def rows(first: int, stop: int) -> KeyedRows:
-        return KeyedRows(key, Ciphertexts(data[first:stop]))
-
-    tree = AddingRows.cut(shards, ROWS, rows).take(cells, np.arange(ROWS))
-    half = np.arange(0, ROWS, 2, dtype=np.int32)
-    tree.added_up(np.array_split(half, NODES))
-    per_row = (shards.given - shards.count * weight(key)) / ROWS
-    asked, n_cells = sum(shards.asked.values()) / len(half), NODES * cells.n_cells
-    return Carried("paillier", per_row, weight(key), asked, 0.0, shards.answered / n_cells)
+    rows = AddingRows(
+        shards, lambda chosen: KeyedRows(key, Ciphertexts(data[chosen])), by_rows=True
+    )
+    begins = np.ones(cells.numbers.n_cells, np.bool_)
+    tree = rows.take(cells, grown.partition, begins, np.arange(ROWS))
+    for _ in range(LAYERS):
+        nodes = grown.divide(tree)
+    tree.added_up(nodes[:1])
+    shards.asked, shards.answered = Counter(), 0
+    children = grown.divide(tree)
+    tree.added_up(children[::2])
+    back = shards.answered / ((1 << LAYERS) * cells.numbers.n_cells)
+    return _carried("paillier", shards, weight(key), 0.0, back)
 
 
 def table(schemes: Sequence[Carried]) -> Shown:
     """One row for each scheme."""
-    heads = ("scheme", "a row, once a tree", "keys", "a row added up", "a sum asked for", "back")
-    rows = [(one.scheme, *(f"{value:,.0f} B" for _, value in one)) for one in schemes]
+    once = "a row's bins, once", "a row, once a tree", "keys"
+    heads = ("scheme", *once, "a row that divides", "a sum asked for", "back")
+    rows = [
+        (one.scheme, *(f"{value:,.{2 * (value < 10)}f} B" for _, value in one)) for one in schemes
+    ]
     title = f"To and from {SHARDS} workers, {COLUMNS} columns of {BINS} bins"
     return Shown(title, heads, rows)

@@ -29,6 +29,7 @@ Modules:
     sdk           estimators and clients for Python
     settings      strict models of files, jobs and parameters
     sha256        SHA-256 of many ids at once
+    shards        who holds parts of a party's rows and computes with them
     slot          attributes that exist only between two steps
     state         saves and loads what a checkpoint keeps of dataclasses
     strict_yaml   reads YAML without its surprises

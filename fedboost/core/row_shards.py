@@ -9,9 +9,9 @@ Whoever holds rows divides them by the splits it is told: a layer costs what spl
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,33 +24,9 @@ from fedboost.core.categories import NO_THRESHOLD
 from fedboost.core.own_rows import ColumnPart, OwnRows
 from fedboost.core.partition import Partition
 from fedboost.core.tree import Split, divide_rows
+from fedboost.shards import Shards
 
 Splits = Mapping[int, Split]  # of one layer, by heap id
-T = TypeVar("T")
-
-
-class Holders(Protocol):
-    """Whoever holds parts of rows (`crypto.shards.Shards`)."""
-
-    @property
-    def takes_gradients(self) -> bool:
-        """Return whether they may have gradients in the clear."""
-
-    @property
-    def count(self) -> int:
-        """Return how many compute at the same time."""
-
-    def keep(self, parts: int, make: Callable[[int], Any]) -> object:
-        """Give each part to its holder."""
-
-    def run(
-        self,
-        kernel: Callable[..., T],
-        kept: Sequence[Any],
-        tasks: Sequence[tuple[Any, ...]],
-        join: Callable[..., T] | None = None,
-    ) -> list[T]:
-        """`kernel(*parts, *task)` for each task; with `join` one result alone."""
 
 
 @dataclass(frozen=True)
@@ -115,23 +91,21 @@ class TreeShard:
 class SharedTable:
     """The rows that a party's trees learn from, given to others."""
 
-    holders: Holders
+    shards: Shards
     kept: object
     n_columns: int
     ends: NDArray[np.int64] | None  # (parts + 1,) cuts between their rows; None: by columns
     parts: int
 
     @classmethod
-    def of(
-        cls, holders: Holders, bins: Bins, binning: Binning, least: int = 1
-    ) -> SharedTable | None:
-        """Give them to holders that take gradients, None where they do not; `least` is the owner's
+    def of(cls, shards: Shards, bins: Bins, binning: Binning, least: int = 1) -> SharedTable | None:
+        """Give them to shards that take gradients, None where they do not; `least` is the owner's
         own_rows_min, which counts rows together.
         """
-        if not holders.takes_gradients:
+        if not shards.takes_gradients:
             return None
         n_rows, n_columns = bins.shape
-        parts = max(1, min(holders.count, n_rows if least == 1 else n_columns))
+        parts = max(1, min(shards.count, n_rows if least == 1 else n_columns))
         ends = np.linspace(0, n_rows, parts + 1).astype(np.int64) if least == 1 else None
         none = np.empty(0, np.float32), np.empty(0, np.int32)
         valueless = Binning(
@@ -145,7 +119,7 @@ class SharedTable:
             some = bins.between(rows) if isinstance(bins, SparseBins) else bins[rows]
             return TableShard(some, valueless, least)
 
-        return cls(holders, holders.keep(parts, make), n_columns, ends, parts)
+        return cls(shards, shards.keep(parts, make), n_columns, ends, parts)
 
     def planted(self, gh: Sums, rows: Rows, columns: Rows) -> SharedTree:
         """A tree at its root; see `growth.GrowingTree`."""
@@ -164,7 +138,7 @@ class SharedTable:
             here = (rows[inside] - ends[i]).astype(np.int32)
             return TreeShard(gh[int(ends[i]) : int(ends[i + 1])], here, (columns, 0))
 
-        return SharedTree(self, self.holders.keep(parts, make), parts)
+        return SharedTree(self, self.shards.keep(parts, make), parts)
 
 
 class SharedTree:
@@ -179,7 +153,7 @@ class SharedTree:
         """int64 (nodes, columns, n_cells, 2·outputs) of some nodes."""
         table = self._table
         tasks = [(tuple(self._layers), tuple(nodes))] * self._parts
-        kept, run = (table.kept, self._kept), table.holders.run
+        kept, run = (table.kept, self._kept), table.shards.run
         if table.ends is not None:
             return run(sums_of, kept, tasks, added)[0]
         return np.concatenate(run(sums_of, kept, tasks), axis=1)
@@ -200,5 +174,5 @@ def sums_of(
 
 
 def added(_: TableShard, __: TreeShard, a: Sums, b: Sums) -> Sums:
-    """The sums of two holders as one's."""
+    """The sums of two shards as one's."""
     return a + b

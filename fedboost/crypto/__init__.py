@@ -30,7 +30,6 @@ Modules:
     set_sizes         padding and limits of sets of ids
     shamir            Shamir's secret sharing
     shapes            checks that arrays fit one another
-    shards            who holds parts of a party's rows and adds them up
     sparse            histograms without a column's most frequent bin
     workers           runs bulk arithmetic, in worker processes or here
 """

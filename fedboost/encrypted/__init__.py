@@ -40,4 +40,5 @@ Modules:
     rounds        a guest's rounds: margins, metrics, early stopping
     schemes       schemes that a job may name
     tree_batch    trees that grow together, their nodes numbered as one
+    tree_part     a tree at a shard: where rows stand, and cells
 """

@@ -3,198 +3,136 @@
     by rows     each shard has some rows and all columns; cells are added two by two, and come back
     by columns  each shard has all rows and some columns, and keeps the cells (`ring_shards`)
 
-Sums are the same whichever way, and by however many shards: a product of numbers modulo another and
-a sum modulo 2^64 do not depend on the order.
+Shards get bins once, rows once for the trees that grow on them, and bits as these divide. Sums are
+the same whichever way, and by however many shards: a product of numbers modulo another and a sum
+modulo 2^64 do not depend on the order.
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic
+from functools import cached_property
+from typing import Generic
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedboost.arrays import Indices, Rows
-from fedboost.crypto.api import Adder, Ciphertexts, H, PublicKey, joined
-from fedboost.crypto.shards import Shards
-from fedboost.crypto.sparse import fill_skipped
-from fedboost.encrypted.cells import CellNumbers
-
-ALL = slice(None)
-
-
-class RowSums(ABC, Generic[H]):
-    """Encrypted rows, or a part of them, as they are added up, and what is done with their sums."""
-
-    @property
-    @abstractmethod
-    def adds(self) -> Adder[H]:
-        """Return what adds up cells."""
-
-    @abstractmethod
-    def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
-        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder.segment_sum`."""
-
-    def plus(self, cells: H, others: H) -> H:
-        """Return the sums of both, cell by cell. `cells` may become them."""
-        return self.adds.add(cells, others)
-
-    def running(self, cells: H, offsets: NDArray[np.integer]) -> H:
-        """Running sums within segments; see `api.Adder.prefix_sums`. `cells` may become them."""
-        return self.adds.prefix_sums(cells, offsets)
-
-    def siblings(self, parents: Sequence[H], others: Sequence[H]) -> list[H]:
-        """Return the cells of each parent minus those of the other child; `parents` may become
-        them.
-        """
-        minus = self.adds.subtract(joined(parents), joined(others))
-        ends = np.cumsum([len(parent) for parent in parents]).tolist()
-        return [minus[end - len(parent) : end] for end, parent in zip(ends, parents, strict=True)]
+from fedboost.arrays import Bits, Indices, Rows
+from fedboost.core.partition import Partition, left_child, right_child
+from fedboost.crypto.api import H
+from fedboost.encrypted.cells import CellNumbers, Cells
+from fedboost.encrypted.growth import Division
+from fedboost.encrypted.node_cells import RowSums
+from fedboost.encrypted.tree_part import Divided, TreePart, add_to, add_up
+from fedboost.shards import Lent, Shards
 
 
 @dataclass(frozen=True)
-class KeyedRows(RowSums[Ciphertexts]):
-    """Rows under a key."""
+class ShardShare:
+    """What a shard has of a table and of a tree: slices with both ends."""
 
-    key: PublicKey
-    gradients: Ciphertexts
+    rows: slice  # of the table
+    columns: slice
+    gradients: slice  # the encrypted rows that are theirs
+    used: slice  # its columns, among those that the tree uses
 
-    @property
-    def adds(self) -> PublicKey:
-        """The key itself."""
-        return self.key
-
-    def sums(
-        self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
-    ) -> Ciphertexts:
-        """See `RowSums`."""
-        return self.key.segment_sum(self.gradients, rows, cells, n_cells)
+    def of(self, rows: Rows) -> Indices:
+        """Return where the shard's begin and end among some rows, int32 ascending."""
+        return np.searchsorted(rows, [self.rows.start, self.rows.stop])
 
 
-@dataclass(frozen=True)
-class PlacedCells:
-    """The cells that rows add to, and where the gradients of each row are."""
-
-    numbers: CellNumbers
-    place: NDArray[np.signedinteger[Any]]  # (n,) among the encrypted rows of the same shard
-
-
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class AddingRows(Generic[H]):
-    """The encrypted rows of some trees, given to shards."""
+    """The encrypted rows that trees grow on at once, given to shards."""
 
     shards: Shards
-    kept: object
-    ends: Indices | None  # (parts + 1,) cuts between the rows of each shard; None: by columns
-    parts: int
+    rows: Callable[[slice], RowSums[H]]  # some of them
+    by_rows: bool
 
-    @classmethod
-    def whole(cls, shards: Shards, rows: RowSums[H]) -> AddingRows[H]:
-        """Every shard has all rows, and will have some columns."""
-        parts = shards.count
-        return cls(shards, shards.keep(parts, lambda _: rows), None, parts)
+    @cached_property
+    def parts(self) -> int:
+        """Return how many shards have them."""
+        return self.shards.count
 
-    @classmethod
-    def cut(
-        cls, shards: Shards, n_rows: int, rows: Callable[[int, int], RowSums[H]]
-    ) -> AddingRows[H]:
-        """Every shard has some rows, as `rows` gives them of the first and the one behind."""
-        parts = max(1, min(shards.count, n_rows))
-        ends = np.linspace(0, n_rows, parts + 1).astype(np.int64)
+    @cached_property
+    def _lent(self) -> Lent:
+        return Lent()
 
-        def make(i: int) -> RowSums[H]:
-            return rows(int(ends[i]), int(ends[i + 1]))
+    def take(
+        self, cells: Cells, partition: Partition, begins: Bits, place: Indices
+    ) -> AddingTree[H]:
+        """A tree on these rows, which stand as in `partition`, now and as it grows.
 
-        return cls(shards, shards.keep(parts, make), ends, parts)
-
-    def take(self, numbers: CellNumbers, place: Indices) -> AddingTree[H]:
-        """A tree's cells beside the rows; int64 `place`, rising, says where each row of the table
-        has its gradients.
+        `begins`: see `NodeCells`; int64 `place`, rising, the same of all trees: where each row of
+        the table has its gradients.
         """
-        columns, chosen = len(numbers.n_bins), [(ALL, ALL)]
-        if self.ends is None and self.parts > 1:
-            at = np.linspace(0, columns, self.parts + 1).astype(int)
-            chosen = [(ALL, slice(first, stop)) for first, stop in itertools.pairwise(at.tolist())]
-        elif self.ends is not None and self.parts > 1:
-            at = np.searchsorted(place, self.ends)
-            at[0], at[-1] = 0, len(place)
-            chosen = [(slice(first, stop), ALL) for first, stop in itertools.pairwise(at.tolist())]
-        ends = self.ends
+        table, numbers, parts = cells.table, cells.numbers, self.parts
+        shares = [*self._shares(cells, place)]
 
-        def make(i: int) -> PlacedCells:
-            rows, columns = chosen[i]
-            if rows == columns == ALL:
-                return PlacedCells(numbers, place)
-            first = 0 if ends is None else ends[i]
-            return PlacedCells(numbers.part(rows, columns), (place[rows] - first).astype(np.int32))
+        def part(i: int) -> TreePart[H]:
+            if parts == 1:
+                return TreePart(partition, place, cells.columns, begins, numbers)
+            share = shares[i]
+            columns = cells.columns[share.used] - np.int32(share.columns.start)
+            of_cells = slice(numbers.starts[share.used.start], numbers.starts[share.used.stop])
+            standing = {node: _own(rows, share) for node, rows in partition.by_leaf.items()}
+            own_place = place[share.rows] - share.gradients.start
+            return TreePart(Partition(by_leaf=standing), own_place, columns, begins[of_cells])
 
-        return AddingTree(self, self.shards.keep(len(chosen), make), numbers, chosen)
+        kept = (
+            self._lent.at(self.shards, parts, lambda i: self.rows(shares[i].gradients)),
+            table.lent.at(
+                self.shards, parts, lambda i: table.whole.part(shares[i].rows, shares[i].columns)
+            ),
+            self.shards.keep(parts, part),
+        )
+        return AddingTree(self.shards, kept, numbers, shares, partition, [{} for _ in shares])
+
+    def _shares(self, cells: Cells, place: Indices) -> Iterator[ShardShare]:
+        n_rows, n_columns = cells.table.whole.bins.shape
+        ends = np.linspace(0, n_rows if self.by_rows else n_columns, self.parts + 1)
+        for cut in itertools.pairwise(ends.astype(int).tolist()):
+            rows, columns = (cut, (0, n_columns)) if self.by_rows else ((0, n_rows), cut)
+            gradients = (int(place[end - 1]) + 1 if end else 0 for end in rows)
+            used = np.searchsorted(cells.columns, columns).tolist()
+            yield ShardShare(slice(*rows), slice(*columns), slice(*gradients), slice(*used))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AddingTree(Generic[H]):
-    """A tree's cells, given to the shards that have the rows."""
+    """A tree, given to the shards that have its rows."""
 
-    rows: AddingRows[H]
-    kept: object
+    shards: Shards
+    kept: tuple[object, object, object]  # rows, bins, and `TreePart`s
     numbers: CellNumbers
-    chosen: Sequence[tuple[slice, slice]]  # rows and columns of each shard
+    shares: Sequence[ShardShare]
+    partition: Partition
+    divided: list[Divided]  # what each shard has not been told yet
 
-    def added_up(self, node_rows: Sequence[Rows]) -> H:
-        """The cells of nodes with these rows, int32 each, node after node; by rows."""
-        tasks = [([_within(rows, inside) for inside in node_rows],) for rows, _ in self.chosen]
-        kept = self.rows.kept, self.kept
-        sums: list[H] = self.rows.shards.run(add_up, kept, tasks, add_to)
+    def divide(self, divisions: Sequence[Division]) -> None:
+        """Notes which rows of a layer's nodes go right; `partition` has moved them by now."""
+        of = self.partition.rows
+        for node, goes_right in divisions:
+            for share, divided in zip(self.shares, self.divided, strict=True):
+                sides = (of(left_child(node)), of(right_child(node)))
+                first, stop = np.sum([share.of(rows) for rows in sides], axis=0).tolist()
+                divided[node] = np.packbits(goes_right[first:stop])
+
+    def note_told(self) -> None:
+        """Shards have heard of all divisions."""
+        for divided in self.divided:
+            divided.clear()
+
+    def added_up(self, nodes: Sequence[int]) -> H:
+        """The cells of nodes, node after node; by rows."""
+        tasks = [(divided, nodes) for divided in self.divided]
+        sums: list[H] = self.shards.run(add_up, self.kept, tasks, add_to)
+        self.note_told()
         return sums[0]
 
 
-def add_up(rows: RowSums[H], cells: PlacedCells, node_rows: Sequence[Rows]) -> H:
-    """The cells of these nodes, node after node, from their rows: some of these at a time."""
-    first, *others = _some_at_once(node_rows, cells.numbers.rows_at_once)
-    sums = _add_some(rows, cells, first)
-    for some in others:
-        sums = rows.plus(sums, _add_some(rows, cells, some))
-    return sums
-
-
-def _some_at_once(node_rows: Sequence[Rows], most: int) -> Iterator[list[Rows]]:
-    """Yield rows of nodes so that no more than so many come at once, node after node."""
-    ends = np.cumsum([0, *map(len, node_rows)])
-    for first in range(0, max(1, int(ends[-1])), most):
-        bounds = np.clip([first, first + most] - ends[:-1, None], 0, None).tolist()
-        yield [rows[start:stop] for rows, (start, stop) in zip(node_rows, bounds, strict=True)]
-
-
-def _add_some(rows: RowSums[H], cells: PlacedCells, node_rows: Sequence[Rows]) -> H:
-    numbers, place = cells.numbers, cells.place
-    asked = numbers.additions(node_rows)
-    skipped = asked.skipped
-    sums = rows.sums(place[asked.rows], asked.cells, numbers.n_cells * len(node_rows))
-    if (skipped < 0).all():
-        return sums
-    every = place[np.concatenate([np.empty(0, np.int32), *node_rows])]
-    lengths = [len(some) for some in node_rows]
-    node = np.repeat(np.arange(len(node_rows), dtype=np.int32), lengths)
-    totals = rows.sums(every, node[:, None], len(node_rows))
-    base = (numbers.n_cells * np.arange(len(node_rows))[:, None] + numbers.starts[:-1]).ravel()
-    offsets = np.append(base, numbers.n_cells * len(node_rows))
-    left_out = np.tile(skipped, len(node_rows))
-    filled = np.where(left_out < 0, -1, base + left_out)
-    return fill_skipped(rows.adds, sums, offsets, filled, totals)
-
-
-def add_to(rows: RowSums[H], _: PlacedCells, a: H, b: H) -> H:
-    """The cells of two shards as one's."""
-    return rows.adds.add(a, b)
-
-
-def _within(chosen: slice, rows: Rows) -> Rows:
+def _own(rows: Rows, share: ShardShare) -> Rows:
     """Return those of a node's rows that a shard has, by its own numbers."""
-    if chosen == ALL:
-        return rows
-    inside: Any = (rows >= chosen.start) & (rows < chosen.stop)
-    return rows[inside] - np.int32(chosen.start)
+    first, stop = share.of(rows)
+    return rows[first:stop] - np.int32(share.rows.start)

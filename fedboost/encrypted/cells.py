@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.groups import Minimum, Numbers, usable
 from fedboost.core.sampling import TreeColumns
-from fedboost.mapped import array_beside
+from fedboost.shards import Lent
 
 # A column's most frequent bin is left out where it holds at least this share of the rows, and only
 # where the columns together save more than they cost: the nodes' totals take an addition a row,
@@ -39,7 +39,9 @@ class Additions:
 
 
 class CellNumbers(ABC):
-    """The cells that rows of a table, or of a part of it, add to; no more than sums need."""
+    """The cells that rows of a table, or of a part of it, add to in some columns; no more than sums
+    need.
+    """
 
     def __init__(self, n_bins: Indices) -> None:
         """Columns of so many bins each, int64 (columns,), without the cell of missing rows."""
@@ -64,56 +66,85 @@ class CellNumbers(ABC):
     def missing(self, rows: Rows) -> Bits:
         """bool (columns,): where some of a node's rows lack a value."""
 
-    @abstractmethod
-    def part(self, rows: slice, columns: slice) -> CellNumbers:
-        """Return those of some rows and columns, whose numbers begin at zero."""
+
+@dataclass(frozen=True, eq=False)
+class BinnedPart:
+    """The bins of some rows and columns of a table, which shards keep for all trees."""
+
+    bins: Bins
+    n_bins: Indices  # int64 (columns,), without the cell of missing rows
+    leave_out: bool  # whether frequent bins may be left out; a sparse table's zeros are
+
+    def part(self, rows: slice, columns: slice) -> BinnedPart:
+        """Return some rows and columns, whose numbers begin at zero."""
+        if (rows, columns) == (slice(0, self.bins.shape[0]), slice(0, self.bins.shape[1])):
+            return self
+        if isinstance(self.bins, SparseBins):
+            chosen = np.arange(len(self.n_bins), dtype=np.int32)[columns]
+            some: Bins = self.bins.take(chosen).between(rows)
+        else:
+            some = np.ascontiguousarray(self.bins[rows, columns])
+        return BinnedPart(some, self.n_bins[columns], self.leave_out)
+
+    def numbers(self, columns: Rows) -> CellNumbers:
+        """Return the cells that rows add to in some columns, rising."""
+        if isinstance(self.bins, SparseBins):
+            return SparseCells(self.bins.take(columns), self.n_bins[columns])
+        return DenseCells(self, columns)
+
+    @cached_property
+    def most(self) -> Indices:
+        """The highest bin of each column of a dense table, int64 (columns,)."""
+        assert not isinstance(self.bins, SparseBins)
+        return self.bins.max(axis=0, initial=0).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class BinnedTable:
+    """A host's table: all of it, and what shards have of it."""
+
+    binning: Binning
+    whole: BinnedPart
+    lent: Lent = field(default_factory=Lent)
+
+    @classmethod
+    def of(cls, binning: Binning, bins: Bins, *, leave_out: bool) -> BinnedTable:
+        """The bins of all rows; see `BinnedPart`."""
+        return cls(binning, BinnedPart(bins, binning.n_bins.astype(np.int64), leave_out))
 
 
 class Cells:
     """The cells of the columns that a tree may use."""
 
-    def __init__(
-        self, binning: Binning, bins: Bins, drawn: TreeColumns, *, leave_out: bool
-    ) -> None:
-        """`leave_out` says whether frequent bins may be left out; a sparse table's zeros are."""
-        self.drawn, columns = drawn, drawn.all
-        self.columns = columns  # their numbers in the table
-        self._binning, self._table = binning, bins
-        self.by_category = binning.is_categorical[columns]
-        n_bins = binning.n_bins[columns].astype(np.int64)
-        self.numbers: CellNumbers
-        if isinstance(bins, SparseBins):
-            self.numbers = SparseCells(bins.take(columns), n_bins)
-        else:
-            chosen, caps = bins, (n_bins != binning.missing).any()
-            if len(columns) < bins.shape[1] or caps:
-                chosen = array_beside(bins, (len(bins), len(columns)), bins.dtype)
-                np.take(bins, columns, axis=1, out=chosen, mode="clip")
-            if caps:  # else rows without a value are there already
-                np.minimum(chosen, n_bins.astype(bins.dtype), out=chosen)
-            self.numbers = DenseCells(chosen, n_bins, leave_out=leave_out)
+    def __init__(self, table: BinnedTable, drawn: TreeColumns) -> None:
+        self.table, self.drawn, self.columns = table, drawn, drawn.all  # columns of the table
+        self.by_category = table.binning.is_categorical[self.columns]
+        self.numbers = table.whole.numbers(self.columns)
 
     def minimum(self, least: int) -> Minimum | None:
         """The groups of so many rows at least between which candidates of these columns lie."""
-        each = np.full(self._binning.n_columns, least, np.int32)
-        return Minimum.of(self._binning, self._table, self.columns, each)
+        binning = self.table.binning
+        each = np.full(binning.n_columns, least, np.int32)
+        return Minimum.of(binning, self.table.whole.bins, self.columns, each)
 
     def groups(self, node: int, minimum: Minimum | None) -> Numbers | None:
         """Return the groups of a node's cells, uint8 (columns, n_cells): at least those of the
         minimum, and a single one of a column that it has not drawn; None for a group of each cell.
         """
         held = None if minimum is None else minimum.stacked([node])
-        stacked = usable(self._binning, self.drawn, [node], held)
+        stacked = usable(self.table.binning, self.drawn, [node], held)
         return None if stacked is None else stacked[0]
 
 
 class DenseCells(CellNumbers):
     """A number for every row and column."""
 
-    def __init__(self, bins: Dense, n_bins: Indices, *, leave_out: bool) -> None:
-        """Bins (n, columns), none above its column's `n_bins`."""
-        super().__init__(n_bins)
-        self._bins, self._leave_out = bins, leave_out
+    def __init__(self, table: BinnedPart, columns: Rows) -> None:
+        """In these columns of a dense table."""
+        super().__init__(table.n_bins[columns])
+        assert not isinstance(table.bins, SparseBins)
+        self._bins, self._columns, self._leave_out = table.bins, columns, table.leave_out
+        self._most = table.most[columns]
 
     @property
     def rows_at_once(self) -> int:
@@ -126,6 +157,10 @@ class DenseCells(CellNumbers):
         # Of all rows there is no copy.
         whole = len(node_rows) == 1 and len(joined) == len(self._bins)
         bins = self._bins if whole else self._bins[joined]
+        if len(self._columns) < bins.shape[1]:
+            bins = bins[:, self._columns]
+        if (self._most > self.n_bins).any():  # rows without a value are beyond
+            bins = np.minimum(bins, self.n_bins.astype(bins.dtype))
         # No whole array is wider than the cells, which a root has of every row and column.
         cells = np.add(bins, self.starts[:-1].astype(np.int32), dtype=np.int32)
         ends = np.cumsum([len(rows) for rows in node_rows])
@@ -138,20 +173,10 @@ class DenseCells(CellNumbers):
 
     def missing(self, rows: Rows) -> Bits:
         """Looks at the columns that lack a value somewhere."""
-        lacks = self._lacking.copy()
+        lacks = self._most >= self.n_bins
         for c in np.flatnonzero(lacks):
-            lacks[c] = (self._bins[rows, c] == self.n_bins[c]).any()
+            lacks[c] = (self._bins[rows, self._columns[c]] >= self.n_bins[c]).any()
         return lacks
-
-    @cached_property
-    def _lacking(self) -> Bits:
-        """bool (columns,): where rows of the whole table lack a value."""
-        return self._bins.max(axis=0, initial=0) == self.n_bins
-
-    def part(self, rows: slice, columns: slice) -> DenseCells:
-        """See `CellNumbers`."""
-        bins = np.ascontiguousarray(self._bins[rows, columns])
-        return DenseCells(bins, self.n_bins[columns], leave_out=self._leave_out)
 
     def _skipped(self, bins: Dense) -> Indices:
         """The most frequent bin of each column where leaving it out pays."""
@@ -190,8 +215,3 @@ class SparseCells(CellNumbers):
         there = np.isin(self._bins.rows[self._lacking], rows)
         lacks[self._columns[self._lacking[there]]] = True
         return lacks
-
-    def part(self, rows: slice, columns: slice) -> SparseCells:
-        """See `CellNumbers`."""
-        chosen = np.arange(len(self.n_bins), dtype=np.int32)[columns]
-        return SparseCells(self._bins.take(chosen).between(rows), self.n_bins[columns])

@@ -17,18 +17,19 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits, Sums
+from fedboost.arrays import Bits, Indices, Sums
 from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.partition import Partition
 from fedboost.crypto.api import H, Pairs
-from fedboost.crypto.shards import Embedded
-from fedboost.encrypted.adding import AddingRows, AddingTree, RowSums
-from fedboost.encrypted.cells import CellNumbers
+from fedboost.encrypted.adding import AddingRows, AddingTree
+from fedboost.encrypted.cells import Cells
 from fedboost.encrypted.host_noise import HostNoise
-from fedboost.encrypted.node_cells import Chosen, Making, NodeCells
+from fedboost.encrypted.node_cells import Chosen, Making, NodeCells, RowSums
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import ConfigError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.shards import Embedded
 
 P = TypeVar("P", bound=EncryptedTreeParams)
 S = TypeVar("S")
@@ -45,6 +46,8 @@ class Expected:
 class TreeCells(ABC):
     """Where the cells of a tree's nodes lie."""
 
+    adding: AddingTree[Any]
+
     @abstractmethod
     def sums(self, making: Making, chosen: Mapping[int, Chosen]) -> Mapping[int, Any]:
         """The chosen sums of open nodes, for `NodeSums`, once their cells are made."""
@@ -54,14 +57,13 @@ class TreeCells(ABC):
 class CellsHere(TreeCells, Generic[H]):
     """Cells that lie in this process, whoever has added them up."""
 
-    rows: RowSums[H]
     adding: AddingTree[H]
+    rows: RowSums[H]
     cells: NodeCells[H]
 
     def sums(self, making: Making, chosen: Mapping[int, Chosen]) -> Mapping[int, Pairs[H]]:
         """See `TreeCells`; they are made at once."""
-        lacking = self.cells.make(making, self.rows, self.adding.added_up)
-        assert not lacking, "cells were kept here"
+        self.cells.make(making, self.rows, self.adding.added_up)
         pairs = self.cells.pairs(self.rows.adds, chosen)
         self.cells.keep(making.kept)
         return pairs
@@ -219,15 +221,12 @@ class GuestCipher(ABC):
 class HostRows(ABC, Generic[H]):
     """The encrypted gradients of trees under way, and what can be done with them."""
 
+    noise: HostNoise | None  # what is added to sums; None where the job asks for none
+
     @property
     @abstractmethod
     def row_sums(self) -> RowSums[H]:
         """Return the rows as this process adds them up."""
-
-    @property
-    @abstractmethod
-    def noise(self) -> HostNoise | None:
-        """Return what is added to sums; None where the job asks for none."""
 
     @property
     @abstractmethod
@@ -237,13 +236,12 @@ class HostRows(ABC, Generic[H]):
     @cached_property
     def adding(self) -> AddingRows[H]:
         """Return the rows as the shards have them that add up cells: here, this process."""
-        return AddingRows.whole(Embedded(), self.row_sums)
+        return AddingRows(Embedded(), lambda _: self.row_sums, by_rows=False)
 
-    def tree(self, numbers: CellNumbers, begins: Bits, place: Sums) -> TreeCells:
-        """Return where cells of a tree's nodes lie: here, in this process. See `AddingRows.take`,
-        and `NodeCells` of `begins`.
-        """
-        return CellsHere(self.row_sums, self.adding.take(numbers, place), NodeCells(begins))
+    def tree(self, cells: Cells, partition: Partition, begins: Bits, place: Indices) -> TreeCells:
+        """Return where a tree's cells lie: here, in this process; see `AddingRows.take`."""
+        adding = self.adding.take(cells, partition, begins, place)
+        return CellsHere(adding, self.row_sums, NodeCells(begins))
 
     @abstractmethod
     def blind(self, nodes: Sequence[NodeSums[Any]]) -> Iterator[pb.Ciphertexts]:

@@ -40,14 +40,18 @@ class Growth:
         training = _standing(is_training, at)
         return cls(is_training=is_training, everyone=everyone, training=training)
 
-    def divide(self, divisions: Sequence[Division]) -> None:
-        """Moves the rows of a layer's divided nodes into their children."""
+    def divide(self, divisions: Sequence[Division]) -> list[Division]:
+        """Move the rows of a layer's divided nodes into their children; return how the training
+        rows among them divide.
+        """
+        of_training = []
         for node, goes_right in divisions:
-            rows = self.everyone.rows(node)
-            self.training.divide(node, goes_right[self.is_training[rows]])
+            of_training.append((node, goes_right[self.is_training[self.everyone.rows(node)]]))
+            self.training.divide(*of_training[-1])
             self.everyone.divide(node, goes_right)
         self.last_divided = list(divisions)
         self.layers += 1
+        return of_training
 
 
 def read_divisions(

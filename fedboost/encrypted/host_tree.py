@@ -18,7 +18,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.candidates import CategoricalColumn, Named, NodeCandidates
 from fedboost.encrypted.cells import Cells
 from fedboost.encrypted.ciphers import HostRows, TreeCells
-from fedboost.encrypted.growth import Growth
+from fedboost.encrypted.growth import Division, Growth
 from fedboost.encrypted.node_cells import Chosen, Making
 from fedboost.encrypted.tree_batch import TreeBatch
 from fedboost.state import state
@@ -51,7 +51,7 @@ class _Listing:
 
 
 class HostTree(HostTreeState):
-    """One tree. Every layer: divide as the guest says, set `opened`, then `candidates` of all the
+    """One tree. Every layer: `divide` as the guest says, set `opened`, then `candidates` of all the
     open nodes, some at a time.
     """
 
@@ -93,6 +93,12 @@ class HostTree(HostTreeState):
     def columns(self) -> Rows:
         """The columns that the tree may use, rising."""
         return self._columns
+
+    def divide(self, divisions: Sequence[Division]) -> None:
+        """Moves the rows of a layer's divided nodes into their children, wherever they lie."""
+        of_training = self.growth.divide(divisions)
+        if self._at is not None:
+            self._at[1].adding.divide(of_training)
 
     def begin_layer(self, *, is_last: bool) -> None:
         """The cells of the layer before become those that may be subtracted from; `is_last` says
@@ -140,7 +146,8 @@ class HostTree(HostTreeState):
             begins = np.ones(self._numbers.n_cells, np.bool_)
             for c in np.flatnonzero(~self._by_category):
                 begins[self._starts[c] + 1 : self._starts[c + 1] - 1] = False
-            self._at = rows, rows.tree(self._numbers, begins, self._place)
+            tree = rows.tree(self._cells_of, self.growth.training, begins, self._place)
+            self._at = rows, tree
             self._parents, self._cells = set(), set()
         return self._at[1]
 
@@ -204,13 +211,9 @@ class HostTree(HostTreeState):
         self._parents -= {parent(node) for node in rest}
         self._cells |= {node for node in added if node not in nodes and node in self.opened}
         self._keep(nodes, rows)
-        of = self.growth.training.rows
-        return Making(
-            {node: of(node) for node in added},
-            {node: sibling(node) for node in rest},
-            {node: of(node) for node in rest},
-            frozenset(self._parents | self._cells),
-        )
+        others = {node: sibling(node) for node in rest}
+        wanted = sorted({*added, *nodes})
+        return Making(wanted, others, frozenset(self._parents | self._cells))
 
     def _to_add(self, nodes: Sequence[int]) -> list[int]:
         """Return the one of two siblings with fewer rows, whether or not it is open itself; none

@@ -6,37 +6,57 @@ section 4.3). Either way they are the same, so whoever has lost them makes them 
 
 from __future__ import annotations
 
-import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic
+from dataclasses import dataclass
+from typing import Generic
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedboost.arrays import Bits, Indices, Rows
+from fedboost.arrays import Bits, Indices
 from fedboost.core.partition import parent
 from fedboost.crypto.api import Adder, H, Pairs, joined
-from fedboost.encrypted.adding import RowSums
 
-Add = Callable[[Sequence[Rows]], H]  # the cells of nodes with these rows, node after node
+Add = Callable[[Sequence[int]], H]  # the cells of nodes from their rows, node after node
+
+
+class RowSums(ABC, Generic[H]):
+    """Encrypted rows, or a part of them, as they are added up, and what is done with their sums."""
+
+    @property
+    @abstractmethod
+    def adds(self) -> Adder[H]:
+        """Return what adds up cells."""
+
+    @abstractmethod
+    def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder.segment_sum`."""
+
+    def plus(self, cells: H, others: H) -> H:
+        """Return the sums of both, cell by cell. `cells` may become them."""
+        return self.adds.add(cells, others)
+
+    def running(self, cells: H, offsets: NDArray[np.integer]) -> H:
+        """Running sums within segments; see `api.Adder.prefix_sums`. `cells` may become them."""
+        return self.adds.prefix_sums(cells, offsets)
+
+    def siblings(self, parents: Sequence[H], others: Sequence[H]) -> list[H]:
+        """Return the cells of each parent minus those of the other child; `parents` may become
+        them.
+        """
+        minus = self.adds.subtract(joined(parents), joined(others))
+        ends = np.cumsum([len(parent) for parent in parents]).tolist()
+        return [minus[end - len(parent) : end] for end, parent in zip(ends, parents, strict=True)]
 
 
 @dataclass(frozen=True)
 class Making:
     """What to make of open nodes' cells, and what to keep."""
 
-    rows: Mapping[int, Rows]  # of each node that is added up
-    others: Mapping[int, int]  # of each node that is its parent's minus it: the other child
-    rows_of_others: Mapping[int, Rows]  # of these nodes, for whoever has lost cells
+    nodes: Sequence[int]  # those that are to be there: from rows, unless
+    others: Mapping[int, int]  # they are their parents' minus these, the other children
     kept: Collection[int] | None  # nodes whose cells stay; None: all
-
-    @property
-    def from_rows(self) -> Making:
-        """Return the same with nothing but rows."""
-        return replace(self, rows={**self.rows, **self.rows_of_others}, others={})
-
-
-NOTHING = Making({}, {}, {}, None)
 
 
 @dataclass(frozen=True)
@@ -53,39 +73,33 @@ class Chosen:
 
 
 class NodeCells(Generic[H]):
-    """The cells of some columns of a tree's nodes; sent elsewhere it has none."""
+    """The cells of some columns of a tree's nodes."""
 
     def __init__(self, begins: Bits) -> None:
         """`begins` says of each cell of a node whether its sum begins anew there."""
         self._begins = begins
         self._starts = np.flatnonzero(begins)
         self._held: dict[int, H] = {}
-        self.lock = threading.RLock()  # a task that counts as lost may still run beside another
 
-    def __contains__(self, node: int) -> bool:
-        """Return whether a node's cells are there, or it has none."""
-        return node in self._held or not len(self._begins)
-
-    def make(self, making: Making, rows: RowSums[H], add: Add[H]) -> list[int]:
-        """Make what is not there yet; return the nodes for which others lack."""
+    def make(self, making: Making, rows: RowSums[H], add: Add[H]) -> None:
+        """Make what is not there yet, or no more."""
         held, size = self._held, len(self._begins)
         if not size:
-            return []
-        added = [node for node in making.rows if node not in held]
+            return
+        missing = [node for node in making.nodes if node not in held]
+        there = held.keys() | {*missing} - making.others.keys()
+        rest = [node for node in missing if {parent(node), making.others.get(node)} <= there]
+        added = [node for node in missing if node not in rest]
         if added:
-            cells = add([making.rows[node] for node in added])
+            cells = add(added)
             firsts = size * np.arange(len(added))[:, None]
             offsets = np.append((firsts + self._starts).ravel(), len(cells))
             sums = rows.running(cells, offsets)
             held |= {node: sums[i * size : (i + 1) * size] for i, node in enumerate(added)}
-        rest = [(node, other) for node, other in making.others.items() if node not in held]
-        lacking = [node for node, other in rest if not {parent(node), other} <= held.keys()]
-        rest = [(node, other) for node, other in rest if node not in lacking]
         if rest:
-            above = [held.pop(parent(node)) for node, _ in rest]
-            made = rows.siblings(above, [held[other] for _, other in rest])
-            held |= zip([node for node, _ in rest], made, strict=True)
-        return lacking
+            above = [held.pop(parent(node)) for node in rest]
+            made = rows.siblings(above, [held[making.others[node]] for node in rest])
+            held |= zip(rest, made, strict=True)
 
     def pairs(self, adds: Adder[H], chosen: Mapping[int, Chosen]) -> dict[int, Pairs[H]]:
         """The chosen sums of nodes whose cells are there."""
@@ -118,6 +132,3 @@ class NodeCells(Generic[H]):
             return held
         ends = np.cumsum(length)
         return adds.prefix_sums(held, np.concatenate(([0], ends)))[ends - 1]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return NodeCells, (self._begins,)  # cells are made again, not carried

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedboost.arrays import Sums
 from fedboost.core import fixed_point
@@ -17,9 +18,8 @@ from fedboost.crypto.api import Blinders, Ciphertexts, Pairs, PrivateKey, Public
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.crypto.shards import Shards
 from fedboost.encrypted import keys
-from fedboost.encrypted.adding import AddingRows, KeyedRows
+from fedboost.encrypted.adding import AddingRows
 from fedboost.encrypted.ciphers import (
     AnswerPart,
     CipherSizes,
@@ -33,10 +33,31 @@ from fedboost.encrypted.ciphers import (
     TreeScheme,
 )
 from fedboost.encrypted.host_noise import HostNoise, as_masks, spare_rows_added
+from fedboost.encrypted.node_cells import RowSums
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.errors import PeerError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.shards import Shards
+
+
+@dataclass(frozen=True)
+class KeyedRows(RowSums[Ciphertexts]):
+    """Rows under a key."""
+
+    key: PublicKey
+    gradients: Ciphertexts
+
+    @property
+    def adds(self) -> PublicKey:
+        """The key itself."""
+        return self.key
+
+    def sums(
+        self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
+    ) -> Ciphertexts:
+        """See `RowSums`."""
+        return self.key.segment_sum(self.gradients, rows, cells, n_cells)
 
 
 @dataclass(frozen=True)
@@ -124,7 +145,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
     @cached_property
     def row_sums(self) -> KeyedRows:
         """See `HostRows`."""
-        return self._part(0, len(self.gradients))
+        return self._part(slice(None))
 
     @cached_property
     def sizes(self) -> CipherSizes:
@@ -134,10 +155,10 @@ class PackedHostRows(HostRows[Ciphertexts]):
     @cached_property
     def adding(self) -> AddingRows[Ciphertexts]:
         """See `HostRows`: by rows."""
-        return AddingRows.cut(self.shards, len(self.gradients), self._part)
+        return AddingRows(self.shards, self._part, by_rows=True)
 
-    def _part(self, first: int, stop: int) -> KeyedRows:
-        return KeyedRows(self.keys.key, self.gradients[first:stop])
+    def _part(self, chosen: slice) -> KeyedRows:
+        return KeyedRows(self.keys.key, self.gradients[chosen])
 
     def blind(self, nodes: Sequence[NodeSums[Pairs[Ciphertexts]]]) -> Iterator[pb.Ciphertexts]:
         """Compressed and blinded, in one part."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
 from fedboost.arrays import Bits, Indices, Words
+from fedboost.core.partition import Partition
 from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey, bound_to
 from fedboost.crypto.lattice.budget import Budget
@@ -19,13 +20,11 @@ from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin, TreePolynom
 from fedboost.crypto.lattice.released import AnswerShape, Blinded, release, release_packed
 from fedboost.crypto.lattice.words import words_of
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.shards import Shards
 from fedboost.encrypted import keys
 from fedboost.encrypted.adding import AddingRows
-from fedboost.encrypted.cells import CellNumbers
+from fedboost.encrypted.cells import Cells
 from fedboost.encrypted.ciphers import CipherSizes, HostCipher, HostRows, NodeSums
 from fedboost.encrypted.host_noise import HostNoise
-from fedboost.encrypted.node_cells import NOTHING, NodeCells
 from fedboost.encrypted.ring_answers import (
     VECTORS,
     Cut,
@@ -36,7 +35,6 @@ from fedboost.encrypted.ring_answers import (
     tree_key_bytes,
 )
 from fedboost.encrypted.ring_shards import (
-    Answered,
     AskedNode,
     RingRows,
     RingTree,
@@ -48,6 +46,7 @@ from fedboost.encrypted.ring_shards import (
 from fedboost.errors import PeerError
 from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.shards import Lent, Shards
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,7 @@ class PackingAt:
     """A packing key, and where shards have it."""
 
     key: PackingKey
-    lent: dict[int, object] = field(default_factory=dict)  # by the number of shards
-
-    def at(self, shards: Shards, parts: int) -> object:
-        """Have it kept by so many shards."""
-        if parts not in self.lent:
-            self.lent[parts] = shards.keep(parts, lambda _: self.key)
-        return self.lent[parts]
+    lent: Lent = field(default_factory=Lent)
 
 
 @dataclass(frozen=True)
@@ -93,18 +86,11 @@ class RingHostRows(HostRows[LatticeSums]):
     @cached_property
     def adding(self) -> AddingRows[LatticeSums]:
         """See `HostRows`: by columns, for a cell is larger than thousands of rows."""
-        return AddingRows.whole(self.shards, self.rows)
+        return AddingRows(self.shards, lambda _: self.rows, by_rows=False)
 
-    def tree(self, numbers: CellNumbers, begins: Bits, place: Indices) -> RingTree:
+    def tree(self, cells: Cells, partition: Partition, begins: Bits, place: Indices) -> RingTree:
         """See `HostRows`: with the shards."""
-        adding = self.adding.take(numbers, place)
-
-        def make(i: int) -> NodeCells[LatticeSums]:
-            begin, stop, _ = adding.chosen[i][1].indices(len(numbers.n_bins))
-            return NodeCells(begins[numbers.starts[begin] : numbers.starts[stop]])
-
-        kept = self.shards.keep(self.adding.parts, make)
-        return RingTree(adding, kept, self.secrets)
+        return RingTree(self.adding.take(cells, partition, begins, place), self.secrets)
 
     def blind(self, nodes: Sequence[NodeSums[Any]]) -> Iterator[pb.Ciphertexts]:
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
@@ -117,8 +103,7 @@ class RingHostRows(HostRows[LatticeSums]):
                 [(place, cut)] = part.sums
                 width, added = self._width(nodes[place]), nodes[place].noise
                 shape = AnswerShape(self.budget.parameters, self._outputs, width)
-                ends = {"is_first": number == 0, "is_last": number == len(parts) - 1}
-                blinded = self._blinded(nodes, part.sums, **ends)
+                blinded = self._blinded(nodes, part.sums, is_last=number == len(parts) - 1)
                 noise = None if added is None else added[cut]
                 released = release(shape, part.ciphertexts, blinded, noise)
                 yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
@@ -130,7 +115,7 @@ class RingHostRows(HostRows[LatticeSums]):
         released = release_packed(
             key.shape,
             widths,
-            self._blinded(nodes, every, is_first=True, is_last=True),
+            self._blinded(nodes, every, is_last=True),
             np.concatenate(noises) if noises else None,
             self.rows.workers,
         )
@@ -147,10 +132,10 @@ class RingHostRows(HostRows[LatticeSums]):
         return self.budget.width(max(1, node.rows))
 
     def _blinded(
-        self, nodes: Sequence[NodeSums[Any]], cuts: Sequence[Cut], *, is_first: bool, is_last: bool
+        self, nodes: Sequence[NodeSums[Any]], cuts: Sequence[Cut], *, is_last: bool
     ) -> Blinded[Any]:
-        """Answers to some sums of some of the nodes, wherever their cells lie, which are made for
-        the first of all and let go behind the last.
+        """Answers to some sums of some of the nodes, wherever their cells lie, which are let go
+        behind the last.
         """
         if isinstance(nodes[0].sums, Pairs):  # made here
             return self._answered_here(nodes, cuts)
@@ -167,26 +152,23 @@ class RingHostRows(HostRows[LatticeSums]):
                     draws = Draws(self._width(node), binding, seeds[columns], numbers, places)
                     asked[shard].append(AskedNode(trees.index(sums.tree), sums.node, chosen, draws))
             first += len(sums)
-        of = {node.sums.tree: node.sums.making for node in nodes}
-        makings = [of[tree] if is_last else replace(of[tree], kept=None) for tree in trees]
-        light = [
-            replace(making, rows=making.rows if is_first else {}, rows_of_others={})
-            for making in makings
-        ]
-        kept = [self.adding.kept, self._packing_at, *(at for tree in trees for at in tree.kept)]
-        run = partial(self.shards.run, answered, kept, join=join_answers if self.packing else None)
-        results = run([(shard, light, asked[shard]) for shard in range(parts)])
-        lost = {shard for result in results for shard in result.lacking}
-        if lost:
-            heavy, idle = [making.from_rows for making in makings], [NOTHING] * len(trees)
-            results += run(
-                [
-                    (shard, heavy, asked[shard]) if shard in lost else (shard, idle, [])
-                    for shard in range(parts)
-                ]
+        makings = {node.sums.tree: node.sums.making for node in nodes}
+        if not is_last:
+            makings = {tree: replace(making, kept=None) for tree, making in makings.items()}
+        adding = [tree.adding for tree in trees]
+        rows, bins, _ = adding[0].kept
+        kept = rows, bins, self._packing_at, *(tree.kept[2] for tree in adding)
+        tasks = [
+            (
+                [(tree.adding.divided[shard], making) for tree, making in makings.items()],
+                asked[shard],
             )
-        [blinded] = reduce(Answered.joined, results).blinded
-        return blinded
+            for shard in range(parts)
+        ]
+        made = self.shards.run(answered, kept, tasks, join_answers if self.packing else None)
+        for tree in adding:
+            tree.note_told()
+        return reduce(Blinded.joined, [blinded for blinded in made if blinded is not None])
 
     def _answered_here(self, nodes: Sequence[NodeSums[Any]], cuts: Sequence[Cut]) -> Blinded[Any]:
         """Answers to some sums that are at hand."""
@@ -203,9 +185,8 @@ class RingHostRows(HostRows[LatticeSums]):
     @cached_property
     def _packing_at(self) -> object:
         """Return where shards have the packing key, or that there is none."""
-        if self.packing is None:
-            return self.shards.keep(self.adding.parts, lambda _: None)
-        return self.packing.at(self.shards, self.adding.parts)
+        lent = Lent() if self.packing is None else self.packing.lent
+        return lent.at(self.shards, self.adding.parts, lambda _: self._packing_key)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 A shard makes the cells of its columns, blinds their answers and packs these into the slots that the
 host says; what comes back is what answers are made of. It gets a secret of each of its columns,
-for one tree. A shard that has lost cells says so, and makes them again from rows.
+for one tree. Cells that a shard has lost it makes again from rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,12 @@ from fedboost.crypto.lattice.released import Blinded
 from fedboost.crypto.lattice.words import ByteArray
 from fedboost.crypto.secrets import SEED_BYTES, Secrets
 from fedboost.crypto.workers import Serial, Workers
-from fedboost.encrypted.adding import AddingTree, RowSums, add_up
+from fedboost.encrypted.adding import AddingTree
+from fedboost.encrypted.cells import BinnedPart
 from fedboost.encrypted.ciphers import TreeCells
-from fedboost.encrypted.node_cells import Chosen, Making
+from fedboost.encrypted.node_cells import Chosen, Making, RowSums
+
+Answers = Blinded[Any] | None  # of a shard that is asked for none: None
 
 
 @dataclass(frozen=True)
@@ -80,43 +83,25 @@ class AskedNode:
     draws: Draws
 
 
-@dataclass(frozen=True)
-class Answered:
-    """What shards have made."""
-
-    blinded: list[Blinded[Any]]  # none, or one of all of them
-    lacking: list[int]  # shards that have lost cells, and made nothing
-
-    def joined(self, other: Answered) -> Answered:
-        """Return what both have made."""
-        blinded = [*self.blinded, *other.blinded]
-        joined = [reduce(lambda a, b: a.joined(b), blinded)] if blinded else []
-        return Answered(joined, [*self.lacking, *other.lacking])
-
-
-def answered(rows: RingRows, packing: PackingKey | None, *rest: Any) -> Answered:
-    """Make answers of a shard's own cells: of each tree at hand those that lie there, then who it
-    is, what to make of each tree's cells, and the nodes asked for; one, where nothing is packed.
+def answered(rows: RingRows, bins: BinnedPart, packing: PackingKey | None, *rest: Any) -> Answers:
+    """Make answers of a shard's own cells: of each tree at hand its part there, then how to make
+    its cells, and the nodes asked for; one, where nothing is packed.
     """
-    *trees, shard, makings, nodes = rest
-    placed, cells = trees[::2], trees[1::2]
+    *trees, wanted, nodes = rest
     with ExitStack() as locked:
-        for held in cells:
-            locked.enter_context(held.lock)
-        made = [
-            held.make(making, rows, partial(add_up, rows, at))
-            for held, at, making in zip(cells, placed, makings, strict=True)
-        ]
-        if any(made) or any(of.node not in cells[of.tree] for of in nodes):
-            return Answered([], [shard])
-        asked = [
-            AskedSums(cells[of.tree].pairs(rows.adds, {of.node: of.chosen})[of.node], of.draws)
-            for of in nodes
-        ]
-        blinded = [blinded_of(rows, packing, asked)] if asked else []
-        for held, making in zip(cells, makings, strict=True):
-            held.keep(making.kept)
-    return Answered(blinded, [])
+        for tree in trees:
+            locked.enter_context(tree.lock)
+        for tree, (divided, making) in zip(trees, wanted, strict=True):
+            tree.divide(divided)
+            tree.cells.make(making, rows, partial(tree.added_up, rows, bins))
+        asked = []
+        for of in nodes:
+            pairs = trees[of.tree].cells.pairs(rows.adds, {of.node: of.chosen})
+            asked.append(AskedSums(pairs[of.node], of.draws))
+        blinded = blinded_of(rows, packing, asked) if asked else None
+        for tree, (_, making) in zip(trees, wanted, strict=True):
+            tree.cells.keep(making.kept)
+    return blinded
 
 
 def blinded_of(
@@ -129,10 +114,10 @@ def blinded_of(
     return rows.key.vectors(some, rows.workers)
 
 
-def join_answers(*given: Any) -> Answered:
+def join_answers(*given: Any) -> Answers:
     """Return what two shards have made; they stand last."""
-    joined: Answered = given[-2].joined(given[-1])
-    return joined
+    a, b = given[-2:]
+    return a.joined(b) if a and b else a or b
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +125,6 @@ class RingTree(TreeCells):
     """A tree whose cells lie with shards, by columns."""
 
     adding: AddingTree[LatticeSums]
-    cells: object  # kept by the shards
     secrets: Secrets
     _seeds: dict[int, ByteArray] = field(default_factory=dict, repr=False)
 
@@ -151,11 +135,6 @@ class RingTree(TreeCells):
             for node, of in chosen.items()
         }
 
-    @property
-    def kept(self) -> tuple[object, object]:
-        """Return what the shards keep: the numbers of cells, and cells."""
-        return self.adding.kept, self.cells
-
     def seeds(self, number: int) -> ByteArray:
         """Return the secret of each column as tree `number` of the model; see `seeds_of`."""
         if number not in self._seeds:
@@ -165,7 +144,7 @@ class RingTree(TreeCells):
 
     def part(self, shard: int, chosen: Chosen) -> tuple[Indices, Indices, Chosen]:
         """Return which of some sums a shard has, their columns, and them by the shard's cells."""
-        starts, columns = self.adding.numbers.starts, self.adding.chosen[shard][1]
+        starts, used = self.adding.numbers.starts, self.adding.shares[shard].used
         first_group = starts[-1] + np.cumsum([0, *(len(counts) for _, counts in chosen.groups)])
         of_groups = [int(np.searchsorted(starts, at, "right")) - 1 for at, _ in chosen.groups]
         is_group = chosen.first >= starts[-1]
@@ -173,7 +152,7 @@ class RingTree(TreeCells):
         if of_groups:
             place = np.searchsorted(first_group, chosen.first[is_group], "right") - 1
             column[is_group] = np.array(of_groups)[place]
-        begin, stop, _ = columns.indices(len(starts) - 1)
+        begin, stop = used.start, used.stop
         mine = np.flatnonzero((column >= begin) & (column < stop))
         low, high = starts[begin], starts[stop]
         inside = [number for number, c in enumerate(of_groups) if begin <= c < stop]

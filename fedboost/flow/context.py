@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedboost.crypto.shards import Embedded, Shards
 from fedboost.errors import ProtocolError
 from fedboost.flow.artefact import Artefact
 from fedboost.flow.roles import Role, Table
 from fedboost.flow.run import Place
+from fedboost.shards import Embedded, Shards
 
 if TYPE_CHECKING:  # a coordinator knows no tables
     import numpy as np

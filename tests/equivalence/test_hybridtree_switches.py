@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto import sparse
-from fedboost.encrypted import adding
+from fedboost.encrypted import tree_part
 from tests import tiers
 from tests.support.federated import GUEST, HOSTS, PLAIN
 from tests.support.hybrid_jobs import RATE, Job, assert_pooled, made, n_splits
@@ -30,7 +30,7 @@ def test_every_combination_of_switches_grows_the_same_trees(switches, monkeypatc
         filled.append(1)
         return sparse.fill_skipped(*given)
 
-    monkeypatch.setattr(adding, "fill_skipped", noted)
+    monkeypatch.setattr(tree_part, "fill_skipped", noted)
     chosen = dict(zip(SWITCHES, switches, strict=True))
     for more in ({}, VECTORS):
         job = made({**chosen, **more, "n_estimators": 2, "host_depth": 3}, zero=0.6, missing=0.15)

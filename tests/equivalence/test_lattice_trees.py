@@ -263,15 +263,15 @@ def test_nodes_in_small_groups_grow_the_same_trees(scheme, params, kept, monkeyp
 def rows_added(monkeypatch, job, data, kept=host_tree.KEPT_BYTES_MAX):
     """How many rows the hosts of a job add up, all nodes together, in groups of so many bytes."""
     added: list[int] = []
-    own = host_tree.HostTree._making
+    own = host_tree.HostTree._to_add
 
-    def noted(self, nodes, rows):
-        making = own(self, nodes, rows)
-        added.extend(map(len, making.rows.values()))
-        return making
+    def noted(self, nodes):
+        chosen = own(self, nodes)
+        added.extend(len(self.growth.training.rows(node)) for node in chosen)
+        return chosen
 
     with monkeypatch.context() as patch:
-        patch.setattr(host_tree.HostTree, "_making", noted)
+        patch.setattr(host_tree.HostTree, "_to_add", noted)
         patch.setattr(host_tree, "CELLS_BYTES_MAX", data)
         patch.setattr(host_tree, "KEPT_BYTES_MAX", kept)
         now(job.room().walk())

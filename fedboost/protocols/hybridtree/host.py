@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted import answers, keys, leaf_values
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.candidates import Named, choices_bytes_max, read_choices
-from fedboost.encrypted.cells import Cells
+from fedboost.encrypted.cells import BinnedTable, Cells
 from fedboost.encrypted.ciphers import HostCipher, HostRows
 from fedboost.encrypted.growth import Growth, about_divisions, about_leaves, read_sample
 from fedboost.encrypted.host_tree import HostTree, HostTreeBatch, HostTreeState
@@ -89,6 +90,12 @@ class Host:
     side = Slot[HostCipher]("a key of the guest")
     gradients = Slot[HostRows[Any]]("gradients of this attempt")
     answering = Slot[MaskingHost]("masks of a job with unscored splits")
+
+    @cached_property
+    def table(self) -> BinnedTable:
+        """Return our bins as cells of trees are made of them."""
+        leave_out = self.context.params.sparse_histograms
+        return BinnedTable.of(self.binning, self.bins, leave_out=leave_out)
 
     @property
     def is_scored(self) -> bool:
@@ -179,7 +186,7 @@ def divide_rows(host: Host, got: ChosenSplits) -> Out:
     opened = _opened(got.open, [] if is_last else children)
     divided = answers.divisions(host.tree_batch, won, host.binning, host.bins)
     host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
-    tree.growth.divide(list(divided.items()))
+    tree.divide(list(divided.items()))
     tree.opened, host.tree_batch.offered = opened, {}
     about = replace(about_divisions(divided.values()), charges=host.meter.divided(won))
     return Out(send=answers.write_divisions(divided), about=about)
@@ -328,9 +335,8 @@ def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
 def _planted(host: Host, number: int, growth: Growth) -> HostTree:
     """Tree `number`, whose rows stand as in `growth`."""
     params, usable = host.context.params, _usable(host, number)
-    left_out = params.sparse_histograms
     return HostTree(
-        Cells(host.binning, host.bins, usable, leave_out=left_out),
+        Cells(host.table, usable),
         growth,
         np.cumsum(growth.is_training) - 1,
         subtraction=params.histogram_subtraction,

@@ -37,7 +37,7 @@ class Cutter:
             cuts = {node: self._cut(node, tree.growth.training.rows(node)) for node in opened}
             chosen = {node: named for node, named in cuts.items() if named is not None}
             divided = answers.divisions(TreeBatch([tree]), chosen, self.binning, self.bins)
-            tree.growth.divide(list(divided.items()))
+            tree.divide(list(divided.items()))
             won |= chosen
             opened = [child for node in chosen for child in (left_child(node), right_child(node))]
         return won

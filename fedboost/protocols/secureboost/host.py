@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from fedboost.core.sampling import TreeColumns
 from fedboost.encrypted import answers, keys
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.candidates import choices_bytes_max, read_choices
-from fedboost.encrypted.cells import Cells
+from fedboost.encrypted.cells import BinnedTable, Cells
 from fedboost.encrypted.ciphers import HostCipher, HostRows
 from fedboost.encrypted.growth import Growth, about_divisions, read_divisions, read_sample
 from fedboost.encrypted.host_tree import HostTree, HostTreeBatch, HostTreeState
@@ -78,6 +79,12 @@ class Host:
     side = Slot[HostCipher]("a key of the guest")
     first_tree = Slot[int]("a first tree of this job, as the guest says it")
     gradients = Slot[HostRows[Any]]("gradients of this attempt")
+
+    @cached_property
+    def table(self) -> BinnedTable:
+        """Return our bins as cells of trees are made of them."""
+        leave_out = self.context.params.sparse_histograms
+        return BinnedTable.of(self.binning, self.bins, leave_out=leave_out)
 
 
 def begin(context: StageContext) -> Host:
@@ -234,9 +241,8 @@ def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBat
     trees: list[HostTree] = []
     for slot, inside in enumerate(sampled):
         columns = TreeColumns.drawn(params, number + slot, (host.bins.shape[1],), first=group)
-        left_out = params.sparse_histograms
         tree: HostTree = HostTree(
-            Cells(host.binning, host.bins, columns, leave_out=left_out),
+            Cells(host.table, columns),
             Growth.begun(inside),
             place,
             subtraction=params.histogram_subtraction,
@@ -291,7 +297,7 @@ def _follow(host: Host, got: Frontier) -> None:
     if not fits:
         raise PeerError("the guest opened nodes that are not children of divided ones")
     for slot, (tree, mine) in enumerate(zip(tree_batch.trees, by_tree, strict=True)):
-        tree.growth.divide(list(mine.items()))
+        tree.divide(list(mine.items()))
         tree.opened = [number - slot * STRIDE for number in opened if number // STRIDE == slot]
 
 

@@ -21,7 +21,6 @@ from fedboost.crypto.api import Pairs, paired
 from fedboost.crypto.schemes import SCHEMES as KEYED
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import schemes
-from fedboost.encrypted.adding import RowSums
 from fedboost.encrypted.ciphers import (
     AnswersSeen,
     Cipher,
@@ -34,6 +33,7 @@ from fedboost.encrypted.ciphers import (
     NodeSums,
 )
 from fedboost.encrypted.host_noise import HostNoise, NoiseScale
+from fedboost.encrypted.node_cells import RowSums
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.runtime.estimate.cipher_tally import (

@@ -8,6 +8,7 @@ gone is made up for by another.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -16,11 +17,11 @@ from concurrent.futures import CancelledError
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedboost.crypto import shards
-from fedboost.crypto.shards import Embedded, MakePart, Shards
+from fedboost import shards
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.runtime.config.daemons import DaskWorkers, PartyConfig
 from fedboost.runtime.process.clock import pauses
+from fedboost.shards import Embedded, MakePart, Shards
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -216,8 +217,9 @@ class DaskShards:
 
     def _look(self, client: Client, *, fresh: bool) -> None:
         try:
-            client.wait_for_workers(1, timeout=CONNECT_S)
-            threads_of = dict(client.nthreads())
+            if not (threads_of := dict(client.nthreads())):
+                client.wait_for_workers(1, timeout=CONNECT_S)
+                threads_of = dict(client.nthreads())
         except TimeoutError:
             raise UnreachableError(
                 "the Dask cluster has no workers", todo="start some", workers=self._where
@@ -276,7 +278,7 @@ class _Run:
         join: Callable[..., T] | None,
     ) -> list[T]:
         """See `Shards.run`; raises what Dask says of workers that are gone."""
-        futures = [self._start(kernel, i, task) for i, task in enumerate(tasks)]
+        futures = [self._submit(kernel, i, task) for i, task in enumerate(self._given(tasks))]
         step = 1
         while join is not None and step < len(futures):
             for i in range(0, len(futures) - step, 2 * step):
@@ -287,19 +289,33 @@ class _Run:
         )
         return results
 
-    def _start(self, kernel: Callable[..., T], i: int, task: tuple[Any, ...]) -> Future[Any]:
+    def _given(self, tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Put what shards lack and large tasks at their workers, past the scheduler; return tasks,
+        or where they are.
+        """
         from dask.sizeof import sizeof
 
-        for part in self._kept:
-            if not part.lies(i, self._client, self._places[i]):
-                part.futures[i], part.at[i] = self._sent(i, part.make(i)), self._places[i]
-        is_small = sizeof(task) <= SMALL_BYTES
-        return self._submit(kernel, i, task if is_small else self._sent(i, task))
+        large, lacking = _Kept(len(tasks), lambda i: tasks[i]), []
+        for i, task in enumerate(tasks):
+            parts = self._kept if sizeof(task) <= SMALL_BYTES else [*self._kept, large]
+            lacking.append([p for p in parts if not p.lies(i, self._client, self._places[i])])
+        given = [[part.make(i) for part in parts] for i, parts in enumerate(lacking)]
+        for i, futures in enumerate(self._client.sync(self._sent, given)):
+            for part, future in zip(lacking[i], futures, strict=True):
+                part.futures[i], part.at[i] = future, self._places[i]
+        return [large.futures[i] or task for i, task in enumerate(tasks)]
 
-    def _sent(self, i: int, what: Any) -> Future[Any]:
-        """Put something at the worker of shard i, past the scheduler."""
-        [future] = self._client.scatter([what], workers=[self._places[i]], direct=True, hash=False)
-        return future
+    async def _sent(self, given: Sequence[list[Any]]) -> list[list[Future[Any]]]:
+        """Put things at the workers of shards, all at once."""
+
+        async def sent(what: list[Any], place: str) -> list[Future[Any]]:
+            how = {"direct": True, "hash": False, "asynchronous": True}
+            futures: list[Future[Any]] = (
+                await self._client.scatter(what, workers=[place], **how) if what else []
+            )
+            return futures
+
+        return await asyncio.gather(*map(sent, given, self._places))
 
     def _submit(
         self, kernel: Callable[..., T], i: int, task: Any, *more: Future[Any]

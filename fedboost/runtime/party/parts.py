@@ -9,7 +9,6 @@ from functools import partial
 from typing import Protocol
 
 from fedboost import mapped
-from fedboost.crypto.shards import Embedded, Shards
 from fedboost.crypto.workers import Workers
 from fedboost.errors import FedboostError, PeerError, PolicyError, UnreachableError
 from fedboost.messages.exchange_pb2 import Envelope
@@ -30,6 +29,7 @@ from fedboost.runtime.policy.spending import Spending
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport.identity import Peer
+from fedboost.shards import Embedded, Shards
 
 
 class PartyJobs(dict[str, PartyJob]):

@@ -79,7 +79,7 @@ def test_the_model_weighs_few_shards_for_many(monkeypatch):
 
 UNITS = scale_model.Units(
     "ring",
-    scale_model.Carries((0, 8, 1), (0, 4, 0), 7, 3, 100),
+    scale_model.Carries((0, 0, 1), (0, 8, 0), (0, 4, 0), 7, 3, 100),
     dict.fromkeys(encryption_operations.NAMES, 1e9),
     row_bytes=16,
     candidate_bytes=1000,
@@ -91,8 +91,8 @@ def test_the_model_of_a_tree_is_counts_times_prices():
     size, one = scale_model.Size(rows=1000, columns=5, workers=2, bins=4, depth=2), UNITS
     assert (size.rows_added, size.cells, size.candidates) == (1500, 40, 45)
     found = {part.what: part for part in scale_model.parts(one, size)}
-    assert found["rows and bins to workers"].bytes == 1000 * (2 * 8 + 5)
-    assert found["rows of nodes to workers"].bytes == 1500 * 2 * 4
+    assert found["rows to workers"].bytes == 1000 * 2 * 8
+    assert found["divisions to workers"].bytes == 1000 * 2 * 4
     assert found["add up"].seconds == 1500 * 3  # columns of the worker that has most
     assert found["keys to workers"].bytes == 2 * 7
     assert found["sums asked of workers"].bytes == 45 * 3

@@ -10,7 +10,7 @@ from fedboost.core import local
 from fedboost.core.growth import GrowingState
 from fedboost.core.row_shards import SharedTable, TableShard, TreeShard
 from fedboost.core.tree import Split
-from fedboost.crypto.shards import Embedded
+from fedboost.shards import Embedded
 from fedboost.state import load_state, state_dict
 from tests.support.elsewhere import Elsewhere
 from tests.unit.core.test_growth import assert_same, job

@@ -1,12 +1,13 @@
 """Cells of a lattice tree that stay with shards: the answers of one process, whoever loses what."""
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedboost.core.partition import left_child, right_child
+from fedboost.core.partition import Partition
 from fedboost.encrypted import ring_answers, ring_shards
 from fedboost.encrypted.ciphers import NodeSums
 from fedboost.encrypted.node_cells import Chosen, Making, NodeCells
@@ -18,25 +19,25 @@ from tests.unit.encrypted.test_ciphers import SHOP, Pair
 class Layers:
     """A root and its children, asked of so many shards."""
 
-    def __init__(self, scheme, kind="dense", shards=None):
+    def __init__(self, scheme, kind="dense", shards=None, share=1.0):
         pair = Pair(scheme, rows=ROWS)
         held, _ = pair.rows(SHOP)
         self.rows = held if shards is None else replace(held, shards=shards)
-        self.numbers = table(kind)
-        self.place, nodes = nodes_of(ROWS)
-        joined = np.sort(np.concatenate(nodes))
-        self.of = {0: joined, 1: nodes[0], 2: np.sort(np.concatenate(nodes[1:]))}
+        cells, (place, of) = table(kind, share), nodes_of(ROWS)
+        self.numbers = cells.numbers
         begins = np.ones(self.numbers.n_cells, np.bool_)
         begins[self.numbers.starts[2] + 1 : self.numbers.starts[3] - 1] = False
-        self.tree = self.rows.tree(self.numbers, begins, self.place)
+        self.partition, self.of = Partition.at_root(of[0]), of
+        self.tree = self.rows.tree(cells, self.partition, begins, place)
 
     def chosen(self):
         """Every cell, some with another one of their column; the groups of two columns."""
         starts = self.numbers.starts
-        groups = [(int(starts[c]), np.array([2, 1, 4])) for c in (1, 5)]
+        groups = [(int(starts[c]), np.array([2, 1, 4])) for c in (1, len(starts) - 2)]
         first = np.arange(self.numbers.n_cells + 6)
         column = np.searchsorted(starts, first, "right") - 1
-        second = np.where(column % 2 == 0, starts[np.minimum(column, 6) + 1] - 1, -1)
+        last = starts[np.minimum(column + 1, len(starts) - 1)] - 1
+        second = np.where(column % 2 == 0, last, -1)
         second[self.numbers.n_cells :] = -1
         return Chosen(first, second, groups)
 
@@ -48,12 +49,14 @@ class Layers:
         return b"".join(part.data for part in self.rows.blind(asked))
 
     def root(self):
-        return self.answers([0], Making({0: self.of[0]}, {}, {}, {0}))
+        return self.answers([0], Making([0], {}, {0}))
 
     def children(self):
-        left, right = left_child(0), right_child(0)
-        making = Making({left: self.of[1]}, {right: left}, {right: self.of[2]}, set())
-        return self.answers([left, right], making)
+        if 0 in self.partition.by_leaf:
+            goes_right = np.isin(self.of[0], self.of[2])
+            self.partition.divide(0, goes_right)
+            self.tree.adding.divide([(0, goes_right)])
+        return self.answers([1, 2], Making([1, 2], {2: 1}, set()))
 
 
 SCHEMES = ["lattice, packed", "lattice, vectors", "lattice-4096, packed"]
@@ -75,8 +78,14 @@ def test_a_shard_that_has_lost_its_cells_makes_them_again_from_rows(scheme):
     expected = [alone.root(), alone.children()]
     layers = Layers(scheme, shards=Elsewhere(3))
     assert layers.root() == expected[0]
-    layers.tree.cells[1] = type(layers.tree.cells[1])(layers.tree.cells[1]._begins)
+    lose(layers, 1)
     assert layers.children() == expected[1]
+
+
+def lose(layers, shard):
+    """What a shard had of the tree is gone, and given again."""
+    parts = layers.tree.adding.kept[2]
+    parts[shard] = pickle.loads(pickle.dumps(parts[shard]))
 
 
 def test_a_layer_asked_for_again_is_not_made_again(monkeypatch):
@@ -104,14 +113,13 @@ def test_shards_get_no_secret_but_their_columns_of_one_tree():
     layers.root()
     seeds = layers.tree.seeds(4)
     assert len({row.tobytes() for row in seeds}) == len(seeds) == 7
-    for shard, _, nodes in given:
-        columns = layers.tree.adding.chosen[shard][1]
-        own = {row.tobytes() for row in seeds[columns]}
+    for share, (_, nodes) in zip(layers.tree.adding.shares, given, strict=True):
+        own = {row.tobytes() for row in seeds[share.used]}
         assert {row.tobytes() for node in nodes for row in node.draws.seeds} == own
 
 
 @pytest.mark.parametrize("loses", [False, True])
-def test_rows_of_nodes_go_to_a_shard_once_however_many_parts_leave(monkeypatch, loses):
+def test_rows_divide_at_a_shard_once_however_many_parts_leave(monkeypatch, loses):
     """Or again where it has lost its cells in between."""
     monkeypatch.setattr(ring_answers, "ANSWERS_EACH", 20)
     alone = Layers(SCHEMES[1])
@@ -122,13 +130,43 @@ def test_rows_of_nodes_go_to_a_shard_once_however_many_parts_leave(monkeypatch, 
 
     def noted(kernel, kept, tasks, join=None):
         if loses and len(given) == 2:
-            cells = layers.tree.cells
-            cells[1] = type(cells[1])(cells[1]._begins)
-        given.append([making.rows for _, [making], _ in tasks])
+            lose(layers, 1)
+        given.append([dict(divided) for [(divided, _)], _ in tasks])
         return run(kernel, kept, tasks, join)
 
     layers.rows.shards.run = noted
     assert layers.children() == expected[1]
     assert len(given) > 4
-    with_rows = [number for number, tasks in enumerate(given) if any(tasks)]
-    assert with_rows == ([0, 3] if loses else [0])
+    assert [number for number, tasks in enumerate(given) if any(tasks)] == [0]
+
+
+class Noting(Elsewhere):
+    """Shards that note what kinds of parts they get."""
+
+    def __init__(self, count):
+        super().__init__(count)
+        self.given = []
+
+    def keep(self, parts, make):
+        made = super().keep(parts, make)
+        self.given.append(type(made[0]).__name__)
+        return made
+
+
+def test_bins_go_to_shards_once():
+    """A second tree gets its rows alone."""
+    pair, cells, (place, of) = Pair(SCHEMES[0], rows=ROWS), table("dense"), nodes_of(ROWS)
+    shards, begins = Noting(2), np.ones(cells.numbers.n_cells, np.bool_)
+    for number in range(2):
+        held = replace(pair.rows(SHOP, number)[0], shards=shards)
+        for _ in range(2):  # trees of a forest
+            held.tree(cells, Partition.at_root(of[0]), begins, place)
+    trees = ["TreePart"] * 2
+    assert shards.given == ["RingRows", "BinnedPart", *trees, "RingRows", *trees]
+
+
+def test_a_tree_of_few_columns_uses_those_that_each_shard_has():
+    alone = Layers(SCHEMES[0], share=0.6)
+    shared = Layers(SCHEMES[0], shards=Elsewhere(3), share=0.6)
+    assert len(alone.numbers.n_bins) == 4
+    assert [shared.root(), shared.children()] == [alone.root(), alone.children()]

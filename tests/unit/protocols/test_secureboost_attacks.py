@@ -15,9 +15,11 @@ from fedboost.encrypted import (
     cells,
     growth,
     host_tree,
+    node_cells,
     packed,
     ring_host,
     tree_batch,
+    tree_part,
 )
 from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.errors import ConfigError, DataError, FedboostError, PeerError
@@ -382,7 +384,9 @@ def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
             answers,
             cells,
             growth,
+            node_cells,
             tree_batch,
+            tree_part,
             host_tree,
             *released_by,
         )

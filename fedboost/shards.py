@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol, TypeVar
 
@@ -51,6 +52,20 @@ class Shards(Protocol):
 
     def close(self) -> None:
         """Let go of all shards."""
+
+
+@dataclass
+class Lent:
+    """What shards keep of one thing, until another number of them computes."""
+
+    parts: int = 0
+    kept: object = None
+
+    def at(self, shards: Shards, parts: int, make: MakePart) -> object:
+        """Return what so many shards keep, which they are given unless they have it."""
+        if parts != self.parts:
+            self.parts, self.kept = parts, shards.keep(parts, make)
+        return self.kept
 
 
 class Embedded:
