@@ -22,6 +22,7 @@ from tests.support.whole_jobs import again, models, resumed, written
 
 HOST = HOSTS[0]
 TREES = {"n_estimators": 2, "max_depth": 3, "max_bin": 8, "subsample": 0.9}
+FEWER = {"paillier": {"max_depth": 1, "max_bin": 4}}  # which takes its time
 
 
 def spec_of(scheme="lattice"):
