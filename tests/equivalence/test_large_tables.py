@@ -10,7 +10,7 @@ import pytest
 
 from fedboost import mapped
 from fedboost.crypto.workers import Serial
-from fedboost.encrypted import packed, ring_host
+from fedboost.encrypted.ring_host import RingHost
 from fedboost.errors import PeerError, StoreError
 from fedboost.messages.job_pb2 import JobId
 from fedboost.protocols.secureboost import host as training
@@ -24,10 +24,9 @@ HOST = HOSTS[0]
 TREES = {"n_estimators": 2, "max_depth": 3, "max_bin": 8, "subsample": 0.9}
 
 
-def spec_of(scheme="lattice"):
-    return job_spec(
-        "secureboost", (GUEST, HOST), params={**TREES, "encryption": {"scheme": scheme}}
-    )
+def spec_of():
+    params = {**TREES, "encryption": {"scheme": "lattice"}}
+    return job_spec("secureboost", (GUEST, HOST), params=params)
 
 
 @pytest.fixture
@@ -59,11 +58,11 @@ def taken(folder):
     return mapped._disks[folder].taken
 
 
-def trained(folder, scheme="lattice"):
+def trained(folder):
     """The models of a job without limits."""
 
     async def work(cluster):
-        done = await cluster.run(spec_of(scheme))
+        done = await cluster.run(spec_of())
         assert done.status.state == "finished", done.status.reason
         return models(cluster, done.status.id)
 
@@ -77,14 +76,11 @@ def assert_same(found, expected):
             assert np.array_equal(array, found[party].arrays[name])
 
 
-@pytest.mark.parametrize(
-    ("scheme", "rows"), [("lattice", ring_host.RingHost), ("paillier", packed.PackedHost)]
-)
-def test_a_model_is_that_of_tables_in_memory(tmp_path, monkeypatch, scheme, rows):
-    expected = trained(tmp_path / "memory", scheme)
+def test_a_model_is_that_of_tables_in_memory(tmp_path, monkeypatch):
+    expected = trained(tmp_path / "memory")
     monkeypatch.setattr("fedboost.runtime.party.table.LARGE_ROWS", 1)
     monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 1)
-    in_files, take, begin = [], rows.rows, training.begin
+    in_files, take, begin = [], RingHost.rows, training.begin
 
     def taking(side, held, *others):
         in_files.append(mapped.file_of(held) is not None)
@@ -95,10 +91,10 @@ def test_a_model_is_that_of_tables_in_memory(tmp_path, monkeypatch, scheme, rows
         in_files.append(mapped.file_of(state.bins) is not None)
         return state
 
-    monkeypatch.setattr(rows, "rows", taking)
+    monkeypatch.setattr(RingHost, "rows", taking)
     monkeypatch.setattr(training, "begin", beginning)
     monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 50)
-    assert_same(trained(tmp_path / "files", scheme), expected)
+    assert_same(trained(tmp_path / "files"), expected)
     assert in_files == [True] * 3  # bins, and rows of two trees
 
 
