@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.hints import HintGuest
-from fedboost.crypto.oprf.sizes import told_size
+from fedboost.crypto.oprf.sizes import OprfSizes, check_part_size, told_size
 from fedboost.crypto.oprf.tags import TagGuest
 from fedboost.crypto.set_sizes import check_common, padded_size
 from fedboost.encoded_ids import EncodedIds
@@ -95,7 +95,9 @@ class GuestSide(Side):
         most = max(greeting.least for greeting in got.values())
         for host in hosts:
             self.admit(host, got[host].ids)
-        self.largest = told_size(self.size, max(self.sizes[host] for host in hosts))
+        most_ids = max(self.sizes[host] for host in hosts)
+        self.largest = told_size(self.size, most_ids)
+        check_part_size(OprfSizes(self.size, most_ids, self.largest))
         for host in hosts:
             least = most if joint else got[host].least
             self.least[host] = max(least, self.context.limits.intersection_min)

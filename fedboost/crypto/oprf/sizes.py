@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fedboost.crypto.set_sizes import SET_IDS_MAX
+from fedboost.errors import ConfigError
 
 COLUMNS = 472  # of the code's words: one base transfer each
 VALUE_BITS = 76  # of an id's value, which the code encodes
@@ -19,7 +20,9 @@ NONCE_BYTES = 32
 START_BYTES = 32
 CHOICE_BYTES = 64 * COLUMNS
 PART_IDS = 1 << 16  # of the guest in a part, about: 6 MB, and 40 MB while it is worked on
-HOST_PART_IDS = 1 << 19  # of a host in a part, about: 6 MB of tags, and 60 MB while they are made
+HOST_PART_IDS = 1 << 19  # of a host in a part, at most: 6 MB of tags, and 60 MB while they are made
+FEW_IDS = 256  # of the guest in a part: fewer would be padded by more than they are
+HOST_CAP_MAX = 1 << 25  # of a part's ids where the guest has few: hints of 0.7 GB
 STORAGE = 1.3  # rows for each key: 1.23 is where three places a key begin to suffice
 FAILURE_BITS = 40  # a set of random digests does not fit its parts with chance 2^−40
 
@@ -68,7 +71,8 @@ class OprfSizes:
     @property
     def bins(self) -> int:
         """Return the number of parts, into which digests fall by their first word."""
-        return max(1, round(self.guest_ids / PART_IDS), self.largest // HOST_PART_IDS)
+        of_hosts = min(self.largest // HOST_PART_IDS, self.guest_ids // FEW_IDS)
+        return max(1, round(self.guest_ids / PART_IDS), of_hosts)
 
     @property
     def guest_cap(self) -> int:
@@ -129,3 +133,14 @@ class OprfSizes:
         if self.bins == 1:
             return ids
         return min(ids, most_of(ids / self.bins, FAILURE_BITS + math.log2(self.bins)))
+
+
+def check_part_size(sizes: OprfSizes) -> None:
+    """Nothing; a ConfigError where a host's share of a part would not fit its messages."""
+    if sizes.host_cap > HOST_CAP_MAX:
+        raise ConfigError(
+            "a host's set is too large beside the guest's",
+            todo="raise ids_padded_to in the guest's policy; the guest's log says how far",
+            private=f"{sizes.host_ids} beside {sizes.guest_ids}: enough is {sizes.host_ids >> 13}",
+            key="policy.ids_padded_to",
+        )

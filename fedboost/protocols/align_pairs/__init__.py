@@ -14,8 +14,9 @@ of many by an oblivious function (`fedboost.oblivious`), as for `align`.
 
 All rows of the guest stay in the job, also those that no host has; a host keeps those that it
 shares with the guest, which may be none. The guest learns which of its ids each host has, a host
-which of its own the guest has, and either how many rows the other has. Nobody learns what two hosts
-share, but for the guest among its own rows: the points and exponents of one pair fit no other's.
+which of its own the guest has, and either how many rows the other has; where a host has many more
+than the guest, all hosts learn the next power of two. Nobody learns what two hosts share, but for
+the guest among its own rows: the points and exponents of one pair fit no other's.
 
 Modules:
     guest   the guest's steps

@@ -124,6 +124,7 @@ def test_a_padded_set_shows_its_padded_size_and_has_the_same_rows(protocol, who)
 def test_parts_and_samples_are_cut_by_a_host_with_many_more_ids(protocol, least, monkeypatch):
     """Samples are no larger than fits the curve."""
     monkeypatch.setattr(sizes, "HOST_PART_IDS", 100)
+    monkeypatch.setattr(sizes, "FEW_IDS", 7)
     monkeypatch.setattr(side, "CURVE_IDS_MAX", 1000)
     monkeypatch.setattr(side, "SAMPLED_IDS_MAX", 900)
     few, many, some = ([b"%06d" % i for i in range(n)] for n in (150, 1500, 250))
@@ -137,6 +138,14 @@ def test_parts_and_samples_are_cut_by_a_host_with_many_more_ids(protocol, least,
     assert kinds(made).count("Part") == 2 * (2048 // 100)
     of = points(made, "BlindedSet", "GuestSet", "HostSet")
     assert max(of, default=0) <= sample_cap(1500, 900 / 2048) < 1000
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_guest_of_few_ids_refuses_a_host_whose_part_no_message_holds(protocol, monkeypatch):
+    monkeypatch.setattr(sizes, "HOST_CAP_MAX", 299)
+    with pytest.raises(ConfigError, match="too large beside the guest's") as refused:
+        now(room(protocol, random_frames(3, 2)).walk())
+    assert refused.value.where["party"] == GUEST
 
 
 @pytest.mark.parametrize("protocol", BOTH)

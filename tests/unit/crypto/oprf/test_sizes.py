@@ -5,16 +5,19 @@ from scipy import stats
 
 from fedboost.crypto.oprf.sizes import (
     FAILURE_BITS,
+    FEW_IDS,
     HOST_PART_IDS,
     PART_IDS,
     STORAGE,
     TAG_BYTES,
     OprfSizes,
+    check_part_size,
     most_of,
     sample_cap,
     told_size,
 )
 from fedboost.crypto.set_sizes import SET_IDS_MAX
+from fedboost.errors import ConfigError
 
 
 def test_the_sizes_of_a_million_ids():
@@ -63,9 +66,11 @@ def test_parts_of_the_largest_sets_are_small_enough_for_their_messages_memory_an
     ids, host_ids
 ):
     sizes = OprfSizes(ids, host_ids, told_size(ids, host_ids))
+    check_part_size(sizes)
     assert sizes.guest_cap < 2 * PART_IDS
-    assert sizes.host_cap < 1.1 * max(HOST_PART_IDS * 2, PART_IDS)
-    assert max(sizes.part_bytes, sizes.tags_bytes, sizes.hint_bytes) < 1 << 25
+    assert sizes.bins * sizes.guest_cap < 1.7 * ids
+    assert sizes.host_cap < 1.1 * max(HOST_PART_IDS, host_ids * 2 * FEW_IDS / ids)
+    assert max(sizes.part_bytes, sizes.tags_bytes, sizes.hint_bytes) < 1 << 29
     assert sizes.bins < 1 << 16  # of an id the part's number is kept as uint16
     assert max(sizes.segment, sizes.hint_segment) < 1 << 24  # places are drawn by 24 bits
     assert sizes.rows > STORAGE * sizes.guest_cap
@@ -81,7 +86,21 @@ def test_hosts_hear_of_the_largest_of_their_sets_only_where_parts_are_cut_by_it(
     assert told_size((1 << 24) - 1, 10_000_000) == 1 << 24
     assert told_size(20_000, SET_IDS_MAX) == SET_IDS_MAX
     assert OprfSizes(20_000, 5, 1 << 24).bins == 32
+    assert OprfSizes(20_000, 5, 1 << 30).bins == 20_000 // FEW_IDS
     assert OprfSizes(10_000_000, 5, 1 << 24).bins == OprfSizes(10_000_000, 5).bins
+
+
+@pytest.mark.parametrize("host_ids", [40_000_000, SET_IDS_MAX])
+def test_a_host_with_too_many_ids_for_a_guest_of_few_is_refused_with_the_padding_that_helps(
+    host_ids,
+):
+    def sizes(ids):
+        return OprfSizes(ids, host_ids, told_size(ids, host_ids))
+
+    with pytest.raises(ConfigError, match="too large beside") as refused:
+        check_part_size(sizes(100))
+    assert str(host_ids) not in " ".join(refused.value.lines())
+    check_part_size(sizes(int(refused.value.private.split()[-1])))
 
 
 @pytest.mark.parametrize("share", [1e-4, 4096 / 1_000_000, 0.5, 1.0])
