@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from fedboost.arrays import Words
 from fedboost.crypto.api import Index, Pairs
+from fedboost.crypto.lattice.dense_sums import add_dense
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.words import words_of
@@ -240,12 +241,14 @@ class EncryptedRows:
         chosen = np.ascontiguousarray(rows, dtype=np.int64)
         vectors = np.zeros((n_cells, parameters.ring), dtype=np.uint64)
         scalars = np.zeros((n_cells, self.numbers.shape[1]), dtype=np.uint64)
-        # Each worker adds up all rows, but only so many coefficients of their windows.
-        tasks = [
-            (self.windows, chosen, cells, vectors, first, stop)
-            for first, stop in _shares(parameters.ring, workers)
-        ]
-        workers.map(sum_windows, tasks)
+        bits = parameters.modulus_bits
+        for part in add_dense(self.windows, bits, chosen, cells, vectors, workers):
+            # Each worker adds up all rows, but only so many coefficients of their windows.
+            tasks = [
+                (self.windows, chosen[part], cells[part], vectors, first, stop)
+                for first, stop in _shares(parameters.ring, workers)
+            ]
+            workers.map(sum_windows, tasks)
         _add_numbers(self.numbers, chosen, cells, scalars)
         vectors &= parameters.mask
         scalars &= parameters.mask

@@ -30,16 +30,16 @@ _OUTSIDE = 4 * (math.sqrt(5) + 1)  # three twists and the values' product
 Spectrum = NDArray[np.complex128]
 
 
-def error_bound(ring: int, limb_bits: int) -> float:
+def error_bound(ring: int, limb_bits: int, more: float = 0.0) -> float:
     """The most that a coefficient of a limb's product is off before it is rounded.
 
     |limb| ≤ 2^(limb_bits − 1) and |ternary| ≤ 1 have norms 2^(limb_bits − 1)·√N and √N. A transform
     of M = 2^t numbers is off by at most t·_LEVEL_NORM roundoffs of its norm, the way back by
     t·_LEVEL_EACH roundoffs of Σ|values| / M for each coefficient, which the norms' product bounds
-    (Cauchy and Schwarz), as it does every other part.
+    (Cauchy and Schwarz), as it does every other part; `more` roundoffs of who does more.
     """
     levels = (ring // 2).bit_length() - 1
-    relative = levels * (2 * _LEVEL_NORM + _LEVEL_EACH) + _OUTSIDE
+    relative = levels * (2 * _LEVEL_NORM + _LEVEL_EACH) + _OUTSIDE + more
     return relative * _ROUNDOFF * 2.0 ** (limb_bits - 1) * ring
 
 
@@ -90,15 +90,19 @@ class Multiplier:
 
         Modulo q they are those of the polynomial in `fixed`; above q's bits is what overflowed.
         """
-        from scipy import fft
-
         products = np.zeros((len(values), self.ring), dtype=np.uint64)
         scratch = np.empty_like(values)
         for number, limb in enumerate(fixed):
             np.multiply(values, limb, out=scratch)
-            back = fft.ifft(scratch, axis=1, overwrite_x=True)
-            _add_rounded(back, self._untwist, np.uint64(number * self.limb_bits), products)
+            self.add_back(scratch, number, products)
         return products
+
+    def add_back(self, values: Spectrum, number: int, products: Words) -> None:
+        """Add to products uint64 (n, N), modulo 2^64, those of limb `number` with these values."""
+        from scipy import fft
+
+        back = fft.ifft(values, axis=1, overwrite_x=True)
+        _add_rounded(back, self._untwist, np.uint64(number * self.limb_bits), products)
 
     def first(self, fixed: Spectrum, values: Spectrum, count: int) -> Words:
         """The lowest `count` ≤ M coefficients of the same products, uint64 (n, count)."""
