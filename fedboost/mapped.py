@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-LET_GO_ROWS = 1 << 20  # that are read before memory goes: seldom enough for rows at random
+LET_GO_ROWS = 1 << 18  # that are read before memory goes, where rows are met at random
 
 
 class CellFile(mmap.mmap):
