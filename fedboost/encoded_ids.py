@@ -108,7 +108,7 @@ class EncodedIds(Sequence[bytes]):
         for cut in _cuts(len(self), BLOCK):
             digest.update(np.diff(self.offsets[cut.start : cut.stop + 1]).astype("<u4").data)
             let_go(self.offsets)
-        for cut in _cuts(len(self.data), LET_GO_ROWS):
+        for cut in _cuts(len(self.data), 8 * LET_GO_ROWS):
             digest.update(self.data[cut].data)
             let_go(self.data)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE_BYTES_MIN = 1 << 22  # of an array beside others in files: a file takes longer than memory
-LET_GO_ROWS = 1 << 20  # that are read before memory goes: seldom enough for rows at random
+LET_GO_ROWS = 1 << 18  # that are read before memory goes, where rows are met at random
 
 
 class CellFile(mmap.mmap):

@@ -235,6 +235,8 @@ def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_rows_o
     trained, monkeypatch
 ):
     expected = score(trained.folder, trained.tables, trained.model)
+    monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 64)  # ids and margins in files
+    monkeypatch.setattr("fedboost.encoded_ids.BLOCK", 64)
     used: list[int] = []
     closed = breaking(monkeypatch, predicting, "close_batch", 3, lambda state: state.first)
     spec = job_spec("predict", NAMES, params={"model": trained.model, "batch_rows": 200})

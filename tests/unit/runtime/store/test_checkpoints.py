@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from fedboost.disk import write_file
 from fedboost.errors import ProtocolError, StoreError
+from fedboost.mapped import mapped_array
+from fedboost.runtime.store import checkpoints
 from fedboost.runtime.store.checkpoints import Checkpoints
 from tests import tiers
 
@@ -33,6 +35,17 @@ def test_a_checkpoint_comes_back_as_it_was(folder):
         assert found.arrays[name].dtype == array.dtype
         np.testing.assert_array_equal(found.arrays[name], array)
     assert "loss" not in repr(found)
+
+
+def test_an_array_that_lies_in_a_file_is_kept_piece_by_piece(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "PIECE_BYTES", 100)
+    margin = mapped_array(tmp_path, (200, 3), np.float64)
+    margin[:] = np.arange(600).reshape(200, 3)
+    Checkpoints().save(folder, (1,), {}, {"margin": margin, "none": margin[:0]})
+    found = Checkpoints().load(folder)
+    assert found is not None
+    assert np.array_equal(found.arrays["margin"], margin)
+    assert found.arrays["none"].shape == (0, 3)
 
 
 def test_without_checkpoints_there_is_none(folder):
