@@ -123,6 +123,7 @@ class Growing:
 
     def __init__(self) -> None:
         self.partition = Partition.at_root(np.arange(ROWS, dtype=np.int32))
+        self.told = 0  # bytes of divisions that shards have not heard of
 
     def divide(self, tree: AddingTree[Any]) -> list[int]:
         """All leaves divide; returns the children."""
@@ -132,14 +133,15 @@ class Growing:
             self.partition.divide(node, goes_right)
             divisions.append((node, goes_right))
         tree.divide(divisions)
+        self.told = sum(bits.nbytes for told in tree.divided for bits in told.values())
         return self.partition.leaves()
 
 
-def _carried(scheme: str, shards: Weighing, keys: int, asked: float, back: float) -> Carried:
+def _carried(scheme: str, shards: Weighing, keys: int, told: int, *sums: float) -> Carried:
     """What is per row, of all that has been weighed."""
     bins = shards.given["BinnedPart"]
     row = (sum(shards.given.values()) - bins - shards.count * keys) / ROWS
-    return Carried(scheme, bins / ROWS, row, keys, shards.asked[0] / ROWS, asked, back)
+    return Carried(scheme, bins / ROWS, row, keys, told / ROWS, *sums)
 
 
 def _ring(own: LatticeParameters, cells: Cells, shards: Weighing) -> Carried:
@@ -174,11 +176,11 @@ def _ring(own: LatticeParameters, cells: Cells, shards: Weighing) -> Carried:
     for _ in range(LAYERS):
         nodes = grown.divide(at.adding)
     answer(nodes, Making(nodes, {}, {*nodes}))
-    children = grown.divide(at.adding)
+    children, told = grown.divide(at.adding), grown.told
     answer(children, Making(children, {node + 1: node for node in children[::2]}, set()))
     keys, candidates = weight(key) + weight(rows.key), len(children) * len(first)
     asked, back = shards.asked[1] / candidates, shards.answered / candidates
-    return _carried(own.name, shards, keys, asked, back)
+    return _carried(own.name, shards, keys, told, asked, back)
 
 
 @cache
@@ -202,7 +204,7 @@ def _paillier(cells: Cells, shards: Weighing) -> Carried:
     children = grown.divide(tree)
     tree.added_up(children[::2])
     back = shards.answered / ((1 << LAYERS) * cells.numbers.n_cells)
-    return _carried("paillier", shards, weight(key), 0.0, back)
+    return _carried("paillier", shards, weight(key), grown.told, 0.0, back)
 
 
 def table(schemes: Sequence[Carried]) -> Shown:

@@ -74,7 +74,7 @@ def test_the_model_weighs_few_shards_for_many(monkeypatch):
         expected = shard_bytes.carried(scheme, 9, 3)
         found = weighed.of(scale_model.Size(columns=9, workers=3))
         for (_, mine), (_, other) in zip(found, expected, strict=True):
-            assert mine == pytest.approx(other, rel=0.03)
+            assert mine == pytest.approx(other, rel=0.05)  # bits fill whole bytes
 
 
 UNITS = scale_model.Units(
