@@ -22,6 +22,7 @@ from fedboost.runtime.estimate import cipher_tally, phases, prices, scenes
 from fedboost.runtime.estimate.estimate import Placement, estimate
 from fedboost.runtime.estimate.prices import READ_CELL, READ_ROW, Prices
 from fedboost.runtime.estimate.scenes import Said, from_tables, from_words
+from fedboost.runtime.process.memory import LARGE_ROWS
 from fedboost.runtime.process.workers import ProcessWorkers
 from fedboost.settings import parse
 from tests.support import federated, scaled, small_jobs
@@ -100,6 +101,20 @@ def n_bytes(setting):
             link = f"{sender}->{receiver}"
             sent[link] = sent.get(link, 0.0) + count * phase.times
     return sent
+
+
+def test_ids_bins_and_ciphertexts_of_large_tables_are_disk_and_no_memory():
+    small, large = (
+        estimate(
+            rehearsed("secureboost", {**LATTICE, "max_depth": 1}, rows=n), Placement(2), flat()
+        )
+        for n in (LARGE_ROWS - 1, LARGE_ROWS)
+    )
+    assert small.disk_peak_bytes == {"bank": 0, "telco": 0}
+    of_a_row = 2 * 33 + 4 * 10  # ids and their aligned ones, values
+    assert large.disk_peak_bytes == dict.fromkeys(("bank", "telco"), of_a_row * LARGE_ROWS)
+    for party, n_bytes in large.memory_peak_bytes.items():
+        assert n_bytes < small.memory_peak_bytes[party]
 
 
 TREES = {"n_estimators": 5, "max_depth": 2, "max_bin": 16}
