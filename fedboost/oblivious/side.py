@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedboost.arrays import Bits
 from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.oprf.session import OprfSession, ids_key
-from fedboost.crypto.oprf.sizes import CHOICE_BYTES, NONCE_BYTES, PROOF_BYTES, OprfSizes, sample_cap
+from fedboost.crypto.oprf.sizes import CHOICE_BYTES, NONCE_BYTES, OprfSizes, sample_cap
 from fedboost.crypto.set_sizes import CURVE_IDS_MAX, SET_IDS_MAX, padded_size
 from fedboost.crypto.workers import Pending, Workers
 from fedboost.encoded_ids import EncodedIds
@@ -157,7 +157,7 @@ class Side:
             "answer_with_hints": max(sizes.part_bytes for sizes in of_pairs),
             "match_tags": max(sizes.tags_bytes for sizes in of_pairs),
             "match_hints": max(sizes.hint_bytes for sizes in of_pairs),
-            "keep_named": max(PROOF_BYTES * sizes.host_cap for sizes in of_pairs),
+            "keep_named": max(sizes.named_bytes for sizes in of_pairs),
         }
         return most.get(step, 0) + SMALL_BYTES
 

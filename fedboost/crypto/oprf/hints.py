@@ -21,6 +21,7 @@ from fedboost.crypto.oprf.host import OprfHost
 from fedboost.crypto.oprf.ids import PartIds
 from fedboost.crypto.oprf.sizes import PROOF_BYTES
 from fedboost.crypto.oprf.store import decode, encode
+from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError, ProtocolError
 
 DIGEST_BYTES = 32
@@ -103,13 +104,12 @@ class HintHost:
         named = _split(data)
         if any(first >= second for first, second in pairwise(named)):
             raise PeerError("the proofs of common ids are not all different and ascending")
-        row_of = dict(zip(_split(proofs.tobytes()), rows.tolist(), strict=True))
-        try:
-            named_rows = np.sort(np.array([row_of[proof] for proof in named], np.int64))
-        except KeyError:
-            raise PeerError("the guest names ids that it has not shown to hold") from None
+        ends = np.arange(len(rows) + 1) * PROOF_BYTES
+        places = EncodedIds(proofs.view(np.uint8).reshape(-1), ends).find(EncodedIds.of(named))
+        if (places < 0).any():
+            raise PeerError("the guest names ids that it has not shown to hold")
         del self._sent[b]
-        return named_rows
+        return np.sort(rows[places]).astype(np.int64)
 
     def _shares(self, part: PartIds) -> Words:
         """Return the host's share of each id, uint64 (n, 2): over all hosts they add up to zero."""

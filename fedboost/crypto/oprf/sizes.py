@@ -125,6 +125,11 @@ class OprfSizes:
         return self.marks_bytes + 32
 
     @property
+    def named_bytes(self) -> int:
+        """Return the most bytes that name the common ids of a part: these, or a proof of each."""
+        return max(self.named_tags_bytes, PROOF_BYTES * min(self.guest_cap, self.host_cap))
+
+    @property
     def hint_bytes(self) -> int:
         """Return the bytes of a part's hint."""
         return 16 * (3 * self.hint_segment + DENSE_ROWS)
