@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic
 
@@ -49,15 +49,12 @@ class AddingRows(Generic[H]):
     shards: Shards
     rows: Callable[[slice], RowSums[H]]  # some of them
     by_rows: bool
+    _lent: Lent = field(default_factory=Lent)
 
     @cached_property
     def parts(self) -> int:
         """Return how many shards have them."""
         return self.shards.count
-
-    @cached_property
-    def _lent(self) -> Lent:
-        return Lent()
 
     def take(
         self, cells: Cells, partition: Partition, begins: Bits, place: Indices
