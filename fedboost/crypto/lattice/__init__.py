@@ -19,6 +19,7 @@ Modules:
     budget        how many rows fit into a sum
     cells         a host's rows and their sums
     decryption    decrypts answers and refuses what no sum can be
+    dense_sums    sums of many rows, by products
     packing       many answers' numbers in one ciphertext
     packing_keys  the guest's secrets, encrypted for it
     parameters    the rings to choose from, and their security

@@ -31,6 +31,7 @@ LANES = 32
 BOUND_MOST = 0.4  # proven distance to an integer, of which 1/2 would be wrong
 BLOCKS_MOST = 128  # added up before they are transformed back
 ROWS_LEAST = 36  # of a cell in a block, on average, that pay for a transform
+BACK = 10  # transforms that take as long as transforming a cell's values back
 BLOCKS_NEAR = 8  # whose values stay in a cache
 
 CellNumbers = NDArray[np.int32]
@@ -130,13 +131,15 @@ def add_dense(
     A part is of rows that rise, whose columns have their own cells. Above the modulus sums are
     whatever overflowed.
     """
-    left: list[slice] = []
+    left, ring = list[slice](), sums.shape[1]
     for part in _rising(rows):
-        spans = _spans(cells[part]) if part.stop - part.start >= ROWS_LEAST else []
-        first, stop = int(rows[part.start]), int(rows[part.stop - 1]) + 1
-        blocks = (stop - 1) // (windows.shape[1] // 2) - first // (windows.shape[1] // 2) + 1
-        products = blocks * sum(span.stop - span.start for span in spans)
-        if spans and (part.stop - part.start) * len(spans) >= ROWS_LEAST * products:
+        n_rows, blocks = (
+            part.stop - part.start,
+            rows[part.stop - 1] // ring - rows[part.start] // ring,
+        )
+        spans = _spans(cells[part]) if n_rows >= ROWS_LEAST else []
+        least = ROWS_LEAST * (blocks + 1 + BACK) * sum(span.stop - span.start for span in spans)
+        if spans and n_rows * len(spans) >= least:
             _add_part(windows, modulus_bits, rows[part], (cells[part], spans), sums, workers)
         elif left and left[-1].stop == part.start:
             left[-1] = slice(left[-1].start, part.stop)

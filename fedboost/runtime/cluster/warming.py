@@ -51,6 +51,7 @@ class Warm:
     params: Params
     table: str = "dense"  # or "sparse"; "own" rows of everybody, "own sparse" ones
     classes: int = 2
+    rows: int = ROWS
     group_rows_min: int = 1  # of the host's policy
     own_rows_min: int = 1  # of everybody's
     then: str = ""  # a protocol that predicts with its model
@@ -66,7 +67,7 @@ def _encrypted(scheme: str, **more: Any) -> dict[str, Any]:
 
 JOBS = {
     "lattice": Warm("secureboost", _encrypted("lattice, packed"), group_rows_min=20),
-    "lattice, all groups": Warm("secureboost", _encrypted("lattice, vectors")),
+    "lattice, many rows": Warm("secureboost", _encrypted("lattice, vectors", max_bin=2), rows=2000),
     "lattice, sparse": Warm("secureboost", _encrypted("lattice"), table="sparse", then="predict"),
     "lattice, classes": Warm("secureboost", _encrypted("lattice", objective="multi:softprob",
                                                        num_class=3), classes=3),
@@ -207,7 +208,7 @@ def _tables(folder: Path, job: Warm) -> dict[str, SourceSpec]:
     draw = np.random.default_rng(1)
     tables_made = {}
     for party in (GUEST, HOST):
-        values = np.round(draw.normal(size=(ROWS, COLUMNS)), 2)
+        values = np.round(draw.normal(size=(job.rows, COLUMNS)), 2)
         label = np.clip(np.round(values[:, 0] + 1), 0, job.classes - 1).astype(int)
         values[draw.random(values.shape) < 0.1] = 0.0 if "sparse" in job.table else np.nan
         ending = "svmlight" if "sparse" in job.table else "parquet"
@@ -216,9 +217,9 @@ def _tables(folder: Path, job: Warm) -> dict[str, SourceSpec]:
             _write_sparse(path, values, label)
         else:
             columns: dict[str, Any] = {f"x{n}": values[:, n] for n in range(COLUMNS)}
-            ids = [f"{party}{n}" if job.table == "own" else f"p{n}" for n in range(ROWS)]
+            ids = [f"{party}{n}" if job.table == "own" else f"p{n}" for n in range(job.rows)]
             if job.table == "dense" and job.protocol == "secureboost":
-                columns["kind"] = [("a", "b", "c")[n % 3] for n in range(ROWS)]
+                columns["kind"] = [("a", "b", "c")[n % 3] for n in range(job.rows)]
             if party == GUEST or job.table == "own":
                 columns["y"] = label
             pq.write_table(pa.table({"id": ids, **columns}), path)

@@ -80,7 +80,7 @@ def test_nodes_of_many_rows_are_added_and_the_others_left():
     [
         np.zeros((4096, 2), np.int32),  # columns share a cell
         np.stack([np.arange(4096) % 2 - 1], axis=1).astype(np.int32),  # some rows add to none
-        np.stack([np.arange(4096) % 115], axis=1).astype(np.int32),  # 35 rows of a cell in a block
+        np.stack([np.arange(4096) % 11], axis=1).astype(np.int32),  # too few a cell
         np.zeros((4096, 0), np.int32),
     ],
     ids=["shared", "none", "few", "no columns"],
