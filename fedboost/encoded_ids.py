@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from fedboost.arrays import Indices
 from fedboost.kernels import inlined, kernel
-from fedboost.mapped import array_beside, let_go
 
 Bytes = NDArray[np.uint8]
 # Where strings are found by their hash (FNV-1a): half of it, and one more than the string's number.
@@ -64,21 +63,15 @@ class EncodedIds(Sequence[bytes]):
         return np.diff(self.offsets)
 
     def take(self, rows: Indices) -> EncodedIds:
-        """The ids numbered `rows`, int (k,), in that order; in files, if these lie in such."""
+        """The ids numbered `rows`, int (k,), in that order."""
         rows = np.asarray(rows, np.int64)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError("no such row")
-        offsets = array_beside(self.offsets, (len(rows) + 1,), np.int64)
-        offsets[0] = 0
+        offsets = np.zeros(len(rows) + 1, np.int64)
         _measure(self.offsets, rows, offsets)
-        data = array_beside(self.data, (int(offsets[-1]),), np.uint8)
+        data = np.empty(offsets[-1], np.uint8)
         _gather(self.data, self.offsets, rows, offsets, data)
         return EncodedIds(data, offsets)
-
-    def let_go(self) -> None:
-        """Give back the memory of what was read of them, where they lie in files."""
-        let_go(self.data)
-        let_go(self.offsets)
 
     def order(self) -> Indices:
         """The permutation, int64 (n,), that sorts them by their bytes; equal ones stay in order."""
@@ -149,16 +142,10 @@ class EncodedIds(Sequence[bytes]):
         return f"EncodedIds({len(self)})"
 
 
-def joined(parts: Sequence[EncodedIds], beside: object = None) -> EncodedIds:
-    """The ids of all parts, one behind the other; in files `beside` an array that lies in one."""
-    offsets = array_beside(beside, (1 + sum(map(len, parts)),), np.int64)
-    offsets[0], end = 0, 0
-    for part in parts:
-        offsets[end + 1 : end + 1 + len(part)] = part.offsets[1:] + offsets[end]
-        end += len(part)
-    data = array_beside(beside, (int(offsets[-1]),), np.uint8)
-    np.concatenate([data[:0], *(part.data for part in parts)], out=data)
-    return EncodedIds(data, offsets)
+def joined(parts: Sequence[EncodedIds]) -> EncodedIds:
+    """The ids of all parts, one behind the other."""
+    sizes = np.concatenate([part.sizes for part in parts])
+    return EncodedIds(np.concatenate([part.data for part in parts]), ends_of(sizes))
 
 
 def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -27,8 +27,6 @@ from fedboost.errors import StoreError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-FILE_BYTES_MIN = 1 << 22  # of an array beside others in files: a file takes longer than memory
 
 
 class CellFile(mmap.mmap):
@@ -54,39 +52,40 @@ def limit(folder: Path, n_bytes: float) -> None:
     _disks[folder].most = n_bytes
 
 
-def mapped_array(
-    folder: Path, shape: tuple[int, ...], dtype: DTypeLike, *, order: Literal["C", "F"] = "C"
-) -> NDArray[Any]:
-    """Return zeros in a file of that folder's disk.
+def mapped_array(folder: Path, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return zeros of that shape and dtype, in C order, in a file of that folder's disk.
 
     A StoreError where the disk has no room for all of them, or the folder's limit allows no more.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if not size:
-        return np.zeros(shape, dtype, order)
+        return np.zeros(shape, dtype)
     with _nameless(folder) as file:
         held = _mapped(folder, file, size)
-    return np.frombuffer(held, dtype).reshape(shape, order=order)
+    return np.frombuffer(held, dtype).reshape(shape)
 
 
-def array_beside(values: object, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return an array to be filled: in a file like that of some values, where it is large and they
-    lie in one, and otherwise in memory.
+def mapped_matrix(folder: Path, n_rows: int, n_columns: int) -> NDArray[np.float32]:
+    """Return zeros, float32 (n, c) in Fortran order, as `mapped_array` does."""
+    return mapped_array(folder, (n_columns, n_rows), np.float32).T
+
+
+def mapped_like(values: object, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return zeros of that shape and dtype, in C order, in a file beside that of `values`; in
+    memory where these lie in none.
     """
-    held = file_of(values)
-    if held is None or math.prod(shape) * np.dtype(dtype).itemsize < FILE_BYTES_MIN:
-        return np.empty(shape, dtype)
-    return mapped_array(held.folder, shape, dtype)
+    held = _file_of(values)
+    return np.zeros(shape, dtype) if held is None else mapped_array(held.folder, shape, dtype)
 
 
 def rows_of(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
     """The rows numbered `rows` (k,) of values (n, c) in Fortran order, in a file like theirs, if
     they lie in one.
     """
-    held = file_of(values)
+    held = _file_of(values)
     if held is None:
         return np.take(values.T, rows, axis=1).T
-    taken = mapped_array(held.folder, (len(rows), values.shape[1]), np.float32, order="F")
+    taken = mapped_matrix(held.folder, len(rows), values.shape[1])
     for column in range(values.shape[1]):
         taken[:, column] = values[rows, column]
         let_go(values)
@@ -112,12 +111,12 @@ def mapped_table(folder: Path, tables: Iterable[pa.Table]) -> pa.Table:
 
 def let_go(values: object) -> None:
     """Give back the memory of what was read of a mapped array; of anything else nothing."""
-    held = file_of(values)
+    held = _file_of(values)
     if held is not None:
         held.madvise(mmap.MADV_DONTNEED)  # shared with the file, which keeps what was written
 
 
-def file_of(values: object) -> CellFile | None:
+def _file_of(values: object) -> CellFile | None:
     """Return the file in which an array, or what it is a part of, lies; None for memory."""
     while isinstance(values, np.ndarray | memoryview):
         values = values.base if isinstance(values, np.ndarray) else values.obj

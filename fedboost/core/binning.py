@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedboost.core.bins import Bins, Dense, SparseBins, cell_type
 from fedboost.errors import DataError
 from fedboost.kernels import kernel
-from fedboost.mapped import array_beside, let_go
+from fedboost.mapped import let_go, mapped_like
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -91,7 +91,7 @@ class Binning:
         assert values.shape[1] == self.n_columns
         if not isinstance(values, np.ndarray):
             return self._transform_sparse(values)
-        bins: Dense = array_beside(values, values.shape, cell_type(self.n_cells))
+        bins: Dense = mapped_like(values, values.shape, cell_type(self.n_cells))
         for first in range(0, len(values), ROWS_READ):
             rows = first, min(len(values), first + ROWS_READ)
             _place(values, *self._padded, bins.dtype.type(self.missing), bins, rows)

@@ -139,7 +139,6 @@ class Frame:
         """SHA-256 over the ids: equal iff frames have the same rows in the same order."""
         digest = hashlib.sha256(self.ids.sizes.astype("<u4").tobytes())
         digest.update(self.ids.data.data)
-        self.ids.let_go()
         return digest.digest()
 
     def digest(self) -> bytes:
@@ -156,7 +155,6 @@ class Frame:
             digest.update(_sizes(len(name)) + name)
         digest.update(self.ids.sizes.astype("<u4").tobytes())
         digest.update(self.ids.data.data)
-        self.ids.let_go()
         cells = self.values.T
         if not isinstance(self.values, np.ndarray):
             digest.update(b"sparse" + self.values.indptr.astype("<i8", copy=False).tobytes())

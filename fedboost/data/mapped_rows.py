@@ -21,7 +21,7 @@ from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.encoded_ids import EncodedIds, joined
-from fedboost.mapped import let_go, mapped_array, mapped_table
+from fedboost.mapped import let_go, mapped_matrix, mapped_table
 
 
 def rows_to_train(
@@ -107,7 +107,7 @@ class _Rows:
         """Room for all rows of a table with that first batch."""
         return cls(
             first,
-            mapped_array(folder, (n_rows, len(first.columns)), np.float32, order="F"),
+            mapped_matrix(folder, n_rows, len(first.columns)),
             None if first.label is None else np.empty(n_rows),
             None if first.weight is None else np.empty(n_rows),
             {
@@ -159,7 +159,7 @@ class _Rows:
                 column[rows] = listed(column[rows], texts, categories[name])
         let_go(self.values)
         return Frame(
-            ids=joined(self.ids, beside=self.values),
+            ids=joined(self.ids),
             values=self.values,
             columns=self.first.columns,
             label=self.label,

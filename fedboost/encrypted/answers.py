@@ -19,7 +19,7 @@ from fedboost.encrypted.ciphers import HostCipher, HostRows
 from fedboost.encrypted.host_tree import HostTree
 from fedboost.encrypted.tree_batch import STRIDE, TreeBatch
 from fedboost.errors import PeerError
-from fedboost.mapped import array_beside
+from fedboost.mapped import mapped_like
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.model.vertical import OwnSplit
 
@@ -56,7 +56,7 @@ class Gradients:
         came = self._side.received(part.rows.data, rows)
         if self._rows is None:
             shape = self._expected, *came.shape[1:]
-            self._rows = array_beside(self._bins, shape, came.dtype)
+            self._rows = mapped_like(self._bins, shape, came.dtype)
         self._rows[self._held : self._held + rows] = came
         self._held += rows
 

@@ -18,7 +18,7 @@ from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.groups import Minimum, Numbers, usable
 from fedboost.core.sampling import TreeColumns
-from fedboost.mapped import array_beside
+from fedboost.mapped import mapped_like
 
 # A column's most frequent bin is left out where it holds at least this share of the rows, and only
 # where the columns together save more than they cost: the nodes' totals take an addition a row,
@@ -87,7 +87,7 @@ class Cells:
         else:
             chosen, caps = bins, (n_bins != binning.missing).any()
             if len(columns) < bins.shape[1] or caps:
-                chosen = array_beside(bins, (len(bins), len(columns)), bins.dtype)
+                chosen = mapped_like(bins, (len(bins), len(columns)), bins.dtype)
                 np.take(bins, columns, axis=1, out=chosen, mode="clip")
             if caps:  # else rows without a value are there already
                 np.minimum(chosen, n_bins.astype(bins.dtype), out=chosen)

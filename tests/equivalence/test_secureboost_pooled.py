@@ -363,8 +363,6 @@ def test_a_whole_job_on_unsorted_overlapping_tables_is_the_pooled_one(
     tmp_path, monkeypatch, widths, rows, params, large
 ):
     """Also of tables so large that cells, bins and ciphertexts lie in files."""
-    if large == 1:
-        monkeypatch.setattr("fedboost.mapped.FILE_BYTES_MIN", 1)
     monkeypatch.setattr("fedboost.runtime.party.table.LARGE_ROWS", large)
     monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 50)
     table = pooled(widths, rows, seed=12, held=0.3, missing=0.1)

@@ -14,17 +14,17 @@ from fedboost.core import binning
 from fedboost.data.frame import Frame
 from fedboost.encoded_ids import EncodedIds, joined
 from fedboost.errors import StoreError
-from fedboost.mapped import let_go, mapped_array, mapped_table, rows_of
+from fedboost.mapped import let_go, mapped_array, mapped_matrix, mapped_table, rows_of
 
 
 def filled(folder, values):
-    cells = mapped_array(folder, values.shape, np.float32, order="F")
+    cells = mapped_matrix(folder, *values.shape)
     cells[:] = values
     return cells
 
 
 def is_mapped(values):
-    return mapped.file_of(values) is not None
+    return mapped._file_of(values) is not None
 
 
 def test_a_matrix_keeps_its_cells_though_its_memory_goes(tmp_path):
@@ -117,32 +117,14 @@ def test_tables_in_files_count_as_well(tmp_path):
 # Beside others
 
 
-def test_large_arrays_beside_one_in_a_file_lie_in_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 80)
+def test_arrays_beside_one_in_a_file_lie_in_files(tmp_path):
     cells = filled(tmp_path, np.ones((4, 3), np.float32))
-    assert is_mapped(mapped.array_beside(cells, (10,), np.int64))
-    assert is_mapped(mapped.array_beside(cells.T[1:], (10,), np.int64))
-    assert not is_mapped(mapped.array_beside(cells, (9,), np.int64))  # too small
-    assert not is_mapped(mapped.array_beside(np.ones(9), (10,), np.int64))
-    assert not is_mapped(mapped.array_beside(None, (10,), np.int64))
+    assert is_mapped(mapped.mapped_like(cells, (10,), np.int64))
+    assert is_mapped(mapped.mapped_like(cells.T[1:], (2, 5), np.uint8))
+    assert not is_mapped(mapped.mapped_like(np.ones(9), (10,), np.int64))
 
 
-def test_ids_taken_of_ids_in_a_file_lie_in_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 1)
-    cells = filled(tmp_path, np.ones((4, 3), np.float32))
-    ids = joined([EncodedIds.of([b"a", b""]), EncodedIds.of([b"ccc"])], beside=cells)
-    taken = ids.take(np.array([2, 0]))
-    assert is_mapped(ids.data)
-    assert is_mapped(taken.data)
-    assert is_mapped(taken.offsets)
-    ids.let_go()
-    assert list(ids) == [b"a", b"", b"ccc"]
-    assert list(taken) == [b"ccc", b"a"]
-    assert list(ids.take(np.empty(0, np.int64))) == []
-
-
-def test_bins_of_values_in_a_file_lie_in_one_and_are_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 1)
+def test_bins_of_values_in_a_file_lie_in_one_and_are_the_same(tmp_path):
     values = np.random.default_rng(1).normal(size=(500, 3)).astype(np.float32)
     cuts = binning.fit(values, 8)
     bins = cuts.transform(filled(tmp_path, values))

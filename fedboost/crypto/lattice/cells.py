@@ -31,7 +31,7 @@ from fedboost.crypto.shapes import check_cells, check_segments
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.errors import ProtocolError
 from fedboost.kernels import kernel
-from fedboost.mapped import array_beside
+from fedboost.mapped import mapped_like
 
 CELLS_MOST = 1 << 18  # at once: four gigabytes of `lattice`
 TOGETHER, FOUR = 8, 4  # windows added to a cell in one go over it; of a rest
@@ -214,7 +214,7 @@ class EncryptedRows:
     def of(cls, tree: TreePolynomials, numbers: Words) -> EncryptedRows:
         """Rows whose b, uint64 (n, outputs), have been checked."""
         ring = tree.parameters.ring
-        windows = array_beside(numbers, (-(-len(numbers) // ring), 2 * ring), np.uint64)
+        windows = mapped_like(numbers, (-(-len(numbers) // ring), 2 * ring), np.uint64)
         for block in range(len(windows)):
             windows[block, ring:] = tree.of_rows(block)
             np.negative(windows[block, ring:], out=windows[block, :ring])
