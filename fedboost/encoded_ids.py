@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedboost.arrays import Indices
 from fedboost.kernels import inlined, kernel
-from fedboost.mapped import LET_GO_ROWS, let_go, mapped_like
+from fedboost.mapped import LET_GO_ROWS, array_beside, let_go
 
 if TYPE_CHECKING:
     import hashlib
@@ -73,12 +73,13 @@ class EncodedIds(Sequence[bytes]):
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError("no such row")
         beside = self.data if len(rows) > BLOCK else None
-        offsets = mapped_like(beside, (len(rows) + 1,), np.int64)
+        offsets = array_beside(beside, (len(rows) + 1,), np.int64)
+        offsets[0] = 0
         for cut in _cuts(len(rows), LET_GO_ROWS):
             _measure(self.offsets, rows[cut], offsets[cut.start : cut.stop + 1])
             if beside is not None:
                 let_go(self.offsets, offsets)
-        data = mapped_like(beside, (int(offsets[-1]),), np.uint8)
+        data = array_beside(beside, (int(offsets[-1]),), np.uint8)
         for cut in _cuts(len(rows), LET_GO_ROWS):
             ends = offsets[cut.start : cut.stop + 1]
             _gather(self.data, self.offsets, rows[cut], ends, data)

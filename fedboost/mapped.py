@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -36,15 +36,17 @@ class CellFile(mmap.mmap):
 _tables = WeakValueDictionary[int, CellFile]()  # by the address at which one lies
 
 
-def mapped_array(folder: Path, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return zeros of that shape and dtype, in C order, in a file of that folder's disk.
+def mapped_array(
+    folder: Path, shape: tuple[int, ...], dtype: DTypeLike, *, order: Literal["C", "F"] = "C"
+) -> NDArray[Any]:
+    """Return zeros of that shape and dtype in a file of that folder's disk.
 
     A StoreError where the disk has no room for all of them.
     """
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
     if not size:
-        return np.zeros(shape, kind)
+        return np.zeros(shape, kind, order)
     with _nameless(folder) as file, on_disk(folder):
         if sys.platform == "linux":
             os.posix_fallocate(file.fileno(), 0, size)  # a write that finds no room would kill us
@@ -52,20 +54,15 @@ def mapped_array(folder: Path, shape: tuple[int, ...], dtype: DTypeLike) -> NDAr
             os.ftruncate(file.fileno(), size)
         held = CellFile(file.fileno(), size)
     held.folder = folder
-    return np.frombuffer(held, kind).reshape(shape)
+    return np.frombuffer(held, kind).reshape(shape, order=order)
 
 
-def mapped_matrix(folder: Path, n_rows: int, n_columns: int) -> NDArray[np.float32]:
-    """Return zeros, float32 (n, c) in Fortran order, as `mapped_array` does."""
-    return mapped_array(folder, (n_columns, n_rows), np.float32).T
-
-
-def mapped_like(values: object, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return zeros of that shape and dtype, in C order, in a file beside that of `values`; in
-    memory where these lie in none.
+def array_beside(values: object, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return an array to be filled, in C order: in a file like that of `values`, in memory where
+    these lie in none.
     """
     held = _file_of(values)
-    return np.zeros(shape, dtype) if held is None else mapped_array(held.folder, shape, dtype)
+    return np.empty(shape, dtype) if held is None else mapped_array(held.folder, shape, dtype)
 
 
 def rows_of(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -75,7 +72,7 @@ def rows_of(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.
     held = _file_of(values)
     if held is None:
         return np.take(values.T, rows, axis=1).T
-    taken = mapped_matrix(held.folder, len(rows), values.shape[1])
+    taken = mapped_array(held.folder, (len(rows), values.shape[1]), np.float32, order="F")
     for column in range(values.shape[1]):
         taken[:, column] = values[rows, column]
         let_go(values)

@@ -23,7 +23,7 @@ from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.encoded_ids import EncodedIds
-from fedboost.mapped import let_go, mapped_array, mapped_like, mapped_matrix, mapped_table
+from fedboost.mapped import array_beside, let_go, mapped_array, mapped_table
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -113,11 +113,11 @@ class _Rows:
         known: Mapping[str, Sequence[str]] | None = None,
     ) -> _Rows:
         """Room for all rows of a table with that first batch."""
-        n_rows = table.rows
+        n_rows, width = table.rows, 0 if first.is_sparse else len(first.columns)
         return cls(
             table,
             first,
-            mapped_matrix(folder, n_rows, 0 if first.is_sparse else len(first.columns)),
+            mapped_array(folder, (n_rows, width), np.float32, order="F"),
             mapped_array(folder, (table.id_bytes,), np.uint8),
             mapped_array(folder, (n_rows + 1,), np.int64),
             None if first.label is None else np.empty(n_rows),
@@ -201,8 +201,8 @@ def _below(parts: list[csc_array], beside: NDArray[np.uint8]) -> csc_array:
 
     sizes = np.sum([np.diff(part.indptr) for part in parts], axis=0)
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    data = mapped_like(beside, (int(starts[-1]),), np.float32)
-    indices = mapped_like(beside, (int(starts[-1]),), np.int32)
+    data = array_beside(beside, (int(starts[-1]),), np.float32)
+    indices = array_beside(beside, (int(starts[-1]),), np.int32)
     at, first, width = starts[:-1].copy(), 0, len(sizes)
     for part in iter(lambda: parts.pop(0) if parts else None, None):
         sizes = np.diff(part.indptr)

@@ -13,7 +13,7 @@ from fedboost.arrays import Floats
 from fedboost.core import objectives
 from fedboost.data.frame import BATCH_ROWS, Values
 from fedboost.flow import MODEL, Artefact, Out, Place, StageContext
-from fedboost.mapped import let_go, mapped_like
+from fedboost.mapped import array_beside, let_go
 from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import columns
 from fedboost.state import Growing, state
@@ -60,7 +60,7 @@ class Batches(ABC):
     def __post_init__(self) -> None:
         self.model, self.values = self.context.artefacts[MODEL], columns.of_seat(self.context)
         shape = self.values.shape[0], len(self.model.facts["base_margin"])
-        self.every = mapped_like(self.context.data.ids.data, shape, np.float64)
+        self.every = array_beside(self.context.data.ids.data, shape, np.float64)
 
     @property
     def rows(self) -> slice:
@@ -118,7 +118,7 @@ def finish(guest: Batches) -> Artefact:
     """The predictions float64 (rows, outputs): probabilities or means, or margins if wanted."""
     prediction = guest.every
     if not guest.context.params.output_margin:
-        prediction = mapped_like(guest.every, guest.every.shape, np.float64)
+        prediction = array_beside(guest.every, guest.every.shape, np.float64)
         for begin in range(0, len(prediction), BATCH_ROWS):
             rows = slice(begin, begin + BATCH_ROWS)
             margin = guest.every[rows]

@@ -263,15 +263,15 @@ def test_tables_that_lie_in_files_are_scored_to_the_same_bits(trained, breast, m
     tables = dealt(fresh.set_column(0, "id", pc.cast(fresh["id"], pa.string())))
     expected = score(trained.folder, tables, trained.model, batch_rows=100)
     made = []
-    matrix = mapped.mapped_matrix
+    array = mapped.mapped_array
 
-    def noting(folder, n_rows, n_columns):
-        made.append(n_columns)
-        return matrix(folder, n_rows, n_columns)
+    def noting(folder, shape, *others, **more):
+        made.extend(shape[1:])
+        return array(folder, shape, *others, **more)
 
     monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 64)
     for module in ("fedboost.data.mapped_rows", "fedboost.mapped"):
-        monkeypatch.setattr(f"{module}.mapped_matrix", noting)
+        monkeypatch.setattr(f"{module}.mapped_array", noting)
     assert score(trained.folder, tables, trained.model, batch_rows=100).equals(expected)
     assert made[:3] == [10, 10, 10]  # of three parties
     assert list((trained.folder / "cluster" / "var" / "bank").glob("tmp*")) == []

@@ -13,18 +13,17 @@ from fedboost.data.frame import Frame
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import StoreError
 from fedboost.mapped import (
+    array_beside,
     let_go,
     let_go_table,
     mapped_array,
-    mapped_like,
-    mapped_matrix,
     mapped_table,
     rows_of,
 )
 
 
 def filled(folder, values):
-    cells = mapped_matrix(folder, *values.shape)
+    cells = mapped_array(folder, values.shape, np.float32, order="F")
     cells[:] = values
     return cells
 
@@ -56,7 +55,7 @@ def test_a_frame_of_mapped_values_gives_rows_in_a_file(tmp_path):
 
 
 def test_a_matrix_without_cells_needs_no_file(tmp_path):
-    assert mapped_matrix(tmp_path, 7, 0).shape == (7, 0)
+    assert mapped_array(tmp_path, (7, 0), np.uint8).shape == (7, 0)
 
 
 def test_a_disk_without_room_is_refused_before_a_cell_is_written(tmp_path, monkeypatch):
@@ -65,7 +64,7 @@ def test_a_disk_without_room_is_refused_before_a_cell_is_written(tmp_path, monke
 
     monkeypatch.setattr("fedboost.mapped.os.posix_fallocate", full)
     with pytest.raises(StoreError, match="No space left") as refused:
-        mapped_matrix(tmp_path, 7, 2)
+        mapped_array(tmp_path, (7, 2), np.uint8)
     assert refused.value.todo == "free some space"
     assert list(tmp_path.iterdir()) == []
 
@@ -83,12 +82,12 @@ def test_tables_are_one_in_a_file(tmp_path):
 def test_arrays_lie_beside_others_or_in_memory(tmp_path):
     cells = mapped_array(tmp_path, (3, 2), np.uint32)
     assert (cells.dtype.name, cells.shape) == ("uint32", (3, 2))
-    beside = mapped_like(cells[1:], (4,), np.float64)
+    beside = array_beside(cells[1:], (4,), np.float64)
     beside[:] = range(4)
     let_go(cells, beside)
     assert is_mapped(beside)
     assert beside.tolist() == [0, 1, 2, 3]
-    assert not is_mapped(mapped_like(np.zeros(3), (4,), np.float64))
+    assert not is_mapped(array_beside(np.zeros(3), (4,), np.float64))
 
 
 def test_ids_in_a_file_are_those_in_memory(tmp_path, monkeypatch):

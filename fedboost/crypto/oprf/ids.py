@@ -19,7 +19,7 @@ from fedboost.crypto.workers import Workers, blocks
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError
 from fedboost.kernels import kernel
-from fedboost.mapped import let_go, mapped_like
+from fedboost.mapped import array_beside, let_go
 
 HASHED_ROWS = 1 << 18  # ids whose digests are in memory together
 
@@ -61,8 +61,8 @@ class IdDigests:
         for _, some in _hashed(ids, key, workers):
             counts += np.bincount(_parts(some[:, 0], bins), minlength=bins)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
-        self._digests = mapped_like(ids.data, (n, 8), np.uint32)
-        self._rows = mapped_like(ids.data, (n,), np.uint32)
+        self._digests = array_beside(ids.data, (n, 8), np.uint32)
+        self._rows = array_beside(ids.data, (n,), np.uint32)
         at = self._starts[:-1].copy()
         for first, some in _hashed(ids, key, workers):  # again, which is cheaper than to keep them
             _spread(some, _parts(some[:, 0], bins), first, at, self._digests, self._rows)
