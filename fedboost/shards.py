@@ -56,15 +56,15 @@ class Shards(Protocol):
 
 @dataclass
 class Lent:
-    """What shards keep of one thing, until another number of them computes."""
+    """What shards keep of one thing, until others or another number of them compute."""
 
-    parts: int = 0
+    by: tuple[Shards | None, int] = None, 0
     kept: object = None
 
     def at(self, shards: Shards, parts: int, make: MakePart) -> object:
         """Return what so many shards keep, which they are given unless they have it."""
-        if parts != self.parts:
-            self.parts, self.kept = parts, shards.keep(parts, make)
+        if self.by != (shards, parts):
+            self.by, self.kept = (shards, parts), shards.keep(parts, make)
         return self.kept
 
 
