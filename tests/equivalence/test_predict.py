@@ -236,6 +236,7 @@ def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_rows_o
 ):
     expected = score(trained.folder, trained.tables, trained.model)
     monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 64)  # ids and margins in files
+    monkeypatch.setattr("fedboost.mapped.FILE_BYTES_MIN", 1)
     monkeypatch.setattr("fedboost.encoded_ids.BLOCK", 64)
     used: list[int] = []
     closed = breaking(monkeypatch, predicting, "close_batch", 3, lambda state: state.first)
@@ -266,7 +267,7 @@ def test_tables_that_lie_in_files_are_scored_to_the_same_bits(trained, breast, m
     array = mapped.mapped_array
 
     def noting(folder, shape, *others, **more):
-        made.append(shape[1])
+        made.extend(shape[1:])
         return array(folder, shape, *others, **more)
 
     monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 64)

@@ -150,6 +150,7 @@ class DaskShards:
                 # What a scheduler and workers begun here would serve in the clear.
                 "distributed.scheduler.http.routes": [],
                 "distributed.worker.http.routes": [],
+                "distributed.worker.profile.enabled": False,  # of local workers
             }
         )
         for name in LOGGERS:
