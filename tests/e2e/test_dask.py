@@ -3,6 +3,7 @@
 import pytest
 
 from tests.e2e import world
+from tests.support import drills
 from tests.support.dask_cluster import dask_cluster
 from tests.support.dask_drills import GUEST, HOST, STRUCK, DaskTown, job
 
@@ -20,7 +21,7 @@ def town(tmp_path_factory):
     with (
         dask_cluster(tmp_path_factory.mktemp("dask")) as workers,
         world.WarmCluster(
-            folder / "c", world.spec(LATTICE), sources, timers=world.TIMERS, workers=1
+            folder / "c", world.spec(LATTICE), sources, timers=drills.TIMERS, workers=1
         ) as cluster,
     ):
         made = DaskTown(cluster, workers)
