@@ -117,7 +117,7 @@ def test_daemons_come_to_the_model_of_one_process(tmp_path, data_file, parties, 
         result = world.result(world.run(cluster, raw))
         id_ = result["job"]
         assert_equal(assert_one_model(tmp_path / "c", parties, id_), model)
-        for key in ("rows", "metrics", "trees", "exchanges"):
+        for key in ("rows", "metrics", "trees"):  # exchanges depend on how many trees a call takes
             assert result[key] == alone[key]
         assert sum(result["rows"].values()) == ROWS
         assert set(result["cpu_seconds"]) == {*parties, aggregator}
