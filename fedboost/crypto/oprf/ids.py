@@ -81,6 +81,7 @@ class IdDigests:
             )
         rows = self._order[self._starts[b] : self._starts[b + 1]]
         digests = self._digested(self._ids.take(rows.astype(np.int64)))
+        let_go(self._ids.data, self._ids.offsets)
         order = np.argsort((digests[:, 1] >> np.uint32(24)).astype(np.uint8), kind="stable")
         return PartIds(rows[order], digests[order])
 

@@ -37,7 +37,7 @@ from fedboost.settings import parse
 START = "begin"  # the stage of what comes before any protocol
 # Of a row and of each of its cells, as measured: while a table is read, and once it is. Of large
 # tables ids and cells lie in files, and then their bins.
-ID_BYTES, CELL_BYTES = 120.0, 9.0
+ID_BYTES, CELL_BYTES, LARGE_ROW_BYTES = 120.0, 9.0, 16.0
 KEPT_ID_BYTES, KEPT_CELL_BYTES = 45.0, 4.0
 FILE_ID_BYTES, BIN_BYTES = 33.0, 1.0
 
@@ -137,15 +137,16 @@ def estimate(
 def held_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> float:
     """Return the most bytes that a party holds of its table and of a job's stages in memory."""
     is_large = rows >= LARGE_ROWS
-    cells, ids = (0, FILE_ID_BYTES) if is_large else (columns, 0.0)
-    kept, most = rows * (KEPT_ID_BYTES - ids + KEPT_CELL_BYTES * cells), [0.0]
+    read = LARGE_ROW_BYTES if is_large else ID_BYTES + CELL_BYTES * columns
+    kept, most = KEPT_ID_BYTES + KEPT_CELL_BYTES * columns, [rows * read]
     for stage in stages:
         goes = protocols.named(stage.name).bins_values  # instead of the table
-        held = stage.memory.get(party, 0.0) + (0.0 if goes else kept)
+        held = stage.memory.get(party, 0.0) + (0.0 if goes else rows * kept)
         if is_large:
-            held -= goes * BIN_BYTES * rows * columns + stage.rows.get(party, 0.0)
+            in_files = FILE_ID_BYTES + (BIN_BYTES if goes else KEPT_CELL_BYTES) * columns
+            held -= rows * in_files + stage.rows.get(party, 0.0)
         most.append(held)
-    return max(rows * (ID_BYTES + CELL_BYTES * cells), *most)
+    return max(most)
 
 
 def file_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> float:
