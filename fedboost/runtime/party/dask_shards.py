@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -126,7 +127,8 @@ class DaskShards:
         client, self._client = self._client, None
         self._slots, self._places = {}, []
         if client is not None:
-            client.close(timeout=1)
+            with suppress(Exception):  # of what it was still about: to connect again
+                client.close(timeout=1)
 
     def _connected(self) -> Client:
         """Return a client whose scheduler is there."""

@@ -231,6 +231,22 @@ def test_a_scheduler_that_is_soon_back_is_asked_again(cluster, monkeypatch):
     other.close()
 
 
+def test_a_client_that_fails_as_it_is_closed_is_let_go_of(cluster, monkeypatch):
+    """One that is about to connect again raises what it meets there."""
+    own, job, closing = DaskShards(cluster.settings()), Sums("plain"), Client.close
+    tree = job.tree(own)
+    job.check(tree)
+
+    def failing(client, *words, **more):
+        closing(client, *words, **more)
+        raise ValueError("IOStream is not idle; cannot convert to SSL")
+
+    monkeypatch.setattr(Client, "close", failing)
+    own.close()
+    job.check(tree)
+    own.close()
+
+
 @pytest.mark.full
 def test_processes_of_this_machine_are_made_again_when_they_die():
     own = DaskShards(parse(DaskWorkers, {"dask": {"local": 1}}))
