@@ -134,6 +134,7 @@ def fit(
     categorical: Sequence[int] = (),
     known: Mapping[int, Codes] | None = None,
     rows: NDArray[np.bool_] | None = None,
+    group_cuts: Mapping[int, Cuts] | None = None,
 ) -> Binning:
     """Cut points of each column of float32 (n, columns), dense or sparse; of the training `rows`,
     bool (n,), alone where they are given.
@@ -142,8 +143,8 @@ def fit(
     neighbours; others get bins of as equal row counts as their ties allow. A `categorical` one,
     with codes from 0 as values, gets a bin for each of its categories: first the `known` ones,
     whose bins an earlier model has fixed, then the most frequent others, at most `max_bin` in all.
-    Columns do not influence one another, so parties bin theirs alone. A DataError names an infinite
-    value.
+    A column that has `group_cuts`, rising, is cut at some of these alone. Columns do not influence
+    one another, so parties bin theirs alone. A DataError names an infinite value.
     """
     chosen: slice | NDArray[np.bool_] = slice(None) if rows is None or rows.all() else rows
     if not isinstance(values, np.ndarray):
@@ -157,7 +158,9 @@ def fit(
     }
     none = np.empty(0, np.float32)
     cuts = tuple(
-        none if c in categories else _fit_column(values, c, max_bin, chosen)
+        none
+        if c in categories
+        else _fit_column(values, c, max_bin, chosen, (group_cuts or {}).get(c))
         for c in range(values.shape[1])
     )
     return Binning(max_bin, cuts, categories)
@@ -197,21 +200,44 @@ def present_values(
     return present, zeros
 
 
-def _fit_column(values: Values, number: int, max_bin: int, rows: slice | NDArray[np.bool_]) -> Cuts:
-    present, zeros = present_values(values, number, rows)
+def _fit_column(
+    values: Values,
+    number: int,
+    max_bin: int,
+    rows: slice | NDArray[np.bool_],
+    group_cuts: Cuts | None,
+) -> Cuts:
+    distinct, counts = distinct_values(values, number, rows)
     let_go(values)
+    ends = bin_ends(counts, max_bin)
+    if group_cuts is None:
+        return between(distinct[ends], distinct[ends + 1])
+    # The group of the value above begins at the last of its cut points that is not beyond it.
+    return group_cuts[np.searchsorted(group_cuts, distinct[ends + 1], side="right") - 1]
+
+
+def distinct_values(
+    values: Values, number: int, rows: slice | NDArray[np.bool_] = slice(None)
+) -> tuple[Cuts, NDArray[np.int64]]:
+    """One column's different values, float32 rising, and how many rows have each; see
+    `present_values`.
+    """
+    present, zeros = present_values(values, number, rows)
     distinct, counts = np.unique(present, return_counts=True)
     if zeros:
         place = int(np.searchsorted(distinct, np.float32(0)))
         distinct = np.insert(distinct, place, np.float32(0))
         counts = np.insert(counts, place, zeros)
-    if len(distinct) <= 1:
-        return np.empty(0, dtype=np.float32)
-    if len(distinct) <= max_bin:
-        ends = np.arange(len(distinct) - 1)
-    else:
-        ends = _equal_frequency(counts.astype(np.int64), max_bin)
-    return between(distinct[ends], distinct[ends + 1])
+    return distinct, counts.astype(np.int64)
+
+
+def bin_ends(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int64]:
+    """The last value of each bin but the last bin, of values that so many rows have, rising: each
+    its own bin, or bins of row counts as equal as ties allow.
+    """
+    if len(counts) <= max_bin:
+        return np.arange(max(0, len(counts) - 1))
+    return _equal_frequency(counts, max_bin)
 
 
 def between(low: Cuts, high: Cuts) -> Cuts:

@@ -38,6 +38,8 @@ class Frame:
     values are their places in it, 0.0, 1.0, …
     `merged`: columns in which different whole numbers became the same 32-bit float.
     `notes`: sentences for the party's own log about what was read less than literally.
+    `group_cuts`: by column number the cut points, float32 and rising, between the groups to which
+    the owner has coarsened its values; a column without them has its values as they were read.
     """
 
     ids: EncodedIds
@@ -49,6 +51,7 @@ class Frame:
     merged: tuple[str, ...] = ()
     weight: NDArray[np.float64] | None = None
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    group_cuts: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Own invariants: whoever builds a frame has checked the table already."""
@@ -107,6 +110,7 @@ class Frame:
             merged=self.merged,
             weight=None if self.weight is None else self.weight[chosen],
             categories=self.categories,
+            group_cuts=self.group_cuts,
         )
 
     def become(self, rows: NDArray[np.int64]) -> Frame:
@@ -117,7 +121,7 @@ class Frame:
         ids = self.ids.take(chosen)
         object.__delattr__(self, "ids")
         if isinstance(values, np.ndarray):
-            values.flags.writeable = True
+            self.allow_changes()
             values = _moved(values, chosen)
         else:
             values = _rows_of(values, chosen)
@@ -130,6 +134,11 @@ class Frame:
             label=None if label is None else label[chosen],
             weight=None if weight is None else weight[chosen],
         )
+
+    def allow_changes(self) -> None:
+        """Let values be written over: by whoever makes another frame of the same memory."""
+        for array in _checked_arrays(self.values):
+            array.flags.writeable = True
 
     def drop_values(self) -> None:
         """Let the values go, once nobody reads them any more: the frame has none from here on."""

@@ -70,11 +70,14 @@ class Selection(Settings):
 
 
 def declared_for(source: SourceSpec, selection: Selection) -> SourceSpec:
-    """The data set as an owner would declare it for this selection: the job is the owner's own."""
+    """The data set as an owner would declare it for this selection: the job is the owner's own, who
+    need not coarsen it.
+    """
     return source.model_copy(
         update={
             "id": list(selection.id),
             "labels": [] if selection.label is None else [selection.label],
             "weights": [] if selection.weight is None else [selection.weight],
+            "bins_max": None,
         }
     )

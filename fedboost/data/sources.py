@@ -17,6 +17,8 @@ from fedboost.settings import PathText, SecretReference, Settings, load
 Format = Literal["csv", "parquet", "svmlight", "delta"]
 # A number that stands in place of missing ones; it is compared as a 32-bit float.
 MissingValue = Annotated[float | None, Field(allow_inf_nan=False)]
+GROUPS_MAX = 1 << 16  # of a column: more than any bins of a job
+Groups = Annotated[int, Field(ge=2, le=GROUPS_MAX)]
 LabelValues = Annotated[list[bool | int | float | str], Field(min_length=2, max_length=1000)]
 Part = Literal["guest", "host"]
 Cell: TypeAlias = bool | int | float | str
@@ -130,6 +132,9 @@ class SourceSpec(Settings):
     weights: list[str] = Field(default_factory=list)  # columns that may say how much a row counts
     roles: list[Part] = Field(default_factory=lambda: list(get_args(Part)), min_length=1)  # of ours
     peers: list[str] | None = None  # who may take part in a job on it; absent: as in the policy
+    # Groups of values that jobs may tell apart in each column, fixed by the first job; null: all.
+    bins_max: int | None = Field(32, ge=2, le=GROUPS_MAX)
+    column_bins_max: dict[str, Groups] = Field(default_factory=dict)  # of single columns
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -167,6 +172,10 @@ class SourceSpec(Settings):
     def kept_back(self) -> tuple[str, ...]:
         """The columns that are no features unless `columns` names them."""
         return (*self.id, *self.labels, *self.weights)
+
+    def groups_of(self, column: str) -> int | None:
+        """Return how many groups of a column's values jobs may tell apart; None: every value."""
+        return self.column_bins_max.get(column, self.bins_max)
 
     @property
     def kind(self) -> str:

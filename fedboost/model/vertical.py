@@ -65,6 +65,16 @@ def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:
     }
 
 
+def thresholds(shard: Artefact) -> dict[str, NDArray[np.float32]]:
+    """Return where a host's splits divide each of its columns of numbers, float32."""
+    arrays, cuts = shard.arrays, shard.arrays["threshold"].astype(np.float32)
+    is_number = cuts != NO_THRESHOLD
+    return {
+        name: cuts[(arrays["feature"] == number) & is_number]
+        for number, name in enumerate(shard.facts["columns"])
+    }
+
+
 def arrays_to_splits(arrays: Mapping[str, NDArray[np.generic]]) -> list[OwnSplit]:
     """Return what `splits_to_arrays` wrote."""
     names = ("tree", "node", "feature", "threshold", "missing_left")

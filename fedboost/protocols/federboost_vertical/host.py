@@ -58,7 +58,13 @@ def begin(context: StageContext) -> Host:
 def _settled(context: StageContext) -> Telling:
     """Return how the own columns are told: at public cut points, or at equal shares of rows."""
     frame, params = context.data, context.params
-    cuts = binning.fit(frame.values, params.buckets, frame.categorical, rows=~context.validation)
+    cuts = binning.fit(
+        frame.values,
+        params.buckets,
+        frame.categorical,
+        rows=~context.validation,
+        group_cuts=frame.group_cuts,
+    )
     public = _public(params.public_cuts.get(context.party, {}), frame)
     chosen = tuple(public.get(c, quantiles) for c, quantiles in enumerate(cuts.cuts))
     most = max([params.buckets, *(len(column_cuts) + 1 for column_cuts in chosen)])

@@ -114,7 +114,13 @@ def begin(context: StageContext) -> Host:
     train = ~context.validation
     if not train.any():  # the guest says so, too, and what to do
         train = np.ones(frame.n_rows, np.bool_)
-    cuts = binning.fit(frame.values, context.params.max_bin, frame.categorical, rows=train)
+    cuts = binning.fit(
+        frame.values,
+        context.params.max_bin,
+        frame.categorical,
+        rows=train,
+        group_cuts=frame.group_cuts,
+    )
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not context.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up

@@ -92,7 +92,8 @@ def begin(context: StageContext) -> Host:
     frame = context.data
     train = ~context.validation
     known = earlier.known_codes(context)
-    cuts = binning.fit(frame.values, context.params.max_bin, frame.categorical, known, rows=train)
+    params, groups = context.params, frame.group_cuts
+    cuts = binning.fit(frame.values, params.max_bin, frame.categorical, known, train, groups)
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not context.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up

@@ -15,8 +15,10 @@ from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, DataError, FedboostError
 from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import StatusReport, Warned
+from fedboost.model import shards, vertical
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.files import JobFiles
+from fedboost.runtime.policy.account import Owned
 from fedboost.runtime.process.memory import LARGE_ROWS, give_back, keep_apart
 from fedboost.runtime.store.rows_in_common import Disclosures, RowsInCommon, described, rows_again
 
@@ -80,6 +82,19 @@ class JobTable:
                 todo="put the old table back, or submit a new job",
                 kind="the table has changed since the job began",
             )
+        if signed.role is flow.HOST or signed.protocol.rows is flow.RowsUsed.OWN:
+            self._coarsen(source)
+
+    def _coarsen(self, source: SourceSpec) -> None:
+        """Give the values of groups in place of a table's own: all that others may learn of."""
+        from fedboost.runtime.party.value_groups import ValueGroups
+
+        assert self.frame is not None
+        signed, thresholds = self.signed, {}
+        if signed.protocol.leaves == "predictions" and signed.model is not None:
+            thresholds = vertical.thresholds(shards.load(self.files.used_model))
+        owned, groups = Owned(signed.dataset, source.identity), ValueGroups(self.files.store)
+        self.frame = groups.coarsen(self.frame, owned, source, thresholds)
 
     def _load(self, source: SourceSpec) -> None:
         from fedboost.data.loading import check_label, load_with_ids

@@ -29,6 +29,7 @@ HASHED = {
     "charges": ("dataset", "source", "kind", "about", "peer", "job", "amount"),
     "held_out": ("dataset", "source", "classes", "cells"),
     "summed": ("dataset", "source", "parties"),
+    "value_groups": ("dataset", "source", "about", "groups"),
     "tags": ("job", "tag"),
 }  # fmt: skip
 _ACCOUNT_3 = (
@@ -39,6 +40,7 @@ _ACCOUNT_3 = (
 # their rows are checked when the store is opened.
 COUNTERS = (
     "predictions", "alignments", "account", "decisions", "charges", "held_out", "summed",
+    "value_groups",
 )  # fmt: skip
 
 
@@ -177,6 +179,15 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
     ),
     # A status needs few of a journal's entries: they are found by what they are about.
     10: (f"CREATE INDEX IF NOT EXISTS events_kind ON events (job, {KIND}, n)",),
+    11: (
+        # The groups of a column's values that jobs may tell apart, JSON: see `value_groups`.
+        """CREATE TABLE value_groups (
+            dataset TEXT NOT NULL, source TEXT NOT NULL, about TEXT NOT NULL, groups TEXT NOT NULL
+        ) STRICT""",
+        *_hashing("value_groups"),
+        """CREATE TRIGGER value_groups_stay BEFORE DELETE ON value_groups
+        BEGIN SELECT raise(ABORT, 'cut points stay'); END""",
+    ),
 }
 SCHEMA_VERSION = max(VERSIONS)
 
