@@ -79,11 +79,15 @@ class NumberGroups:
         """Write the value of its group over each of a column's numbers; missing ones stay."""
         values = frame.values
         if isinstance(values, np.ndarray):
-            _coarsen(values[:, column], self.cuts, self.values)
+            self.coarsen(values[:, column])
             let_go(values)
         else:
             begin, end = values.indptr[column : column + 2]
-            _coarsen(values.data[begin:end], self.cuts, self.values)
+            self.coarsen(values.data[begin:end])
+
+    def coarsen(self, numbers: Cuts) -> None:
+        """Write the value of its group over each of some numbers, float32 (n,)."""
+        _coarsen(numbers, self.cuts, self.values)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,96 @@
+"""What a bound on the groups that jobs may tell apart (`bins_max`) costs in AUC.
+
+python -m benchmarks.groups [--quick] [--json F] [--record F] [--data NAME]
+
+All columns are coarsened, as if every one were a host's: the most that it can cost. Each figure is
+a mean over splits into 70 % training rows and 30 % held out; cut points come from all rows, as an
+owner's do. Several classes: the mean AUC of each against the rest. Jobs have 32 bins, or 256 where
+the rows say so.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import harness, tables
+from benchmarks.harness import Report, Shown
+from benchmarks.tables import Table
+from fedboost.core import binning, local, metrics
+from fedboost.core.local import TrainingTable
+from fedboost.core.params import TreeParams
+from fedboost.runtime.party.value_groups import NumberGroups
+
+NAME = "groups"
+DATA = ("default_credit", "give_credit", "susy_30k", "higgs_11k", "breast", "vehicle")
+BOUNDS = (8, 16, 32, 64, 256)
+SPLITS, QUICK_SPLITS = 10, 2
+HELD_OUT = 0.3
+JOBS: Mapping[str, dict[str, Any]] = {
+    "25 trees of depth 3": {"n_estimators": 25, "max_depth": 3},
+    "25 trees of depth 5": {"n_estimators": 25, "max_depth": 5},
+    "25 trees of depth 5, 256 bins": {"n_estimators": 25, "max_depth": 5, "max_bin": 256},
+}
+
+
+def coarse(table: Table, most: int | None) -> tuple[NDArray[np.float32], dict[int, Any]]:
+    """The values with those of groups in their place, and the cut points of every column."""
+    values, cuts = np.asfortranarray(table.values.copy()), {}
+    for column in range(values.shape[1]) if most is not None else ():
+        groups = NumberGroups.fixed(*binning.distinct_values(values, column), most)
+        groups.coarsen(values[:, column])
+        cuts[column] = groups.cuts
+    return values, cuts
+
+
+def auc(table: Table, most: int | None, job: Mapping[str, Any], splits: int) -> list[float]:
+    """AUC of held-out rows of each split, under a bound of `most` groups."""
+    values, group_cuts = coarse(table, most)
+    classes, scores = len(np.unique(table.y)), []
+    kind = {} if classes == 2 else {"objective": "multi:softprob", "num_class": classes}
+    params = TreeParams(**kind, **job)
+    for seed in range(splits):
+        held = np.random.default_rng(seed).random(len(table.y)) < HELD_OUT
+        rows = TrainingTable(np.asfortranarray(values[~held]), table.y[~held].astype(np.float64))
+        cuts = binning.fit(rows.values, params.max_bin, group_cuts=group_cuts)
+        trained = local.train(rows, params, cuts=cuts)
+        scores.append(ranked(trained.margins(np.asfortranarray(values[held])), table.y[held]))
+    return scores
+
+
+def ranked(margins: NDArray[np.float64], y: NDArray[np.int64]) -> float:
+    """AUC of margins (n, outputs), of several outputs the mean over classes against the rest."""
+    classes = [*enumerate(margins.T)] if margins.shape[1] > 1 else [(1, margins[:, 0])]
+    scores = [metrics.evaluate("auc", (y == k).astype(np.float64), of_k) for k, of_k in classes]
+    return float(np.mean(scores))
+
+
+def main(given: list[str] | None = None) -> None:
+    """Measure what the command line asks for."""
+    options = harness.arguments(NAME, __doc__, DATA, given)
+    splits = QUICK_SPLITS if options.quick else SPLITS
+    report = Report(NAME, {"splits": splits, "held out": HELD_OUT})
+    for name in options.data:
+        table = tables.load(name)
+        for job, settings in JOBS.items():
+            free = np.array(auc(table, None, settings, splits))
+            found = {most: np.array(auc(table, most, settings, splits)) for most in BOUNDS}
+            changes = {str(most): float((x - free).mean()) for most, x in found.items()}
+            report.rows.append(
+                {"data": name, "job": job, "rows": len(table.y), "free": float(free.mean())}
+                | changes
+            )
+    cells = [
+        (row["data"], row["job"], f"{row['free']:.4f}", *(f"{row[str(m)]:+.4f}" for m in BOUNDS))
+        for row in report.rows
+    ]
+    heads = ("data", "job", "AUC without a bound", *(f"bins_max {most}" for most in BOUNDS))
+    report.figures = {
+        f"{most} groups, worst": min(row[str(most)] for row in report.rows) for most in BOUNDS
+    }
+    report.write(options, [Shown("AUC beside bins_max", heads, cells)])
+
+
+if __name__ == "__main__":
+    main()
