@@ -87,10 +87,14 @@ class JobTable:
 
     def _coarsen(self, source: SourceSpec) -> None:
         """Give the values of groups in place of a table's own: all that others may learn of."""
+        from fedboost.runtime.party import table_warnings
         from fedboost.runtime.party.value_groups import ValueGroups
 
         assert self.frame is not None
         signed, thresholds = self.signed, {}
+        max_bin = getattr(signed.params, "max_bin", None)
+        told = table_warnings.of_groups(signed.party, source.bins_max, max_bin)
+        self.warnings = (*self.warnings, *told)
         if signed.protocol.leaves == "predictions" and signed.model is not None:
             thresholds = vertical.thresholds(shards.load(self.files.used_model))
         owned, groups = Owned(signed.dataset, source.identity), ValueGroups(self.files.store)

@@ -60,6 +60,16 @@ def of_alignment(party: str, ids: EncodedIds, rows: NDArray[np.int64]) -> Iterat
     )
 
 
+def of_groups(party: str, most: int | None, max_bin: int | None) -> Iterator[TableWarning]:
+    """Yield a warning where a job asks for more bins than the owner lets it tell groups apart."""
+    if most is not None and max_bin is not None and most < max_bin:
+        what = (
+            f"{party} lets jobs tell {most} groups of a column's values apart, so max_bin "
+            f"{max_bin} divides its columns no further"
+        )
+        yield TableWarning(f"{what}; the owner can raise bins_max of the data set", what)
+
+
 def _merged(party: str, frame: Frame) -> Iterator[TableWarning]:
     if frame.merged:
         yield TableWarning(

@@ -212,3 +212,11 @@ def test_missing_cells_and_falling_values_give_a_label_away_too():
     assert ranks_alone(label, np.where(label == 1.0, np.nan, 3.0))
     assert ranks_alone(label, -label)
     assert not ranks_alone(label, np.zeros(40))
+
+
+def test_more_bins_than_an_owners_groups_are_warned_of():
+    (warning,) = table_warnings.of_groups("telco", 32, 64)
+    assert "telco lets jobs tell 32 groups of a column's values apart" in warning.text
+    assert not [*table_warnings.of_groups("telco", 32, 32)]
+    assert not [*table_warnings.of_groups("telco", None, 256)]
+    assert not [*table_warnings.of_groups("telco", 32, None)]

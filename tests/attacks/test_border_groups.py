@@ -1,0 +1,88 @@
+"""How finely jobs read a value: one after another, each with cut points of its own.
+
+The host is stock. Its cut points are noted where it bins its columns: whoever has read a row's side
+of each of them knows the row's value as finely as they divide the column.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fedboost.core.binning import Binning
+from fedboost.crypto.workers import Serial
+from fedboost.data.sources import SourceSpec
+from fedboost.job import Validation
+from fedboost.protocols.secureboost import host as secureboost_host
+from fedboost.runtime.cluster import local
+from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.party.value_groups import ValueGroups
+from tests.support.federated import PLAIN, _left, job_spec
+
+GUEST, HOST = "bank", "telco"
+ROWS, GROUPS = 300, 8
+TREES = {"n_estimators": 1, "max_depth": 1, **PLAIN}
+JOBS = [(bins, seed) for bins in (2, 3, 8, 32) for seed in (1, 2)]
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """Tables of a guest and a host, which lets jobs tell eight groups of a column apart."""
+    draw, ids = np.random.default_rng(1), [f"p{row:03d}" for row in range(ROWS)]
+    tables = {
+        GUEST: {"id": ids, "y": draw.integers(0, 2, ROWS), "w": draw.normal(size=ROWS)},
+        HOST: {"id": ids, "income": draw.lognormal(10, 1, ROWS)},
+    }
+    for party, columns in tables.items():
+        pq.write_table(pa.table(columns), tmp_path / f"{party}.parquet")
+    declared = local.declared
+
+    def bounded(*asked):
+        return {
+            name: table.model_copy(update={"bins_max": GROUPS})
+            for name, table in declared(*asked).items()
+        }
+
+    monkeypatch.setattr(local, "declared", bounded)
+    return {party: SourceSpec(path=str(tmp_path / f"{party}.parquet")) for party in tables}
+
+
+async def groups_told(tmp_path, monkeypatch, sources):
+    """Into how many groups the cut points of all jobs together divide the host's rows."""
+    cuts: list[Binning] = []
+    begin = secureboost_host.begin
+
+    def noted(context):
+        state = begin(context)
+        cuts.append(state.binning)
+        return state
+
+    monkeypatch.setattr(secureboost_host, "begin", noted)
+    first = job_spec("secureboost", (GUEST, HOST), params=TREES)
+    async with cluster(tmp_path / "c", first, sources, Serial()) as made:
+        for bins, seed in JOBS:
+            spec = first.model_copy(
+                update={
+                    "params": {**TREES, "max_bin": bins},
+                    "validation": Validation(fraction=0.3, seed=seed),
+                }
+            )
+            done = _left(made, await made.run(spec))
+            assert done.state == "finished", done.error
+    income = pq.read_table(sources[HOST].path)["income"].to_numpy().astype(np.float32)
+    together = np.unique(np.concatenate([some.cuts[0] for some in cuts]))
+    return len(np.unique(np.searchsorted(together, income, side="right")))
+
+
+async def test_jobs_with_other_rows_and_bins_tell_no_more_groups_than_the_owner_allows(
+    tmp_path, monkeypatch, sources
+):
+    """The defence is that values of a group are one value before a protocol reads them."""
+    assert await groups_told(tmp_path, monkeypatch, sources) <= GROUPS
+
+
+async def test_jobs_with_other_rows_and_bins_tell_many_groups_where_each_has_its_own_cut_points(
+    tmp_path, monkeypatch, sources
+):
+    monkeypatch.setattr(ValueGroups, "coarsen", lambda _, frame, *__: frame)
+    assert await groups_told(tmp_path, monkeypatch, sources) > 5 * GROUPS
