@@ -17,7 +17,7 @@ from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.party.value_groups import ValueGroups
-from tests.support.federated import PLAIN, _left, job_spec
+from tests.support.federated import PLAIN, _left, job_spec, now
 
 GUEST, HOST = "bank", "telco"
 ROWS, GROUPS = 300, 8
@@ -74,15 +74,15 @@ async def groups_told(tmp_path, monkeypatch, sources):
     return len(np.unique(np.searchsorted(together, income, side="right")))
 
 
-async def test_jobs_with_other_rows_and_bins_tell_no_more_groups_than_the_owner_allows(
+def test_jobs_with_other_rows_and_bins_tell_no_more_groups_than_the_owner_allows(
     tmp_path, monkeypatch, sources
 ):
     """The defence is that values of a group are one value before a protocol reads them."""
-    assert await groups_told(tmp_path, monkeypatch, sources) <= GROUPS
+    assert now(groups_told(tmp_path, monkeypatch, sources)) <= GROUPS
 
 
-async def test_jobs_with_other_rows_and_bins_tell_many_groups_where_each_has_its_own_cut_points(
+def test_jobs_with_other_rows_and_bins_tell_many_groups_where_each_has_its_own_cut_points(
     tmp_path, monkeypatch, sources
 ):
     monkeypatch.setattr(ValueGroups, "coarsen", lambda _, frame, *__: frame)
-    assert await groups_told(tmp_path, monkeypatch, sources) > 5 * GROUPS
+    assert now(groups_told(tmp_path, monkeypatch, sources)) > 5 * GROUPS

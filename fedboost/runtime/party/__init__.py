@@ -25,4 +25,5 @@ Modules:
     step_work    a step at work, in a thread or in the event loop
     table        a party's rows in one job
     table_warnings  what a party's table makes one doubt
+    value_groups  the groups of a table's values that jobs may tell apart
 """
