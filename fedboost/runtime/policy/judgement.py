@@ -23,8 +23,8 @@ from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.jobs.submitted import submitter_of
 from fedboost.runtime.ledger.signed_heads import Check
 from fedboost.runtime.policy import declared
-from fedboost.runtime.policy.account import Owned
 from fedboost.runtime.policy.differences import MeasuredRows, Summed, count_alignment
+from fedboost.runtime.policy.same_tables import Owned, owned
 from fedboost.runtime.store.store import GOING, Store, StoredJob, day
 from fedboost.runtime.transport.identity import (
     Identity,
@@ -279,7 +279,7 @@ class Judge:
             policy.judge_holdout(int(counts.min()), f"{what} of each class")
             classes = {f"{value:g}": labels == value for value in values.tolist()}
         ids = ((name, frame.ids.take(rows[of_class])) for name, of_class in classes.items())
-        differs = self._measured.differs(self._owned(job), ids, policy.holdout_rows_min)
+        differs = self._measured.differs(self.owned(job.dataset), ids, policy.holdout_rows_min)
         policy.judge_overlap(what, differs=differs)
 
     def contributors(self, job: SignedJob, stage: str, context: StageContext) -> None:
@@ -289,7 +289,7 @@ class Judge:
             return
         policy, members = self.config.policy, context.table.of(flow.EVERYBODY)
         with refusing(self.config.name):
-            isolated = self._summed.isolates(self._owned(job), members, policy.apart_min)
+            isolated = self._summed.isolates(self.owned(job.dataset), members, policy.apart_min)
             policy.judge_isolated(isolated)
 
     def alignment(self, job: SignedJob) -> None:
@@ -302,10 +302,11 @@ class Judge:
         name, most = self.config.name, self.config.policy.alignments_per_day
         peers = [party for party in job.table.of(flow.EVERYBODY) if party != name]
         with refusing(name):
-            count_alignment(self._store, peers, [*vars(self._owned(job)).values()], most)
+            count_alignment(self._store, peers, self.owned(job.dataset), most)
 
-    def _owned(self, job: SignedJob) -> Owned:
-        return Owned(job.dataset, self.config.datasets[job.dataset].identity)
+    def owned(self, dataset: str) -> Owned:
+        """Return a data set of ours as accounts know it."""
+        return owned(self._store.transaction, self.config.datasets, dataset)
 
     def prediction(self, job: SignedJob, rows: int) -> None:
         """Refuses more rows than policy allows a day; `Spending` counts them as they leave."""

@@ -30,6 +30,7 @@ HASHED = {
     "held_out": ("dataset", "source", "classes", "cells"),
     "summed": ("dataset", "source", "parties"),
     "tags": ("job", "tag"),
+    "aliases": ("source", "alias"),
 }  # fmt: skip
 _ACCOUNT_3 = (
     "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
@@ -39,6 +40,7 @@ _ACCOUNT_3 = (
 # their rows are checked when the store is opened.
 COUNTERS = (
     "predictions", "alignments", "account", "decisions", "charges", "held_out", "summed",
+    "aliases",
 )  # fmt: skip
 
 
@@ -177,6 +179,16 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
     ),
     # A status needs few of a journal's entries: they are found by what they are about.
     10: (f"CREATE INDEX IF NOT EXISTS events_kind ON events (job, {KIND}, n)",),
+    11: (
+        # By what else a source has been known: tables that share an alias are one.
+        """CREATE TABLE aliases (
+            source TEXT NOT NULL, alias TEXT NOT NULL, PRIMARY KEY (source, alias)
+        ) STRICT""",
+        "CREATE INDEX aliases_alias ON aliases (alias)",
+        *_hashing("aliases"),
+        """CREATE TRIGGER aliases_stay BEFORE DELETE ON aliases
+        BEGIN SELECT raise(ABORT, 'aliases only add up'); END""",
+    ),
 }
 SCHEMA_VERSION = max(VERSIONS)
 
