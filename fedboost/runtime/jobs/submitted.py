@@ -11,7 +11,12 @@ from fedboost import flow, protocols
 from fedboost.errors import ConfigError, FedboostError, PeerError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import SubmitRequest
-from fedboost.runtime.jobs.manifest import Manifest, Submission, canonical
+from fedboost.runtime.jobs.manifest import (
+    MANIFEST_BYTES_MAX,
+    Manifest,
+    Submission,
+    canonical,
+)
 from fedboost.runtime.transport.identity import Identity, Peer, check_signature, verify_certificate
 from fedboost.settings import parse
 
@@ -68,7 +73,17 @@ def _text(spec: JobSpec, key: str, coordinator: str) -> bytes:
     return canonical([TITLE, coordinator, key, spec.model_dump(mode="json")])
 
 
+def check_size(text: bytes) -> None:
+    """Refuse, by a ConfigError, a job or a manifest that no party would keep."""
+    if len(text) > MANIFEST_BYTES_MAX:
+        raise ConfigError(
+            f"a job has at most {MANIFEST_BYTES_MAX:,} bytes, this one {len(text):,}",
+            todo="leave long lists out: declare columns in the parties' files",
+        )
+
+
 def _parsed(text: bytes) -> JobSpec:
+    check_size(text)
     try:
         raw = json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError):

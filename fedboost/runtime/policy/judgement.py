@@ -18,7 +18,7 @@ from fedboost.flow import GUEST, StageContext
 from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Ask
-from fedboost.runtime.jobs.manifest import Manifest, outline
+from fedboost.runtime.jobs.manifest import Manifest, outline, sha256
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.jobs.submitted import submitter_of
 from fedboost.runtime.ledger.signed_heads import Check
@@ -150,8 +150,8 @@ class Judge:
 
     def _is_known(self, terms: Manifest) -> bool:
         """Return whether we have looked at the same terms before; certificates may be new since."""
-        text = terms.encode()
-        return any(job.id == terms.job and job.manifest == text for job in self._store.jobs())
+        known = self._store.find(terms.job)
+        return known is not None and known.manifest_sha256 == sha256(terms.encode())
 
     def signatures(self, job: SignedJob, given: list[Signature]) -> None:
         """Refuses to begin unless every member has signed the manifest, with a certificate that
@@ -318,7 +318,7 @@ class Judge:
     def _leader(self, job: StoredJob) -> str:
         """Return whose job it is; read once, as a manifest never changes."""
         if job.id not in self._leaders:
-            self._leaders[job.id] = outline(job.manifest).coordinator
+            self._leaders[job.id] = outline(job.outline).coordinator
         return self._leaders[job.id]
 
     def owner(self, caller: Peer) -> None:

@@ -24,7 +24,15 @@ from fedboost.runtime.policy.differences import count_alignment
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.checkpoints import Checkpoints
 from fedboost.runtime.store.forgetting import Forgetting
-from fedboost.runtime.store.schema import _ACCOUNT_3, COUNTERS, HASHED, _hashing, hashes
+from fedboost.runtime.store.schema import (
+    _ACCOUNT_3,
+    _JOBS_4,
+    COUNTERS,
+    HASHED,
+    VERSIONS,
+    _hashing,
+    hashes,
+)
 from fedboost.runtime.store.store import FINAL, JobState, Store
 from tests.conftest import ROOT
 from tests.support.accounts import SUMS, predict, sums, tell
@@ -361,7 +369,8 @@ def test_a_value_that_nobody_wrote_is_a_damaged_store(tmp_path, column):
 
 CHANGES = {
     "name": ("jobs", "name = 'toz'"),
-    "manifest": ("jobs", "manifest = x'00'"),
+    "outline": ("jobs", "outline = x'00'"),
+    "manifest": ("manifests", "text = x'00'"),
     "state": ("jobs", "state = 'failed'"),
     "attempt": ("jobs", "attempt = 3"),
     "created": ("jobs", "created = created + 1"),
@@ -392,7 +401,7 @@ def test_a_row_in_which_something_else_stands_than_was_written_is_damaged(tmp_pa
 
     def read():
         with Store(tmp_path / "s", "party bank") as store:
-            return store.job("j1"), store.events("j1")
+            return store.job("j1").manifest, store.events("j1")
 
     with pytest.raises(StoreError, match="the store is damaged"):
         read()
@@ -420,6 +429,22 @@ OLD = (
 )
 
 
+def with_manifests(connection):
+    """Puts the texts of jobs back into the rows of jobs, as before version 11, without a hash."""
+    for when in ("insert", "update"):
+        connection.execute(f"DROP TRIGGER jobs_{when}")
+    kept = connection.execute(
+        "SELECT id, name, text, state, reason, waiting_for, since, created, updated, attempt,"
+        " result FROM jobs JOIN manifests ON manifests.job = jobs.id"
+    ).fetchall()
+    connection.execute("PRAGMA foreign_keys = OFF")
+    connection.execute("DROP TABLE manifests")
+    connection.execute("DROP TABLE jobs")
+    [made] = [text for text in VERSIONS[1] if text.startswith("CREATE TABLE jobs")]
+    connection.execute(made.replace("approved_by TEXT NOT NULL DEFAULT '', ", ""))
+    connection.executemany(f"INSERT INTO jobs VALUES ({'?, ' * 10}?)", kept)
+
+
 @pytest.mark.parametrize("owner", ["party bank", "coordinator coord"])
 def test_what_a_party_had_agreed_to_was_paused_in_version_7(tmp_path, owner):
     with Store(tmp_path, owner) as store:
@@ -428,8 +453,12 @@ def test_what_a_party_had_agreed_to_was_paused_in_version_7(tmp_path, owner):
         store.set_attempt("begun", 1)
         store.move("gone", JobState.FAILED)
     with closing(sqlite3.connect(tmp_path / "store.sqlite")) as connection, connection:
+        hashes(connection)
         connection.execute("DROP TABLE tags")
         connection.execute("DROP TABLE aliases")
+        with_manifests(connection)
+        for statement in _hashing("jobs", _JOBS_4):
+            connection.execute(statement)
         connection.execute("PRAGMA user_version = 7")
     with Store(tmp_path, owner) as store:
         states = {job.id: job.state for job in store.jobs()}
@@ -439,7 +468,15 @@ def test_what_a_party_had_agreed_to_was_paused_in_version_7(tmp_path, owner):
     }  # fmt: skip
 
 
-NEWER = {"charges", "decisions", "held_out", "summed", "tags", "aliases"}  # than version 3
+NEWER = {
+    "charges",
+    "decisions",
+    "held_out",
+    "summed",
+    "tags",
+    "aliases",
+    "manifests",
+}  # than version 3
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -462,6 +499,9 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
         connection.execute(ACCOUNT_3)
         connection.executemany(f"INSERT INTO account VALUES ({'?, ' * 10}?)", OLD)
         for statement in _hashing("account", _ACCOUNT_3):
+            connection.execute(statement)
+        with_manifests(connection)
+        for statement in _hashing("jobs", _JOBS_4):
             connection.execute(statement)
         for table in HASHED.keys() - NEWER:
             if version == 1 or (version == 2 and table in COUNTERS):
