@@ -33,6 +33,7 @@ class Submission(Settings):
     """What its submitter signed beside the job; see `submitted.sign_submission`."""
 
     key: str = Field(pattern=r"^[!-~]{1,64}$")
+    signed_at: int = Field(ge=0, lt=1 << 40)  # seconds since 1970, by the submitter's clock
     certificate: str  # PEM, as the job was submitted
     signature: str = Field(pattern=r"^(?:[0-9a-f]{2})+$")
 

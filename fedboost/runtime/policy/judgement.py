@@ -20,7 +20,7 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Ask
 from fedboost.runtime.jobs.manifest import Manifest, outline, sha256
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.jobs.submitted import submitter_of
+from fedboost.runtime.jobs.submitted import check_age, submitter_of
 from fedboost.runtime.ledger.signed_heads import Check
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.differences import MeasuredRows, Summed, count_alignment
@@ -145,8 +145,12 @@ class Judge:
                 )
 
     def _submission(self, terms: Manifest) -> None:
-        """Refuses a job that its submitter, as the manifest names it, did not sign like this."""
+        """Refuses a job that its submitter, as the manifest names it, did not sign like this, or
+        not of late.
+        """
         self.trust.refuse_revoked(submitter_of(terms, self.trust.ca_pem()))
+        if terms.submission is not None:
+            check_age(terms.submission)
 
     def _is_known(self, terms: Manifest) -> bool:
         """Return whether we have looked at the same terms before; certificates may be new since."""
