@@ -15,7 +15,9 @@ SECRET_PARAMETERS = {"password", "sslpassword", "token", "secret_key", "session_
 PORTS = {"postgresql": "5432", "hdfs": "8020"}  # of addresses without one
 PIECE_MIN = 3  # characters of a part of a secret that is hidden wherever it stands
 _SCHEME = re.compile(r"([a-z][a-z0-9+]*):")
-_BREAKS = re.compile(r"[@:/?#\[\]&=]")  # where a parser may break a login that is written raw
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]*\]|[^:\[\]]*)(:[0-9]*)?")  # and port
+_RAW = re.compile(r"[@/?#\[\]]")  # where a parser may break a login that is written raw
+_BREAKS = re.compile(r"[@:/?#\[\]&=]")
 
 
 def scheme_of(place: str) -> str | None:
@@ -58,20 +60,29 @@ def location_of(address: str) -> str:
 
 
 def login_of(address: str) -> str | None:
-    """Return what stands before the last ``@``, as it is written; None where there is no ``@``.
+    """Return what stands before the last ``@``, as it is written; None where there is no login.
 
-    A standard parser ends a login at the first ``/``, ``?`` or ``#``, which a password may hold.
+    A standard parser ends a login at the first ``/``, ``?`` or ``#``, which a password may hold. An
+    ``@`` in an option behind a path, as in ``postgresql://h/d?user=a@b``, begins no host.
     """
     _, _, behind = address.partition("://")
     login, at, _ = behind.rpartition("@")
-    return login if at else None
+    is_login = at and scheme_of(address) not in FILE_ENGINES and not _is_option(behind)
+    return login if is_login else None
+
+
+def _is_option(behind: str) -> bool:
+    """Return whether every ``@`` of what stands behind ``://`` stands in options."""
+    place, mark, query = behind.partition("?")
+    host, slash, _ = place.partition("/")
+    fits = _HOST.fullmatch(host) is not None and "@" not in place and "#" not in behind
+    return bool(slash and mark) and fits and all("=" in option for option in query.split("&"))
 
 
 def password_of(address: str) -> str | None:
     """Return what stands behind the first colon of a login, as it is written; None for none."""
-    name, colon, password = (login_of(address) or "").partition(":")
-    # The colon of a port, or one in a path, is behind a host.
-    return password if colon and not re.search(r"[/?#]", name) else None
+    _, colon, password = (login_of(address) or "").partition(":")
+    return password if colon else None
 
 
 def has_raw_login(address: str) -> bool:
@@ -79,8 +90,7 @@ def has_raw_login(address: str) -> bool:
 
     Drivers put the parts into their errors: of ``u:p@ss@h`` the host ``ss@h``.
     """
-    password = password_of(address)
-    return password is not None and re.search(r"[@/?#\[\]]", password) is not None
+    return _RAW.search(login_of(address) or "") is not None
 
 
 def secrets_of(address: str) -> Iterator[str]:
@@ -89,9 +99,9 @@ def secrets_of(address: str) -> Iterator[str]:
     login, password = login_of(address), password_of(address)
     if password:
         yield from (f"{login}@", str(login), password)
-        yield from (part for part in _BREAKS.split(password) if len(part) >= PIECE_MIN)
-    _, _, query = address.partition("?")
-    for name, text in parse_qsl(query):
+        for written in (password, unquote(password)):
+            yield from (part for part in _BREAKS.split(written) if len(part) >= PIECE_MIN)
+    for name, text in parse_qsl(address.partition("?")[2]):
         if name.lower() in SECRET_PARAMETERS:
             yield text
 
@@ -101,11 +111,9 @@ def without_secrets(text: str, address: str, instead: str) -> str:
 
     `instead` stands in their place.
     """
-    hidden = {
-        form
-        for secret in secrets_of(address)
-        for form in (secret, unquote(secret), quote(secret), quote(secret, safe=""))
-        if form
-    }
-    marks = re.compile("|".join(re.escape(form) for form in sorted(hidden, key=len, reverse=True)))
-    return marks.sub(lambda _: instead, text)
+    hidden = set[str]()
+    for secret in secrets_of(address):
+        plain = unquote(secret)
+        hidden |= {secret, plain, *(quote(t, safe=s) for t in (secret, plain) for s in ("", "/"))}
+    longest_first = sorted(hidden - {""}, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), lambda _: instead, text)
