@@ -59,6 +59,8 @@ class MetricsConfig(Settings):
 
     listen: Listen
     allow_remote: bool = False  # other addresses than loopback: whoever reaches it reads it
+    # By which others may call beside the daemon's own name and numbers.
+    names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
     def _near(self) -> MetricsConfig:

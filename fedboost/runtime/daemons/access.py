@@ -81,7 +81,8 @@ class DaemonAccess:
 
         self.gate.refused, self.dialer.failed = metrics.refused, metrics.failed
         metrics.begin(store)
-        with served(self.config.metrics.listen, metrics.registry) as port:
+        own = self.config.metrics
+        with served(own.listen, metrics.registry, (self.config.name, *own.names)) as port:
             log.info("metrics are on port %d", port)
             yield
 
