@@ -152,7 +152,7 @@ def look_at_workers(config: DaemonConfig) -> list[LinkCheck]:
         return []
     what, shards = (
         f"workers {config.workers.address or 'on this machine'}",
-        DaskShards(config.workers),
+        DaskShards(config.workers, config.tls),
     )
     try:
         return [LinkCheck(what, note=shards.check())]
