@@ -27,6 +27,13 @@ def printable(
     return "".join(c if category(c) not in OBEYED or c in keeps else instead for c in short)
 
 
+def without_login(address: str) -> str:
+    """Return an address as errors may show it: without what stands before its last ``@``."""
+    before, at, host = address.rpartition("@")
+    scheme, separator, _ = before.partition("://")
+    return f"{scheme if separator else ''}{separator}…@{host}" if at else address
+
+
 def printable_message(message: M) -> M:
     """Make a message's texts printable, line breaks aside; for what a daemon answers."""
     for field, value in message.ListFields():

@@ -65,13 +65,10 @@ def planted(
     trees see, `groups` the parties' column counts in canonical order. A JobError where gradients
     leave their bounds.
     """
-    params, (g, h) = rules.params, gradients
-    if len(sample.rows) == len(g):  # only goss has factors, which leaves rows out
-        gh = rules.fixed.encode(g, h, sample.fractions, rules.threads)
-    else:
-        chosen, factor = sample.rows, sample.factor[:, None]
-        gh = np.zeros((len(g), 2 * g.shape[1]), dtype=np.int64)
-        gh[chosen] = rules.fixed.encode(g[chosen] * factor, h[chosen] * factor, sample.fractions)
+    params, gh = rules.params, sample.encoded(rules.fixed, gradients, rules.threads)
+    if len(gh) < len(gradients[0]):
+        chosen, gh = gh, np.zeros((len(gradients[0]), gh.shape[1]), dtype=np.int64)
+        gh[sample.rows] = chosen
     tree = int(forest.starts(params)[number])
     for tree_gh in np.split(gh, params.trees_per_round, axis=1):
         mine = np.ascontiguousarray(tree_gh)

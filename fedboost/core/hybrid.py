@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedboost.arrays import Floats, Rows, Sums
+from fedboost.arrays import Bits, Floats, Rows, Sums
 from fedboost.core import (
     binning,
     fixed_point,
@@ -134,28 +134,34 @@ def counted_unit(fixed: FixedPoint, bits: int) -> float:
     return math.ldexp(COUNTED_MAX * fixed.g_bound / (1.0 + VALUE_MAX), -bits)
 
 
-def counted(
-    moved: Sums, tree: Tree, leaves: Rows, learns: NDArray[np.bool_], rules: Rules, bits: int
-) -> Sums:
+def counted(moved: Sums, factor: Floats, rules: Rules, bits: int) -> Sums:
     """Gradients for hosts that divide by counts: int64 (n, outputs) in units of `counted_unit`.
+
+    `moved` as from `residual`, factor float64 (n, outputs) that of each row's bottom node
+    (`count_factors`). Cut at 64 times the objective's bound.
+    """
+    unit = counted_unit(rules.fixed, bits)
+    most = math.ldexp(unit, bits)
+    g = rules.fixed.decode_g(moved[:, 0::2]) * factor
+    return np.rint(np.clip(g, -most, most) / unit).astype(np.int64)
+
+
+def count_factors(gh: Sums, tree: Tree, leaves: Rows, rules: Rules) -> Floats:
+    """What makes up for hessians at each leaf of a tree, float64 (nodes, outputs); see `counted`.
 
     A host that cannot see Σh takes −Σg / (|I| + λ) of a leaf's rows I. Rows of bottom node b are
     therefore scaled by (n_b + λ) / (H_b + λ), its training rows and their hessians, so that a host
-    with nothing to say adds what it would add with hessians; where h is 1 nothing changes. `moved`
-    as from `residual`, leaves int32 (n,) places in `tree`, learns bool (n,). Cut at 64 times the
-    objective's bound.
+    with nothing to say adds what it would add with hessians; where h is 1 nothing changes. gh int64
+    (n, 2·outputs) and leaves int32 (n,), places in `tree`, are those of the rows that it learns
+    from.
     """
-    g, h = rules.fixed.decode_g(moved[:, 0::2]), rules.fixed.decode_h(moved[:, 1::2])
-    leaf, lam = leaves[learns], rules.params.reg_lambda
-    rows = np.bincount(leaf, minlength=tree.n_nodes)[:, None]
+    h, lam = rules.fixed.decode_h(gh[:, 1::2]), rules.params.reg_lambda
+    rows = np.bincount(leaves, minlength=tree.n_nodes)[:, None]
     weight = np.stack(
-        [np.bincount(leaf, h[learns, k], minlength=tree.n_nodes) for k in range(h.shape[1])], axis=1
+        [np.bincount(leaves, column, minlength=tree.n_nodes) for column in h.T], axis=1
     )
     below = weight + lam
-    factor = np.divide(rows + lam, below, out=np.ones_like(below), where=below > 0.0)
-    unit = counted_unit(rules.fixed, bits)
-    most = math.ldexp(unit, bits)
-    return np.rint(np.clip(g * factor[leaves], -most, most) / unit).astype(np.int64)
+    return np.divide(rows + lam, below, out=np.ones_like(below), where=below > 0.0)
 
 
 @dataclass(frozen=True)
@@ -166,6 +172,36 @@ class HostColumns:
     rows: Rows  # (m,) ascending: which rows of the table they are
     categorical: tuple[int, ...] = ()
     group_rows_min: int = 1  # of the host's policy (core.groups)
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """Of the training rows that one host has, those that its subtrees of a round learn from."""
+
+    learns: Bits  # (m,)
+    gh: Sums  # (m, 2·outputs) encoded gradients, 0 of rows that it does not learn from
+
+    @classmethod
+    def drawn(
+        cls,
+        params: HybridParams,
+        fixed: FixedPoint,
+        gradients: tuple[Floats, Floats],
+        gh: Sums,
+        round_number: int,
+        host: int,
+    ) -> Self:
+        """Draw among the m training rows of host number `host`, whatever the guest's layers draw.
+
+        So a host can draw the same without knowing the guest's rows. gradients float64 (m, outputs)
+        each; gh (m, 2·outputs) what they are encoded to where no rows are left out.
+        """
+        if params.goss is None and params.subsample == 1.0:
+            return cls(np.ones(len(gh), np.bool_), gh)
+        sample = sampling.of_round(params, gradients[0], round_number, round_number, host)
+        learns, chosen = np.zeros(len(gh), np.bool_), np.zeros_like(gh)
+        learns[sample.rows], chosen[sample.rows] = True, sample.encoded(fixed, gradients)
+        return cls(learns, chosen)
 
 
 @dataclass(frozen=True)
@@ -186,11 +222,8 @@ class Subtrees:
         return nodes
 
     def predict(self, bins: Bins, at: Rows, missing: int) -> Floats:
-        """δ of each row, float64 (m, outputs); 0 below bottom nodes that the host never saw.
-
-        (m, 1) where it saw none: a round's sample may leave out all of its rows.
-        """
-        width = len(next(iter(self.values.values()))) if self.values else 1
+        """δ of each row, float64 (m, outputs); 0 below bottom nodes that the host never saw."""
+        width = len(next(iter(self.values.values())))
         values = np.zeros((len(at), width))
         leaves = self.leaves(bins, at, missing)
         for leaf, value in self.values.items():
@@ -241,17 +274,22 @@ def train(
         g, h = objective.gradients(watched.margin, watched.y, watched.weight)
         sample = sampling.of_round(params, g, this, this)
         gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
-        factor = sample.factor[:, None]
-        scaled = g[sample.rows] * factor, h[sample.rows] * factor
-        gh[sample.rows] = fixed.encode(*scaled, sample.fractions)
+        gh[sample.rows] = sample.encoded(fixed, (g, h))
+        held = [
+            HeldRows.drawn(params, fixed, (g[part.rows], h[part.rows]), gh[part.rows], this, party)
+            for party, part in enumerate(hosts, start=1)
+        ]
         trees: list[HybridTree] = []
-        for tree_gh in np.split(gh, params.trees_per_round, axis=1):
+        for k in range(params.trees_per_round):
             columns = [
-                TreeColumns.drawn(params, number, (side.shape[1],), first=k)
-                for k, side in enumerate(bins)
+                TreeColumns.drawn(params, number, (side.shape[1],), first=party)
+                for party, side in enumerate(bins)
             ]
-            grower = _Grower(rules, bins, np.ascontiguousarray(tree_gh), sample.rows, columns)
-            trees.append(grower.tree([part.rows for part in hosts]))
+            pairs = slice(None) if params.trees_per_round == 1 else slice(2 * k, 2 * k + 2)
+            mine = np.ascontiguousarray(gh[:, pairs])
+            grower = _Grower(rules, bins, mine, sample.rows, columns)
+            below = [replace(part, gh=np.ascontiguousarray(part.gh[:, pairs])) for part in held]
+            trees.append(grower.tree([part.rows for part in hosts], below))
             number += 1
         added = [params.learning_rate * predict(tree, rules, bins, hosts) for tree in trees]
         local.add_to_margin(watched.margin, added)
@@ -284,20 +322,16 @@ class _Grower:
     rows: Rows  # the training rows that the tree learns from
     columns: Sequence[TreeColumns]
 
-    def tree(self, held: Sequence[Rows]) -> HybridTree:
-        """The tree; `held` are the rows of each host."""
+    def tree(self, rows: Sequence[Rows], held: Sequence[HeldRows]) -> HybridTree:
+        """The tree; `rows` are those of each host, `held` which of them its subtrees learn from."""
         guest, params = self.rules[0], self.rules[0].params
         assert isinstance(params, HybridParams)
         above = top(guest, self.bins[0], self.gh, self.rows, self.columns[0], params.guest_depth)
         leaves = above.leaf_of_bins(self.bins[0], guest.binning.missing)
-        moved = residual(self.gh, above.value[leaves], guest.fixed)
-        at = above.node[leaves]
-        learns = np.zeros(len(at), np.bool_)
-        learns[self.rows] = True
-        subtrees = [
-            self._below(k, moved[rows], at[rows], learns[rows])
-            for k, rows in enumerate(held, start=1)
-        ]
+        subtrees = []
+        for k, (mine, below) in enumerate(zip(rows, held, strict=True), start=1):
+            moved = residual(below.gh, above.value[leaves[mine]], guest.fixed)
+            subtrees.append(self._below(k, moved, above.node[leaves[mine]], below.learns))
         return HybridTree(above, tuple(subtrees))
 
     def _below(self, k: int, gh: Sums, at: Rows, learns: NDArray[np.bool_]) -> Subtrees:

@@ -63,6 +63,11 @@ class Goss(Settings):
         return self
 
     @property
+    def rates(self) -> tuple[float, float]:
+        """Return the shares of all rows that stay for their gradients, and that are drawn."""
+        return self.top_rate, self.other_rate
+
+    @property
     def factor(self) -> float:
         """Return what the drawn rows' g and h are multiplied by, for the others that were not
         drawn.

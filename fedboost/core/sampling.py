@@ -11,10 +11,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Rows
+from fedboost.arrays import Floats, Rows, Sums
 from fedboost.core import forest
+from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import layer_of
+from fedboost.core.threads import Threads
 
 BLOCK = 1 << 16  # numbers that are made of words at once
 
@@ -153,6 +155,20 @@ class Sample:
         whole = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
         return whole if len(self.rows) == len(whole) else whole[self.rows]
 
+    def encoded(
+        self, fixed: FixedPoint, gradients: tuple[Floats, Floats], threads: Threads | None = None
+    ) -> Sums:
+        """Return the drawn rows' gradients with their factor, int64 (m, 2·outputs).
+
+        gradients float64 (n, outputs) each, of all rows that the sample is drawn from.
+        """
+        g, h = gradients
+        if len(self.rows) < len(g):
+            g, h = g[self.rows], h[self.rows]
+        if (self.factor != 1.0).any():
+            g, h = g * self.factor[:, None], h * self.factor[:, None]
+        return fixed.encode(g, h, self.fractions, threads)
+
 
 @dataclass(frozen=True)
 class RowDraws:
@@ -185,20 +201,27 @@ def of_round(
     n_rows = len(gradients)
     parts = (RowDraws(params.seed, round_number, n_rows, party),)
     if params.goss is not None:
-        rates = params.goss.top_rate, params.goss.other_rate
-        chosen, factor = goss(gradients, params.seed, round_number, *rates, party)
+        chosen, factor = goss(gradients, params.seed, round_number, *params.goss.rates, party)
         return Sample((chosen,), chosen, factor, parts)
+    trees = drawn(params, n_rows, round_number, this, party)
+    used = trees[0] if params.forest is None else np.unique(np.concatenate(trees))
+    return Sample(trees, used, np.broadcast_to(1.0, len(used)), parts)
+
+
+def drawn(
+    params: TreeParams, n_rows: int, round_number: int, this: int, party: int = 0
+) -> tuple[Rows, ...]:
+    """Return the rows of each tree of a round by `subsample` or `forest`; see `of_round`.
+
+    Nothing but the job and the count of rows enters, so every party draws the same.
+    """
     rate = float(forest.rates(params)[this])
     if params.forest is None:
-        chosen = rows(params.seed, round_number, n_rows, rate, party)
-        return Sample((chosen,), chosen, np.broadcast_to(1.0, len(chosen)), parts)
-    n_trees = int(forest.sizes(params)[this])
-    trees = tuple(
+        return (rows(params.seed, round_number, n_rows, rate, party),)
+    return tuple(
         forest_rows(params.seed, round_number, place, n_rows, rate, party)
-        for place in range(n_trees)
+        for place in range(int(forest.sizes(params)[this]))
     )
-    used = np.unique(np.concatenate(trees))
-    return Sample(trees, used, np.ones(len(used)), parts)
 
 
 def of_groups(
@@ -245,8 +268,7 @@ def goss(
     ascending and float64 (m,).
     """
     n = len(gradients)
-    n_top = min(n, int(np.ceil(top_rate * n)))
-    n_other = min(n - n_top, int(np.ceil(other_rate * n)))
+    n_top, n_other = goss_counts(n, top_rate, other_rate)
     order = np.argsort(-np.abs(gradients).sum(axis=1), kind="stable")
     rest = np.sort(order[n_top:])
     words = draws(seed, Purpose.GOSS, round_number, *_own(party), n=len(rest))
@@ -256,3 +278,9 @@ def goss(
     factor[others] = (1.0 - top_rate) / other_rate
     chosen = np.flatnonzero(factor)
     return chosen.astype(np.int32), factor[chosen]
+
+
+def goss_counts(n_rows: int, top_rate: float, other_rate: float) -> tuple[int, int]:
+    """Return how many rows `goss` keeps for their gradients, and how many it draws of the rest."""
+    n_top = min(n_rows, int(np.ceil(top_rate * n_rows)))
+    return n_top, min(n_rows - n_top, int(np.ceil(other_rate * n_rows)))

@@ -1,6 +1,7 @@
 """Tables: where they come from, what a column may hold, how rows are named.
 
 Modules:
+    addresses    where addresses of databases lead, and what of them is secret
     categories   categories of a column as canonical text
     columns      the kind and the numbers of a column
     conversions  decimal commas, dates and numbers that mean missing

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pyarrow as pa
 
-from fedboost.data.sources import SECRET_PARAMETERS, Connection, SourceSpec, scheme_of
+from fedboost.data.addresses import scheme_of, without_secrets
+from fedboost.data.sources import Connection, SourceSpec
 from fedboost.data.stored import Stored, absent, gone, missing_extra, refused
 from fedboost.errors import ConfigError, DataError, FedboostError
 
@@ -189,7 +190,7 @@ def _is_engines(error: Exception) -> bool:
 
 def _said(error: Exception, address: str, connection: Connection) -> FedboostError:
     """The error for what an engine says, which goes to the log without the address."""
-    private = _without(str(error), address, str(connection))
+    private = without_secrets(str(error), address, str(connection))
     state = getattr(error, "sqlstate", None) or ""
     for meaning, states, words in _MEANINGS:
         if states.fullmatch(state) or (not state and re.search(words, str(error), re.IGNORECASE)):
@@ -199,17 +200,6 @@ def _said(error: Exception, address: str, connection: Connection) -> FedboostErr
         todo="try it there by hand; it must be one SELECT, and its party's log says more",
         private=private,
     )
-
-
-def _without(text: str, address: str, reference: str) -> str:
-    """A text in which the address and its password do not stand, however they are written."""
-    parts = urlsplit(address)
-    inside = [text for name, text in parse_qsl(parts.query) if name.lower() in SECRET_PARAMETERS]
-    secrets = {address, parts.password, *inside}
-    hidden = {form for part in secrets if part for form in (part, unquote(part), quote(part))}
-    for secret in sorted(hidden, key=len, reverse=True):
-        text = text.replace(secret, reference)
-    return text
 
 
 def read_query(url: str, query: str) -> pa.Table:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias, get_args
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, model_validator
 
+from fedboost.data.addresses import (
+    ENGINES,
+    SECRET_PARAMETERS,
+    STORAGES,
+    file_of,
+    has_raw_login,
+    location_of,
+    password_of,
+    scheme_of,
+)
 from fedboost.errors import ConfigError
 from fedboost.settings import PathText, SecretReference, Settings, load
 
@@ -22,6 +34,7 @@ Groups = Annotated[int, Field(ge=2, le=GROUPS_MAX)]
 LabelValues = Annotated[list[bool | int | float | str], Field(min_length=2, max_length=1000)]
 Part = Literal["guest", "host"]
 Cell: TypeAlias = bool | int | float | str
+FILES_MAX = 100  # of a folder, by which a table is known to be another's
 FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".parquet": "parquet",
@@ -30,10 +43,6 @@ FORMATS: dict[str, Format] = {
     ".libsvm": "svmlight",
     ".svm": "svmlight",
 }
-STORAGES = ("s3", "gs", "hdfs")
-ENGINES = ("sqlite", "duckdb", "postgresql", "grpc", "grpc+tls")
-SECRET_PARAMETERS = {"password", "sslpassword", "token", "secret_key", "session_token"}
-_SCHEME = re.compile(r"([a-z][a-z0-9+]*):")
 
 
 class IdFormat(Settings):
@@ -103,6 +112,11 @@ class Connection(Settings):
             raise ConfigError(
                 f"connection: {self} holds no address of a database",
                 todo=f"write one that begins with: {', '.join(ENGINES)}",
+            )
+        if has_raw_login(address):
+            raise ConfigError(
+                f"connection: {self} holds a password with an @, a / or the like as it is",
+                todo="write such characters as in %40, so that the database reads them as meant",
             )
         return address
 
@@ -202,31 +216,82 @@ class SourceSpec(Settings):
 
     @property
     def identity(self) -> str:
-        """Return the location as 32 hex digits: equal for the same file, or connection as it is
-        declared; whatever the secret in it is.
+        """Return the location as 32 hex digits: equal for the same file, object or connection as it
+        is declared, whatever secrets and options are written beside it. See `marks`.
         """
-        local = self.path is not None and not self.is_remote
-        place = str(Path(self.path or "").resolve()) if local else str(self.path or self.connection)
-        return hashlib.sha256(place.encode()).hexdigest()[:32]
+        if self.path is not None:
+            place = location_of(self.path) if self.is_remote else _real(Path(self.path))
+        else:
+            assert self.connection is not None
+            place = _located(str(self.connection))
+        return digest(place)
+
+    def marks(self) -> frozenset[str]:
+        """Return what else the table is known by: the files that are read, now, and other spellings
+        of its address; as `identity`. Tables that share a mark are one table.
+        """
+        if self.path is not None and not self.is_remote:
+            # The declared path stays where it is a link that leads to another file every day.
+            return frozenset({digest(str(Path(self.path).absolute())), *_files(Path(self.path))})
+        marks = {digest(str(self.path or self.connection))}  # what earlier versions knew it by
+        if self.connection is not None:
+            with suppress(ConfigError):
+                address = self.connection.read()
+                file = file_of(address)
+                marks |= {digest(_located(address)), *(() if file is None else _files(file))}
+        return frozenset(marks)
+
+    def folders(self) -> frozenset[str]:
+        """Return the identities of tables in whose folders this one would lie."""
+        if self.path is None:
+            return frozenset()
+        place = location_of(self.path) if self.is_remote else _real(Path(self.path))
+        ends = (at for at, letter in enumerate(place) if letter == "/")
+        return frozenset(digest(place[:end]) for end in ends)
 
 
-def scheme_of(place: str) -> str | None:
-    """Return what stands before the colon of an address, ``postgres`` by its whole name; None where
-    nothing does, as in a path.
+def digest(place: str) -> str:
+    """Return a location as 32 hex digits."""
+    return hashlib.sha256(place.encode()).hexdigest()[:32]
+
+
+def _real(path: Path) -> str:
+    return str(path.resolve())
+
+
+def _located(address: str) -> str:
+    """An address of a database in one spelling; a reference to one stays as it is."""
+    if scheme_of(address) not in ENGINES:
+        return address
+    file = file_of(address)
+    if file is not None:
+        return _real(file)
+    return location_of(address) if "://" in address else address
+
+
+def _files(path: Path) -> Iterator[str]:
+    """Yield by what the files of a local table are known: each one's path, and what it is on its
+    disk, which hard links share. The file that has replaced one is another on the disk.
     """
-    match = _SCHEME.match(place)
-    if match is None:
-        return None
-    return "postgresql" if match[1] == "postgres" else match[1]
+    try:
+        real = path.resolve()
+        inside = sorted(islice(real.rglob("*"), FILES_MAX)) if real.is_dir() else [real]
+        for file in inside:
+            about = file.stat()
+            if stat.S_ISREG(about.st_mode):
+                yield digest(_real(file) if file.is_symlink() else str(file))
+                yield digest(f"file {about.st_dev} {about.st_ino} {about.st_mtime_ns}")
+    except OSError:  # it is not there, or not to be read: so the job ends
+        return
 
 
 def check_open(address: str, schemes: Sequence[str]) -> None:
     """Nothing; a ValueError for an address of another scheme, or in which a password stands."""
     if scheme_of(address) not in schemes:
         raise ValueError(f"an address begins with one of: {', '.join(schemes)}")
-    parts = urlsplit(address)
-    names = {name.lower() for name in parse_qs(parts.query, keep_blank_values=True)}
-    if parts.password is not None or names & SECRET_PARAMETERS:
+    _, _, query = address.partition("?")
+    names = {name.lower() for name in parse_qs(query, keep_blank_values=True)}
+    if password_of(address) is not None or names & SECRET_PARAMETERS:
         raise ValueError(
             "a password would stand in the file: name where it lies, as in "
             "connection: {env: NAME} or keys: {secret_key: {env: NAME}, …}"

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
+from fedboost.core import sampling
+from fedboost.core.params import TreeParams
 from fedboost.core.partition import Partition
 from fedboost.core.sampling import Sample
 from fedboost.errors import PeerError
@@ -110,6 +112,34 @@ def read_sample(part: pb.EncryptedGradients, n_rows: int, n_trees: int) -> list[
     samples = np.zeros((n_trees, n_rows), np.bool_)
     samples[:, rows] = inside
     return list(samples)
+
+
+def check_sample(
+    samples: Sequence[NDArray[np.bool_]],
+    params: TreeParams,
+    this: int,
+    *,
+    before: int = 0,
+    party: int = 0,
+) -> None:
+    """Refuse, by a PeerError, rows of a round's trees that are not those that the job draws.
+
+    Trees of chosen rows would tell more than trees of drawn ones: two that differ by one row tell
+    its bins. `this` is the round of the job, `before` counts those of the model that it continues,
+    `party` is whose rows they are, as in `sampling.of_round`. Which rows `goss` keeps only the
+    guest can know, so there it is their count that must be right.
+    """
+    if params.goss is not None:
+        most = sum(sampling.goss_counts(len(samples[0]), *params.goss.rates))
+        if any(np.count_nonzero(sample) != most for sample in samples):
+            raise PeerError(f"the guest chose another number of rows than goss does, {most}")
+        return
+    drawn = sampling.drawn(params, len(samples[0]), before + this, this, party)
+    for sample, rows in zip(samples, drawn, strict=True):
+        expected = np.zeros(len(sample), np.bool_)
+        expected[rows] = True
+        if not np.array_equal(sample, expected):
+            raise PeerError("the guest chose other rows for a tree than the job's seed draws")
 
 
 def _standing(chosen: NDArray[np.bool_], at: NDArray[np.int32] | None) -> Partition:

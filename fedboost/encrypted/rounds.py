@@ -108,35 +108,39 @@ class Rounds(RoundsState):
         """Values of a leaf."""
         return self.params.n_outputs // self.params.trees_per_round
 
-    def start_round(self, fixed: FixedPoint) -> None:
+    def start_round(self, fixed: FixedPoint) -> tuple[Floats, Floats]:
         """Begins a round, or takes up one under way: its gradients at the margins before it, of the
-        rows that it draws, as exact integers in units of `fixed`.
+        rows that it draws, as exact integers in units of `fixed`. Returns those of all training
+        rows, float64 (n, outputs) each.
         """
         number, train = len(self.history), self.context.parts["train"]
         if self.start is None:
             self.start = self.margin.copy()
         # Of all rows there is no copy.
         chosen = slice(None) if len(train) == len(self.y) else train
-        g, h = self.objective.gradients(self.start[chosen], self.y[chosen], self.weight[chosen])
-        sample = sampling.of_round(self.params, g, number, number - self.first_round)
+        gradients = self.objective.gradients(
+            self.start[chosen], self.y[chosen], self.weight[chosen]
+        )
+        sample = sampling.of_round(self.params, gradients[0], number, number - self.first_round)
         self.forest[number:] = [len(sample.trees)]
-        if len(sample.rows) < len(g):
-            g, h = g[sample.rows], h[sample.rows]
-        if (sample.factor != 1.0).any():
-            g, h = g * sample.factor[:, None], h * sample.factor[:, None]
-        gh = fixed.encode(g, h, sample.fractions)
+        gh = sample.encoded(fixed, gradients)
         if len(gh) < len(self.y):
             drawn, gh = gh, np.zeros((len(self.y), gh.shape[1]), np.int64)
             gh[train[sample.rows]] = drawn
         self.round = OpenRound(sample, gh)
+        return gradients
 
     def gh_of(self, tree: int) -> Sums:
         """Return what tree number `tree` learns from, int64 (rows, 2·values of a leaf),
         contiguous.
         """
+        return self.columns_of(tree, self.round.gh)
+
+    def columns_of(self, tree: int, gh: Sums) -> Sums:
+        """Return the columns of a round's `gh` that tree number `tree` learns from, contiguous."""
         outputs = self.outputs_of(tree)
         pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
-        return np.ascontiguousarray(self.round.gh[:, pairs])
+        return np.ascontiguousarray(gh[:, pairs])
 
     def outputs_of(self, tree: int) -> slice:
         """The margins that tree number `tree` of the round under way adds to: its class's, or all.

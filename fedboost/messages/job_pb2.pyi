@@ -41,16 +41,18 @@ class CheckLinkReply(_message.Message):
     def __init__(self, fault: _Optional[_Union[_fault_pb2.Fault, _Mapping]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("spec", "key", "certificate", "signature")
+    __slots__ = ("spec", "key", "certificate", "signature", "signed_at")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    SIGNED_AT_FIELD_NUMBER: _ClassVar[int]
     spec: bytes
     key: str
     certificate: bytes
     signature: bytes
-    def __init__(self, spec: _Optional[bytes] = ..., key: _Optional[str] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    signed_at: int
+    def __init__(self, spec: _Optional[bytes] = ..., key: _Optional[str] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., signed_at: _Optional[int] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("id",)

@@ -63,7 +63,7 @@ class Asking:
 def read(node: PartyNode, job: StoredJob) -> Asking:
     """A job from the party's store; a FedboostError where this version cannot read it."""
     terms = manifest.decode(job.manifest)
-    digest = manifest.sha256(job.manifest)
+    digest = job.manifest_sha256
     signed = SignedJob(node.config.name, terms, digest)
     policy, ask, refusal = node.config.policy, None, None
     try:

@@ -92,7 +92,7 @@ def _card(status: JobStatus) -> Html:
 
 
 def _ended_row(job: StoredJob) -> Row:
-    terms = outline(job.manifest)
+    terms = outline(job.outline)
     return [
         join(tag("a", job.name, href=f"/jobs/{job.id}"), " ", parts.badge(job.state)),
         terms.protocol,

@@ -6,14 +6,13 @@ another site has sent, and everything but the sign-in from whoever has not signe
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from hashlib import sha256
 from http import HTTPStatus
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -31,11 +30,11 @@ from fedboost.pages import frame
 from fedboost.pages.frame import NavLink, PageContent, Site
 from fedboost.pages.oidc import FLOW_S, OidcProvider
 from fedboost.pages.sessions import BrowserSession, Sessions, SignInRefusedError, same
-from fedboost.pages.token import ANYWHERE, SIGN_IN, page_of, token
+from fedboost.pages.token import SIGN_IN, page_of, token
 from fedboost.report import page as report
 from fedboost.report.html import join, tag
 from fedboost.runtime.config.daemons import DaemonConfig
-from fedboost.runtime.transport.addresses import split_address
+from fedboost.runtime.transport.hosts import OwnHosts
 from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import FILE_BYTES_MAX
 
@@ -47,7 +46,6 @@ _acting: ContextVar[str] = ContextVar("acting")  # whose request this task answe
 BODY_BYTES_MAX = FILE_BYTES_MAX + (64 << 10)  # a job file and the rest of its form
 SESSION = web.RequestKey("session", BrowserSession)  # where a request holds whose it is
 TICKING = re.compile(r'(<time class="(?:since|until)"[^>]*>)[^<]*')
-HERE = ("localhost", "127.0.0.1", "::1")  # also through a tunnel, whatever its port
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -84,9 +82,7 @@ class PageGate:
         self.site = site = Site(role, config.name, page.user, links)
         self.sessions = Sessions(lambda: token(config.store), page.user, lasts_s)
         self._is_tls = page.allow_remote
-        host, _ = split_address(page.listen)
-        hosts = {*HERE, *page.names, *({host.lower()} - set(ANYWHERE))}
-        self._hosts = frozenset(hosts)
+        self._hosts = OwnHosts(page.listen, page.names)
         # Cookies know no ports: several daemons on one machine need several names.
         prefix = "__Host-" if self._is_tls else ""
         self._cookie = f"{prefix}fedboost-{site.role}-{site.name}"
@@ -165,7 +161,7 @@ class PageGate:
     @web.middleware
     async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse whoever has not signed in, and forms that our own page has not sent."""
-        if not self._is_ours(request.headers.get("Host", "")):
+        if not self._hosts.include(request.headers.get("Host", "")):
             raise PolicyError(
                 "this host is none of the page's",
                 todo="call it by the address that it listens on, or add the host to page.names",
@@ -192,18 +188,6 @@ class PageGate:
     def _found(self, request: web.Request) -> BrowserSession | None:
         cookie = request.cookies.get(self._cookie, "")
         return self.sessions.find(cookie) if cookie else None
-
-    def _is_ours(self, host: str) -> bool:
-        try:
-            called = urlsplit(f"//{host}").hostname or ""
-            urlsplit(f"//{host}").port  # noqa: B018  a ValueError where it is none
-        except ValueError:
-            return False
-        try:
-            called = str(ipaddress.ip_address(called))
-        except ValueError:
-            called = called.lower()
-        return called in self._hosts
 
     def _is_own_form(self, request: web.Request) -> bool:
         """Return True if the browser says that our own page has sent the form."""

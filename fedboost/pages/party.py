@@ -13,7 +13,7 @@ from aiohttp import web
 from fedboost.disk import read_file
 from fedboost.errors import FedboostError, PolicyError
 from fedboost.messages import job_pb2
-from fedboost.messages.party_pb2 import DenyRequest, OwnedJob, StepReply
+from fedboost.messages.party_pb2 import DenyRequest, StepReply
 from fedboost.pages import (
     approval,
     asking,
@@ -36,13 +36,13 @@ from fedboost.pages.sessions import BrowserSession
 from fedboost.pages.shapes import Shapes
 from fedboost.pages.under_way import JobUnderWay
 from fedboost.report.html import Html
-from fedboost.runtime.jobs import manifest
 from fedboost.runtime.ledger import signed_heads
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Amount, Head
 from fedboost.runtime.ledger.rows import Row as LedgerRow
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.policy.judgement import checker
+from fedboost.runtime.policy.reading import in_outline
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 from fedboost.runtime.store.transcripts import Transcripts
 
@@ -151,7 +151,7 @@ class _Pages:
         """Lets a job run, as far as it is the one that was shown."""
         form, id_ = await request.post(), request.match_info["job"]
         stored = await asyncio.to_thread(self._node.store.job, id_)
-        shown = manifest.sha256(stored.manifest).hex()
+        shown = stored.manifest_sha256.hex()
         if form.get("digest") != shown or form.get("read") != "yes":
             raise PolicyError("what will leave was not shown", todo="open the job again", job=id_)
         await self._node.approve(self._gate.user, job_pb2.JobId(id=id_))
@@ -271,17 +271,7 @@ class _Pages:
         try:
             return OwnedJobView(job, self._node.owned(job), decision)
         except FedboostError:  # a job of another version, of which little can be read
-            terms = manifest.outline(job.manifest)
-            shown = OwnedJob(
-                id=job.id,
-                name=job.name,
-                protocol=terms.protocol,
-                state=job.state.shown,
-                coordinator=terms.coordinator,
-                submitter=terms.submitter,
-                parties=terms.parties,
-            )
-            return OwnedJobView(job, shown, decision)
+            return OwnedJobView(job, in_outline(job), decision)
 
     def _asked(self, id_: str) -> tuple[OwnedJobView, Asking]:
         view = self._seen(id_)

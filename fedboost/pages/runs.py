@@ -94,7 +94,7 @@ class ListedRun:
 
 def run_of(job: StoredJob) -> ListedRun:
     """A job of the store as the list has it, without its tags."""
-    terms, spec = outline(job.manifest), json.loads(job.manifest)["spec"]
+    terms, spec = outline(job.outline), json.loads(job.manifest)["spec"]
     return ListedRun(job, terms.protocol, terms.submitter, spec)
 
 

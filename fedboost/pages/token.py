@@ -10,11 +10,11 @@ from fedboost.disk import SECRET_MODE, make_folder, on_disk, read_file, write_fi
 from fedboost.errors import ConfigError, StoreError
 from fedboost.runtime.config.daemons import DaemonConfig, Page
 from fedboost.runtime.transport.addresses import split_address
+from fedboost.runtime.transport.hosts import ANYWHERE
 
 FILE = "page-token"  # in the store
 TOKEN_BYTES = 32  # from the operating system
 SIGN_IN = "/sign-in"
-ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  addresses that a browser cannot ask for
 
 
 def token(store: Path) -> str:

@@ -1,19 +1,20 @@
 """Jobs without end: each is a row in a party's store, and a table in its memory once it has begun.
 
-The defence is `Judge.room`.
+The defences are `Judge.room`, `MANIFEST_BYTES_MAX` and `Store.keep_manifest`.
 """
 
 import asyncio
 
 import pytest
 
-from fedboost.errors import PolicyError
-from fedboost.messages import party_pb2
+from fedboost.errors import PeerError, PolicyError
+from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.policy.judgement import Judge
-from fedboost.runtime.store.store import JobState
+from fedboost.runtime.store.store import JobState, Store
 from tests.attacks.test_border_approval import JOB, LEADER, OWNED, ruled, town
 from tests.support.federated import now
+from tests.support.lies import OWNER
 
 MOST = 3
 
@@ -106,3 +107,64 @@ def test_a_job_that_has_failed_does_not_begin_beside_as_many_as_are_allowed(
 ):
     with pytest.raises(PolicyError, match="jobs of a coordinator at once"):
         now(begun_again(tmp_path, monkeypatch, call))
+
+
+# Texts of jobs
+
+NAMES, NAME = 3800, "x" * 1000  # of columns to leave out: 3.9 MB of text
+
+
+def long_text(terms, number, names):
+    ignored = [f"{number}-{place}-{NAME}" for place in range(names)]
+    data = {**terms.spec.data}
+    data[OWNED] = data[OWNED].model_copy(update={"ignore": ignored})
+    spec = terms.spec.model_copy(update={"data": data})
+    return terms.model_copy(update={"job": f"another-{number}", "spec": spec}).encode()
+
+
+async def filled(folder, monkeypatch, *, names):
+    """A coordinator that proposes long jobs and cancels each: bytes of texts that telco keeps, the
+    most that one look at its jobs reads, and the refusals.
+    """
+    async with town(folder) as cluster:
+        telco = cluster.parties[OWNED]
+        done = await cluster.run(JOB)
+        ruled(telco, approve="always")
+        signed(telco, monkeypatch)
+        terms, refused = manifest.decode(telco.store.job(done.status.id).manifest), 0
+        for number in range(MOST):
+            text = long_text(terms, number, names)
+            try:
+                await telco.propose(LEADER, party_pb2.Proposal(manifest=text))
+            except PeerError:
+                refused += 1
+                continue
+            stop = party_pb2.StopRequest(
+                job=f"another-{number}", attempt=9, state=("failed", "cancelled")[number % 2]
+            )
+            await telco.stop(LEADER, stop)
+        read = telco.store._read("SELECT * FROM jobs")
+        looked = sum(len(cell) for row in read for cell in row if isinstance(cell, str | bytes))
+        [[kept]] = telco.store._read("SELECT sum(length(text)) FROM manifests")
+        listed = (await telco.jobs(OWNER, job_pb2.ListRequest())).jobs
+        assert len(listed) == 1 + MOST - refused
+        return kept, looked, refused
+
+
+def test_a_coordinator_does_not_fill_a_store_with_texts(tmp_path, monkeypatch):
+    kept, looked, refused = now(filled(tmp_path / "long", monkeypatch, names=NAMES))
+    assert refused == MOST
+    kept, looked, refused = now(filled(tmp_path / "allowed", monkeypatch, names=900))
+    assert refused == 0
+    assert kept < 1 << 15  # of the job that ran
+    assert looked < 1 << 15
+
+
+def test_a_coordinator_fills_a_store_with_texts_where_nobody_bounds_or_drops_them(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(manifest, "MANIFEST_BYTES_MAX", 4 << 20)
+    monkeypatch.setattr(Store, "keep_manifest", lambda *_: None)
+    kept, _, refused = now(filled(tmp_path, monkeypatch, names=NAMES))
+    assert refused == 0
+    assert kept > MOST * 3 << 20

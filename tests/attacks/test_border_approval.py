@@ -10,7 +10,6 @@ from fedboost.crypto.workers import Serial
 from fedboost.errors import PolicyError
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.cluster import local
-from fedboost.runtime.jobs import manifest
 from fedboost.runtime.party.parts import PartyParts
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.identity import Peer
@@ -104,11 +103,11 @@ async def stopped_into_a_state(folder, state, then=lambda: None):
         await cluster.coordinator.close()
         then()
         [job] = telco.store.jobs()
-        digest = manifest.sha256(job.manifest)
+        text, digest = job.manifest, job.manifest_sha256
         for attempt in (1, 2):
             stop = party_pb2.StopRequest(job=job.id, attempt=attempt, state=state)
             await telco.stop(LEADER, stop)
-        proposal = party_pb2.Proposal(manifest=job.manifest)
+        proposal = party_pb2.Proposal(manifest=text)
         agreed = await telco.propose(LEADER, proposal)
         others = [cluster.parties[name] for name in ("bank", "shop")]
         signed = [(await one.propose(LEADER, proposal)).signature for one in others]

@@ -1,6 +1,8 @@
 """Submitters and jobs that a coordinator invents."""
 
+import time
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,9 +10,11 @@ from fedboost.errors import ConfigError, PeerError, PolicyError, UnreachableErro
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
-from fedboost.runtime.jobs import manifest
+from fedboost.runtime.coordinator import intake
+from fedboost.runtime.jobs import manifest, submitted
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.runtime.jobs.submitted import sign_submission, submission_id
+from fedboost.runtime.policy import judgement
 from fedboost.runtime.policy.judgement import Judge
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.identity import Peer
@@ -138,7 +142,7 @@ async def test_a_coordinator_refuses_what_its_caller_did_not_sign(tmp_path):
             await node.submit(cluster.user, unsigned)
         forged = job_pb2.SubmitRequest(
             spec=OTHER.model_dump_json().encode(), key=KEY,
-            certificate=own.certificate.encode(), signature=own.raw,
+            certificate=own.certificate.encode(), signature=own.raw, signed_at=own.signed_at,
         )  # fmt: skip
         with pytest.raises(PeerError, match="does not fit"):
             await node.submit(cluster.user, forged)
@@ -161,3 +165,66 @@ def test_what_is_handed_in_on_a_coordinators_page_is_the_coordinators_own(tmp_pa
             return seen.submitter
 
     assert now(on_the_page()) == f"coordinator {COORDINATOR}"
+
+
+# Old submissions
+
+DAY_S, HOUR_S = 86_400, 3_600
+
+
+def later(monkeypatch, by_s):
+    """The clock of all that is read from now on is `by_s` later."""
+    began = time.time
+    monkeypatch.setattr(submitted, "time", SimpleNamespace(time=lambda: began() + by_s))
+
+
+async def brought_later(folder, monkeypatch, by_s, *, whom):
+    """A coordinator that lies about, or a caller, brings a submission so many seconds later."""
+    async with town(folder) as cluster:
+        certs, node = folder / "c" / "certs", cluster.coordinator
+        made, own = terms(certs), signed(certs)
+        later(monkeypatch, by_s)
+        if whom == "party":
+            return await _propose(cluster.parties["telco"], made)
+        request = job_pb2.SubmitRequest(
+            spec=JOB.model_dump_json().encode(), key=KEY, signed_at=own.signed_at,
+            certificate=own.certificate.encode(), signature=own.raw,
+        )  # fmt: skip
+        first = await node.submit(cluster.user, request)
+        assert (await node.submit(cluster.user, request)).id == first.id  # once more: the same run
+        return first.id
+
+
+OLD = {"old": DAY_S + HOUR_S, "of tomorrow": -HOUR_S}
+
+
+@pytest.mark.parametrize("by_s", OLD.values(), ids=OLD)
+@pytest.mark.parametrize("whom", ["party", "coordinator"])
+def test_an_old_submission_begins_nothing(tmp_path, monkeypatch, by_s, whom):
+    with pytest.raises(PeerError, match="it counts for 24 hours"):
+        now(brought_later(tmp_path, monkeypatch, by_s, whom=whom))
+
+
+@pytest.mark.parametrize("by_s", [0, DAY_S - HOUR_S, -60])
+@pytest.mark.parametrize("whom", ["party", "coordinator"])
+def test_a_submission_of_the_day_begins_a_job(tmp_path, monkeypatch, by_s, whom):
+    assert now(brought_later(tmp_path, monkeypatch, by_s, whom=whom))
+
+
+def test_an_old_submission_is_not_made_new_by_writing_another_time(tmp_path):
+    async def altered():
+        async with town(tmp_path) as cluster:
+            made = terms(tmp_path / "c" / "certs")
+            own = made.submission.model_copy(update={"signed_at": made.submission.signed_at + 9})
+            newer = made.model_copy(update={"submission": own})
+            await _propose(cluster.parties["telco"], newer)
+
+    with pytest.raises(PeerError, match="the signature of user user does not fit"):
+        now(altered())
+
+
+@pytest.mark.parametrize("whom", ["party", "coordinator"])
+def test_an_old_submission_begins_a_job_where_nobody_asks_when(tmp_path, monkeypatch, whom):
+    for module in (judgement, intake):
+        monkeypatch.setattr(module, "check_age", lambda _: None)
+    assert now(brought_later(tmp_path, monkeypatch, 400 * DAY_S, whom=whom))

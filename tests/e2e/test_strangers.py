@@ -77,7 +77,7 @@ def alive(town, whom):
 def manifest_of(town, id_):
     path = town.store(COORDINATOR) / "store.sqlite"
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
-        row = database.execute("SELECT manifest FROM jobs WHERE id = ?", (id_,)).fetchone()
+        row = database.execute("SELECT text FROM manifests WHERE job = ?", (id_,)).fetchone()
     return bytes(row[0])
 
 

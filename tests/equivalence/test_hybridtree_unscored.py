@@ -106,7 +106,7 @@ def test_hosts_with_nothing_to_say_add_what_hessians_would_have_them_add():
 
 def learned(job, tree, host):
     """The places, in the host's table, of the rows that learn below each of its nodes."""
-    learns = np.flatnonzero(tree.learns[job.rows[host]])
+    learns = np.flatnonzero(tree.held[host])
     found: dict[int, list[int]] = {}
     for row in learns.tolist():
         node, start = int(tree.leaves[host][row]), int(tree.starts[host][row])

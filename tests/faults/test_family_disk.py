@@ -16,6 +16,7 @@ from fedboost.model import shards
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.policy.account import Account
 from fedboost.runtime.policy.differences import count_alignment
+from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.checkpoints import Checkpoints
 from fedboost.runtime.store.sealing import Vault
 from fedboost.runtime.store.store import JobState, Store
@@ -99,7 +100,7 @@ def keep_store(folder):
         store.move("job-3", JobState.FINISHED, result={"metrics": {"auc": 0.75}})
         for peer in PEERS:
             predict(store, peer, 40)
-        count_alignment(store, PEERS, ("credit",), 2)
+        count_alignment(store, PEERS, Owned("credit", ""), 2)
         with closing(Account(store.database, clock=lambda: NOON)) as own:
             own.expect(TOLD)
             tell(own, TOLD, sums(0.03))
@@ -113,7 +114,7 @@ def read_store(folder):
         found: dict[str, object] = {job.id: (job, store.events(job.id)) for job in jobs}
         found |= {peer: predict(store, peer, 0) for peer in PEERS}
         with pytest.raises(PolicyError) as refused:
-            count_alignment(store, PEERS, ("credit",), 1)
+            count_alignment(store, PEERS, Owned("credit", ""), 1)
         found["alignments"] = refused.value.what
         with closing(Account(store.database)) as own:
             found["account"] = own.entries()

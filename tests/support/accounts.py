@@ -3,7 +3,8 @@
 from fedboost.disk import transaction
 from fedboost.flow import Charge, Spent
 from fedboost.runtime.policy import account as accounts
-from fedboost.runtime.policy.account import Account, AccountEntry, Owned
+from fedboost.runtime.policy.account import Account, AccountEntry
+from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store
 
 SUMS = AccountEntry(

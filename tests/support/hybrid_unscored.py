@@ -246,7 +246,8 @@ class Tree:
 
     top: Any
     bottom: Any  # (rows,) the guest's heap id
-    learns: Any  # bool (rows,)
+    learns: Any  # bool (rows,) of which the guest's layers learn
+    held: dict[str, Any]  # by host: bool (its rows,) of which it learns
     g: Any  # (rows, outputs) as the guest's leaf leaves them
     h: Any
     counted: Any  # (rows, outputs) for hosts that count rows
@@ -288,7 +289,7 @@ class Naive:
         whole = np.zeros((len(margin), 2 * params.n_outputs), np.int64)
         whole[taking] = self.fixed.encode(g[sample.rows], h[sample.rows], sample.fractions)
         floats = [np.zeros((len(margin), params.n_outputs)) for _ in range(2)]
-        floats[0][taking], floats[1][taking] = g[sample.rows], h[sample.rows]
+        floats[0][train], floats[1][train] = g, h
         each = params.n_outputs // params.trees_per_round
         for place, gh in enumerate(np.split(whole, params.trees_per_round, axis=1)):
             index = number * params.trees_per_round + place
@@ -296,9 +297,20 @@ class Naive:
             usable = TreeColumns.drawn(params, index, (self.bins.shape[1],))
             packed = np.ascontiguousarray(gh)
             top = hybrid.top(self.rules, self.bins, packed, taking, usable, params.guest_depth)
-            yield self._tree(index, top, taking, floats[0][:, own], floats[1][:, own])
+            held = self._held(number)
+            yield self._tree(index, top, taking, held, floats[0][:, own], floats[1][:, own])
 
-    def _tree(self, index, top, taking, g, h) -> Tree:
+    def _held(self, number: int) -> dict[str, Any]:
+        """Of each host's rows those that it learns from: it draws among its own."""
+        held = {}
+        for party, (host, rows) in enumerate(self.job.rows.items(), start=1):
+            (own,) = np.nonzero(self.train[rows])
+            rate, seed = self.params.subsample, self.params.seed
+            held[host] = np.zeros(len(rows), bool)
+            held[host][own[sampling.rows(seed, number, len(own), rate, party)]] = True
+        return held
+
+    def _tree(self, index, top, taking, held, g, h) -> Tree:
         at, lam = top.leaf_of_bins(self.bins, self.rules.binning.missing), self.params.reg_lambda
         learns = np.zeros(len(g), bool)
         learns[taking] = True
@@ -308,13 +320,13 @@ class Naive:
         for leaf in np.unique(at[learns]):
             rows = learns & (at == leaf)
             factor = (rows.sum() + lam) / (h[rows].sum(axis=0) + lam)
-            counted[rows] = np.clip(left[rows] * factor, -most, most)
+            counted[at == leaf] = np.clip(left[at == leaf] * factor, -most, most)
         bottom = top.node[at]
         starts, ends = {}, {}
         for host, rows in self.job.rows.items():
             starts[host] = standing(self.shards, host, index, bottom[rows])
             ends[host] = leaves(self.shards, self.job, host, index, starts[host])
-        return Tree(top, bottom, learns, left, h, counted, starts, ends)
+        return Tree(top, bottom, learns, held, left, h, counted, starts, ends)
 
     def added(self, tree: Tree):
         """What a tree adds to the margins, float64 (rows, outputs), and by how much at most the
@@ -332,7 +344,7 @@ class Naive:
         each = unit / 2 + factor * (self.fixed.g_unit + w * self.fixed.h_unit)
         for host, rows in self.job.rows.items():
             holders[rows] += 1
-            learns = tree.learns[rows]
+            learns = tree.held[host]
             for leaf in np.unique(tree.leaves[host][learns]):
                 there = tree.leaves[host] == leaf
                 some = tree.counted[rows[there & learns]]

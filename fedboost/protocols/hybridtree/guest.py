@@ -11,6 +11,7 @@ import numpy as np
 from fedboost import wire
 from fedboost.core import binning, hybrid, objectives
 from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.hybrid import HeldRows
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.schemes import SCHEMES
@@ -98,29 +99,43 @@ def share_rows(guest: Guest) -> Out:
 
 
 def start_round(guest: Guest) -> Out:
-    """Gradients at the margins so far, of the rows that this round draws, as exact integers."""
-    guest.start_round(guest.rules.fixed)
+    """Gradients at the margins so far, of the rows that this round draws, as exact integers.
+
+    Which of a host's rows its subtrees learn from is drawn among these, as the host can check.
+    """
+    fixed, (g, h) = guest.rules.fixed, guest.start_round(guest.rules.fixed)
+    place = np.cumsum(~guest.context.validation) - 1
+    for view in guest.views.values():
+        rows = view.learners
+        own, gh = (g[place[rows]], h[place[rows]]), guest.round.gh[rows]
+        number = len(guest.history)
+        view.held = HeldRows.drawn(guest.params, fixed, own, gh, number, view.number)
     return Out()
 
 
 def grow_top(guest: Guest) -> Out:
     """The upper layers on the own columns; what they leave of the gradients goes to the hosts."""
     params, number = guest.params, guest.trees_closed
-    gh, taking_part = guest.gh_of(number), guest.taking_part
+    gh, rows = guest.gh_of(number), guest.context.parts["train"][guest.round.sample.rows]
     usable = TreeColumns.drawn(params, number, (guest.bins.shape[1],))
-    rows = np.flatnonzero(taking_part).astype(np.int32)
     top = hybrid.top(guest.rules, guest.bins, gh, rows, usable, params.guest_depth)
     leaves = top.leaf_of_bins(guest.bins, guest.rules.binning.missing)
-    moved = hybrid.residual(gh, top.value[leaves], guest.rules.fixed)
-    if not guest.is_scored:
-        fit = (moved, top, leaves, taking_part)
-        moved = hybrid.counted(*fit, guest.rules, guest.precision.value_bits)
     first = model.first_number(params.guest_depth)
     # A tree that is grown again has the same numbers, which hosts keep and unscored ones cut by.
     secrets = guest.context.job_secrets
+    factors = None
+    if not guest.is_scored:
+        factors = hybrid.count_factors(gh[rows], top, leaves[rows], guest.rules)
     for view in guest.views.values():
         view.stand(top, leaves, first, secrets.child(view.number, number))
-        view.learn(taking_part, moved)
+        at = leaves[view.learners]
+        moved = hybrid.residual(
+            guest.columns_of(number, view.held.gh), top.value[at], guest.rules.fixed
+        )
+        if factors is not None:
+            bits = guest.precision.value_bits
+            moved = hybrid.counted(moved, factors[at], guest.rules, bits)
+        view.learn(moved)
     scored = guest.views if guest.is_scored else {}
     tree_batches = {host: view.planted(guest.rules, guest.purity) for host, view in scored.items()}
     for host, trees in guest.under_way.items():

@@ -87,10 +87,3 @@ class Guest(Rounds):
         for view in self.views.values():
             counts[view.rows] += 1
         return counts
-
-    @property
-    def taking_part(self) -> NDArray[np.bool_]:
-        """bool (rows,): the rows that the trees of this round learn from."""
-        rows = np.zeros(len(self.y), np.bool_)
-        rows[self.context.parts["train"][self.round.sample.rows]] = True
-        return rows

@@ -22,7 +22,13 @@ from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.candidates import Named, choices_bytes_max, read_choices
 from fedboost.encrypted.cells import BinnedTable, Cells
 from fedboost.encrypted.ciphers import HostCipher, HostRows
-from fedboost.encrypted.growth import Growth, about_divisions, about_leaves, read_sample
+from fedboost.encrypted.growth import (
+    Growth,
+    about_divisions,
+    about_leaves,
+    check_sample,
+    read_sample,
+)
 from fedboost.encrypted.host_tree import HostTree, HostTreeBatch, HostTreeState
 from fedboost.encrypted.leaf_answers import (
     MaskingHost,
@@ -249,9 +255,8 @@ def restore(host: Host, checkpoint: Artefact) -> StatusReport:
     host.leaves, host.earlier_key = kept.leaves, kept.key
     host.tree_batch = HostTreeBatch(first=kept.number)
     if kept.under_way is not None:
-        host.tree_batch = HostTreeBatch(
-            [_planted(host, kept.number, kept.under_way.growth)], kept.number
-        )
+        tree = _planted(host, kept.number, kept.under_way.growth)
+        host.tree_batch = HostTreeBatch([tree], kept.number)
         host.tree_batch.load_state([kept.under_way])
     return StatusReport()
 
@@ -314,12 +319,11 @@ def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
     is_left = not Host.gradients.is_set(host) and host.tree_batch.begins_with(first.gradients.tree)
     left = host.tree_batch if is_left else None
     params, number = host.context.params, host.tree_batch.first + (left is None)
-    most = params.n_estimators * params.trees_per_round
-    if first.gradients.tree != number or number >= most:
+    if first.gradients.tree != number or number >= params.n_estimators * params.trees_per_round:
         raise PeerError(f"the guest began tree {first.gradients.tree}, expected tree {number}")
     (training,) = np.nonzero(~host.context.validation)
     sampled = np.zeros(host.n_rows, np.bool_)
-    [sampled[training]] = read_sample(first.gradients, len(training), 1)
+    sampled[training] = sample = read_sample(first.gradients, len(training), 1)[0]
     least = hybrid.first_number(params.guest_depth)
     at = wire.unpack(first.at, "i4", (len(sampled),), "where our rows stand").astype(np.int32)
     may_stand = (at >= least) & (at <= 2 * least)
@@ -333,6 +337,7 @@ def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
         if not (np.array_equal(sampled, tree.growth.is_training) and np.array_equal(at, before)):
             raise PeerError("the guest goes on with other rows than the tree has begun with")
         return left
+    check_sample([sample], params, number // params.trees_per_round, party=_number(host))
     tree = _planted(host, number, Growth.begun(sampled, at))
     tree.opened = _opened(first.open, tree.growth.training.leaves())
     return HostTreeBatch([tree], number)
@@ -340,9 +345,9 @@ def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
 
 def _planted(host: Host, number: int, growth: Growth) -> HostTree:
     """Tree `number`, whose rows stand as in `growth`."""
-    params, usable = host.context.params, _usable(host, number)
+    params = host.context.params
     return HostTree(
-        Cells(host.table, usable),
+        Cells(host.table, _usable(host, number)),
         growth,
         np.cumsum(growth.is_training) - 1,
         subtraction=params.histogram_subtraction,
@@ -374,8 +379,13 @@ def _order(host: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
 
 def _usable(host: Host, number: int) -> TreeColumns:
     """The columns that a tree may use."""
-    group = host.context.table.hosts.index(host.context.party) + 1
-    return TreeColumns.drawn(host.context.params, number, (host.bins.shape[1],), first=group)
+    widths = (host.bins.shape[1],)
+    return TreeColumns.drawn(host.context.params, number, widths, first=_number(host))
+
+
+def _number(host: Host) -> int:
+    """Return our number k among the parties: we are the k-th host."""
+    return host.context.table.hosts.index(host.context.party) + 1
 
 
 def _arrays(host: Host) -> vertical.Arrays:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedboost.arrays import Bits, Floats, Indices, Rows, Sums
 from fedboost.core.bins import Dense
+from fedboost.core.hybrid import HeldRows
 from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample, TreeColumns
 from fedboost.core.tree import Tree
@@ -20,6 +21,7 @@ from fedboost.flow import DisclosureInfo, StageContext
 from fedboost.model import hybrid, vertical
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
+from fedboost.slot import Slot
 
 
 @dataclass
@@ -29,6 +31,7 @@ class HostView:
     number: int  # k, the k-th host
     rows: Indices  # (m,) ascending: which of the guest's rows it has, in the host's own order
     training: Bits  # (m,) which of them are to learn from
+    held = Slot[HeldRows]("rows that the round under way draws")  # of `training`
     # Below the tree under way
     at: Rows = field(default_factory=lambda: np.empty(0, np.int32))  # (m,) the bottom node of each
     learns: Bits = field(default_factory=lambda: np.empty(0, np.bool_))  # (m,)
@@ -49,10 +52,17 @@ class HostView:
         self.at = number[leaves[self.rows]]
         self.under = dict(zip(number[indices].tolist(), tree.node[indices].tolist(), strict=True))
 
-    def learn(self, taking_part: Bits, gh: Sums) -> None:
-        """The rows that this tree learns from, bool (all rows,), and everybody's gradients."""
-        self.learns = taking_part[self.rows]
-        self.gh = np.ascontiguousarray(gh[self.rows])
+    def learn(self, gh: Sums) -> None:
+        """Take gradients of the training rows, int64 (training rows, columns), for this tree."""
+        self.learns = self.training.copy()
+        self.learns[self.training] = self.held.learns
+        self.gh = np.zeros((len(self.rows), gh.shape[1]), np.int64)
+        self.gh[self.training] = gh
+
+    @property
+    def learners(self) -> Indices:
+        """Return which of the guest's rows are this host's training rows, int64, ascending."""
+        return self.rows[self.training]
 
     def planted(self, rules: GuestRules, purity: PurityLimit | None) -> GuestTreeBatch:
         """The subtrees at their bottom nodes, in which only this host's candidates compete.

@@ -119,6 +119,11 @@ def check_first_tree(context: StageContext, first_tree: int) -> None:
         )
 
 
+def rounds_before(context: StageContext, first_tree: int) -> int:
+    """Return how many rounds of the model to continue come before tree `first_tree`."""
+    return len(_rounds_of(context, first_tree))
+
+
 def host_shard(
     context: StageContext, cuts: Binning, first_tree: int, last_tree: int, splits: list[OwnSplit]
 ) -> Artefact:

@@ -21,7 +21,13 @@ from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.candidates import choices_bytes_max, read_choices
 from fedboost.encrypted.cells import BinnedTable, Cells
 from fedboost.encrypted.ciphers import HostCipher, HostRows
-from fedboost.encrypted.growth import Growth, about_divisions, read_divisions, read_sample
+from fedboost.encrypted.growth import (
+    Growth,
+    about_divisions,
+    check_sample,
+    read_divisions,
+    read_sample,
+)
 from fedboost.encrypted.host_tree import HostTree, HostTreeBatch, HostTreeState
 from fedboost.encrypted.meter import Meter
 from fedboost.encrypted.record import HostRecord
@@ -216,8 +222,9 @@ def _begun(host: Host, first: pb.EncryptedGradients) -> HostTreeBatch:
     is_left = not Host.gradients.is_set(host) and host.tree_batch.begins_with(first.tree)
     left = host.tree_batch if is_left else None
     done = host.tree_batch.first - host.first_tree
-    _, number, n_trees = plan.next_tree_batch(
-        host.context.params, host.context.table, host.context.party, done
+    params = host.context.params
+    this, number, n_trees = plan.next_tree_batch(
+        params, host.context.table, host.context.party, done
     )
     if left is not None:
         number, n_trees = done, len(left.trees)
@@ -226,8 +233,11 @@ def _begun(host: Host, first: pb.EncryptedGradients) -> HostTreeBatch:
         raise PeerError(f"the guest began tree {first.tree}, expected tree {expected}")
     (training,) = np.nonzero(~host.context.validation)
     sampled = np.zeros((n_trees, host.bins.shape[0]), np.bool_)
-    sampled[:, training] = read_sample(first, len(training), n_trees)
+    samples = read_sample(first, len(training), n_trees)
+    sampled[:, training] = samples
     if left is None:
+        before = earlier.rounds_before(host.context, host.first_tree)
+        check_sample(samples, params, this, before=before)
         return _planted(host, expected, sampled)
     if not np.array_equal(sampled, _sampled(left)):
         raise PeerError("the guest goes on with other rows than the trees have begun with")

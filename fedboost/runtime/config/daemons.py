@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PolicyError
+from fedboost.printable import without_login
 from fedboost.runtime.config.policy import Names, Policy
 from fedboost.runtime.process.logs import LogFormat
 from fedboost.runtime.process.threads import cores
@@ -58,6 +59,8 @@ class MetricsConfig(Settings):
 
     listen: Listen
     allow_remote: bool = False  # other addresses than loopback: whoever reaches it reads it
+    # By which others may call beside the daemon's own name and numbers.
+    names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
     def _near(self) -> MetricsConfig:
@@ -69,7 +72,8 @@ class MetricsConfig(Settings):
 def _endpoint(text: str) -> str:
     scheme, _, address = text.partition("://")
     if scheme not in ("http", "https"):
-        raise ValueError(f"{text!r} is no endpoint: write http://HOST:PORT or https://HOST:PORT")
+        shown = without_login(text)
+        raise ValueError(f"{shown!r} is no endpoint: write http://HOST:PORT or https://HOST:PORT")
     split_address(address)
     return text
 
@@ -117,9 +121,10 @@ def is_web_address(text: str) -> bool:
 
 
 def _issuer(text: str) -> str:
-    if is_web_address(text) and not {"?", "#"} & set(text):
+    if is_web_address(text) and not {"?", "#", "@"} & set(text):
         return text
-    raise ValueError(f"{text!r} is no issuer: https://HOST/…, as the provider's own page says it")
+    shown = without_login(text)
+    raise ValueError(f"{shown!r} is no issuer: https://HOST/…, as the provider's own page says it")
 
 
 class Oidc(Settings):
@@ -161,8 +166,8 @@ def _scheduler(text: str) -> str:
     scheme, _, address = text.partition("://")
     if scheme != "tls":
         raise ValueError(
-            f"{text!r} is no scheduler that we connect to: write tls://HOST:PORT, for only "
-            "clusters with mutual TLS are asked"
+            f"{without_login(text)!r} is no scheduler that we connect to: write tls://HOST:PORT, "
+            "for only clusters with mutual TLS are asked"
         )
     split_address(address)
     return text

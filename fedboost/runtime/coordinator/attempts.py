@@ -130,7 +130,7 @@ class Attempts:
     def needed(self) -> set[str]:
         """Return the parties of all jobs that are not over."""
         goes = self._store.jobs(*GOING)
-        return {party for job in goes for party in manifest.outline(job.manifest).parties}
+        return {party for job in goes for party in manifest.outline(job.outline).parties}
 
     def waits(self) -> list[job_pb2.Waiting]:
         """Whom jobs wait for now: of those that run, and of those that are paused."""
@@ -189,7 +189,7 @@ class Attempts:
             if self._states.goes_on_alone(job):
                 self._returns.expect(job.id, self._needed(job), gained=True)
         for job in self._store.jobs(JobState.CANCELLED, JobState.FINISHED):
-            is_ours = manifest.outline(job.manifest).version == __version__
+            is_ours = manifest.outline(job.outline).version == __version__
             all_know = job.state is JobState.FINISHED and "lost" not in (job.result or {})
             if all_know or not is_ours or job.updated <= time.time() - TELL_S:
                 continue
@@ -233,7 +233,7 @@ class Attempts:
     def _needed(self, job: StoredJob) -> list[str]:
         """The parties without which a job cannot go on: all but those that it has lost for good."""
         lost = self._journals.lost(job.id)
-        return [p for p in manifest.outline(job.manifest).parties if p not in lost]
+        return [p for p in manifest.outline(job.outline).parties if p not in lost]
 
     async def _carry_on(self, id_: str) -> None:
         """Everybody whom the paused job needs is there."""
@@ -250,7 +250,7 @@ class Attempts:
 
     def _begin_again(self, job: StoredJob) -> None:
         """A new attempt at a job that rests; a ConfigError where it is another version's."""
-        manifest.outline(job.manifest).check_version()
+        manifest.outline(job.outline).check_version()
         self._errands.drop(job.id)
         walk = self._walk(manifest.decode(job.manifest), self._store.next_attempt(job.id))
         self._states.resumed(job.id)

@@ -14,7 +14,7 @@ from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest, Submission
-from fedboost.runtime.jobs.submitted import submitter_of
+from fedboost.runtime.jobs.submitted import check_age, check_size, submitter_of
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse
@@ -67,8 +67,11 @@ class Intake:
             submission=submission,
             scheme=scheme,
         )
+        check_size(terms.encode())
         if self.config.tls is not None:  # what every party will ask, so that its user hears it
             submitter_of(terms, self.config.tls.read().ca)
+        if submission is not None:
+            check_age(submission)
         return terms
 
     def _is_taken(self, id_: str, spec: JobSpec, submitter: str) -> bool:
@@ -118,6 +121,7 @@ def signed(caller: Peer, request: job_pb2.SubmitRequest) -> Submission:
         )
     raw = {
         "key": request.key,
+        "signed_at": request.signed_at,
         "certificate": request.certificate.decode("ascii", "replace"),
         "signature": request.signature.hex(),
     }

@@ -224,7 +224,7 @@ def awaited(job: StoredJob) -> Waiting:
 
 def _outlined(job: StoredJob) -> JobStatus:
     """Return which job it is and in which state, without what only its journal says."""
-    terms = manifest.outline(job.manifest)
+    terms = manifest.outline(job.outline)
     return JobStatus(
         id=job.id,
         name=job.name,

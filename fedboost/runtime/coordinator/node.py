@@ -107,7 +107,7 @@ class CoordinatorNode:
         """Add tags to a user's own jobs, or remove them; a PolicyError at a job of another."""
         self._check(user, "read")
         for id_ in ids:
-            if not self.is_theirs(user, outline(self.store.job(id_).manifest).submitter):
+            if not self.is_theirs(user, outline(self.store.job(id_).outline).submitter):
                 raise PolicyError(
                     "only the user who submitted a job may tag it", todo="ask its user", job=id_
                 )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.errors import ConfigError, FedboostError, PolicyError
 from fedboost.messages import job_pb2
 from fedboost.runtime.config.daemons import DaemonConfig
 from fedboost.runtime.daemons import doctor
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 # A file of services, the name of one, and what adds it to a server.
 Service = tuple[Any, str, Callable[..., None]]
+# Tries one of our links for a caller.
+AskedLinks = Callable[[Peer, str], Awaitable[object]]
 
 
 class DaemonAccess:
@@ -54,6 +56,21 @@ class DaemonAccess:
         """Return what says hello to a daemon that the settings of then name."""
         return lambda name: doctor.say_hello(self.dialer, doctor.targets(config()), name)
 
+    def asked(self, config: Callable[[], DaemonConfig]) -> AskedLinks:
+        """Return what tries a link for somebody else, and tells no address of it."""
+        try_link = self.links_of(config)
+
+        async def tried(caller: Peer, name: str) -> None:
+            doctor.check_asker(config(), caller, name)
+            try:
+                await try_link(name)
+            except FedboostError as error:
+                said = "; ".join(error.lines())
+                log.warning("%s asked whether we reach %s: %s", caller, name[:64], said)
+                raise doctor.without_address(error, self.config.name, name[:64]) from None
+
+        return tried
+
     @contextmanager
     def counted(self, metrics: Metrics | None, store: Store) -> Iterator[None]:
         """Count refusals and failures, and show the figures to whoever asks."""
@@ -64,7 +81,8 @@ class DaemonAccess:
 
         self.gate.refused, self.dialer.failed = metrics.refused, metrics.failed
         metrics.begin(store)
-        with served(self.config.metrics.listen, metrics.registry) as port:
+        own = self.config.metrics
+        with served(own.listen, metrics.registry, (self.config.name, *own.names)) as port:
             log.info("metrics are on port %d", port)
             yield
 
@@ -85,7 +103,7 @@ class DaemonServer:
         standing: DaemonAccess,
         node: object,
         services: Iterable[Service],
-        links: Callable[[str], Awaitable[object]],
+        links: AskedLinks,
         streams: OutgoingStreams | None = None,
     ) -> None:
         """Binds the address; `links` tries one of the daemon's links, `streams` are its own."""
@@ -120,7 +138,7 @@ class DaemonServer:
 class _Served:
     """A node with the daemon's own answers beside it."""
 
-    def __init__(self, node: object, links: Callable[[str], Awaitable[object]]) -> None:
+    def __init__(self, node: object, links: AskedLinks) -> None:
         self._node = node
         self._links = links
 
@@ -128,11 +146,13 @@ class _Served:
         return getattr(self._node, name)
 
     async def check_link(
-        self, _: Peer, request: job_pb2.CheckLinkRequest
+        self, caller: Peer, request: job_pb2.CheckLinkRequest
     ) -> job_pb2.CheckLinkReply:
-        """Tries one of the daemon's own links, for `fedboost doctor`."""
+        """Tries one of the daemon's own links, for `fedboost doctor` and its coordinator."""
         try:
-            await self._links(request.name)
+            await self._links(caller, request.name)
+        except PolicyError:
+            raise
         except FedboostError as error:
             return job_pb2.CheckLinkReply(fault=faults.to_message(error))
         return job_pb2.CheckLinkReply()

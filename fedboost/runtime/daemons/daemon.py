@@ -101,7 +101,8 @@ async def serve_party(
         if traces is not None:
             shown = _traced(node, shown, traces, standing)
         links_of = standing.links_of(lambda: node.config)
-        server = DaemonServer(standing, shown, PARTY_SERVICES, links_of, peers.streams)
+        asked = standing.asked(lambda: node.config)
+        server = DaemonServer(standing, shown, PARTY_SERVICES, asked, peers.streams)
         watch = node.watch_coordinator(lambda: links_of(config.coordinator.name))
         background = [asyncio.create_task(watch), _kept(node)]
         try:
@@ -141,8 +142,8 @@ async def serve_coordinator(
         node = CoordinatorNode(config, standing.certificates.fresh, store, control)
         node.reread = reread
         metrics = _coordinator_metrics(config, standing, node)
-        links_of = standing.links_of(lambda: node.config)
-        server = DaemonServer(standing, node, COORDINATOR_SERVICES, links_of)
+        asked = standing.asked(lambda: node.config)
+        server = DaemonServer(standing, node, COORDINATOR_SERVICES, asked)
         background = [asyncio.create_task(node.wake()), _kept(node)]
         try:
             with standing.counted(metrics, store), _hung_up(node.take_up):

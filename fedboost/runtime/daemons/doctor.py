@@ -11,7 +11,13 @@ import grpc
 
 from fedboost import __version__, wire
 from fedboost.disk import check_room
-from fedboost.errors import ConfigError, FedboostError, StoreError
+from fedboost.errors import (
+    ConfigError,
+    FedboostError,
+    PolicyError,
+    StoreError,
+    UnreachableError,
+)
 from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2_grpc
 from fedboost.runtime.config.daemons import (
     CoordinatorConfig,
@@ -21,7 +27,7 @@ from fedboost.runtime.config.daemons import (
 )
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.channel import Dialer
-from fedboost.runtime.transport.identity import Role
+from fedboost.runtime.transport.identity import Peer, Role
 
 ROOM_BYTES = 4 << 20  # for a few checkpoints of a small job; with less, none goes far
 CLOCK_SKEW_MAX_S = 60.0  # certificates and journals of two machines drift apart beyond this
@@ -75,6 +81,36 @@ async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
     return reply
 
 
+def check_asker(config: DaemonConfig, caller: Peer, name: str) -> None:
+    """Refuse, by a PolicyError, whoever need not know whether we reach the daemon `name`.
+
+    A daemon that we know may ask about itself, as `fedboost doctor` does on its machine; our
+    coordinator, and users who may look at jobs here, may ask about all.
+    """
+    known = targets(config).get(caller.name)
+    if known is not None and known.role == caller.role and caller.name == name:
+        return
+    if isinstance(config, PartyConfig):
+        named = {"coordinator": (config.coordinator.name,), "user": config.policy.approvers}
+    else:
+        assert isinstance(config, CoordinatorConfig)
+        named = {"user": config.users.read}
+    if caller.name not in named.get(caller.role, ()):
+        raise PolicyError(
+            f"{caller} may not ask {config.name} whom it reaches",
+            todo=f"ask the owner of {config.name} to look: fedboost doctor",
+            party=config.name,
+        )
+
+
+def without_address(error: FedboostError, ours: str, name: str) -> FedboostError:
+    """Return what others may read of a link of ours that fails: its names, and no address."""
+    what = f"{ours} does not reach {name}"
+    if not isinstance(error, UnreachableError):
+        what = f"{ours} reaches who answers for {name}, and cannot work with it"
+    return type(error)(what, todo=f"fedboost doctor, on the machine of {ours}", party=ours)
+
+
 def look_at_store(config: DaemonConfig) -> LinkCheck:
     """Tell whether the daemon's store has room for what a job writes."""
     what, folder = f"store {config.store}", Path(config.store)
@@ -116,7 +152,7 @@ def look_at_workers(config: DaemonConfig) -> list[LinkCheck]:
         return []
     what, shards = (
         f"workers {config.workers.address or 'on this machine'}",
-        DaskShards(config.workers),
+        DaskShards(config.workers, config.tls),
     )
     try:
         return [LinkCheck(what, note=shards.check())]

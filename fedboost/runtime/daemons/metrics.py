@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
+import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Literal, TypeAlias
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Histogram,
     ProcessCollector,
-    start_http_server,
+    make_wsgi_app,
 )
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -32,7 +36,11 @@ from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.store.store import RESTS, JobState, Store
 from fedboost.runtime.transport.addresses import split_address
+from fedboost.runtime.transport.hosts import OwnHosts
 from fedboost.runtime.transport.identity import Identity
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 At: TypeAlias = Literal["every daemon", "coordinator", "party"]
@@ -298,20 +306,55 @@ def _reason(step: str) -> str:
     return {"approval": "approval", "its return": "return"}.get(step, "step")
 
 
+class _MetricsServer(ThreadingMixIn, WSGIServer):
+    """Answers each request in a thread of its own."""
+
+    daemon_threads = True
+
+
+class _IPv6MetricsServer(_MetricsServer):
+    address_family = socket.AF_INET6
+
+
+class _SilentHandler(WSGIRequestHandler):
+    """Logs no request."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+
+def of_hosts(hosts: OwnHosts, answer: WSGIApplication) -> WSGIApplication:
+    """Answer only requests that call us by a host of ours."""
+
+    def answered(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if hosts.include(environ.get("HTTP_HOST", "")):
+            return answer(environ, start)
+        start("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"this host is none of ours: add it to metrics.names\n"]
+
+    return answered
+
+
 @contextmanager
-def served(listen: str, registry: CollectorRegistry) -> Iterator[int]:
+def served(listen: str, registry: CollectorRegistry, names: Collection[str] = ()) -> Iterator[int]:
     """Show the registry to whoever asks ``http://LISTEN/metrics``; gives the port.
 
-    A thread of its own answers. A ConfigError where the address is taken.
+    A thread of its own answers, by that address, numbers of others, this machine's names, and
+    `names`. A ConfigError where the address is taken.
     """
     host, port = split_address(listen)
+    answer = of_hosts(OwnHosts(listen, names, with_ips=True), make_wsgi_app(registry))
     try:
-        server, thread = start_http_server(port, host, registry)
+        family, *_, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        kind = _IPv6MetricsServer if family == socket.AF_INET6 else _MetricsServer
+        server = make_server(str(at[0]), port, answer, kind, _SilentHandler)
     except OSError as error:
         raise ConfigError(
             f"cannot show metrics on {listen}: {error.strerror}",
             todo="is another daemon running there? change `metrics.listen`",
         ) from None
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
     try:
         yield server.server_port
     finally:

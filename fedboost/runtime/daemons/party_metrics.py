@@ -14,7 +14,8 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.daemons.metrics import Metrics, Reading
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.party.parts import PeerCalls
-from fedboost.runtime.policy.account import Owned, sums_of
+from fedboost.runtime.policy.account import sums_of
+from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.transport.identity import Identity, Peer
 
 
@@ -88,7 +89,8 @@ class PartyMetrics(Metrics):
         declares is another, of which the most is shown.
         """
         assert self._node is not None
-        config, entries = self._node.config, self._node.spending.account.entries()
+        config, account = self._node.config, self._node.spending.account
+        entries = account.entries()
         sums: dict[tuple[str, str], float] = {}
         noise: dict[str, float] = {}
 
@@ -96,7 +98,7 @@ class PartyMetrics(Metrics):
             return table.dataset if table.dataset in config.datasets else OTHER
 
         for table, guest in {(entry.table, entry.guest) for entry in entries if entry.sums}:
-            of_table = [entry for entry in entries if entry.is_about(table)]
+            of_table = account.others(table)
             key = (shown(table), self.name(guest))
             sums[key] = max(sums.get(key, 0.0), sums_of(of_table, config.policy.together(guest)))
         for entry in entries:

@@ -5,18 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from fedboost import flow, protocols
 from fedboost.errors import ConfigError, FedboostError, PeerError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import SubmitRequest
-from fedboost.runtime.jobs.manifest import Manifest, Submission, canonical
+from fedboost.runtime.jobs.manifest import (
+    MANIFEST_BYTES_MAX,
+    Manifest,
+    Submission,
+    canonical,
+)
 from fedboost.runtime.transport.identity import Identity, Peer, check_signature, verify_certificate
 from fedboost.settings import parse
 
 KEY_BYTES = 16  # of what a caller draws for one submission
-TITLE = "fedboost submission 1"  # keeps what is signed here apart from everything else
+TITLE = "fedboost submission 2"  # keeps what is signed here apart from everything else
+AGE_MAX_S = (
+    86_400.0  # of a submission, when a coordinator takes it in and a party first hears of it
+)
+SKEW_MAX_S = 300.0  # by which a submitter's clock may be ahead
 
 
 def submission_id(spec: JobSpec, submitter: str, key: str) -> str:
@@ -28,10 +38,12 @@ def submission_id(spec: JobSpec, submitter: str, key: str) -> str:
 
 def sign_submission(spec: JobSpec, key: str, coordinator: str, identity: Identity) -> Submission:
     """A submission that nobody can alter, or hand in at another coordinator or as another job."""
+    at = int(time.time())
     return Submission(
         key=key,
+        signed_at=at,
         certificate=identity.certificate_pem.decode(),
-        signature=identity.sign(_text(spec, key, coordinator)).hex(),
+        signature=identity.sign(_text(spec, key, coordinator, at)).hex(),
     )
 
 
@@ -43,6 +55,7 @@ def submission_request(
     if identity is not None:
         signed = sign_submission(_parsed(spec), key, coordinator, identity)
         request.certificate, request.signature = signed.certificate.encode(), signed.raw
+        request.signed_at = signed.signed_at
     return request
 
 
@@ -56,19 +69,45 @@ def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
     leads = ("coordinator", terms.coordinator) == (peer.role, peer.name)
     if terms.submitter != (str(peer) if leads else peer.name) or not (leads or peer.role == "user"):
         raise PeerError(f"the job names {terms.submitter} as its submitter, {peer} has signed it")
-    text = _text(terms.spec, submission.key, terms.coordinator)
+    text = _text(terms.spec, submission.key, terms.coordinator, submission.signed_at)
     check_signature(certificate, peer, text, submission.raw)
     if terms.job != submission_id(terms.spec, terms.submitter, submission.key):
         raise PeerError("the job is not called what its submission was called")
     return peer
 
 
-def _text(spec: JobSpec, key: str, coordinator: str) -> bytes:
-    """Return what a submitter signs: the job as parties will read it, once, at one coordinator."""
-    return canonical([TITLE, coordinator, key, spec.model_dump(mode="json")])
+def check_age(submission: Submission) -> None:
+    """Refuse, by a PeerError, a submission that was signed too long ago, or is yet to be signed.
+
+    For whoever first hears of the job: a signature that lay about begins nothing later.
+    """
+    age_s = time.time() - submission.signed_at
+    if not -SKEW_MAX_S <= age_s <= AGE_MAX_S:
+        when = f"{age_s / 3600:.1f} hours ago" if age_s > 0 else f"{-age_s / 60:.0f} minutes ahead"
+        raise PeerError(
+            f"the job's submission was signed {when}; it counts for {AGE_MAX_S / 3600:.0f} hours",
+            todo="submit it anew; if it is new, set the clocks (NTP)",
+        )
+
+
+def _text(spec: JobSpec, key: str, coordinator: str, at: int) -> bytes:
+    """Return what a submitter signs: the job as parties will read it, once, at one coordinator,
+    and when.
+    """
+    return canonical([TITLE, coordinator, key, at, spec.model_dump(mode="json")])
+
+
+def check_size(text: bytes) -> None:
+    """Refuse, by a ConfigError, a job or a manifest that no party would keep."""
+    if len(text) > MANIFEST_BYTES_MAX:
+        raise ConfigError(
+            f"a job has at most {MANIFEST_BYTES_MAX:,} bytes, this one {len(text):,}",
+            todo="leave long lists out: declare columns in the parties' files",
+        )
 
 
 def _parsed(text: bytes) -> JobSpec:
+    check_size(text)
     try:
         raw = json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError):

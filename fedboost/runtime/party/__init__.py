@@ -3,6 +3,7 @@
 Modules:
     alone        a model of one party's own rows and columns
     answers      steps at work; does what is asked once, and repeats the answer
+    cluster_ca   which certificates a cluster of workers may take
     collecting   what a step takes, out of the inbox
     dask_shards  adds up encrypted rows on workers of Dask
     files        a job's files

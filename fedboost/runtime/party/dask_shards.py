@@ -1,9 +1,9 @@
 """Shards of a party on workers of Dask: a cluster of its own, or processes of this machine.
 
 Dask carries tasks and results as pickles, so whoever has a certificate of the cluster can run code
-on its workers and on whoever asks them: connections are mutual TLS alone, and workers are to be
-trusted as much as the party's own daemon. What is kept can be made again, so that a worker that is
-gone is made up for by another.
+on its workers and on whoever asks them: connections are mutual TLS alone, under a CA of the
+cluster's own, and workers are to be trusted as much as the party's own daemon. What is kept can be
+made again, so that a worker that is gone is made up for by another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fedboost import shards
 from fedboost.errors import ConfigError, UnreachableError
 from fedboost.runtime.config.daemons import DaskWorkers, PartyConfig
+from fedboost.runtime.party.cluster_ca import check_own_ca
 from fedboost.runtime.process.clock import pauses
+from fedboost.runtime.transport.tls import TlsFiles
 from fedboost.shards import Embedded, MakePart, Shards
 
 if TYPE_CHECKING:
@@ -59,8 +61,9 @@ class DaskShards:
     threads.
     """
 
-    def __init__(self, workers: DaskWorkers) -> None:
-        self._settings = workers
+    def __init__(self, workers: DaskWorkers, federation: TlsFiles | None = None) -> None:
+        """`federation`: the party's own files, whose CA must not be the cluster's."""
+        self._settings, self._federation = workers, federation
         self._where = workers.address or LOCAL
         self._lock = threading.RLock()
         self._client: Client | None = None
@@ -179,7 +182,7 @@ class DaskShards:
         from distributed import LocalCluster, Security
 
         if (tls := self._settings.tls) is not None:
-            tls.read()  # names the file that cannot be read
+            check_own_ca(tls, self._federation)
             files = {"tls_client_cert": str(tls.cert), "tls_client_key": str(tls.key)}
             security = Security(require_encryption=True, tls_ca_file=str(tls.ca), **files)
             return str(self._settings.address), security
@@ -263,9 +266,15 @@ class DaskShards:
 
 
 def shards_of(config: PartyConfig) -> Shards:
-    """Return who adds up encrypted rows for a party, as its file says."""
+    """Return who adds up encrypted rows for a party, as its file says; a ConfigError for a cluster
+    under the federation's CA.
+    """
     workers = config.workers
-    return DaskShards(workers) if isinstance(workers, DaskWorkers) else Embedded()
+    if not isinstance(workers, DaskWorkers):
+        return Embedded()
+    if workers.tls is not None:
+        check_own_ca(workers.tls, config.tls)  # before anything is served, and at each connection
+    return DaskShards(workers, config.tls)
 
 
 class _Run:

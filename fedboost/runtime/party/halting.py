@@ -108,6 +108,8 @@ class Halting:
             await job.forget()
         if event in _FOR_GOOD:
             self._parts.store.discard(job.id)
+        has_begun = job.attempt >= 0 or event is PartyJobEvent.PAUSED
+        if event in _FOR_GOOD or not has_begun:
             self._jobs.pop(job.id, None)
 
     def _end_unknown(self, id_: str, event: PartyJobEvent, reason: FedboostError) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from fedboost.errors import FedboostError, PeerError, PolicyError, ProtocolError, StoreError
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.policy.approval import Decision, Decisions, Verdict
-from fedboost.runtime.store.store import FINAL, JobState, Store, StoredJob
+from fedboost.runtime.store.store import FINAL, OVER, JobState, Store, StoredJob
 
 log = logging.getLogger(__name__)
 
@@ -123,15 +123,16 @@ class PartyJobStates:
         A PeerError where it was proposed otherwise before; a PolicyError where it is cancelled.
         """
         event = PartyJobEvent.AGREED if consents else PartyJobEvent.ASKED
-        known = [job for job in self._store.jobs() if job.id == id_]
-        if not known:
+        job = self._store.find(id_)
+        if job is None:
             reason = "agreed to, not begun" if consents else ""
             return self._store.add_job(id_, name, text, TABLE[None, event], reason=reason)
-        [job] = known
-        if job.manifest != text:
+        if job.manifest_sha256 != manifest.sha256(text):
             raise PeerError("the coordinator proposed two different jobs under one name")
         if job.state is JobState.CANCELLED:
             raise PolicyError(job.reason, party=self._party, job=id_)
+        if job.state is JobState.FAILED:
+            self._store.keep_manifest(id_, text)  # which is gone where nobody had agreed to it
         return self._happens(id_, event)
 
     def approve(self, id_: str, user: str) -> StoredJob:
@@ -145,7 +146,7 @@ class PartyJobStates:
 
     def decision(self, job: StoredJob) -> Decision | None:
         """Return what was decided about a job."""
-        return self.decisions.of(job.id, manifest.sha256(job.manifest))
+        return self.decisions.of(job.id, job.manifest_sha256)
 
     def denial(self, decision: Decision) -> str:
         """Return what everybody in the job reads of a denial."""
@@ -156,7 +157,7 @@ class PartyJobStates:
         job = self._store.job(id_)
         if job.state in FINAL:
             raise ProtocolError(f"the job is {job.state}, nothing is left to decide", job=id_)
-        return self.decisions.note(id_, manifest.sha256(job.manifest), verdict, user, reason)
+        return self.decisions.note(id_, job.manifest_sha256, verdict, user, reason)
 
     # While it runs
 
@@ -220,6 +221,9 @@ class PartyJobStates:
             after = self._check(job, event)
             if after is job.state and (job.state in FINAL or not reason):
                 return job
-            return self._store.move(
+            moved = self._store.move(
                 id_, after, reason=reason, waiting_for=waiting_for, result=result
             )
+            if after in OVER and not job.attempt and self.decision(job) is None:
+                self._store.keep_manifest(id_, None)  # nobody has agreed to it, nothing was told
+            return moved

@@ -66,11 +66,11 @@ class PartyJobs(dict[str, PartyJob]):
     def stored(self, caller: Peer, id_: str, attempt: int) -> StoredJob | None:
         """Return the store's job if the caller leads it and speaks of its last attempt or later."""
         check_leader(caller)
-        for job in self._store.jobs():
-            if job.id == id_:
-                leads = manifest.outline(job.manifest).coordinator == caller.name
-                return job if leads and attempt >= job.attempt else None
-        return None
+        job = self._store.find(id_)
+        if job is None:
+            return None
+        leads = manifest.outline(job.outline).coordinator == caller.name
+        return job if leads and attempt >= job.attempt else None
 
     def receiver(self, caller: Peer, envelope: Envelope, *, is_known: bool) -> Session:
         """The open stage that a message is for; `is_known` says that the caller is a peer of ours.
@@ -85,8 +85,8 @@ class PartyJobs(dict[str, PartyJob]):
                 return job.session
             if job.halted is not None:
                 raise job.halted
-        rests = self._store.jobs(JobState.AGREED, JobState.PAUSED) if is_known else []
-        if envelope.job in (job.id for job in rests):
+        known = self._store.find(envelope.job) if is_known else None
+        if known is not None and known.state in (JobState.AGREED, JobState.PAUSED):
             raise UnreachableError(
                 f"{self._party} was restarted and has left the job",
                 party=self._party,

@@ -27,7 +27,7 @@ from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.policy import account as accounts
-from fedboost.runtime.policy.account import Account, AccountEntry, Owned
+from fedboost.runtime.policy.account import Account, AccountEntry
 from fedboost.runtime.policy.differences import Summed, alignments_today
 from fedboost.runtime.policy.forecast import (
     Change,
@@ -38,6 +38,7 @@ from fedboost.runtime.policy.forecast import (
     with_default_limits,
 )
 from fedboost.runtime.policy.judgement import Judge
+from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.policy.spending import expected, judge_expected, judge_told
 from fedboost.runtime.store.store import Store
 from fedboost.settings import Settings, parse
@@ -148,8 +149,7 @@ class _Trial:
 
     @cached_property
     def owned(self) -> Owned:
-        dataset = self.signed.dataset
-        return Owned(dataset, self.home.judge.config.datasets[dataset].identity)
+        return self.home.judge.owned(self.signed.dataset)
 
     @cached_property
     def entries(self) -> list[AccountEntry]:
@@ -212,10 +212,7 @@ class _Trial:
             return
         most = self.policy.alignments_per_day
         for peer in self.signed.table.of(flow.EVERYBODY):
-            used = (
-                alignments_today(self.home.store, peer, name) for name in vars(self.owned).values()
-            )
-            if max(used) > most:
+            if alignments_today(self.home.store, peer, self.owned) > most:
                 raise PolicyError(
                     "too many alignments",
                     key="policy.alignments_per_day",

@@ -27,7 +27,7 @@ from fedboost.data.frame import Frame
 from fedboost.data.sources import SourceSpec
 from fedboost.kernels import kernel
 from fedboost.mapped import let_go
-from fedboost.runtime.policy.account import SAME, Owned
+from fedboost.runtime.policy.same_tables import SAME, Owned
 from fedboost.runtime.store.store import Store
 
 NO_CUTS = np.empty(0, np.float32)

@@ -1,8 +1,8 @@
 """What jobs have told of a party's tables: charges that only add up, kept when the jobs are gone.
 
-A charge is written in the transaction of the ledger's row about the message that tells it. Two
-tables are the same where their name or their source is. Beside the charges stands what each job was
-expected to tell: of a job that goes on, others leave as much room.
+A charge is written in the transaction of the ledger's row about the message that tells it. Which
+tables are one, `same_tables` says. Beside the charges stands what each job was expected to tell: of
+a job that goes on, others leave as much room.
 """
 
 from __future__ import annotations
@@ -15,20 +15,13 @@ from datetime import datetime
 from pathlib import Path
 
 from fedboost.flow import Charge, Spent
+from fedboost.runtime.policy.same_tables import SAME, Owned
 from fedboost.runtime.store.database import Database, utc_now
 from fedboost.runtime.store.schema import HASHED
 from fedboost.runtime.store.store import GOING
 
 Guests = Callable[[str], bool]  # whether a guest is one of some
 Amounts = Mapping[str, float]  # by column; of "": of every column
-
-
-@dataclass(frozen=True)
-class Owned:
-    """A table as its owner's file declares it."""
-
-    dataset: str  # its name
-    source: str  # where it lies (`SourceSpec.identity`); empty in rows of earlier versions
 
 
 @dataclass(frozen=True)
@@ -51,10 +44,6 @@ class AccountEntry:
     def table(self) -> Owned:
         """Return which table it is about."""
         return Owned(self.dataset, self.source)
-
-    def is_about(self, table: Owned) -> bool:
-        """Return whether it is about that table, as `SAME` finds it."""
-        return self.dataset == table.dataset or (self.source != "" and self.source == table.source)
 
     @property
     def told(self) -> Amounts:
@@ -141,7 +130,6 @@ def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Tota
 
 
 _COLUMNS = HASHED["account"]
-SAME = "(dataset = :dataset OR (source = :source AND source != ''))"
 
 
 class Account(Database):
@@ -201,7 +189,7 @@ class Account(Database):
                 entries.append(replace(AccountEntry(*row), charged=charged))
         return entries
 
-    def others(self, table: Owned, besides: str) -> list[AccountEntry]:
+    def others(self, table: Owned, besides: str = "") -> list[AccountEntry]:
         """The entries about one table, but that of a job."""
         return [entry for entry in self._found(SAME, vars(table)) if entry.job != besides]
 

@@ -153,9 +153,7 @@ class JobVerdicts:
         reasons = [f"new: {about} {says}" for about, says in new if says != declared.NONE]
         if not earlier:
             reasons = ["new: all of it, no earlier job was agreed to here"]
-        signed = SignedJob(
-            config.name, manifest.decode(job.manifest), manifest.sha256(job.manifest)
-        )
+        signed = SignedJob(config.name, manifest.decode(job.manifest), job.manifest_sha256)
         share = self._share(config, job, signed)
         risk = Risk.MEDIUM if new and share.risk is Risk.LOW else share.risk
         try:

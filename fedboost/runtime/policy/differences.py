@@ -16,27 +16,31 @@ from numpy.typing import NDArray
 
 from fedboost.encoded_ids import BLOCK
 from fedboost.errors import PolicyError
-from fedboost.runtime.policy.account import SAME, Owned
+from fedboost.runtime.policy.same_tables import SAME, Owned, names_of
 from fedboost.runtime.store.store import Store
 
 
-def alignments_today(store: Store, peer: str, name: str) -> int:
+def alignments_today(store: Store, peer: str, table: Owned) -> int:
     """Return how often `peer` has aligned its ids with those of a table today (UTC)."""
     text = "SELECT runs FROM alignments WHERE peer = ? AND dataset = ? AND day = ?"
     with store.transaction() as sql:
-        row = sql.execute(text, (peer, name, store.today())).fetchone()
-    return row[0] if row else 0
+        runs = [
+            sql.execute(text, (peer, name, store.today())).fetchone()
+            for name in names_of(sql, table)
+        ]
+    return max((row[0] for row in runs if row), default=0)
 
 
-def count_alignment(store: Store, peers: Sequence[str], table: Sequence[str], most: int) -> None:
+def count_alignment(store: Store, peers: Sequence[str], table: Owned, most: int) -> None:
     """One more alignment of a table with each of `peers` today (UTC), durable.
 
-    The table counts by its name and by its source: two names of one source are one table. A
+    The table counts by its name and by the sources that are the same (`same_tables`). A
     PolicyError, and nothing counted, where that would be more than `most` for one of them.
     """
     day = store.today()
     with store.transaction() as sql:
-        for name in table:
+        names = names_of(sql, table)
+        for name in names:
             text = "SELECT peer, runs FROM alignments WHERE dataset = ? AND day = ?"
             used = dict(sql.execute(text, (name, day)).fetchall())
             for peer in peers:
@@ -50,7 +54,7 @@ def count_alignment(store: Store, peers: Sequence[str], table: Sequence[str], mo
         sql.executemany(
             "INSERT INTO alignments (peer, dataset, day, runs) VALUES (?, ?, ?, 1)"
             " ON CONFLICT (peer, dataset, day) DO UPDATE SET runs = runs + 1",
-            [(peer, name, day) for peer in peers for name in table],
+            [(peer, name, day) for peer in peers for name in names],
         )
 
 

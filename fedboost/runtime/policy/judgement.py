@@ -18,13 +18,13 @@ from fedboost.flow import GUEST, StageContext
 from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Ask
-from fedboost.runtime.jobs.manifest import Manifest, outline
+from fedboost.runtime.jobs.manifest import Manifest, outline, sha256
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.jobs.submitted import submitter_of
+from fedboost.runtime.jobs.submitted import check_age, submitter_of
 from fedboost.runtime.ledger.signed_heads import Check
 from fedboost.runtime.policy import declared
-from fedboost.runtime.policy.account import Owned
 from fedboost.runtime.policy.differences import MeasuredRows, Summed, count_alignment
+from fedboost.runtime.policy.same_tables import Owned, owned
 from fedboost.runtime.store.store import GOING, Store, StoredJob, day
 from fedboost.runtime.transport.identity import (
     Identity,
@@ -145,13 +145,17 @@ class Judge:
                 )
 
     def _submission(self, terms: Manifest) -> None:
-        """Refuses a job that its submitter, as the manifest names it, did not sign like this."""
+        """Refuses a job that its submitter, as the manifest names it, did not sign like this, or
+        not of late.
+        """
         self.trust.refuse_revoked(submitter_of(terms, self.trust.ca_pem()))
+        if terms.submission is not None:
+            check_age(terms.submission)
 
     def _is_known(self, terms: Manifest) -> bool:
         """Return whether we have looked at the same terms before; certificates may be new since."""
-        text = terms.encode()
-        return any(job.id == terms.job and job.manifest == text for job in self._store.jobs())
+        known = self._store.find(terms.job)
+        return known is not None and known.manifest_sha256 == sha256(terms.encode())
 
     def signatures(self, job: SignedJob, given: list[Signature]) -> None:
         """Refuses to begin unless every member has signed the manifest, with a certificate that
@@ -279,7 +283,7 @@ class Judge:
             policy.judge_holdout(int(counts.min()), f"{what} of each class")
             classes = {f"{value:g}": labels == value for value in values.tolist()}
         ids = ((name, frame.ids.take(rows[of_class])) for name, of_class in classes.items())
-        differs = self._measured.differs(self._owned(job), ids, policy.holdout_rows_min)
+        differs = self._measured.differs(self.owned(job.dataset), ids, policy.holdout_rows_min)
         policy.judge_overlap(what, differs=differs)
 
     def contributors(self, job: SignedJob, stage: str, context: StageContext) -> None:
@@ -289,7 +293,7 @@ class Judge:
             return
         policy, members = self.config.policy, context.table.of(flow.EVERYBODY)
         with refusing(self.config.name):
-            isolated = self._summed.isolates(self._owned(job), members, policy.apart_min)
+            isolated = self._summed.isolates(self.owned(job.dataset), members, policy.apart_min)
             policy.judge_isolated(isolated)
 
     def alignment(self, job: SignedJob) -> None:
@@ -302,10 +306,11 @@ class Judge:
         name, most = self.config.name, self.config.policy.alignments_per_day
         peers = [party for party in job.table.of(flow.EVERYBODY) if party != name]
         with refusing(name):
-            count_alignment(self._store, peers, [*vars(self._owned(job)).values()], most)
+            count_alignment(self._store, peers, self.owned(job.dataset), most)
 
-    def _owned(self, job: SignedJob) -> Owned:
-        return Owned(job.dataset, self.config.datasets[job.dataset].identity)
+    def owned(self, dataset: str) -> Owned:
+        """Return a data set of ours as accounts know it."""
+        return owned(self._store.transaction, self.config.datasets, dataset)
 
     def prediction(self, job: SignedJob, rows: int) -> None:
         """Refuses more rows than policy allows a day; `Spending` counts them as they leave."""
@@ -317,7 +322,7 @@ class Judge:
     def _leader(self, job: StoredJob) -> str:
         """Return whose job it is; read once, as a manifest never changes."""
         if job.id not in self._leaders:
-            self._leaders[job.id] = outline(job.manifest).coordinator
+            self._leaders[job.id] = outline(job.outline).coordinator
         return self._leaders[job.id]
 
     def owner(self, caller: Peer) -> None:

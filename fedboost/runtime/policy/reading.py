@@ -21,8 +21,14 @@ TRAINING_SPLIT = "train"  # of metrics and curves
 
 
 def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.OwnedJob:
-    """A job as its party's owner sees it; `tells` says what sums tell of its table."""
-    terms = manifest.decode(job.manifest)
+    """A job as its party's owner sees it; `tells` says what sums tell of its table.
+
+    Its outline where nobody agreed to it and it is over, or another version wrote it.
+    """
+    try:
+        terms = manifest.decode(job.manifest)
+    except FedboostError:
+        return in_outline(job)
     selection = terms.spec.data.get(config.name)
     shown = party_pb2.OwnedJob(
         id=job.id,
@@ -36,6 +42,24 @@ def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.Own
         updated=job.updated,
         tells=tells,
         uses=[party_pb2.Use(about=a, says=s) for a, s in declared.in_words(config, terms)],
+    )
+    if job.reason:
+        shown.reason.what = job.reason
+    return shown
+
+
+def in_outline(job: StoredJob) -> party_pb2.OwnedJob:
+    """A job of which only the outline can be read."""
+    terms = manifest.outline(job.outline)
+    shown = party_pb2.OwnedJob(
+        id=job.id,
+        name=job.name,
+        protocol=terms.protocol,
+        state=job.state.shown,
+        coordinator=terms.coordinator,
+        submitter=terms.submitter,
+        parties=terms.parties,
+        updated=job.updated,
     )
     if job.reason:
         shown.reason.what = job.reason

@@ -27,10 +27,11 @@ from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy import account as accounts
-from fedboost.runtime.policy.account import Account, AccountEntry, Owned
+from fedboost.runtime.policy.account import Account, AccountEntry
 from fedboost.runtime.policy.forecast import in_words, remedies
 from fedboost.runtime.policy.judgement import refusing
 from fedboost.runtime.policy.reading import values_told
+from fedboost.runtime.policy.same_tables import Owned, owned
 from fedboost.runtime.store.store import JobState, StoredJob
 from fedboost.settings import Settings, parse
 
@@ -181,8 +182,8 @@ class Spending:
             return None
         if protocol.releases is None or self._party not in table.hosts:
             return None
-        owned = self._owned(terms.spec.data[self._party].dataset or "")
-        before = self._told(owned, table.guest, besides=job.id)
+        ours = self._owned(terms.spec.data[self._party].dataset or "")
+        before = self._told(ours, table.guest, besides=job.id)
         releases = protocol.releases(params, table, self._party, None)
         return Planned(releases, table.guest, before)
 
@@ -227,8 +228,7 @@ class Spending:
         return accounts.sums_of(self.account.others(table, besides), self._policy().together(guest))
 
     def _owned(self, dataset: str) -> Owned:
-        source = self._tables().get(dataset)
-        return Owned(dataset, "" if source is None else source.identity)
+        return owned(self.account.changes, self._tables(), dataset)
 
     def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> AccountEntry:
         """Return what a job is expected to tell from now on."""

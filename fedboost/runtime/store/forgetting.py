@@ -13,6 +13,7 @@ import logging
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,13 @@ class Forgetting:
         """
         with self._store.transaction() as sql:
             job = check_over(self._store.job(id_))
+            text = job.manifest
             sql.execute("DELETE FROM jobs WHERE id = ?", (id_,))
             note = (id_, self._store.now(), keeps_model)
             sql.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?, ?, 0)", note)
         self._finish(id_, keeps_model=keeps_model)
         log.info("%s, which was %s, is deleted", id_, job.state)
-        return job
+        return replace(job, read_manifest=lambda: text)
 
     def refuse(self, id_: str, party: str) -> None:
         """Refuses, by a PolicyError, a job that was forgotten here."""
@@ -132,7 +134,8 @@ def refuse_used(store: Path, model: str) -> None:
     if not path.exists():
         return
     marks = ", ".join("?" for _ in GOING)
-    text = f"SELECT id, state, manifest FROM jobs WHERE state IN ({marks})"  # noqa: S608  our words
+    joined = "jobs JOIN manifests ON manifests.job = jobs.id"
+    text = f"SELECT id, state, text FROM {joined} WHERE state IN ({marks})"  # noqa: S608  our words
     with on_disk(path), closing(opened(path, "ro")) as connection:
         going = connection.execute(text, GOING).fetchall()
     for id_, state, manifest in going:

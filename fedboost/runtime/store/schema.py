@@ -12,13 +12,15 @@ from typing import Any
 
 from fedboost.disk import transaction
 from fedboost.errors import StoreError
+from fedboost.runtime.store.outlines import outlined
 
 # Tables whose rows have a hash of their own in the last column, as SQLite has none.
 HASHED = {
     "jobs": (
-        "id", "name", "manifest", "state", "reason", "waiting_for", "since", "created", "updated",
-        "attempt", "result",
+        "id", "name", "state", "reason", "waiting_for", "since", "created", "updated", "attempt",
+        "result", "outline",
     ),
+    "manifests": ("job", "text"),
     "events": ("job", "n", "at", "json"),
     "predictions": ("peer", "day", "rows"),
     "alignments": ("peer", "dataset", "day", "runs"),
@@ -31,16 +33,22 @@ HASHED = {
     "summed": ("dataset", "source", "parties"),
     "value_groups": ("dataset", "source", "about", "groups"),
     "tags": ("job", "tag"),
+    "aliases": ("source", "alias"),
 }  # fmt: skip
 _ACCOUNT_3 = (
     "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
     "told",
+)  # fmt: skip
+_JOBS_4 = (
+    "id", "name", "manifest", "state", "reason", "waiting_for", "since", "created", "updated",
+    "attempt", "result",
 )  # fmt: skip
 # Of them, those whose rows are looked for by what they say, so that a damaged one is not found: all
 # their rows are checked when the store is opened.
 COUNTERS = (
     "predictions", "alignments", "account", "decisions", "charges", "held_out", "summed",
     "value_groups",
+    "aliases",
 )  # fmt: skip
 
 
@@ -53,6 +61,7 @@ def hashes(connection: sqlite3.Connection) -> sqlite3.Connection:
     """Let a connection write into hashed tables; returns it."""
     connection.create_function("row_hash", -1, _row_hash, deterministic=True)
     connection.create_function("sha256", 1, lambda text: hashlib.sha256(text).hexdigest())
+    connection.create_function("outlined", 1, outlined)
     return connection
 
 
@@ -90,7 +99,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             peer TEXT NOT NULL, day TEXT NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (peer, day)
         ) STRICT""",
     ),
-    2: (*_hashing("jobs"), *_hashing("events")),
+    2: (*_hashing("jobs", _JOBS_4), *_hashing("events")),
     3: (
         # Earlier versions made these two when they were first written to.
         """CREATE TABLE IF NOT EXISTS alignments (
@@ -116,7 +125,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             WHERE approved_by != ''""",
         *(f"DROP TRIGGER jobs_{when}" for when in ("insert", "update")),
         *(f"ALTER TABLE jobs DROP COLUMN {column}" for column in ("hash", "approved_by")),
-        *_hashing("jobs"),
+        *_hashing("jobs", _JOBS_4),
     ),
     5: (
         # What has been told: only ever more. `about` is a column, or empty: of the whole table.
@@ -187,6 +196,25 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         *_hashing("value_groups"),
         """CREATE TRIGGER value_groups_stay BEFORE DELETE ON value_groups
         BEGIN SELECT raise(ABORT, 'cut points stay'); END""",
+        # By what else a source has been known: tables that share an alias are one.
+        """CREATE TABLE aliases (
+            source TEXT NOT NULL, alias TEXT NOT NULL, PRIMARY KEY (source, alias)
+        ) STRICT""",
+        "CREATE INDEX aliases_alias ON aliases (alias)",
+        *_hashing("aliases"),
+        """CREATE TRIGGER aliases_stay BEFORE DELETE ON aliases
+        BEGIN SELECT raise(ABORT, 'aliases only add up'); END""",
+        # Texts of jobs, which no listing reads.
+        """CREATE TABLE manifests (
+            job TEXT PRIMARY KEY REFERENCES jobs(id) ON DELETE CASCADE, text BLOB NOT NULL
+        ) STRICT""",
+        *_hashing("manifests"),
+        "INSERT INTO manifests (job, text) SELECT id, manifest FROM jobs",
+        *(f"DROP TRIGGER jobs_{when}" for when in ("insert", "update")),
+        "ALTER TABLE jobs ADD COLUMN outline BLOB NOT NULL DEFAULT x''",
+        "UPDATE jobs SET outline = outlined(manifest)",
+        *(f"ALTER TABLE jobs DROP COLUMN {column}" for column in ("hash", "manifest")),
+        *_hashing("jobs"),
     ),
 }
 SCHEMA_VERSION = max(VERSIONS)

@@ -20,12 +20,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
 from fedboost.errors import JobError, ProtocolError
 from fedboost.runtime.store.lock import StoreLock, check_here
+from fedboost.runtime.store.outlines import outlined, sha256_of
 from fedboost.runtime.store.schema import KIND, damaged, migrate, whole
 from fedboost.runtime.store.sealing import Vault, job_id
 
@@ -70,7 +72,6 @@ class StoredJob:
 
     id: str
     name: str
-    manifest: bytes = field(repr=False)
     state: JobState
     reason: str  # why it failed or is paused, or by whom it was cancelled; one sentence
     waiting_for: str  # the party that approval or resumption waits for
@@ -79,6 +80,18 @@ class StoredJob:
     updated: float
     attempt: int
     result: dict[str, Any] | None = field(repr=False)
+    outline: bytes = field(repr=False)  # of its manifest (`outlines`)
+    read_manifest: Callable[[], bytes] = field(repr=False, compare=False)
+
+    @property
+    def manifest(self) -> bytes:
+        """The text that all sign, read now; the outline of a job whose text is not kept."""
+        return self.read_manifest()
+
+    @property
+    def manifest_sha256(self) -> bytes:
+        """Return the hash of the text that all sign."""
+        return sha256_of(self.outline)
 
 
 @dataclass(frozen=True)
@@ -134,40 +147,49 @@ class Store:
         if state in (JobState.FAILED, *FINAL):
             raise ProtocolError(f"a job cannot begin as {state}", job=job_id(id_))
         now = self._clock()
-        row = (job_id(id_), name, manifest, state, reason, now, now, now)
+        row = (job_id(id_), name, state, reason, now, now, now, outlined(manifest))
+        columns = "id, name, state, reason, since, created, updated, outline"
         with self.transaction() as sql:
-            if sql.execute("SELECT 1 FROM jobs WHERE id = ?", (id_,)).fetchone():
+            if self.find(id_) is not None:
                 raise ProtocolError("there is a job of that id already", job=id_)
-            sql.execute(
-                "INSERT INTO jobs (id, name, manifest, state, reason, since, created, updated)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
+            sql.execute(f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608  our columns
+            sql.execute("INSERT INTO manifests (job, text) VALUES (?, ?)", (id_, manifest))
         return self.job(id_)
 
     def job(self, id_: str) -> StoredJob:
         """The job; a JobError where there is none."""
-        rows = self._read("SELECT * FROM jobs WHERE id = ?", (id_,))
-        if not rows:
+        job = self.find(id_)
+        if job is None:
             raise JobError("there is no such job", todo="fedboost job list", job=id_)
+        return job
+
+    def find(self, id_: str) -> StoredJob | None:
+        """Return the job, or None where there is none; any text may be asked for."""
+        rows = self._read("SELECT * FROM jobs WHERE id = ?", (id_,))
         with self.sound():
-            return _job(rows[0])
+            return self._job(rows[0]) if rows else None
 
     def jobs(self, *states: JobState) -> list[StoredJob]:
-        """Return all jobs, or those in one of `states`, oldest first."""
+        """Return all jobs, or those in one of `states`, oldest first; reads no manifests."""
         rows = self._read("SELECT * FROM jobs ORDER BY created, id")
         with self.sound():
-            jobs = [_job(row) for row in rows]
+            jobs = [self._job(row) for row in rows]
         return [job for job in jobs if not states or job.state in states]
+
+    def keep_manifest(self, id_: str, text: bytes | None) -> None:
+        """Keep the text of a job again, or with None its outline alone."""
+        with self.transaction() as sql:
+            sql.execute("DELETE FROM manifests WHERE job = ?", (id_,))
+            if text is not None:
+                sql.execute("INSERT INTO manifests (job, text) VALUES (?, ?)", (id_, text))
 
     def newest(self, states: Collection[JobState], count: int = -1) -> list[StoredJob]:
         """Return the `count` newest jobs in one of `states`, or all of them; reads no others."""
         marks = ", ".join("?" * len(states))
-        where = f"SELECT * FROM jobs WHERE state IN ({marks})"  # noqa: S608  nothing of others
-        text = f"{where} ORDER BY created DESC, id DESC LIMIT ?"
+        text = f"SELECT * FROM jobs WHERE state IN ({marks}) ORDER BY created DESC, id DESC LIMIT ?"  # noqa: S608  nothing of others
         rows = self._read(text, (*states, count))
         with self.sound():
-            return [_job(row) for row in rows]
+            return [self._job(row) for row in rows]
 
     def counts(self) -> Counter[JobState]:
         """Return how many jobs there are in each state as people read it."""
@@ -335,6 +357,16 @@ class Store:
         with self._mutex, on_disk(self.database):
             return self._connection.execute(text, values).fetchall()
 
+    def _job(self, row: tuple[Any, ...]) -> StoredJob:
+        id_, name, state, *values, text, outline = whole(row)
+        result, read = json.loads(text or "null"), partial(self._manifest, id_, outline)
+        return StoredJob(id_, name, JobState(state), *values, result, outline, read)
+
+    def _manifest(self, id_: str, outline: bytes) -> bytes:
+        rows = self._read("SELECT * FROM manifests WHERE job = ?", (id_,))
+        with self.sound():
+            return bytes(whole(rows[0])[1]) if rows else outline
+
     def _set(self, id_: str, column: str, value: str | int) -> None:
         text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns
         self._connection.execute(text, (value, self._clock(), id_))
@@ -351,13 +383,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _job(row: tuple[Any, ...]) -> StoredJob:
-    values = whole(row)
-    values[3] = JobState(values[3])
-    values[-1] = None if values[-1] is None else json.loads(values[-1])
-    return StoredJob(*values)
 
 
 def _events(rows: list[tuple[Any, ...]], after: int) -> Iterator[JournalEvent]:

@@ -155,7 +155,7 @@ class Transcripts:
         if not path.exists():
             return None
         with on_disk(path), closing(opened(path, "ro")) as connection:
-            row = connection.execute("SELECT manifest FROM jobs WHERE id = ?", (job,)).fetchone()
+            row = connection.execute("SELECT text FROM manifests WHERE job = ?", (job,)).fetchone()
         return None if row is None else json.loads(row[0])["spec"]
 
     def _parts(self, job: str) -> list[Path]:

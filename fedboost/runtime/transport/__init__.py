@@ -8,6 +8,7 @@ Modules:
     certificates  certificates that a CA signs
     channel      calls to other daemons, with retries
     faults       errors as messages
+    hosts        by which names a daemon is called over HTTP
     identity     certificates, names, roles and signatures
     peers        calls to parties
     posting      messages and receipts in one stream

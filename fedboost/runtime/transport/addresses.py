@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from fedboost.errors import ConfigError
+from fedboost.printable import without_login
 from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.runtime.transport.tls import TlsFiles
 from fedboost.settings import Settings
@@ -27,7 +28,8 @@ def split_address(address: str) -> tuple[str, int]:
         good = HOST_PATTERN.fullmatch(host) is not None
     if colon and good and port.isascii() and port.isdigit() and int(port) <= 65535:
         return host, int(port)
-    raise ConfigError(f"{address!r} is not an address", todo="write HOST:PORT or [IPV6]:PORT")
+    shown = without_login(address)
+    raise ConfigError(f"{shown!r} is not an address", todo="write HOST:PORT or [IPV6]:PORT")
 
 
 def is_loopback(address: str) -> bool:

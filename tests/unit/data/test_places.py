@@ -9,7 +9,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from fedboost.data import folders, queries, stored
+from fedboost.data import folders, stored
+from fedboost.data.addresses import without_secrets
 from fedboost.data.loading import load
 from fedboost.data.outline import outline
 from fedboost.data.reading import columns_of, read_sheet, read_table
@@ -160,7 +161,7 @@ def test_a_secret_stands_in_no_text_of_a_log(monkeypatch):
     monkeypatch.setenv("BANK_DSN", address)
     connection = Connection(env="BANK_DSN")
     assert connection.read() == address
-    text = queries._without(f"{address} p@ss-word p%40ss-word hush! h", address, str(connection))
+    text = without_secrets(f"{address} p@ss-word p%40ss-word hush! h", address, str(connection))
     assert text == "env BANK_DSN env BANK_DSN env BANK_DSN env BANK_DSN h"
     assert "word" not in repr(SourceSpec(sql="select 1", connection=connection))
 

@@ -10,6 +10,7 @@ from fedboost.pages import choosing, runs
 from fedboost.pages.runs import ListedRun
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report.html import join
+from fedboost.runtime.store.outlines import outlined
 from fedboost.runtime.store.store import JobState, StoredJob
 
 SESSION = BrowserSession("csrf-1", "ana", b"", 0.0)
@@ -38,9 +39,11 @@ def run(
     )
     if rehearsal:
         result["rehearsal"] = rehearsal
+    text = json.dumps(manifest).encode()
     job = StoredJob(
-        f"{name}-{n:08d}", name, json.dumps(manifest).encode(), state, "", "",
+        f"{name}-{n:08d}", name, state, "", "",
         100.0 * n + 10 * n, 100.0 * n, 100.0 * n + 10 * n, 1, result or None,
+        outlined(text), lambda: text,
     )  # fmt: skip
     found = runs.run_of(job)
     return ListedRun(**{**vars(found), "tags": tags, "is_mine": True})

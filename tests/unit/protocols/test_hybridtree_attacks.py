@@ -164,7 +164,7 @@ async def test_more_trees_than_the_job_has_are_refused():
         (0, {"trees": wire.pack_bits(np.ones(TRAINING, np.bool_))}, "which rows are whose"),
         (1, {"trees": wire.pack_bits(np.ones(TRAINING, np.bool_))}, "expected row 10"),
         (1, {"taking_part": wire.pack_bits(np.ones(TRAINING, np.bool_))}, "expected row 10"),
-        (0, {"taking_part": wire.pack_bits(np.zeros(TRAINING, np.bool_))}, "expected row 0"),
+        (0, {"taking_part": wire.pack_bits(np.zeros(TRAINING, np.bool_))}, "job's seed draws"),
         (0, {"taking_part": wire.pack_bits(np.ones(16, np.bool_))}, "that take part"),
         (0, {"taking_part": wire.pack_bits(np.ones(ROWS, np.bool_))}, "that take part"),
     ],

@@ -40,9 +40,11 @@ def values_of(job, done, host):
     own, rows = tree.leaves[host], job.rows[host]
     at = tree.top.leaf_of_bins(twin.bins, twin.rules.binning.missing)
     g, h = twin.objective.gradients(twin.before([], 0), job.y, twin.weight)
-    moved = hybrid.residual(twin.fixed.encode(g, h), tree.top.value[at], twin.fixed)
-    fit = (moved, tree.top, at, tree.learns, twin.rules, twin.precision.value_bits)
-    counted = hybrid.counted(*fit)[:, 0]
+    gh, learns = twin.fixed.encode(g, h), tree.learns
+    moved = hybrid.residual(gh, tree.top.value[at], twin.fixed)
+    factors = hybrid.count_factors(gh[learns], tree.top, at[learns], twin.rules)
+    bits = twin.precision.value_bits
+    counted = hybrid.counted(moved, factors[at], twin.rules, bits)[:, 0]
     packing, found = twin.precision.layout(2048), np.zeros(len(rows), np.int64)
     for leaf in np.unique(own):
         there = own == leaf
@@ -136,8 +138,8 @@ def test_a_leaf_that_a_host_has_cut_has_as_many_rows_as_its_policy_asks_for():
     done = trained(job)
     twin = Naive(job, done)
     for number, tree in enumerate(twin.trees(twin.before(done.margins, 1), 1), start=1):
-        own = tree.leaves[TELCO][tree.learns[job.rows[TELCO]]]
-        starts = tree.starts[TELCO][tree.learns[job.rows[TELCO]]]
+        own = tree.leaves[TELCO][tree.held[TELCO]]
+        starts = tree.starts[TELCO][tree.held[TELCO]]
         assert cuts(done.shards, TELCO, number)
         for leaf in np.unique(own[own != starts]):
             assert (own == leaf).sum() >= least == 20

@@ -35,7 +35,8 @@ from fedboost.runtime.daemons import metrics
 from fedboost.runtime.daemons.metrics import CoordinatorMetrics
 from fedboost.runtime.daemons.party_metrics import PartyMetrics
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.policy.account import Account, AccountEntry, Owned, charge, told
+from fedboost.runtime.policy.account import Account, AccountEntry, charge, told
+from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import JobState, Store
 from fedboost.runtime.transport.identity import Peer
 from fedboost.settings import parse

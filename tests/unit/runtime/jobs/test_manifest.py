@@ -10,7 +10,6 @@ from fedboost.job import JobSpec
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.settings import parse
-from fedboost.wire import CONTROL_BYTES_MAX
 from tests.support.federated import job_spec
 
 
@@ -82,9 +81,9 @@ def test_whatever_is_not_that_text_is_refused(text):
         manifest.decode(text)
 
 
-def test_a_manifest_larger_than_a_control_message_is_refused_unread():
-    with pytest.raises(PeerError, match="too large"):
-        manifest.decode(b"[" * (CONTROL_BYTES_MAX + 1))
+def test_a_manifest_larger_than_a_store_keeps_is_refused_unread():
+    with pytest.raises(PeerError, match="a manifest has at most"):
+        manifest.decode(b"[" * (manifest.MANIFEST_BYTES_MAX + 1))
 
 
 def test_every_change_changes_the_hash():

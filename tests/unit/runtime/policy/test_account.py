@@ -14,7 +14,8 @@ from fedboost.cli.groups import party_group
 from fedboost.errors import StoreError
 from fedboost.flow import Charge, Spent
 from fedboost.runtime.policy import account as accounts
-from fedboost.runtime.policy.account import Account, Owned, sums_of
+from fedboost.runtime.policy.account import Account, sums_of
+from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState, Store
 from tests.support.accounts import SUMS, sums, tell

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from fedboost.runtime.policy.account import Owned
 from fedboost.runtime.policy.differences import (
     DIFFERENCE_MAX,
     MeasuredRows,
     difference,
     sketch,
 )
+from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store
 
 TABLE = Owned("credit", "file:credit")

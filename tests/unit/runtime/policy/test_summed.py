@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fedboost.runtime.policy.account import Owned
 from fedboost.runtime.policy.differences import Summed, isolated
+from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store
 
 TABLE = Owned("credit", "parquet:/data/credit.parquet")

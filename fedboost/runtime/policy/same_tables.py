@@ -1,0 +1,60 @@
+"""Which of an owner's tables are one table, by whatever names and places they are declared.
+
+Two tables are the same where their name or their source is, where one lies in the other's folder,
+or where their files or addresses have ever been the same. What was found to be the same stays so.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from fedboost.data.sources import SourceSpec
+
+Changes = Callable[[], AbstractContextManager[sqlite3.Connection]]
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A table as its owner's file declares it."""
+
+    dataset: str  # its name
+    source: str  # where it lies (`SourceSpec.identity`); empty in rows of earlier versions
+
+
+# The sources and aliases that lead to a source, over any number of tables in between.
+_LINKED = (
+    "WITH RECURSIVE linked(name) AS (SELECT :source"
+    " UNION SELECT aliases.alias FROM aliases JOIN linked ON aliases.source = linked.name"
+    " UNION SELECT aliases.source FROM aliases JOIN linked ON aliases.alias = linked.name)"
+)
+# A condition on rows with a `dataset` and a `source`; its values are the fields of an `Owned`.
+_SOURCE = f"source IN ({_LINKED} SELECT name FROM linked)"  # noqa: S608  our words
+SAME = f"(dataset = :dataset OR (source != '' AND :source != '' AND {_SOURCE}))"
+
+
+def owned(changes: Changes, tables: Mapping[str, SourceSpec], dataset: str) -> Owned:
+    """Return a data set as it is declared among `tables`, noting which of these are the same now.
+
+    `changes` opens a transaction. A data set that is not declared any more is known by its name.
+    """
+    declared = {name: spec.identity for name, spec in tables.items()}
+    found = {
+        (declared[name], alias)
+        for name, spec in tables.items()
+        for alias in {declared[name]} | spec.marks() | spec.folders() & {*declared.values()}
+    }
+    with changes() as sql:
+        known = set(sql.execute("SELECT source, alias FROM aliases").fetchall())
+        rows = sorted(found - known)
+        sql.executemany("INSERT INTO aliases (source, alias) VALUES (?, ?)", rows)
+    return Owned(dataset, declared.get(dataset, ""))
+
+
+def names_of(sql: sqlite3.Connection, table: Owned) -> list[str]:
+    """Return the names by which a table is counted: its own, its source's, and of the same ones."""
+    query = f"{_LINKED} SELECT DISTINCT source FROM aliases WHERE source IN linked"  # noqa: S608  our words
+    same = [source for (source,) in sql.execute(query, {"source": table.source})]
+    return sorted({table.dataset, *same} | ({table.source} if table.source else set()))
