@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import numpy as np
+
 from fedboost import flow, protocols
 from fedboost.errors import PeerError, PolicyError, ProtocolError
 from fedboost.messages import party_pb2
@@ -82,12 +84,7 @@ class Starting:
         """Makes an attempt the one that counts; its number is used once, also by a restart."""
         parts = self._parts
         parts.judge.signatures(job.signed, list(request.signatures))
-        if not parts.consents(job):
-            raise PolicyError(
-                "nobody has approved the job here",
-                party=parts.name,
-                todo="fedboost party approve JOB, at that party",
-            )
+        parts.refuse_unapproved(job)
         parts.judge.room(job.signed)
         parts.states.begins(job.id, request.attempt)
         job.begin(request.attempt, parts.cpu.now())
@@ -138,7 +135,8 @@ class Stages:
             policy=parts.judge.config.policy,
             signer=parts.judge.signatures_of_jobs,
         )
-        context = replace(context, shards=parts.shards)
+        most = parts.memory.peer_bytes_max(job)
+        context = replace(context, shards=parts.shards, peer_bytes_max=most)
         checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
         withheld = await self._judge(job, request.stage, context)
         if is_large:
@@ -219,4 +217,6 @@ class Stages:
             await asyncio.to_thread(judge.alignment, job.signed)
         if leaves == "predictions":
             judge.prediction(job.signed, len(context.validation))
+        if leaves == "model" and job.signed.scored_share:
+            judge.prediction(job.signed, int(np.count_nonzero(context.validation)))
         return withheld

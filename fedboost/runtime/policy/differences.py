@@ -28,6 +28,14 @@ def alignments_today(store: Store, peer: str, name: str) -> int:
     return row[0] if row else 0
 
 
+def peer_ids_today(store: Store, peer: str, name: str) -> int:
+    """Return how many ids `peer` has brought to alignments with a table today (UTC)."""
+    text = "SELECT ids FROM peer_ids WHERE peer = ? AND dataset = ? AND day = ?"
+    with store.transaction() as sql:
+        row = sql.execute(text, (peer, name, store.today())).fetchone()
+    return row[0] if row else 0
+
+
 def count_alignment(store: Store, peers: Sequence[str], table: Sequence[str], most: int) -> None:
     """One more alignment of a table with each of `peers` today (UTC), durable.
 

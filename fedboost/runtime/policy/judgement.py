@@ -184,6 +184,7 @@ class Judge:
                 declared.judge(self.config.datasets[use.name], use)
             if job.model is not None and job.role is not GUEST:
                 policy.judge_prediction(job.table.guest, 0)
+            policy.judge_held_share(job.scored_share, job.table.guest)
         for peer in ask.peers:
             if peer not in self.config.peers:
                 raise ConfigError(
@@ -308,8 +309,12 @@ class Judge:
         return Owned(job.dataset, self.config.datasets[job.dataset].identity)
 
     def prediction(self, job: SignedJob, rows: int) -> None:
-        """Refuses more rows than policy allows a day; `Spending` counts them as they leave."""
-        if job.role is GUEST:
+        """Refuses more rows than policy allows a day; `Spending` counts them as they leave.
+
+        Of a model that is trained, rows held out beyond `holdout_max` are predicted ones.
+        """
+        policy, share = self.config.policy, job.scored_share
+        if job.role is GUEST or (share and policy.holds_out_freely(share)):
             return
         with refusing(self.config.name):
             self.config.policy.judge_prediction(job.table.guest, rows)

@@ -65,6 +65,7 @@ class Spending:
         self._party, self._policy, self._tables = party, policy, tables
         self.account = account
         self._jobs: dict[str, AccountEntry] = {}  # that have begun in this process
+        self._held_shares: dict[str, float] = {}  # of these jobs: `SignedJob.scored_share`
         self._mutex = threading.Lock()  # two jobs must not both be given the last of an account
 
     # Before anything leaves
@@ -74,6 +75,7 @@ class Spending:
         if frame is None:
             return
         self._jobs[job.id] = self._entry(job, Releases(0), 0, frame.n_rows)
+        self._held_shares[job.id] = job.scored_share
         if job.role is not HOST:
             return
         training = int(np.count_nonzero(~job.held_out(frame)))
@@ -143,12 +145,37 @@ class Spending:
             charges = [charge for charge in charges if charge.kind is not Spent.ROWS]
             if more:
                 charges = [*charges, Charge(Spent.ROWS, more)]
-                today = self.account.today
-                policy.judge_rows(peer, more, accounts.count_prediction(sql, peer, today, more))
+                self._count_rows(sql, entry, peer, more)
+        for charge in charges:
+            if charge.kind is Spent.PEER_IDS:
+                self._count_ids(sql, entry, charge)
         self.account.note(sql, entry, is_new=False)
-        accounts.charge(sql, entry.table, entry.job, peer, charges)
+        for receiver in dict.fromkeys(charge.peer or peer for charge in charges):
+            due = [charge for charge in charges if (charge.peer or peer) == receiver]
+            accounts.charge(sql, entry.table, entry.job, receiver, due)
         totals = accounts.told(sql, entry.table, policy.together(peer))
         judge_told(policy, {kind: totals.get(kind, 0.0) for kind in kinds})
+
+    def _count_rows(
+        self, sql: sqlite3.Connection, entry: AccountEntry, peer: str, more: int
+    ) -> None:
+        """Count rows as predicted for `peer` today, and judge them; not the few that any training
+        may hold out.
+        """
+        policy, held = self._policy(), self._held_shares.get(entry.job, 0.0)
+        if held and policy.holds_out_freely(held):
+            return
+        today = accounts.count_prediction(sql, peer, self.account.today, more)
+        policy.judge_rows(peer, more, today)
+
+    def _count_ids(self, sql: sqlite3.Connection, entry: AccountEntry, brought: Charge) -> None:
+        """Count and judge ids that a peer has brought today; two names of one source are one
+        table.
+        """
+        ids, day = int(brought.amount), self.account.today
+        for name in vars(entry.table).values():
+            today = accounts.count_peer_ids(sql, brought.peer, name, day, ids) if name else ids
+            self._policy().judge_peer_ids(brought.peer, ids, today - ids)
 
     def share(self, job: str) -> list[Released]:
         """Return what this party's sums have told in the job, for its result; may be nothing."""

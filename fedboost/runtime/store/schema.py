@@ -30,6 +30,7 @@ HASHED = {
     "held_out": ("dataset", "source", "classes", "cells"),
     "summed": ("dataset", "source", "parties"),
     "tags": ("job", "tag"),
+    "peer_ids": ("peer", "dataset", "day", "ids"),
 }  # fmt: skip
 _ACCOUNT_3 = (
     "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
@@ -39,6 +40,7 @@ _ACCOUNT_3 = (
 # their rows are checked when the store is opened.
 COUNTERS = (
     "predictions", "alignments", "account", "decisions", "charges", "held_out", "summed",
+    "peer_ids",
 )  # fmt: skip
 
 
@@ -177,6 +179,14 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
     ),
     # A status needs few of a journal's entries: they are found by what they are about.
     10: (f"CREATE INDEX IF NOT EXISTS events_kind ON events (job, {KIND}, n)",),
+    11: (
+        # Ids that peers have brought to alignments with a table.
+        """CREATE TABLE peer_ids (
+            peer TEXT NOT NULL, dataset TEXT NOT NULL, day TEXT NOT NULL, ids INTEGER NOT NULL,
+            PRIMARY KEY (peer, dataset, day)
+        ) STRICT""",
+        *_hashing("peer_ids"),
+    ),
 }
 SCHEMA_VERSION = max(VERSIONS)
 
