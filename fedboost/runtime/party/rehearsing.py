@@ -251,7 +251,8 @@ class _Trial:
         together = self.policy.together(self.signed.table.guest)
         judge_told(self.policy, accounts.told_of(self._told(jobs), together))
         rows = 0 if self.entry is None else self.entry.scored
-        if rows and not self.policy.holds_out_freely(self.signed.scored_share):
+        freely = self.policy.holds_out_freely(self.signed.scored_share)
+        if rows > (np.count_nonzero(self.held) if freely else 0):
             self.policy.judge_rows(self.signed.table.guest, rows, rows)
 
     def _as_charged(self, signed: SignedJob) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-import numpy as np
-
 from fedboost import flow, protocols
 from fedboost.errors import PeerError, PolicyError, ProtocolError
 from fedboost.messages import party_pb2
@@ -217,6 +215,6 @@ class Stages:
             await asyncio.to_thread(judge.alignment, job.signed)
         if leaves == "predictions":
             judge.prediction(job.signed, len(context.validation))
-        if leaves == "model" and job.signed.scored_share:
-            judge.prediction(job.signed, int(np.count_nonzero(context.validation)))
+        if leaves == "model":
+            judge.held_out(job.signed, context.validation)
         return withheld

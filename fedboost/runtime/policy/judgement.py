@@ -309,15 +309,16 @@ class Judge:
         return Owned(job.dataset, self.config.datasets[job.dataset].identity)
 
     def prediction(self, job: SignedJob, rows: int) -> None:
-        """Refuses more rows than policy allows a day; `Spending` counts them as they leave.
-
-        Of a model that is trained, rows held out beyond `holdout_max` are predicted ones.
-        """
-        policy, share = self.config.policy, job.scored_share
-        if job.role is GUEST or (share and policy.holds_out_freely(share)):
+        """Refuses more rows than policy allows a day; `Spending` counts them as they leave."""
+        if job.role is GUEST:
             return
         with refusing(self.config.name):
             self.config.policy.judge_prediction(job.table.guest, rows)
+
+    def held_out(self, job: SignedJob, held: NDArray[np.bool_]) -> None:
+        """Refuses to score more held-out rows than any training may, as a prediction is refused."""
+        if not self.config.policy.holds_out_freely(job.scored_share):
+            self.prediction(job, int(np.count_nonzero(held)))
 
     def _leader(self, job: StoredJob) -> str:
         """Return whose job it is; read once, as a manifest never changes."""

@@ -122,7 +122,7 @@ class Spending:
             if about.is_free_again and accounts.has_left(sql, job, peer, digest):
                 continue
             with refusing(self._party):
-                self._charge(sql, self._jobs[job], peer, about.charges)
+                self._charge(sql, self._jobs[job], peer, about.charges, stage=envelope.stage)
 
     def tell(self, job: SignedJob, report: StatusReport) -> None:
         """Charges values about our labels that the coordinator is about to hear.
@@ -136,7 +136,13 @@ class Spending:
             self._charge(sql, entry, job.manifest.coordinator, [Charge(Spent.METRICS, values)])
 
     def _charge(
-        self, sql: sqlite3.Connection, entry: AccountEntry, peer: str, charges: Sequence[Charge]
+        self,
+        sql: sqlite3.Connection,
+        entry: AccountEntry,
+        peer: str,
+        charges: Sequence[Charge],
+        *,
+        stage: str = "",
     ) -> None:
         policy, kinds = self._policy(), {charge.kind for charge in charges}
         if Spent.ROWS in kinds:
@@ -145,7 +151,9 @@ class Spending:
             charges = [charge for charge in charges if charge.kind is not Spent.ROWS]
             if more:
                 charges = [*charges, Charge(Spent.ROWS, more)]
-                self._count_rows(sql, entry, peer, more)
+                if not self._holds_out_freely(entry.job, stage):
+                    today = accounts.count_prediction(sql, peer, self.account.today, more)
+                    policy.judge_rows(peer, more, today)
         for charge in charges:
             if charge.kind is Spent.PEER_IDS:
                 self._count_ids(sql, entry, charge)
@@ -156,17 +164,10 @@ class Spending:
         totals = accounts.told(sql, entry.table, policy.together(peer))
         judge_told(policy, {kind: totals.get(kind, 0.0) for kind in kinds})
 
-    def _count_rows(
-        self, sql: sqlite3.Connection, entry: AccountEntry, peer: str, more: int
-    ) -> None:
-        """Count rows as predicted for `peer` today, and judge them; not the few that any training
-        may hold out.
-        """
-        policy, held = self._policy(), self._held_shares.get(entry.job, 0.0)
-        if held and policy.holds_out_freely(held):
-            return
-        today = accounts.count_prediction(sql, peer, self.account.today, more)
-        policy.judge_rows(peer, more, today)
+    def _holds_out_freely(self, job: str, stage: str) -> bool:
+        """Return whether rows that a stage scores are those that any training may hold out."""
+        trains = stage and protocols.named(stage).leaves == "model"
+        return bool(trains) and self._policy().holds_out_freely(self._held_shares.get(job, 0.0))
 
     def _count_ids(self, sql: sqlite3.Connection, entry: AccountEntry, brought: Charge) -> None:
         """Count and judge ids that a peer has brought today; two names of one source are one
