@@ -116,6 +116,11 @@ class Validation(Settings):
         """Only what is said, so that what parties sign names nothing that is not."""
         return {key: value for key, value in write(self).items() if value is not None}
 
+    @property
+    def share(self) -> float:
+        """Return the share of the rows that is held out."""
+        return self.fraction if self.fraction is not None else 1.0 / (self.folds or 1)
+
     def rows(self, ids: EncodedIds, *, by_id: bool = False) -> NDArray[np.bool_]:
         """True for the rows held out, bool (n,).
 

@@ -241,6 +241,7 @@ def _table(entries: list[AccountEntry]) -> Table:
         "sums": [f"{entry.counted:.3g}" if entry.sums else "" for entry in entries],
         "at most": [f"{entry.planned:.3g}" if entry.sums else "" for entry in entries],
         "ε per row": [f"{entry.noise:g}" if entry.noise else "" for entry in entries],
+        "rows scored": [str(entry.scored) if entry.scored else "" for entry in entries],
         "totals per row": [f"{entry.totals:.3g}" if entry.totals else "" for entry in entries],
     }
     shown = {head: cells for head, cells in columns.items() if any(cells)}

@@ -21,6 +21,9 @@ from fedboost.encrypted.ciphers import Expected, GuestRows
 from fedboost.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
+# How often what is announced stands in memory at once: sums as they are read and scored, bytes as
+# they are gathered and decrypted.
+SUM_COPIES, CIPHERTEXT_COPIES = 3, 2
 HOST_COLUMNS_MAX = 1 << 20  # columns of one host, as wide as a table may be: bounds its answer
 
 
@@ -74,9 +77,14 @@ def write_shapes(shapes: Sequence[Shape]) -> pb.CandidateSums:
 class Offers:
     """A host's sums for a layer's open nodes, as they come in."""
 
-    def __init__(self, rows: GuestRows, nodes: Sequence[Expected], most: int, host: str) -> None:
-        """Begin with these nodes, in their order; `most` bounds the sums of one."""
+    def __init__(
+        self, rows: GuestRows, nodes: Sequence[Expected], most: int, host: str, bytes_max: int
+    ) -> None:
+        """Begin with these nodes, in their order; `most` bounds the sums of one, `bytes_max` the
+        memory that all of them take.
+        """
         self._rows, self._nodes, self._most, self._host = rows, nodes, most, host
+        self._bytes_max = bytes_max
         self._shapes: list[Shape] = []  # of the nodes whose sums come now
         self._held = bytearray()
         self._due = 0  # ciphertexts that these sums still lack
@@ -91,8 +99,10 @@ class Offers:
             left = len(self._nodes) - len(self._read)
             self._shapes = shapes_of(part, left, self._most, self._host)
             counts, first = [shape.n_sums for shape in self._shapes], len(self._read)
+            self._check_room(counts, 0)
             self._due = self._rows.count(counts)
             self._room = self._rows.n_bytes(counts, self._nodes[first : first + len(counts)])
+            self._check_room(counts, self._room)
         count = part.packages.count
         if count > self._due or (self._due and not count):
             raise PeerError(f"{self._host} sent {count} packages, its counts need {self._due}")
@@ -102,6 +112,17 @@ class Offers:
         self._due -= count
         if not self._due:
             self._decrypt()
+
+    def _check_room(self, counts: Sequence[int], ciphertexts: int) -> None:
+        """Refuse announced sums that would take more memory than there is, before any is kept."""
+        sums = SUM_COPIES * sum(counts) + sum(shape.n_sums for _, shape in self._read)
+        wide = len(self._nodes[0].most) if self._nodes else 0
+        needed = 8 * wide * sums + CIPHERTEXT_COPIES * ciphertexts
+        if needed > self._bytes_max:
+            raise PeerError(
+                f"{self._host} announced sums that take {needed} bytes; there is memory for "
+                f"{self._bytes_max}"
+            )
 
     def whole(self) -> list[tuple[Sums, Shape]]:
         """One array (sums, 2·outputs) for each open node, and how it is arranged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,6 +12,7 @@ from fedboost.errors import ProtocolError
 from fedboost.flow.artefact import Artefact
 from fedboost.flow.roles import Role, Table
 from fedboost.flow.run import Place
+from fedboost.flow.steps import Charge, Spent
 from fedboost.shards import Embedded, Shards
 
 if TYPE_CHECKING:  # a coordinator knows no tables
@@ -83,6 +85,7 @@ class StageContext:
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
     limits: Any  # the party's own policy: what it allows its peers
     shards: Shards = field(default_factory=Embedded)  # who adds up rows
+    peer_bytes_max: int = sys.maxsize  # of memory here, that what one peer sends may take
     cipher: Any = None  # `encrypted.ciphers.Cipher` in place of the job's scheme, for an estimate
 
     @property
@@ -108,6 +111,14 @@ class StageContext:
         if self.validation.any():
             parts["validation"] = np.flatnonzero(self.validation).astype(np.int32)
         return parts
+
+    @property
+    def held_out_charges(self) -> tuple[Charge, ...]:
+        """Return what a host's message is charged with by which the guest can score the rows held
+        out. A job's account counts each row once, whatever further messages say of it.
+        """
+        count = int(self.validation.sum())
+        return (Charge(Spent.ROWS, count),) if count else ()
 
     @property
     def peers(self) -> tuple[str, ...]:

@@ -43,8 +43,11 @@ class Spent(StrEnum):
 
     SUMS = "sums"  # of a column: equations about any bin of it, by the rows that are learnt from
     EPSILON = "epsilon"  # of a column: of a row's value, told with noise; inf: without
-    ROWS = "rows"  # that are predicted, of a job's rows in common: never more than there are
+    # Whose scores the guest gets and that are not learnt from, held-out ones among them: of a job's
+    # rows in common, never more than there are.
+    ROWS = "rows"
     IDS = "ids"  # that an alignment opens
+    PEER_IDS = "peer ids"  # that a peer could ask an alignment about
     TOTALS = "totals"  # values of sums under masks, by the rows that are learnt from
     METRICS = "metrics"  # values about labels that a coordinator hears: metrics, points of curves
 
@@ -56,6 +59,7 @@ class Charge:
     kind: Spent
     amount: float
     column: str = ""  # of the table; empty where it is about rows, not values
+    peer: str = ""  # for whom it counts; empty: for the message's receiver
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class GuestSide(Side):
         self.counts: dict[str, int] = {}  # ids in common with a host in the largest sample
         self.settled: set[str] = set()  # hosts with which no larger one is counted
 
-    def start(self, got: Mapping[str, Greeting], *, joint: bool) -> Out:
+    def start(self, guest: Aligning, got: Mapping[str, Greeting], *, joint: bool) -> Out:
         """Agree on the key; to each host the own half of the transfers. No sample is counted where
         one id in common may be opened, and none where an earlier attempt has counted it.
 
@@ -102,8 +102,10 @@ class GuestSide(Side):
             least = most if joint else got[host].least
             self.least[host] = max(least, self.context.limits.intersection_min)
         self.agree((self.nonce, *(got[host].nonce for host in hosts)))
-        starts = {}
+        starts, about = {}, {}
         for host in hosts:
+            guest.take_in(host, self.session(host).sizes.host_room)
+            about[host] = guest.charged()
             secrets = self.context.secrets.child("oprf", host)
             self.oprfs[host] = OprfGuest(self.session(host), self.digests, secrets)
             point = self.oprfs[host].start
@@ -111,7 +113,8 @@ class GuestSide(Side):
                 ids=self.size, nonces=self.nonces, point=point, largest=self.largest
             )
         self.passed |= max(self.least.values()) <= 1
-        return Out(send=starts, told=StatusReport(ends=SAMPLE if self.passed else ""))
+        ends = SAMPLE if self.passed else ""
+        return Out(send=starts, told=StatusReport(ends=ends), about=about)
 
     def count(self, counts: Mapping[str, int], *, may_be_none: bool) -> Out:
         """Tell hosts how many ids of the sample are in common; a larger one follows where they are

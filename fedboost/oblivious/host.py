@@ -8,7 +8,7 @@ from functools import partial
 from fedboost.crypto.oprf.base_transfers import check_point
 from fedboost.crypto.oprf.hints import HintHost
 from fedboost.crypto.oprf.host import OprfHost
-from fedboost.crypto.oprf.sizes import sample_cap, told_size
+from fedboost.crypto.oprf.sizes import OprfSizes, sample_cap, told_size
 from fedboost.crypto.oprf.tags import TagHost
 from fedboost.crypto.set_sizes import SET_IDS_MAX, check_common
 from fedboost.encoded_ids import EncodedIds
@@ -47,14 +47,21 @@ class HostSide(Side):
         """Send the size of the own set, a nonce and the least number of ids that we open."""
         return Out(send=Greeting(ids=self.size, nonce=self.nonce, least=self.least))
 
-    def hear(self, start: Start) -> Out:
-        """Agree on the key; a PeerError for a wrong size, or another nonce of ours than we sent."""
+    def hear(self, host: Aligning, start: Start) -> Out:
+        """Agree on the key; a PeerError for a wrong size, or another nonce of ours than we sent.
+
+        A PolicyError where the parts have room for more ids than a peer may bring: a size that no
+        host has makes more parts, each padded.
+        """
         guest, hosts = self.context.table.guest, self.context.table.hosts
         self.admit(guest, start.ids)
         self.largest = start.largest
         told = told_size(start.ids, max(start.largest, self.size))
-        if not start.largest == told <= SET_IDS_MAX:
+        is_ours = len(hosts) > 1 or start.largest == told_size(start.ids, self.size)
+        if not (is_ours and start.largest == told <= SET_IDS_MAX):
             raise PeerError(f"{guest} cuts its parts by a wrong size", party=guest)
+        sizes = OprfSizes(start.ids, self.size, start.largest)
+        host.take_in(guest, sizes.guest_room)
         check_method(self.context.params, start.ids, OPRF, guest)
         index = 1 + hosts.index(self.context.party)
         if len(start.nonces) != 1 + len(hosts) or start.nonces[index] != self.nonce:
@@ -79,13 +86,13 @@ class HostSide(Side):
             self.passed = self.settled = True
         return Out()
 
-    def choose(self, keys: Sequence[bytes] = ()) -> Out:
+    def choose(self, host: Aligning, keys: Sequence[bytes] = ()) -> Out:
         """Send our half of the transfers, under `keys` with the hosts that must have an id too."""
         secrets = self.context.secrets.child("oprf", self.context.table.guest)
         session = self.session(self.context.party)
         self.oprf = OprfHost(session, self.digests, secrets, self._point)
         self.answers = HintHost(self.oprf, keys) if keys else TagHost(self.oprf)
-        return Out(send=Choice(points=self.oprf.choice))
+        return Out(send=Choice(points=self.oprf.choice), about=host.charged())
 
     def answer(self, got: Iterable[Part], kind: type[Tags] | type[Hint]) -> Iterator[Out]:
         """Check each part, and answer it with the function's values of our ids in it.
@@ -137,7 +144,7 @@ def greet(host: Aligning) -> Out:
 
 def hear_start(host: Aligning, got: Start) -> Out:
     """The guest's size and half of the transfers, and the nonces: the key of the ids' digests."""
-    return host_side(host).hear(got)
+    return host_side(host).hear(host, got)
 
 
 def answer_with_tags(host: Aligning, got: Iterator[Part]) -> Iterator[Out]:

@@ -21,7 +21,7 @@ from fedboost.crypto.set_sizes import CURVE_IDS_MAX, SET_IDS_MAX, padded_size
 from fedboost.crypto.workers import Pending, Workers
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import Artefact, Place, StageContext
+from fedboost.flow import Artefact, Charge, DisclosureInfo, Place, Spent, StageContext
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.align_pb2 import Hint
 from fedboost.messages.protocol.oblivious_pb2 import Part, Tags
@@ -191,6 +191,22 @@ class Aligning:
     ids: EncodedIds
     side: Side | None = field(default=None, kw_only=True)  # in messages of an oblivious function
     earlier: Artefact | None = field(default=None, kw_only=True)  # what an attempt before has kept
+    # Of sets that have arrived, which our next message is charged with.
+    uncharged: list[Charge] = field(default_factory=list, kw_only=True)
+
+    def take_in(self, party: str, ids: int) -> None:
+        """Note that a party has brought a set that asks about so many ids; a PolicyError for more
+        than a peer may bring in a day.
+        """
+        self.context.limits.judge_peer_ids(party, ids)
+        self.uncharged.append(Charge(Spent.PEER_IDS, ids, peer=party))
+
+    def charged(self, *charges: Charge) -> DisclosureInfo:
+        """Return what our next message is charged with: `charges`, and the sets that have arrived
+        since the last one.
+        """
+        due, self.uncharged = (*charges, *self.uncharged), []
+        return DisclosureInfo(charges=due)
 
 
 def snapshot(party: Aligning, _: Place) -> Artefact:

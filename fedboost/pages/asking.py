@@ -131,6 +131,10 @@ def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iter
     if ask.host_noise is not None:
         least = f"{policy.host_noise_min:g} at least"
         yield Rule("Noise on our sums", f"{ask.host_noise:g}", least, "policy.host_noise_min")
+    if signed.scored_share:
+        wish = f"{signed.scored_share:.0%} of those in common, held out"
+        allowed = f"{policy.holdout_max:.0%} at most; more for guests that may ask for predictions"
+        yield Rule("Rows scored", wish, allowed, "policy.holdout_max")
     yield from _later(signed, policy)
 
 

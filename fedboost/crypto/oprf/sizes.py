@@ -85,6 +85,18 @@ class OprfSizes:
         return self._cap(self.host_ids)
 
     @property
+    def guest_room(self) -> int:
+        """Return how many ids the guest can ask about in all parts; padding leaves room for more
+        than its set has.
+        """
+        return self.bins * self.guest_cap
+
+    @property
+    def host_room(self) -> int:
+        """Return how many ids the host can answer with in all parts."""
+        return self.bins * self.host_cap
+
+    @property
     def segment(self) -> int:
         """Return the rows of each of the three segments of a part."""
         return segment_rows(self.guest_cap)

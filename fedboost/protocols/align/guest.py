@@ -42,7 +42,8 @@ def intersect(guest: Member, got: Mapping[str, FullSet]) -> Out:
     guest.shared = len(common)
     check_common(_some(guest, guest.shared), guest.context.limits.intersection_min)
     data = b"".join(sorted(common))
-    return Out(send={guest.context.table.hosts[-1]: CommonSet(points=len(common), data=data)})
+    message = CommonSet(points=len(common), data=data)
+    return Out(send={guest.context.table.hosts[-1]: message}, about=guest.charged())
 
 
 def name_rows(guest: Member, got: CommonSet) -> Out:
@@ -65,7 +66,7 @@ def name_rows(guest: Member, got: CommonSet) -> Out:
 
 def start_transfers(guest: Member, got: Mapping[str, Greeting]) -> Out:
     """Draw the key of the ids' digests from all nonces; to each host the own half of transfers."""
-    return guest_side(guest).start(got, joint=True)
+    return guest_side(guest).start(guest, got, joint=True)
 
 
 def count_common(guest: Member, got: Mapping[str, FullSet]) -> Out:

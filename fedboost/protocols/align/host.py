@@ -9,7 +9,7 @@ from fedboost.crypto.intersection import Points, as_keys, read_points
 from fedboost.crypto.masking import MaskKey, Pair
 from fedboost.crypto.set_sizes import check_common
 from fedboost.errors import PeerError, ProtocolError
-from fedboost.flow import Charge, DisclosureInfo, Out, Spent
+from fedboost.flow import Charge, Out, Spent
 from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, Hint, PairKey, RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import Part, SampleCount
 from fedboost.oblivious.host import answer_with_tags, greet, hear_start, host_side, keep_named
@@ -46,9 +46,7 @@ def unblind(host: Member, got: CommonSet) -> Out:
     place = host.context.table.hosts.index(host.context.party)
     before = host.context.table.hosts[place - 1] if place else host.context.table.guest
     message = CommonSet(points=len(opened), data=opened.tobytes())
-    return Out(
-        send={before: message}, about=DisclosureInfo(charges=(Charge(Spent.IDS, len(opened)),))
-    )
+    return Out(send={before: message}, about=host.charged(Charge(Spent.IDS, len(opened))))
 
 
 def given_back(host: Member, points: Points) -> Points:
@@ -105,7 +103,7 @@ def choose_seeds(host: Member) -> Out:
     others = [party for party in host.context.table.hosts if party != host.context.party]
     if set(others) != set(host.pair_keys):
         raise ProtocolError("the other hosts' keys have not come")
-    return host_side(host).choose([host.pair_keys[party] for party in others])
+    return host_side(host).choose(host, [host.pair_keys[party] for party in others])
 
 
 def answer_with_hints(host: Member, got: Iterator[Part]) -> Iterator[Out]:

@@ -80,14 +80,14 @@ def blind_ids(party: Member) -> Out:
     party.own = blinded[: len(ids)]
     data = _shuffled(party, blinded)
     message = BlindedSet(origin=party.context.party, points=len(data), data=data.tobytes())
-    return Out(send={party.next: message})
+    return Out(send={party.next: message}, about=party.charged())
 
 
 def pass_on(party: Member, got: BlindedSet) -> Out:
     """Another party's set, blinded once more and shuffled, to the next in the ring."""
     data = _blind_again(party, got)
     message = BlindedSet(origin=got.origin, points=len(data), data=data.tobytes())
-    return Out(send={party.next: message})
+    return Out(send={party.next: message}, about=party.charged())
 
 
 def close_ring(party: Member, got: BlindedSet) -> Out:
@@ -97,7 +97,7 @@ def close_ring(party: Member, got: BlindedSet) -> Out:
         party.kept = data
         return Out()
     message = FullSet(origin=got.origin, points=len(data), data=data.tobytes())
-    return Out(send={party.context.table.guest: message})
+    return Out(send={party.context.table.guest: message}, about=party.charged())
 
 
 def settle(party: Member, common: NDArray[np.int64], key: bytes) -> bytes:
@@ -112,9 +112,11 @@ def finish(party: Member) -> Artefact:
 
 
 def bytes_max(party: Member, step: str) -> int:
-    """Sets of others may be as large as a table; what is common is no larger than the own."""
+    """Sets of others may be as large as our policy lets them; what is common is no larger than the
+    own.
+    """
     if step in OF_POINTS:
-        return CURVE_IDS_MAX * POINT_BYTES + 1024
+        return min(CURVE_IDS_MAX, party.context.limits.peer_ids_max) * POINT_BYTES + 1024
     if party.side is not None:
         return party.side.bytes_max(step)
     return len(party.ids) * POINT_BYTES + 1024
@@ -125,6 +127,8 @@ def _blind_again(member: Member, got: BlindedSet) -> Points:
     origin = behind(table, party, -member.passed)  # the sets come in the order of the ring
     check_origin(got.origin, origin, behind(table, party, -1))
     points = read_points(got.points, got.data, f"the set of {origin}")
+    if member.side is None or origin not in member.side.sizes:
+        member.take_in(origin, len(points))
     check_points(points, member.context.workers)
     blinded = intersection.multiply(points, member.exponent, member.context.workers)
     if member.side is not None:

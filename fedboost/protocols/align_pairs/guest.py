@@ -22,7 +22,7 @@ from fedboost.crypto.intersection import (
 from fedboost.crypto.set_sizes import CURVE_IDS_MAX
 from fedboost.data.holdout import canonical_order
 from fedboost.errors import PeerError
-from fedboost.flow import Artefact, Out, StageContext
+from fedboost.flow import Artefact, DisclosureInfo, Out, StageContext
 from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
 from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
 from fedboost.messages.protocol.align_pb2 import RowsDigest
@@ -92,6 +92,8 @@ def blind_theirs(guest: Guest, got: Mapping[str, HostSet]) -> Out:
             settled = host in guest_side(guest).settled
             guest.side.check_sampled(host, offered.points, settled=settled)
         meeting.theirs = pair.blind_again(offered, meeting.exponent, guest.context, host)
+        if guest.side is None:
+            guest.take_in(host, len(meeting.theirs))
     return Out()
 
 
@@ -110,12 +112,14 @@ def meet(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
         meeting.digest = id_digests.digest_of_all(ids, key)
         digests = id_digests.digests(ids, key)
         named[host] = CommonDigests(key=key, ids=len(ids), data=digests.tobytes())
-    return Out(send=named)
+    first, charged = next(iter(named)), guest.charged()  # every set once
+    about = {host: charged if host == first else DisclosureInfo() for host in named}
+    return Out(send=named, about=about)
 
 
 def start_transfers(guest: Guest, got: Mapping[str, Greeting]) -> Out:
     """Draw the key of the ids' digests from all nonces; to each host the own half of transfers."""
-    return guest_side(guest).start(got, joint=False)
+    return guest_side(guest).start(guest, got, joint=False)
 
 
 def count_common(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
@@ -172,9 +176,12 @@ def finish(guest: Guest) -> Artefact:
 
 
 def bytes_max(guest: Guest, step: str) -> int:
-    """A host's set may be as large as a table; what returns is as large as the own."""
-    size = max(len(guest.ids), guest.context.limits.ids_padded_to or 0)
-    count = {"blind_theirs": CURVE_IDS_MAX, "meet": size, "count_common": size}.get(step, 0)
+    """A host's set may be as large as our policy lets it; what returns is as large as the own."""
+    limits = guest.context.limits
+    size, theirs = max(len(guest.ids), limits.ids_padded_to or 0), limits.peer_ids_max
+    count = {"blind_theirs": min(CURVE_IDS_MAX, theirs), "meet": size, "count_common": size}.get(
+        step, 0
+    )
     if guest.side is not None and not count:
         return guest.side.bytes_max(step)
     return count * POINT_BYTES + 1024

@@ -53,7 +53,8 @@ def offer_ids(host: Host) -> Out:
     points = pair.points_of(host.ids, host.context.party, host.context, sample)
     order = host.context.secrets.permutation(len(points), "order", *pair.named(sample))
     blinded = multiply(points[order], host.exponent, host.context.workers)
-    return Out(send=HostSet(points=len(blinded), data=blinded.tobytes()))
+    message = HostSet(points=len(blinded), data=blinded.tobytes())
+    return Out(send=message, about=host.charged())
 
 
 def blind_again(host: Host, got: GuestSet) -> Out:
@@ -71,9 +72,10 @@ def blind_again(host: Host, got: GuestSet) -> Out:
         order = host.context.secrets.permutation(len(blinded), "returned", *of)
         return Out(send=ReturnedSet(points=len(blinded), data=blinded[order].tobytes()))
     check_method(host.context.params, len(blinded), ECDH, guest)
+    host.take_in(guest, len(blinded))
     most = min(len(blinded), len(host.ids))
     message = ReturnedSet(points=len(blinded), data=blinded.tobytes())
-    return Out(send=message, about=DisclosureInfo(charges=(Charge(Spent.IDS, most),)))
+    return Out(send=message, about=host.charged(Charge(Spent.IDS, most)))
 
 
 def keep_rows(host: Host, got: CommonDigests) -> Out:
@@ -89,7 +91,7 @@ def hear_count(host: Host, got: SampleCount) -> Out:
 
 def choose_seeds(host: Host) -> Out:
     """Our half of the transfers."""
-    return host_side(host).choose()
+    return host_side(host).choose(host)
 
 
 def tell_rows(host: Host) -> Out:
@@ -106,12 +108,14 @@ def finish(host: Host) -> Artefact:
 
 
 def bytes_max(host: Host, step: str) -> int:
-    """The guest's set may be as large as a table; what is common is no larger than the own."""
+    """The guest's set may be as large as our policy lets it; what is common is no larger than the
+    own.
+    """
     if step == "keep_rows":
         return len(host.ids) * id_digests.DIGEST_BYTES + 1024
     if host.side is not None and step != "blind_again":
         return host.side.bytes_max(step)
-    return CURVE_IDS_MAX * POINT_BYTES + 1024
+    return min(CURVE_IDS_MAX, host.context.limits.peer_ids_max) * POINT_BYTES + 1024
 
 
 def _settled(host: Host, common: NDArray[np.int64], key: bytes) -> Out:

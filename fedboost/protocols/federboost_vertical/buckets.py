@@ -15,6 +15,7 @@ from fedboost.protocols.federboost_vertical.params import BUCKETS_MAX
 
 Ids = NDArray[np.uint8]
 
+CELL_COPIES = 4  # bytes of a cell: its id, its bin of two bytes in the joined table, one to spare
 COLUMNS_MAX = 1 << 20  # of one host, as wide as a table may be
 BY_SET = -1  # stands in a split for its last bucket, where a set of categories divides
 
@@ -50,8 +51,10 @@ def write(disclosed: Buckets) -> BucketIds:
     )
 
 
-def read(got: BucketIds, rows: int, host: str) -> Buckets:
-    """Return what a host has told of so many rows; a PeerError where it cannot be."""
+def read(got: BucketIds, rows: int, host: str, bytes_max: int) -> Buckets:
+    """Return what a host has told of so many rows; a PeerError where it cannot be, or would take
+    more memory than `bytes_max`: columns of one bucket take no byte on the wire.
+    """
     what = f"the buckets of {host}'s columns"
     count = wire.unpack(got.buckets, "i4", (None,), what).astype(np.int32)
     missing = wire.unpack_bits(
@@ -61,6 +64,11 @@ def read(got: BucketIds, rows: int, host: str) -> Buckets:
     if len(count) > COLUMNS_MAX or ((count < 1 + missing) | (count - missing > BUCKETS_MAX)).any():
         raise PeerError(f"{host} sent more columns or buckets than there can be")
     widths = [width(n) for n in count.tolist()]
+    needed = rows * (sum(widths) + CELL_COPIES * len(count))
+    if needed > bytes_max:
+        raise PeerError(
+            f"{host} sent columns that take {needed} bytes; there is memory for {bytes_max}"
+        )
     bits = wire.unpack_bits(got.ids, rows * sum(widths), f"the bucket ids of {host}")
     ids = np.empty((rows, len(count)), np.uint8, order="F")
     place = 0

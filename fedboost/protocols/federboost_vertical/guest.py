@@ -97,8 +97,9 @@ def receive_buckets(guest: Guest, got: Mapping[str, BucketIds]) -> Out:
     """The hosts' buckets beside the own bins: one table, as if it were pooled."""
     if DISCLOSURE in guest.context.artefacts:
         raise ProtocolError("the job uses earlier buckets again and takes no new ones")
-    rows = len(guest.weight)
-    guest.told = {host: buckets.read(got[host], rows, host) for host in guest.context.table.hosts}
+    rows, most = len(guest.weight), guest.context.peer_bytes_max
+    hosts = guest.context.table.hosts
+    guest.told = {host: buckets.read(got[host], rows, host, most) for host in hosts}
     _plant(guest)
     given_away = [words.gives_away(host) for host in guest.told if _gives_away(guest, host)]
     return Out(told=StatusReport(warnings=given_away))

@@ -106,6 +106,7 @@ def send_buckets(host: Host) -> Out:
     smallest = min(int(np.unique(column, return_counts=True)[1].min()) for column in ids.T)
     each = math.inf if terms.epsilon is None else terms.epsilon
     charges = tuple(Charge(Spent.EPSILON, each, name) for name in terms.columns)
+    charges += host.context.held_out_charges
     numbers = frame.n_rows, int(terms.count.sum()), smallest
     about = DisclosureInfo(*numbers, terms.epsilon, charges, is_free_again=True)
     return Out(send=message, about=about)

@@ -174,8 +174,9 @@ def encrypt_gradients(guest: Guest) -> Iterator[Out]:
 def choose_splits(guest: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateSums]]) -> Out:
     """Choose the best split of every open node; no host's nodes compete with another's."""
     most, sent, growing = _most_sums(guest), {}, guest.growing
+    room = guest.context.peer_bytes_max
     coming = {
-        host: Offers(growing.encrypted[host], tree_batch.expected(), most, host)
+        host: Offers(growing.encrypted[host], tree_batch.expected(), most, host, room)
         for host, tree_batch in growing.tree_batches.items()
     }
     offers = read_offers(got, coming)

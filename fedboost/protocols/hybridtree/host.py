@@ -200,7 +200,9 @@ def divide_rows(host: Host, got: ChosenSplits) -> Out:
     host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
     tree.divide(list(divided.items()))
     tree.opened, host.tree_batch.offered = opened, {}
-    about = replace(about_divisions(divided.values()), charges=host.meter.divided(won))
+    charges = host.meter.divided(won)
+    charges += host.context.held_out_charges if won else ()
+    about = replace(about_divisions(divided.values()), charges=charges)
     return Out(send=answers.write_divisions(divided), about=about)
 
 
@@ -226,7 +228,8 @@ def answer_rows(host: Host) -> Out:
     assert isinstance(packing, LeafLayout)
     masks = host.answering.masks(host.tree_batch.first, slice(0, n_rows), packing)
     message = answered(key, leaves.of_rows(tree.growth, n_rows), masks)
-    return Out(send=message, about=replace(about_leaves(tree.growth), charges=_order(host, won)))
+    charges = (*_order(host, won), *host.context.held_out_charges)
+    return Out(send=message, about=replace(about_leaves(tree.growth), charges=charges))
 
 
 def snapshot(host: Host, place: Place) -> Artefact:

@@ -364,8 +364,9 @@ def _read(
     """Each host's sums of the nodes that are open to it, decrypted as they come in."""
     tree_batch, shown, most = guest.growing.tree_batch, guest.growing.shown, _most_sums(guest)
     expected = dict(zip(tree_batch.opened, tree_batch.expected(), strict=True))
+    room = guest.context.peer_bytes_max
     coming = {
-        host: Offers(guest.encrypted, [expected[node] for node in opened], most, host)
+        host: Offers(guest.encrypted, [expected[node] for node in opened], most, host, room)
         for host, opened in shown.open.items()
     }
     by_host = read_offers(got, coming)

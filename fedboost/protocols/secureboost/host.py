@@ -160,7 +160,9 @@ def divide_rows(host: Host, got: pb.WonSplits) -> Out:
     won = read_choices(got, host.tree_batch.offered)
     host.divided = answers.divisions(host.tree_batch, won, host.binning, host.bins)
     host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
-    about = replace(about_divisions(host.divided.values()), charges=host.meter.divided(won))
+    charges = host.meter.divided(won)
+    charges += host.context.held_out_charges if won else ()
+    about = replace(about_divisions(host.divided.values()), charges=charges)
     return Out(send=answers.write_divisions(host.divided), about=about)
 
 

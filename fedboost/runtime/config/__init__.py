@@ -2,6 +2,8 @@
 
 Modules:
     daemons    settings of a party and of a coordinator
+    fields     kinds of values that several settings have
     policy     a party's policy: what is absent is denied
+    refusals   what a policy says where it refuses
     reloading  what may change while a daemon runs
 """

@@ -15,7 +15,8 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PolicyError
 from fedboost.printable import without_login
-from fedboost.runtime.config.policy import Names, Policy
+from fedboost.runtime.config.fields import Names
+from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.process.logs import LogFormat
 from fedboost.runtime.process.threads import cores
 from fedboost.runtime.transport.addresses import (

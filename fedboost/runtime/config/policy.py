@@ -12,31 +12,22 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.errors import PolicyError
 from fedboost.job import AUTO
-from fedboost.runtime.transport.addresses import Name
+from fedboost.runtime.config.fields import Names, Ratio, Words
+from fedboost.runtime.config.refusals import NOISE as _NOISE
+from fedboost.runtime.config.refusals import SUMS as _SUMS
+from fedboost.runtime.config.refusals import denied as _denied
+from fedboost.runtime.config.refusals import epsilon_in_words as _epsilon
+from fedboost.runtime.config.refusals import exceeds as _exceeds
+from fedboost.runtime.config.refusals import listed as _listed
 from fedboost.settings import NameIn, Settings
 
 Tell = Literal["metrics", "curves", "figures"]
 Part = Literal["guest", "host", "aggregator"]
-
-
-def _or_unlimited(given: object) -> object:
-    return math.inf if given is None else given
-
-
-def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(names)) < len(names):
-        raise ValueError("a name stands there twice")
-    return names
-
-
-Names = Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_unique)]
-Words = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_unique)]
-Ratio = Annotated[float, BeforeValidator(_or_unlimited), Field(ge=0.0)]  # null and .inf: no limit
 
 
 @dataclass(frozen=True)
@@ -121,9 +112,14 @@ class Policy(Settings):
     quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
     # Rows of ours that a metric is about, of each class too; see `judge_holdout`.
     holdout_rows_min: int = Field(20, ge=1)
+    # Share of the rows in common that jobs may hold out: their scores reach the guest. Of more the
+    # guest needs `predict`, and all of them count as predicted.
+    holdout_max: float = Field(0.5, ge=0.0, le=1.0)
     metrics_max: int = Field(100_000, ge=0)  # values about labels that are told, of all jobs
     intersection_min: int = Field(20, ge=1)  # ids in common: of fewer, none is opened
     alignments_per_day: int = Field(100, ge=0)  # per peer and data set, UTC
+    # Ids that a peer may bring to alignments with a data set in a day (UTC), padding included.
+    peer_ids_max: int = Field(20_000_000, ge=1)
     jobs_open_max: int = Field(32, ge=1)  # that wait, run or are paused, per coordinator
     jobs_per_day: int = Field(1000, ge=1)  # new ones, per coordinator, UTC
     ids_padded_to: int | None = Field(None, ge=1, le=SET_IDS_MAX)  # what peers see of a set's size
@@ -287,6 +283,37 @@ class Policy(Settings):
                 "hold out more rows: a larger fraction, or fewer folds",
             )
 
+    def judge_held_share(self, share: float, guest: str) -> None:
+        """Raise a PolicyError where a job of `guest` holds out a larger share of the rows in common
+        than anybody may, and `guest` may not ask for predictions.
+        """
+        if self.holds_out_freely(share) or guest in self.predict.peers:
+            return
+        raise _denied(
+            "holdout_max",
+            f"lets jobs hold out {self.holdout_max:.0%} of the rows in common, this one holds out "
+            f"{share:.0%}: that would be predictions, which predict.peers does not allow {guest}",
+            "hold out fewer rows",
+        )
+
+    def holds_out_freely(self, share: float) -> bool:
+        """Return whether held-out rows need no right to predictions: they are no larger a share."""
+        return not _exceeds(share, self.holdout_max)
+
+    def judge_peer_ids(self, peer: str, ids: int, today: int = 0) -> None:
+        """Raise a PolicyError where `peer` would bring `ids` after those that it has brought to
+        alignments with the data set `today`.
+        """
+        if today + ids > self.peer_ids_max:
+            raise _denied(
+                "peer_ids_max",
+                f"lets a peer bring {self.peer_ids_max:,} ids a day to alignments with a data set; "
+                f"{peer} has brought {today:,} today and brings {ids:,}",
+                "use the rows in common of an earlier job again (aligned_by), wait for tomorrow "
+                "(UTC)",
+                kind="lets a peer bring fewer ids a day than the job's alignment has",
+            )
+
     def judge_overlap(self, what: str, *, differs: bool) -> None:
         """Refuse rows measured (`what`) that differ too little from those of other jobs."""
         if not differs:
@@ -368,33 +395,3 @@ class Policy(Settings):
     def judge_approver(self, user: str) -> None:
         """Raise a PolicyError unless `user` may approve and deny jobs."""
         _listed("approvers", self.approvers, user, "approvals by the user")
-
-
-def _listed(key: str, allowed: tuple[str, ...], name: str, what: str) -> None:
-    if name not in allowed:
-        raise _denied(key, f"does not allow {what} {name}")
-
-
-def _exceeds(total: float, most: float) -> bool:
-    """Beyond what adding up floats may have rounded."""
-    return total > most * (1.0 + 1e-9)
-
-
-def _epsilon(value: float) -> str:
-    return "values without noise" if value == math.inf else f"epsilon {value:g}"
-
-
-_NOISE = "allows less of what is disclosed with noise than the job asks for"
-_SUMS = "allows fewer released sums per bin and row than the job asks for"
-
-
-def _denied(
-    key: str, sentence: str, remedy: str = "change the job", *, kind: str = ""
-) -> PolicyError:
-    """`kind`: what others read of a sentence with figures about the owner's table."""
-    return PolicyError(
-        f"the policy {sentence}",
-        todo=f"{remedy}, or ask the party's owner",
-        kind=f"the policy {kind}" if kind else "",
-        key=f"policy.{key}",
-    )

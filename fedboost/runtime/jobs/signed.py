@@ -129,6 +129,17 @@ class SignedJob:
             return np.zeros(0 if frame is None else frame.n_rows, np.bool_)
         return held.rows(frame.ids, by_id=self.protocol.rows is flow.RowsUsed.GUESTS)
 
+    @property
+    def scored_share(self) -> float:
+        """Return the share of this party's rows in common that are held out, and whose scores the
+        guest gets; 0 where rows stay with their owner.
+        """
+        held = self.manifest.spec.validation
+        trains = self.protocol.leaves == "model" and self.role is Role.HOST
+        if held is None or not trains or self.protocol.rows is flow.RowsUsed.OWN:
+            return 0.0
+        return held.share
+
     def params_of(self, stage: str) -> Any:
         """The settings of a stage: the job's own, or those that its protocol gives an earlier one.
 

@@ -27,6 +27,7 @@ class Arrived:
     number: int  # of the step that gave it
     part: int
     last: bool
+    n_bytes: int = 0  # on the wire
 
     @property
     def place(self) -> tuple[int, int]:
@@ -48,6 +49,7 @@ class Inbox:
         self._next_part: dict[tuple[str, str], int] = {}  # of the stream that is being read
         self._used: dict[tuple[str, str], int] = {}  # the step whose message was used last
         self._seen: dict[Key, bytes] = {}
+        self.coming: dict[Key, int] = {}  # bytes of messages that have come, until they lie here
         self._waits: list[Callable[[], list[str]]] = []  # under way: whose messages are missing
         self._changed = asyncio.Condition()
         self._stopped: FedboostError | None = None
@@ -61,6 +63,23 @@ class Inbox:
     def waiting(self, kind: str, sender: str) -> int:
         """Return how many messages of a sender lie here and are not used yet."""
         return len(self._waiting.get((kind, sender), ()))
+
+    def check_room(self, key: Key, n_bytes: int, most: int) -> None:
+        """Refuse, by a PeerError, a message whose sender's others leave no room for it in `most`
+        bytes, unless it is here already: memory is no larger for what a peer announces.
+        """
+        sender = key[0]
+        if key in self._seen or key in self.coming:
+            return
+        queues = [queue for (_, party), queue in self._waiting.items() if party == sender]
+        held = sum(arrived.n_bytes for queue in queues for arrived in queue)
+        held += sum(size for (party, *_), size in self.coming.items() if party == sender)
+        if held + n_bytes > most:
+            raise PeerError(
+                f"{sender} announced {n_bytes} bytes beside {held} that are not used yet; there is "
+                f"memory for {most}",
+                step=key[2],
+            )
 
     def seen(self, key: Key, digest: bytes) -> bool:
         """Return whether a message of that key came before; a PeerError if with other bytes."""
@@ -89,6 +108,7 @@ class Inbox:
                 ),
                 f"room for {kind} from {sender}",
             )
+        self.coming.pop(key, None)
         if self.seen(key, digest):  # the same message came on a second way while this one waited
             return
         bisect.insort(queue, arrived, key=lambda message: message.place)

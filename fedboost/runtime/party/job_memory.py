@@ -27,6 +27,9 @@ GB = 1e9
 # Of a daemon with its compiled kernels, and of a worker process with ciphers, as measured by
 # `fedboost estimate`: see `estimate.prices`.
 DAEMON_BYTES, WORKER_BYTES = 400_000_000, 180_000_000
+# What a peer sends may take at least so much: a dozen parts of a stream that wait, and the answer
+# that they add up to.
+PEER_BYTES_LEAST = 1 << 28
 
 Sources = Callable[[], Mapping[str, SourceSpec]]
 
@@ -100,6 +103,14 @@ class JobMemory:
             )
         if job.id in self._held:
             self._held[job.id].begun = True
+
+    def peer_bytes_max(self, job: PartyJob) -> int:
+        """Return how many bytes what one peer sends in a job may take: its share of the memory for
+        jobs, without what other jobs hold as far as that has been estimated.
+        """
+        rooms = [held.room for id_, held in self._held.items() if id_ != job.id]
+        left = self._free.memory - sum(room.memory for room in rooms if room is not None)
+        return max(PEER_BYTES_LEAST, int(left) // max(1, len(job.signed.peers)))
 
     def leave(self, id_: str) -> None:
         """Gives back what a job held or waited for."""

@@ -142,8 +142,12 @@ class PartyNode:
 
     @quietly
     async def make_room(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.Room:
-        """Return whether a job has its memory here now; it keeps it until it ends or pauses."""
+        """Return whether a job has its memory here now; it keeps it until it ends or pauses.
+
+        Refused, like `begin`, while nobody has approved it: an estimate counts the table's rows.
+        """
         job = self.under_way.called(caller, request.id)
+        self.parts.refuse_unapproved(job)
         return party_pb2.Room(held=await self.parts.memory.take(job))
 
     @quietly

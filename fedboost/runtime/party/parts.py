@@ -170,6 +170,21 @@ class PartyParts:
         asks = self.judge.config.policy.approve != "never"
         return self.states.consents(job.id, job.signed.manifest_sha256, asks=asks)
 
+    def refuse_unapproved(self, job: PartyJob) -> None:
+        """Raise a PolicyError unless our policy allows the job as it is now, and asks nobody or
+        somebody approved exactly this manifest.
+
+        Asked before anything about a table goes into an answer: without it a coordinator would
+        learn of tables that no owner lets it use.
+        """
+        self.judge.job(job.signed)
+        if not self.consents(job):
+            raise PolicyError(
+                "nobody has approved the job here",
+                party=self.name,
+                todo="fedboost party approve JOB, at that party",
+            )
+
     def record(self, coming: Sequence[Noted], leaving: Sequence[Noted]) -> None:
         """Writes messages into the ledger; those that leave are charged in the same transaction."""
         rows = [disclosure("in", message) for message in coming]

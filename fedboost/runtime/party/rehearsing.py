@@ -21,14 +21,14 @@ from fedboost.core.params import BoostingParams
 from fedboost.crypto.set_sizes import check_common
 from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.errors import ConfigError, PolicyError
-from fedboost.flow import AGGREGATOR, HOST, Spent
+from fedboost.flow import AGGREGATOR, HOST
 from fedboost.job import AUTO
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.job import PartyJob
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy.account import Account, AccountEntry
-from fedboost.runtime.policy.differences import Summed, alignments_today
+from fedboost.runtime.policy.differences import Summed, alignments_today, peer_ids_today
 from fedboost.runtime.policy.forecast import (
     Change,
     Forecast,
@@ -218,6 +218,8 @@ class _Trial:
                     key="policy.alignments_per_day",
                     todo="use an alignment again",
                 )
+            ids = peer_ids_today(self.home.store, peer, self.owned)
+            self.policy.judge_peer_ids(peer, ids)
         check_common(len(rows), self.policy.intersection_min)
 
     def _holdout(self) -> None:
@@ -244,9 +246,10 @@ class _Trial:
         """Judge what this job, or so many of them, have told beside earlier ones."""
         together = self.policy.together(self.signed.table.guest)
         judge_told(self.policy, accounts.told_of(self._told(jobs), together))
-        rows = 0 if self.entry is None else sum(self.entry.charged.get(Spent.ROWS, {}).values())
-        if rows:
-            self.policy.judge_rows(self.signed.table.guest, int(rows), int(rows))
+        rows = 0 if self.entry is None else self.entry.scored
+        freely = self.policy.holds_out_freely(self.signed.scored_share)
+        if rows > (np.count_nonzero(self.held) if freely else 0):
+            self.policy.judge_rows(self.signed.table.guest, rows, rows)
 
     def _as_charged(self, signed: SignedJob) -> None:
         """Judge another job by what this one was charged beyond its forecast."""

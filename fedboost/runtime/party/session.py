@@ -177,6 +177,9 @@ class Session:
             raise PeerError(
                 f"{sender} announced a {kind} of {envelope.payload_bytes} bytes; {most} is the most"
             )
+        if sender != self.context.party:
+            key = (sender, envelope.number, step.name, envelope.part)
+            self._inbox.check_room(key, envelope.payload_bytes, self.context.peer_bytes_max)
         self._check_not_stopped()
 
     async def accept(self, envelope: Envelope, payload: bytes) -> bool:
@@ -203,6 +206,7 @@ class Session:
         if starts and not self._roles.may_start(step):
             raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
+        self._inbox.coming[key] = len(payload)
         # It will be in the ledger, so it must come in, whatever becomes of the link it came by.
         waits_on = any(party != sender for party in self._inbox.awaited)
         written = self._notes.came(Noted(envelope, message, DisclosureInfo()), later=waits_on)
@@ -225,7 +229,8 @@ class Session:
         """Puts a message where it lies until it is used."""
         taker = self._roles.taker(envelope.kind).name
         key = (envelope.sender, envelope.number, taker, envelope.part)
-        arrived = Arrived(message, envelope.number, envelope.part, envelope.last)
+        size = envelope.payload_bytes
+        arrived = Arrived(message, envelope.number, envelope.part, envelope.last, size)
         await self._inbox.put(envelope.kind, key, envelope.payload_sha256, arrived)
 
     def _starts_early(self, step: Step) -> bool:

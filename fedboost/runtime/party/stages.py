@@ -82,12 +82,7 @@ class Starting:
         """Makes an attempt the one that counts; its number is used once, also by a restart."""
         parts = self._parts
         parts.judge.signatures(job.signed, list(request.signatures))
-        if not parts.consents(job):
-            raise PolicyError(
-                "nobody has approved the job here",
-                party=parts.name,
-                todo="fedboost party approve JOB, at that party",
-            )
+        parts.refuse_unapproved(job)
         parts.judge.room(job.signed)
         parts.states.begins(job.id, request.attempt)
         job.begin(request.attempt, parts.cpu.now())
@@ -105,7 +100,8 @@ class Starting:
         signed, table = job.signed, job.table
         await self._recalled.refuse_gaps(signed.peers)
         if table.frame is None and parts.name in signed.manifest.spec.data:
-            await asyncio.to_thread(table.read, config.datasets[signed.dataset])
+            source, owned = config.datasets[signed.dataset], parts.spending.owned(signed.dataset)
+            await asyncio.to_thread(table.read, source, owned)
         await asyncio.to_thread(table.check_alignment, config.policy.intersection_min)
         table.check()
         await asyncio.to_thread(parts.spending.judge_table, signed, table.frame)
@@ -138,7 +134,8 @@ class Stages:
             policy=parts.judge.config.policy,
             signer=parts.judge.signatures_of_jobs,
         )
-        context = replace(context, shards=parts.shards)
+        most = parts.memory.peer_bytes_max(job)
+        context = replace(context, shards=parts.shards, peer_bytes_max=most)
         checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
         withheld = await self._judge(job, request.stage, context)
         if is_large:
@@ -219,4 +216,6 @@ class Stages:
             await asyncio.to_thread(judge.alignment, job.signed)
         if leaves == "predictions":
             judge.prediction(job.signed, len(context.validation))
+        if leaves == "model":
+            judge.held_out(job.signed, context.validation)
         return withheld

@@ -18,7 +18,7 @@ from fedboost.messages.job_pb2 import StatusReport, Warned
 from fedboost.model import shards, vertical
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.files import JobFiles
-from fedboost.runtime.policy.account import Owned
+from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.process.memory import LARGE_ROWS, give_back, keep_apart
 from fedboost.runtime.store.rows_in_common import Disclosures, RowsInCommon, described, rows_again
 
@@ -59,8 +59,10 @@ class JobTable:
         """Return whether memory that its job frees is worth the time of giving it back."""
         return self.frame is not None and self.frame.n_rows >= LARGE_ROWS
 
-    def read(self, source: SourceSpec) -> None:
-        """Load the party's table; refuse one that changed since the first attempt."""
+    def read(self, source: SourceSpec, owned: Owned) -> None:
+        """Load the party's table, which lies at `source`; refuse one that changed since the first
+        attempt.
+        """
         from fedboost.runtime.party import table_warnings
 
         self._check_disclosure()
@@ -83,9 +85,9 @@ class JobTable:
                 kind="the table has changed since the job began",
             )
         if signed.role is flow.HOST or signed.protocol.rows is flow.RowsUsed.OWN:
-            self._coarsen(source)
+            self._coarsen(source, owned)
 
-    def _coarsen(self, source: SourceSpec) -> None:
+    def _coarsen(self, source: SourceSpec, owned: Owned) -> None:
         """Give the values of groups in place of a table's own: all that others may learn of."""
         from fedboost.runtime.party import table_warnings
         from fedboost.runtime.party.value_groups import ValueGroups
@@ -97,7 +99,7 @@ class JobTable:
         self.warnings = (*self.warnings, *told)
         if signed.protocol.leaves == "predictions" and signed.model is not None:
             thresholds = vertical.thresholds(shards.load(self.files.used_model))
-        owned, groups = Owned(signed.dataset, source.identity), ValueGroups(self.files.store)
+        groups = ValueGroups(self.files.store)
         self.frame = groups.coarsen(self.frame, owned, source, thresholds)
 
     def _load(self, source: SourceSpec) -> None:

@@ -71,6 +71,11 @@ class AccountEntry:
         return most(self.charged.get(Spent.TOTALS, {}))
 
     @property
+    def scored(self) -> int:
+        """The rows whose scores guests have got: predicted ones, and those held out."""
+        return int(sum(self.charged.get(Spent.ROWS, {}).values()))
+
+    @property
     def noise(self) -> float:
         """The ε per row that counts for it."""
         left = sum(self.charged.get(Spent.EPSILON, {}).values())
@@ -236,6 +241,19 @@ def new_rows(sql: sqlite3.Connection, job: str, peer: str, rows: float) -> int:
         "SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'rows' AND job = ? AND peer = ?"
     )
     return max(0, int(rows - sql.execute(text, (job, peer)).fetchone()[0]))
+
+
+def count_peer_ids(sql: sqlite3.Connection, peer: str, table: str, day: str, ids: int) -> int:
+    """Adds ids that `peer` has brought to alignments with a table on a day; gives how many that
+    makes.
+    """
+    sql.execute(
+        "INSERT INTO peer_ids (peer, dataset, day, ids) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (peer, dataset, day) DO UPDATE SET ids = ids + excluded.ids",
+        (peer, table, day, ids),
+    )
+    text = "SELECT ids FROM peer_ids WHERE peer = ? AND dataset = ? AND day = ?"
+    return int(sql.execute(text, (peer, table, day)).fetchone()[0])
 
 
 def count_prediction(sql: sqlite3.Connection, peer: str, day: str, rows: int) -> int:

@@ -18,6 +18,7 @@ from fedboost.flow import Protocol, Role
 from fedboost.job import Validation
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs.manifest import Manifest
+from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.settings import parse
 
 NONE = "none"
@@ -118,8 +119,16 @@ def in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
     if terms.encryption:
         lines.append(("encryption", "{scheme}: {because}".format_map(terms.encryption)))
     lines.append(("noise", _noise(protocol, params, table.roles_of(party)[0])))
-    scored = "none in this job" if model is None else f"of all rows in common, by the model {model}"
-    return [*lines, ("predictions", scored)]
+    return [*lines, ("predictions", _scored(terms, party, model))]
+
+
+def _scored(terms: Manifest, party: str, model: str | None) -> str:
+    """Return of which of our rows the guest gets scores, beside those that it learns from."""
+    if model is not None:
+        return f"of all rows in common, by the model {model}"
+    if SignedJob(party, terms, b"").scored_share:
+        return "of the rows held out, by this job's model"
+    return "none in this job"
 
 
 def _of_table(

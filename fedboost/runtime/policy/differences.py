@@ -31,6 +31,17 @@ def alignments_today(store: Store, peer: str, table: Owned) -> int:
     return max((row[0] for row in runs if row), default=0)
 
 
+def peer_ids_today(store: Store, peer: str, table: Owned) -> int:
+    """Return how many ids `peer` has brought to alignments with a table today (UTC)."""
+    text = "SELECT ids FROM peer_ids WHERE peer = ? AND dataset = ? AND day = ?"
+    with store.transaction() as sql:
+        counts = [
+            sql.execute(text, (peer, name, store.today())).fetchone()
+            for name in names_of(sql, table)
+        ]
+    return max((row[0] for row in counts if row), default=0)
+
+
 def count_alignment(store: Store, peers: Sequence[str], table: Owned, most: int) -> None:
     """One more alignment of a table with each of `peers` today (UTC), durable.
 

@@ -188,6 +188,7 @@ class Judge:
                 declared.judge(self.config.datasets[use.name], use)
             if job.model is not None and job.role is not GUEST:
                 policy.judge_prediction(job.table.guest, 0)
+            policy.judge_held_share(job.scored_share, job.table.guest)
         for peer in ask.peers:
             if peer not in self.config.peers:
                 raise ConfigError(
@@ -318,6 +319,11 @@ class Judge:
             return
         with refusing(self.config.name):
             self.config.policy.judge_prediction(job.table.guest, rows)
+
+    def held_out(self, job: SignedJob, held: NDArray[np.bool_]) -> None:
+        """Refuses to score more held-out rows than any training may, as a prediction is refused."""
+        if not self.config.policy.holds_out_freely(job.scored_share):
+            self.prediction(job, int(np.count_nonzero(held)))
 
     def _leader(self, job: StoredJob) -> str:
         """Return whose job it is; read once, as a manifest never changes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedboost.data.row_count import row_count_most
+from fedboost.data.sources import SourceSpec
 from fedboost.encrypted import choice
 from fedboost.errors import FedboostError
 from fedboost.flow import GUEST
@@ -17,7 +18,8 @@ def scheme_offer(judge: Judge, coordinator: str, spec: JobSpec) -> SchemesReply:
     """Return what is against which scheme; nothing of a job that we would refuse anyway, so that
     its coordinator learns of no table that it may not use.
 
-    The guest's rows count, as no sum has more; a table that cannot be read says so when it is.
+    The guest's rows count, as no sum has more. Where a person has to approve jobs, nobody has
+    approved this one yet, and the size that its owner lets peers see (`ids_padded_to`) counts.
     """
     terms = Manifest(job="asked", coordinator=coordinator, submitter="asked", spec=spec, members=[])
     job = SignedJob(judge.config.name, terms, b"")
@@ -26,15 +28,22 @@ def scheme_offer(judge: Judge, coordinator: str, spec: JobSpec) -> SchemesReply:
         role = job.role
     except FedboostError:
         return SchemesReply()
-    rows = None
+    policy, rows = judge.config.policy, None
     if role is GUEST:
-        try:
-            rows = row_count_most(judge.config.datasets[job.dataset])
-        except (OSError, FedboostError):
-            rows = None
-    offer = choice.offer(job.params, judge.config.policy.schemes, rows)
+        rows = policy.ids_padded_to
+        if policy.approve == "never":
+            rows = _rows_of(judge.config.datasets[job.dataset])
+    offer = choice.offer(job.params, policy.schemes, rows)
     return SchemesReply(
         named=offer.named,
         denied=[name for name, why in offer.against.items() if why == "policy"],
         too_small=[name for name, why in offer.against.items() if why == "rows"],
     )
+
+
+def _rows_of(source: SourceSpec) -> int | None:
+    """Return at least the rows of a table; None where it cannot be read, which `begin` refuses."""
+    try:
+        return row_count_most(source)
+    except (OSError, FedboostError):
+        return None

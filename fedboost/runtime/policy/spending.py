@@ -31,7 +31,7 @@ from fedboost.runtime.policy.account import Account, AccountEntry
 from fedboost.runtime.policy.forecast import in_words, remedies
 from fedboost.runtime.policy.judgement import refusing
 from fedboost.runtime.policy.reading import values_told
-from fedboost.runtime.policy.same_tables import Owned, owned
+from fedboost.runtime.policy.same_tables import Owned, names_of, owned
 from fedboost.runtime.store.store import JobState, StoredJob
 from fedboost.settings import Settings, parse
 
@@ -66,6 +66,7 @@ class Spending:
         self._party, self._policy, self._tables = party, policy, tables
         self.account = account
         self._jobs: dict[str, AccountEntry] = {}  # that have begun in this process
+        self._held_shares: dict[str, float] = {}  # of these jobs: `SignedJob.scored_share`
         self._mutex = threading.Lock()  # two jobs must not both be given the last of an account
 
     # Before anything leaves
@@ -75,6 +76,7 @@ class Spending:
         if frame is None:
             return
         self._jobs[job.id] = self._entry(job, Releases(0), 0, frame.n_rows)
+        self._held_shares[job.id] = job.scored_share
         if job.role is not HOST:
             return
         training = int(np.count_nonzero(~job.held_out(frame)))
@@ -121,7 +123,7 @@ class Spending:
             if about.is_free_again and accounts.has_left(sql, job, peer, digest):
                 continue
             with refusing(self._party):
-                self._charge(sql, self._jobs[job], peer, about.charges)
+                self._charge(sql, self._jobs[job], peer, about.charges, stage=envelope.stage)
 
     def tell(self, job: SignedJob, report: StatusReport) -> None:
         """Charges values about our labels that the coordinator is about to hear.
@@ -135,7 +137,13 @@ class Spending:
             self._charge(sql, entry, job.manifest.coordinator, [Charge(Spent.METRICS, values)])
 
     def _charge(
-        self, sql: sqlite3.Connection, entry: AccountEntry, peer: str, charges: Sequence[Charge]
+        self,
+        sql: sqlite3.Connection,
+        entry: AccountEntry,
+        peer: str,
+        charges: Sequence[Charge],
+        *,
+        stage: str = "",
     ) -> None:
         policy, kinds = self._policy(), {charge.kind for charge in charges}
         if Spent.ROWS in kinds:
@@ -144,12 +152,30 @@ class Spending:
             charges = [charge for charge in charges if charge.kind is not Spent.ROWS]
             if more:
                 charges = [*charges, Charge(Spent.ROWS, more)]
-                today = self.account.today
-                policy.judge_rows(peer, more, accounts.count_prediction(sql, peer, today, more))
+                if not self._holds_out_freely(entry.job, stage):
+                    today = accounts.count_prediction(sql, peer, self.account.today, more)
+                    policy.judge_rows(peer, more, today)
+        for charge in charges:
+            if charge.kind is Spent.PEER_IDS:
+                self._count_ids(sql, entry, charge)
         self.account.note(sql, entry, is_new=False)
-        accounts.charge(sql, entry.table, entry.job, peer, charges)
+        for receiver in dict.fromkeys(charge.peer or peer for charge in charges):
+            due = [charge for charge in charges if (charge.peer or peer) == receiver]
+            accounts.charge(sql, entry.table, entry.job, receiver, due)
         totals = accounts.told(sql, entry.table, policy.together(peer))
         judge_told(policy, {kind: totals.get(kind, 0.0) for kind in kinds})
+
+    def _holds_out_freely(self, job: str, stage: str) -> bool:
+        """Return whether rows that a stage scores are those that any training may hold out."""
+        trains = stage and protocols.named(stage).leaves == "model"
+        return bool(trains) and self._policy().holds_out_freely(self._held_shares.get(job, 0.0))
+
+    def _count_ids(self, sql: sqlite3.Connection, entry: AccountEntry, brought: Charge) -> None:
+        """Count and judge ids that a peer has brought today to a table, by whatever name."""
+        ids, day = int(brought.amount), self.account.today
+        for name in names_of(sql, entry.table):
+            today = accounts.count_peer_ids(sql, brought.peer, name, day, ids)
+            self._policy().judge_peer_ids(brought.peer, ids, today - ids)
 
     def share(self, job: str) -> list[Released]:
         """Return what this party's sums have told in the job, for its result; may be nothing."""
@@ -182,14 +208,14 @@ class Spending:
             return None
         if protocol.releases is None or self._party not in table.hosts:
             return None
-        ours = self._owned(terms.spec.data[self._party].dataset or "")
+        ours = self.owned(terms.spec.data[self._party].dataset or "")
         before = self._told(ours, table.guest, besides=job.id)
         releases = protocol.releases(params, table, self._party, None)
         return Planned(releases, table.guest, before)
 
     def rows_before(self, job: SignedJob) -> tuple[int, str]:
         """Return the rows that the last job on the table learnt from, and its id; 0 if none."""
-        others = self.account.others(self._owned(job.dataset), job.id)
+        others = self.account.others(self.owned(job.dataset), job.id)
         same = [entry for entry in others if entry.guest == job.table.guest] or others
         return (same[-1].rows, same[-1].job) if same else (0, "")
 
@@ -227,7 +253,7 @@ class Spending:
         """Return what a guest, and who may compare notes with it, has got of sums or still may."""
         return accounts.sums_of(self.account.others(table, besides), self._policy().together(guest))
 
-    def _owned(self, dataset: str) -> Owned:
+    def owned(self, dataset: str) -> Owned:
         return owned(self.account.changes, self._tables(), dataset)
 
     def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> AccountEntry:
@@ -236,7 +262,7 @@ class Spending:
         return AccountEntry(
             job=job.id,
             at="",
-            **vars(self._owned(job.dataset)),
+            **vars(self.owned(job.dataset)),
             guest=job.table.guest,
             protocol=job.protocol.name,
             rows=rows,

@@ -34,6 +34,7 @@ HASHED = {
     "value_groups": ("dataset", "source", "about", "groups"),
     "tags": ("job", "tag"),
     "aliases": ("source", "alias"),
+    "peer_ids": ("peer", "dataset", "day", "ids"),
 }  # fmt: skip
 _ACCOUNT_3 = (
     "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
@@ -49,6 +50,7 @@ COUNTERS = (
     "predictions", "alignments", "account", "decisions", "charges", "held_out", "summed",
     "value_groups",
     "aliases",
+    "peer_ids",
 )  # fmt: skip
 
 
@@ -215,6 +217,12 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         "UPDATE jobs SET outline = outlined(manifest)",
         *(f"ALTER TABLE jobs DROP COLUMN {column}" for column in ("hash", "manifest")),
         *_hashing("jobs"),
+        # Ids that peers have brought to alignments with a table.
+        """CREATE TABLE peer_ids (
+            peer TEXT NOT NULL, dataset TEXT NOT NULL, day TEXT NOT NULL, ids INTEGER NOT NULL,
+            PRIMARY KEY (peer, dataset, day)
+        ) STRICT""",
+        *_hashing("peer_ids"),
     ),
 }
 SCHEMA_VERSION = max(VERSIONS)

@@ -455,18 +455,25 @@ def test_a_forged_pair_key_is_refused():
 def test_a_host_is_charged_for_all_ids_that_the_guest_can_find(protocol, parties):
     frames = random_frames(5, parties)
     made = room(protocol, frames)
-    charged = dict.fromkeys(frames, 0.0)
+    charged, brought = dict.fromkeys(frames, 0.0), {}
     for party, session in made.sessions.items():
 
         def record(coming, leaving, party=party):
             assert not any(one.about.charges for one in coming)
             for charge in (charge for one in leaving for charge in one.about.charges):
+                if charge.kind == Spent.PEER_IDS:
+                    brought[party, charge.peer] = charge.amount
+                    continue
                 assert charge.kind == Spent.IDS
                 charged[party] += charge.amount
 
         session._notes._record = record
     now(made.walk())
     assert charged == {p: 0 if p == GUEST else 300 for p in frames}
+    asked = OprfSizes(300, 300).guest_room  # in padded parts there is room for more
+    with_guest = {pair for p in frames if p != GUEST for pair in ((GUEST, p), (p, GUEST))}
+    assert {pair: brought[pair] for pair in with_guest} == dict.fromkeys(with_guest, asked)
+    assert asked > 300
 
 
 # Going on

@@ -112,9 +112,9 @@ class NodeBytes(GuestRows):
         return 9 * sum(sums)
 
 
-def expecting(host=SHOP):
+def expecting(host=SHOP, most=MOST, bytes_max=1 << 20):
     nodes = [Expected(own, np.zeros(2, np.int64)) for own in NODES]
-    return Offers(NodeBytes(), nodes, MOST, host)
+    return Offers(NodeBytes(), nodes, most, host, bytes_max)
 
 
 def said(counts, raw, count=None):

@@ -16,7 +16,7 @@ from fedboost.data.frame import Frame
 from fedboost.data.sources import SourceSpec
 from fedboost.encoded_ids import EncodedIds
 from fedboost.runtime.party.value_groups import NumberGroups, ValueGroups
-from fedboost.runtime.policy.account import Owned
+from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store
 
 TABLE = Owned("customers", "a" * 32)

@@ -18,7 +18,7 @@ import pytest
 
 from fedboost.disk import write_file
 from fedboost.errors import JobError, ProtocolError, StoreError
-from fedboost.runtime.policy.account import Account
+from fedboost.runtime.policy.account import Account, count_peer_ids
 from fedboost.runtime.policy.approval import Decisions
 from fedboost.runtime.policy.differences import count_alignment
 from fedboost.runtime.policy.same_tables import Owned
@@ -382,6 +382,7 @@ CHANGES = {
     "what was told": ("charges", "amount = 1.0"),
     "who was told it": ("charges", "peer = 'bang'"),
     "what is expected": ("account", "planned = 0.0"),
+    "ids that a peer has brought": ("peer_ids", "ids = 0"),
 }
 
 
@@ -392,6 +393,8 @@ def test_a_row_in_which_something_else_stands_than_was_written_is_damaged(tmp_pa
         store.add_event("j1", {"auc": 0.75})
         predict(store, "telco", 40)
         count_alignment(store, ("telco",), Owned("credit", ""), 2)
+        with store.transaction() as sql:
+            count_peer_ids(sql, "telco", "credit", store.today(), 1000)
         with closing(Account(store.database)) as account:
             account.expect(replace(SUMS, epsilon=math.inf))
             tell(account, SUMS, sums(0.03))
@@ -460,6 +463,7 @@ def test_what_a_party_had_agreed_to_was_paused_in_version_7(tmp_path, owner):
         with_manifests(connection)
         for statement in _hashing("jobs", _JOBS_4):
             connection.execute(statement)
+        connection.execute("DROP TABLE peer_ids")
         connection.execute("PRAGMA user_version = 7")
     with Store(tmp_path, owner) as store:
         states = {job.id: job.state for job in store.jobs()}
@@ -478,6 +482,7 @@ NEWER = {
     "aliases",
     "manifests",
     "value_groups",
+    "peer_ids",
 }  # than version 3
 
 
@@ -498,6 +503,7 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
         connection.execute("DROP TABLE tags")
         connection.execute("DROP TABLE value_groups")
         connection.execute("DROP TABLE aliases")
+        connection.execute("DROP TABLE peer_ids")
         connection.execute("DROP TABLE account")
         connection.execute(ACCOUNT_3)
         connection.executemany(f"INSERT INTO account VALUES ({'?, ' * 10}?)", OLD)

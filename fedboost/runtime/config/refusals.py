@@ -1,0 +1,41 @@
+"""What a policy says where it refuses: the key, what the owner reads, what others may."""
+
+from __future__ import annotations
+
+import math
+
+from fedboost.errors import PolicyError
+
+# What others read where the sentence has figures.
+NOISE = "allows less of what is disclosed with noise than the job asks for"
+SUMS = "allows fewer released sums per bin and row than the job asks for"
+
+
+def denied(
+    key: str, sentence: str, remedy: str = "change the job", *, kind: str = ""
+) -> PolicyError:
+    """Return the refusal of a key; `kind` is what others read of a sentence with figures about the
+    owner's table.
+    """
+    return PolicyError(
+        f"the policy {sentence}",
+        todo=f"{remedy}, or ask the party's owner",
+        kind=f"the policy {kind}" if kind else "",
+        key=f"policy.{key}",
+    )
+
+
+def listed(key: str, allowed: tuple[str, ...], name: str, what: str) -> None:
+    """Raise a PolicyError unless `name` is among those that the key allows."""
+    if name not in allowed:
+        raise denied(key, f"does not allow {what} {name}")
+
+
+def exceeds(total: float, most: float) -> bool:
+    """Return whether a total is beyond a limit, and what adding up floats may have rounded."""
+    return total > most * (1.0 + 1e-9)
+
+
+def epsilon_in_words(value: float) -> str:
+    """Return an ε as a refusal names it."""
+    return "values without noise" if value == math.inf else f"epsilon {value:g}"
