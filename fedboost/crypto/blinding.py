@@ -11,7 +11,7 @@ g_1 … g_N, gives each to one answer, and then blinds with products
 
 With 8·N ≥ log2 n + 160 these are within 2^-80 of uniform, even for somebody who knows all g_i
 (after Regev, "On lattices, learning with errors, random linear codes, and cryptography", 2005,
-claim 5.3, who takes subset sums):
+section 5, who takes subset sums):
 
 * The distance from uniform is at most ½ · √(Σ |E χ|²) over all characters χ ≠ 1 of G. On average
   over g_i, |E χ|² for a χ of order c is ρ(c)^N, where ρ(c) is the probability that c divides the

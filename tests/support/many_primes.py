@@ -88,7 +88,7 @@ class ManyPrimes:
 @cache
 def many_primes():
     """One such modulus of exactly `KEY_BITS` bits, of primes just above 2^16."""
-    found = []
+    found: list[int] = []
     p = (1 << 16) // (2 * ORDER) * 2 * ORDER + 1
     while len(found) < 120:
         p += 2 * ORDER
@@ -107,7 +107,8 @@ def many_primes():
 
 def reduced(rows):
     """A basis of what rows span modulo `ORDER`, in reduced echelon form, and its pivots."""
-    rows, pivots = np.array(rows) % ORDER, []
+    pivots: list[int] = []
+    rows = np.array(rows) % ORDER
     for column in range(rows.shape[1]):
         at = len(pivots)
         (nonzero,) = np.nonzero(rows[at:, column])

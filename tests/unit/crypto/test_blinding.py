@@ -74,10 +74,17 @@ def test_full_powers_come_first_and_then_products(counts, monkeypatch):
     source = Blinding(PaillierKey(PRIMES.n))
     full, products = [], []
     draw_power, draw_products = source._draw_power, source._draw_products
-    monkeypatch.setattr(source, "_draw_power", lambda: full.append(1) or draw_power())
-    monkeypatch.setattr(
-        source, "_draw_products", lambda count: products.append(count) or draw_products(count)
-    )
+
+    def counted_power():
+        full.append(1)
+        return draw_power()
+
+    def counted_products(count):
+        products.append(count)
+        return draw_products(count)
+
+    monkeypatch.setattr(source, "_draw_power", counted_power)
+    monkeypatch.setattr(source, "_draw_products", counted_products)
     made = [bytes(row) for count in counts for row in source.make(count)]
     assert len(full) == FEW
     assert sum(products) == sum(counts) - FEW
