@@ -28,7 +28,8 @@ from fedboost.crypto.workers import Serial
 OPERATIONS = "operations"  # in the place of a data set: they are of none
 JOB_ROWS = 1_000_000  # whose sums are to fit
 COPIES = 16  # of encrypted rows: sums read ciphertexts as scattered in memory as a job's
-CANDIDATES = 640  # enough that a host makes its blinding from tables, as in a job
+CANDIDATES = 640
+FIRST_ANSWERS = 300  # enough that a host makes its blinding from tables, as in a job
 TIMES = 2  # that each batch is timed at least
 ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add, all rows", "add, a node of few rows"
 SUBTRACT, RUN, ANSWER, DECRYPT = "subtract", "prefix sum", "answer", "decrypt"
@@ -100,6 +101,7 @@ class Batches:
         yield SUBTRACT, lambda: len(self.public.subtract(sums, sums[::-1]))
         offsets = np.arange(0, len(sums) + 1, BINS)
         yield RUN, lambda: len(self.public.prefix_sums(sums, offsets))
+        self.public.blinders().take(FIRST_ANSWERS)
         released = self._released(sums[chosen])
         yield ANSWER, lambda: len(self._released(sums[chosen])) and CANDIDATES
         yield DECRYPT, lambda: len(self.key.decrypt(released, self.layout, [CANDIDATES]))

@@ -25,8 +25,7 @@ from fedboost.flow import Artefact
 from fedboost.model import vertical
 
 HEADROOM_BITS = 41  # of a package, kept free for blinding
-EXPONENT_SLACK_BITS = 64  # a blinding exponent is this much longer than the key
-SUBSET = 64  # residues of which a blinding multiplies about half
+EXPONENT_SLACK_BITS = 160  # a blinding's exponents are this much longer than the key
 BLIND_WINDOW = 8  # digits of this many bits; one byte
 BATCH = 1024
 BARRIER_S = 300.0
@@ -196,8 +195,8 @@ class Mini:
         self._rows_p = _table(self._residue(self.p), self.p2, p.bit_length(), window)
         self._rows_q = _table(self._residue(self.q), self.q2, q.bit_length(), window)
         bits = int(self.n).bit_length() + EXPONENT_SLACK_BITS
+        # Powers of one base, which take as long as those of as many bases.
         self._blind_rows = _table(self._nth(), self.n2, bits, BLIND_WINDOW)
-        self._subset = [self._nth() for _ in range(SUBSET)]
 
     @classmethod
     def fresh(cls, key_bits: int) -> Mini:
@@ -238,7 +237,7 @@ class Mini:
 
     def blind(self, ciphertexts: Sequence[mpz], above: int) -> list[mpz]:
         """The same plaintexts modulo 2^above: fresh factors, and noise above those bits."""
-        n, n2, subset = self.n, self.n2, self._subset
+        n, n2 = self.n, self.n2
         most = int(n >> above) - 1
         width = len(self._blind_rows)
         powers = [mpz(1)] * len(ciphertexts)
@@ -247,12 +246,8 @@ class Mini:
             powers = [x * row[d] % n2 for x, d in zip(powers, chosen, strict=True)]
         found = []
         for c, power in zip(ciphertexts, powers, strict=True):
-            factor, bits = power, secrets.randbits(SUBSET)
-            for place in range(SUBSET):
-                if bits >> place & 1:
-                    factor = factor * subset[place] % n2
             noise = 1 + (mpz(1 + secrets.randbelow(most)) << above) * n
-            found.append(c * noise % n2 * factor % n2)
+            found.append(c * noise % n2 * power % n2)
         return found
 
     def _residue(self, prime: mpz) -> mpz:

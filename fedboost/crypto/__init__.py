@@ -2,6 +2,7 @@
 
 Modules:
     api               what every encryption scheme offers
+    blinding          random n-th powers that hide how a sum was made
     fixed_base        powers of fixed numbers from tables
     gaussian          exact samples of the discrete Gaussian
     id_digests        keyed digests of ids

@@ -1,4 +1,4 @@
-"""Powers of fixed numbers from tables, and the random n-th powers made with them.
+"""Powers of fixed numbers from tables, and the random p-th powers that a key owner makes with them.
 
 Both sides keep their tables in the process, one set for each key, built once enough powers have
 been asked for to pay for them. All randomness is the operating system's.
@@ -6,7 +6,6 @@ been asked for to pay for them. All randomness is the operating system's.
 
 from __future__ import annotations
 
-import functools
 import os
 import secrets
 import threading
@@ -16,17 +15,10 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from fedboost.crypto.limbs import ByteArray, as_bytes
-from fedboost.crypto.modular_kernels import ModularKey, ciphertext_bytes, numbers
+from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.moduli import small_primes
 from fedboost.crypto.montgomery import EDGE, LANES, Constants, Numbers, montgomery, product
 from fedboost.kernels import kernel
-
-SLACK_BITS = 64  # an exponent this much longer than the group's order is uniform to 2^-64
-
-BLINDER_WINDOW_BITS = 8  # 264 products a power and 20 MB at 2048 bits (Paillier: 42)
-BLINDER_DIRECT = 32  # tables cost as much as 96 residues, and jobs that need 32 need hundreds
-POOL = 64  # n-th powers of which each blinder multiplies a random subset
 
 ENCRYPT_WINDOW_BITS = 10  # Paillier: 2 × 103 products a power and 64 MB at 2048 bits
 ENCRYPT_DIRECT = 256  # the table takes as long as 300
@@ -67,59 +59,6 @@ class FixedBase:
         ones = np.unpackbits(flat, axis=1, bitorder="little", count=windows * bits)
         weights = 1 << np.arange(bits, dtype=np.int64)
         return (ones.reshape(-1, windows, bits) @ weights).T.copy()
-
-
-class Blinding:
-    """A host's random n-th powers modulo the key's modulus.
-
-    With tables: a power of one random n-th power with an exponent longer than the group's order,
-    times the product of a random subset of 64 others. The first alone would be uniform only within
-    the subgroup that its base generates, and which coset a ciphertext came from could be read: the
-    n-th powers of Paillier and of Okamoto-Uchiyama are a product of two cyclic groups of even
-    order, so no base generates all of them.
-    """
-
-    def __init__(self, key: ModularKey) -> None:
-        self.n, self.modulus, self._width = mpz(key.n), key.modulus, ciphertext_bytes(key)
-        self._made = 0
-        self._drawing = threading.RLock()
-        self._tables: tuple[FixedBase, list[Numbers]] | None = None
-
-    def make(self, count: int) -> ByteArray:
-        """`count` fresh ones, uint8 (count, width)."""
-        self._made += count
-        if self._made <= BLINDER_DIRECT:
-            return as_bytes([self._direct() for _ in range(count)], self._width)
-        with self._drawing:
-            if self._tables is None:
-                self._tables = self._drawn()
-        base, subsets = self._tables
-        exponents = [secrets.randbits(len(base.table) * BLINDER_WINDOW_BITS) for _ in range(count)]
-        powers, each = base.powers(exponents), np.arange(count)
-        chosen = np.frombuffer(os.urandom(len(subsets) * count), np.uint8).reshape(-1, count)
-        for products, of in zip(subsets, chosen, strict=True):
-            powers = base.field.products(powers, each, products, of)
-        return base.field.data(powers)
-
-    def _direct(self) -> mpz:
-        """r^n for a uniform unit r."""
-        while True:
-            r = mpz(secrets.randbelow(int(self.n)))
-            if gmpy2.gcd(r, self.n) == 1:
-                return gmpy2.powmod(r, self.n, self.modulus)
-
-    def _drawn(self) -> tuple[FixedBase, list[Numbers]]:
-        bits = self.n.bit_length() + SLACK_BITS
-        base = FixedBase(self._direct(), self.modulus, bits, BLINDER_WINDOW_BITS)
-        subsets = []
-        for number in range(POOL // 8):  # the 256 products of 8, by which bits are set
-            # The powers come times R; the last factor takes it off.
-            products = [base.field.radix if number + 1 < POOL // 8 else mpz(1)]
-            for _ in range(8):
-                residue = self._direct()
-                products += [product * residue % self.modulus for product in products]
-            subsets.append(base.field.of(products))
-        return base, subsets
 
 
 class PrimePowers:
@@ -269,13 +208,3 @@ def uniform(bound: mpz, count: int) -> list[mpz]:
         mpz.from_bytes(raw[start : start + width], "big") % bound
         for start in range(0, len(raw), width)
     ]
-
-
-@functools.lru_cache(maxsize=2)
-def _blinding(key: ModularKey) -> Blinding:
-    return Blinding(key)
-
-
-def make_blinders(key: ModularKey, count: int) -> ByteArray:
-    """`count` fresh random n-th powers, uint8 (count, width)."""
-    return _blinding(key).make(count)

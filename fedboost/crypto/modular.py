@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto import fixed_base
+from fedboost.crypto import blinding
 from fedboost.crypto import modular_kernels as kernels
 from fedboost.crypto.api import (
     BlindedPackages,
@@ -232,7 +232,7 @@ class BlinderPool:
         lacking = count - len(self._ready) - sum(size for size, _ in self._coming)
         for cut in blocks(max(lacking, 0), self._workers.count, 1, self.BLOCK):
             size = cut.stop - cut.start
-            made = self._workers.threads.submit(fixed_base.make_blinders, self._key, size)
+            made = self._workers.threads.submit(blinding.make_blinders, self._key, size)
             self._coming.append((size, made))
 
     def take(self, count: int) -> NDArray[np.uint8]:

@@ -39,6 +39,11 @@ def check_modulus(n: int, key_bits: int) -> None:
         raise PeerError("the encryption key is a prime or a power, not a product of two primes")
 
 
+def is_unit(number: int, n: int) -> bool:
+    """Return True if a number is in 1..n−1 and has no factor in common with n."""
+    return 0 < number < n and bool(gmpy2.gcd(number, n) == 1)
+
+
 def challenge(label: bytes, index: int, seed: bytes, n: int) -> int:
     """A number that a hash draws from all of these, uniform below n but for 2^-128."""
     drawn = hashlib.shake_256(label + index.to_bytes(4, "big") + seed)

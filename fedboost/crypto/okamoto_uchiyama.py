@@ -11,10 +11,10 @@ never wraps. Additions cost a third of Paillier's at the same key length.
 
 The published scheme blinds with powers of h = g^n. Its powers are not all n-th powers, and a guest
 that put something outside them into a row's randomness could find it again. A host here draws
-n-th powers itself (`fixed_base.Blinding`), so h need not travel. That leaves the coset, which is
-the plaintext: the headroom covers it up to 2^plaintext_bits, and the key's proof says that there is
-hardly more. For 32 numbers x that a hash draws from (n, g), it gives M < 2^⌈key_bits / 3⌉ and r
-with x = g^M · r^n:
+n-th powers itself, uniform among all of them for any n (`blinding`), so h need not travel. That
+leaves the coset, which is the plaintext: the headroom covers it up to 2^plaintext_bits, and the
+key's proof says that there is hardly more. For 32 numbers x that a hash draws from (n, g), it gives
+M < 2^⌈key_bits / 3⌉ and a unit r with x = g^M · r^n:
 
 * were there B times as many cosets as such M, each would be found with probability 1/B: a key with
   2^4 times as many passes with probability 2^-128;
@@ -25,7 +25,7 @@ So a guest that forges its key, e.g. with a larger p, has at most 6 bits above t
 and reads at most them and the topmost 40 bits' worth of the blinding range. The M are uniform below
 p and tell its topmost five or six bits; the r are uniform n-th roots, always the same for one
 key, for two roots of one number would give p away. That n is p²·q is not proved, and need not
-be: for the host nothing depends on it, and a guest whose key others can factor harms itself.
+be: `blinding` hides for any n, and a guest whose key others can factor harms itself.
 """
 
 from __future__ import annotations
@@ -199,14 +199,15 @@ def read_public(data: bytes, key_bits: int) -> OuKey:
     n, g = moduli.split(data[: 2 * width], width)
     moduli.check_modulus(n, key_bits)
     key = OuKey(n, g)
-    holds = 0 < g < n and gmpy2.gcd(g, n) == 1
+    holds = moduli.is_unit(g, n)
     for i in range(ROOTS):
         start = 2 * width + i * (short + width)
         exponent = int.from_bytes(data[start : start + short], "big")
         root = int.from_bytes(data[start + short : start + short + width], "big")
         power = gmpy2.powmod(g, exponent, n) * gmpy2.powmod(root, n, n) % n
         short_enough = exponent.bit_length() <= _prime_bits(key_bits)
-        holds = holds and short_enough and 0 < root < n and power == _challenge(key, i)
+        holds = holds and short_enough and moduli.is_unit(root, n)
+        holds = holds and power == _challenge(key, i)
     if not holds:
         raise PeerError("the proof of the encryption key does not hold")
     return key

@@ -5,7 +5,10 @@ n and φ(n) have no common factor (Goldberg, Reyzin, Sagga, Baldimtsi, "Efficien
 certification of RSA moduli and beyond", 2019, section 3). Without it a key could be made for which
 n-th residues are few, e.g. q = 2p + 1, and a host's blinding would hide nothing. The proof: n-th
 roots of numbers that a hash draws from n. Where a prime beyond 2^16 divides both n and φ(n), one
-drawn number in 2^16 has a root; smaller primes are excluded by trial division.
+drawn unit in 2^16 has a root; smaller primes are excluded by trial division.
+
+That n has two prime factors is not proved: `blinding` hides for any n that passes. Nor does the
+proof name a job or a receiver. Copied with its n it proves as much, and the copier cannot decrypt.
 """
 
 from __future__ import annotations
@@ -78,7 +81,7 @@ def read_public(data: bytes, key_bits: int) -> int:
     n, *roots = moduli.split(data, width)
     moduli.check_modulus(n, key_bits)
     for i, root in enumerate(roots):
-        if not 0 < root < n or gmpy2.powmod(root, n, n) != _challenge(n, i):
+        if not moduli.is_unit(root, n) or gmpy2.powmod(root, n, n) != _challenge(n, i):
             raise PeerError("the proof of the encryption key does not hold")
     return n
 

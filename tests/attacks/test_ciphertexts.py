@@ -1,10 +1,15 @@
 """What a curious party reads from ciphertexts, and what it would read without what hides it."""
 
+import functools
+import os
+
 import gmpy2
 import numpy as np
 import pytest
 from gmpy2 import mpz
 
+from fedboost.crypto import blinding
+from fedboost.crypto.blinding import Blinding, count_bases
 from fedboost.crypto.fixed_base import PrimePowers
 from fedboost.crypto.limbs import as_bytes
 from fedboost.crypto.modular import BlinderPool, ModularPublic
@@ -14,10 +19,12 @@ from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.workers import Serial
 from tests.support.ciphertexts import PRIMES, encrypted, short_keys, single
+from tests.support.many_primes import KEY_BITS, ORDER, many_primes, reduced
 from tests.unit.crypto.test_keys import P, Q
 
 ROWS = 32
 TRIALS = 10
+DRAW_POWER = Blinding._draw_power
 
 
 # Equal gradients
@@ -119,6 +126,77 @@ def test_rows_are_not_read_in_the_same_way_under_a_proved_key():
     for _ in range(TRIALS):
         truth, read = rows_by_a_void_key(PRIMES.p, PRIMES.q)
         assert truth != read
+
+
+# A key of many primes, whose proof holds
+
+
+def few_directions(count):
+    """Full powers out of a group of so few generators, as one base and a pool of 64 were."""
+    generators: list[mpz] = []
+
+    def draw(source):
+        modulus = source.modulus
+        while len(generators) < count:
+            generators.append(DRAW_POWER(source))
+        product = mpz(1)
+        for generator, exponent in zip(generators, os.urandom(count), strict=True):
+            product = product * gmpy2.powmod(generator, exponent, modulus) % modulus
+        return product
+
+    return draw
+
+
+def rows_by_many_primes(scheme):
+    """A guest learns where blinders lie from rows without marks, and marks rows elsewhere.
+
+    Gives which rows a random cell has and which the guest reads from one answer, None where it has
+    no direction left to mark rows in. The plaintexts are 0 throughout: nobody sees anything there.
+    """
+    guest = many_primes()
+    key = getattr(guest, scheme)()
+    host, width = ModularPublic(key, Serial()), (key.modulus.bit_length() + 7) // 8
+    blinders = host.blinders()
+    blinders.take(count_bases(KEY_BITS))  # answers before: from now on tables blind
+    layout = GhLayout(8, ROWS, host.plaintext_bits, compress=False)
+    plain = np.zeros((len(guest.primes) + 20, width), np.uint8)
+    plain[:, -1] = 1
+    answers = numbers(single_of(host.release(single(plain), layout, blinders)))
+    basis, pivots = reduced([guest.logs(answer) for answer in answers])
+    free = [place for place in range(len(guest.primes)) if place not in pivots][:ROWS]
+    if not free:
+        return None
+
+    marks = np.zeros((len(free), len(guest.primes)), np.int64)
+    marks[np.arange(len(free)), free] = 1
+    rows = [gmpy2.powmod(guest.unit(mark), guest.n, key.modulus) for mark in marks]
+    held = single(as_bytes(rows, width))
+    host.check(held)
+    members = np.random.default_rng().random(len(free)) < 0.5
+    chosen = np.flatnonzero(members)
+    sums = host.segment_sum(held, chosen, np.zeros((len(chosen), 1), np.int32), 1)
+    (answer,) = numbers(single_of(host.release(sums, layout, blinders)))
+    logs = guest.logs(answer)
+    # What blinders add in a free direction follows from what they add in those of the pivots.
+    left = (logs[free] - logs[pivots] @ basis[:, free]) % ORDER
+    return members.tolist(), (left != 0).tolist()
+
+
+@pytest.mark.parametrize("scheme", ["paillier", "okamoto_uchiyama"])
+def test_no_direction_is_left_to_mark_rows_in_under_a_key_of_many_primes(scheme):
+    assert rows_by_many_primes(scheme) is None
+
+
+@pytest.mark.parametrize("scheme", ["paillier", "okamoto_uchiyama"])
+def test_rows_are_read_under_a_key_of_many_primes_where_blinders_have_65_directions(
+    scheme, monkeypatch
+):
+    """One base and a pool of 64, as before."""
+    monkeypatch.setattr(Blinding, "_draw_power", few_directions(65))
+    monkeypatch.setattr(blinding, "_blinding", functools.lru_cache(Blinding))
+    truth, read = rows_by_many_primes(scheme)
+    assert len(truth) == len(many_primes().primes) - 65
+    assert truth == read
 
 
 # Gradients of the guest's choice, inside the declared width

@@ -20,9 +20,10 @@ MAKE_KEY, TAKE_KEY = "make a key", "take a key in"  # of a byte of a tree's key 
 SUBTRACT, RUN, ANSWER, DECRYPT = "subtract", "prefix sum", "answer", "decrypt"
 PACK = "pack"  # of a ciphertext full of sums, all but its first one
 START = "tables of a key"  # for each core of a party that encrypts or answers
+BLINDING = "tables of a key's blinding"  # of a host: what its first answers take beyond others
 OPERATIONS = (
     *(ENCRYPT, RECEIVE, MAKE_KEY, TAKE_KEY, ADD, ADD_FEW),
-    *(SUBTRACT, RUN, PACK, ANSWER, DECRYPT, START),
+    *(SUBTRACT, RUN, PACK, ANSWER, DECRYPT, START, BLINDING),
 )
 
 

@@ -40,6 +40,7 @@ from fedboost.runtime.estimate.cipher_tally import (
     ADD,
     ADD_FEW,
     ANSWER,
+    BLINDING,
     DECRYPT,
     ENCRYPT,
     MAKE_KEY,
@@ -75,6 +76,8 @@ class CountingCipher(Cipher):
     def host(self, got: pb.EncryptionKey, n_rows: int) -> CountingHost:
         """See `Cipher`."""
         self._start()
+        if schemes.SCHEMES[self.params.encryption.scheme].has_modulus:
+            self.count(BLINDING, 1.0)
         noise = None
         if self.params.host_noise:
             scale = NoiseScale.of(self.params, got.value_bits)

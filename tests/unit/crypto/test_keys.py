@@ -88,6 +88,48 @@ def test_a_key_that_makes_blinding_void_has_no_proof():
             read_public(with_roots(n, roots), bits)
 
 
+def forged(primes):
+    """What comes closest to a proof: roots of what drawn numbers are up to n's own part of φ(n)."""
+    n, group = 1, 1
+    for p in primes:
+        n *= p
+        group *= p if n % (p * p) == 0 else p - 1
+    while (shared := gmpy2.gcd(n, group)) != 1:
+        group //= shared
+    inverse = int(gmpy2.invert(n, group))
+    drawn = [paillier_keys._challenge(n, i) for i in range(paillier_keys.ROOTS)]
+    return n, with_roots(n, [pow(number, inverse, n) for number in drawn])
+
+
+CHEATING = {
+    "q = 2p + 1": [P, Q],
+    "p squared times q": [prime(128, 9), prime(128, 9), prime(256, 10)],
+    "p to the third times q": [prime(128, 9)] * 3 + [prime(128, 11)],
+    "one pair among many primes": [0x2001D, 0x800743002B9, *[prime(41, 20 + i) for i in range(13)]],
+}
+
+
+@pytest.mark.parametrize("primes", CHEATING.values(), ids=CHEATING)
+def test_moduli_with_a_factor_in_common_with_their_order_have_no_proof(primes):
+    n, data = forged(primes)
+    with pytest.raises(PeerError, match="proof"):
+        read_public(data, n.bit_length())
+
+
+def test_the_forger_proves_what_is_true():
+    secret = sound()
+    assert forged([secret.p, secret.q]) == (secret.n, prove(secret))
+
+
+def test_a_root_that_shares_a_factor_with_the_key_is_refused(monkeypatch):
+    """Numbers that are no units have roots modulo other primes more often than one in 2^16."""
+    secret = sound()
+    draw = paillier_keys._challenge
+    monkeypatch.setattr(paillier_keys, "_challenge", lambda n, i: draw(n, i) * secret.p % n)
+    with pytest.raises(PeerError, match="proof"):
+        read_public(prove(secret), 2 * HALF)
+
+
 def test_a_proof_of_another_key_or_with_a_wrong_root_is_refused():
     secret, other = sound(), SecretPrimes(prime(HALF, 7), prime(HALF, 8))
     width = 2 * HALF // 8

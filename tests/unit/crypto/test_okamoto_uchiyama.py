@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedboost.crypto import fixed_base, okamoto_uchiyama
+from fedboost.crypto.blinding import count_bases
 from fedboost.crypto.limbs import as_bytes
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.modular_kernels import numbers
@@ -263,7 +264,7 @@ def test_the_guest_cannot_recognise_the_rows_by_their_own_randomness(secret, key
 def test_blinders_are_n_th_powers_in_every_coset_of_their_base(secret, keys):
     """With and without tables: they decrypt to zero, and are squares and not modulo p and q."""
     blinders = keys[1].blinders()
-    count = fixed_base.BLINDER_DIRECT + 150
+    count = count_bases(BITS) + 150
     taken = [int(c) for c in numbers(blinders.take(count))]
     assert len(set(taken)) == count
     assert secret.decrypt([gmpy2.mpz(c) for c in taken]) == [0] * count

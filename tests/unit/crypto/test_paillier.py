@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedboost.crypto import fixed_base, modular, paillier
 from fedboost.crypto.api import Ciphertexts
+from fedboost.crypto.blinding import count_bases
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.packing import GhLayout
@@ -259,28 +260,8 @@ def test_blinders_are_random_residues_each_given_once(small):
     """With and without tables; an n-th residue is a number that decrypts to zero."""
     blinders = small.public.blinders()
     blinders.prepare(10)
-    rows = fixed_base.BLINDER_DIRECT + 100
+    rows = count_bases(small.n.bit_length()) + 100
     taken = [blinders.take(7), blinders.take(rows - 7), blinders.take(0)]
     together = single(np.concatenate(taken))
     assert len({bytes(row) for row in together.data}) == rows
     assert small.by_phe(together) == [0] * rows
-
-
-def test_two_threads_may_draw_the_tables_of_one_key_at_once(small, monkeypatch):
-    """Two parties in one process share a key's tables; here the second comes amid the first's."""
-    shared = fixed_base.Blinding(PaillierKey(small.n))
-    rows = fixed_base.BLINDER_DIRECT + 1
-    direct, others = fixed_base.Blinding._direct, []
-
-    def interrupted(self):
-        monkeypatch.setattr(fixed_base.Blinding, "_direct", direct)
-        direct(self)
-        others.extend(self.make(rows))
-        return direct(self)
-
-    monkeypatch.setattr(fixed_base.Blinding, "_direct", interrupted)
-    made = shared.make(rows)
-    data = [bytes(blinder) for blinder in [*made, *others]]
-    assert len(set(data)) == 2 * rows
-    together = Ciphertexts.received(b"".join(data), 2 * rows, small.public.width)
-    assert small.by_phe(together) == [0] * (2 * rows)
