@@ -30,6 +30,7 @@ HASHED = {
     "held_out": ("dataset", "source", "classes", "cells"),
     "summed": ("dataset", "source", "parties"),
     "tags": ("job", "tag"),
+    "noisy_values": ("noise", "columns", "ids", "codes"),
 }  # fmt: skip
 _ACCOUNT_3 = (
     "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
@@ -177,6 +178,16 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
     ),
     # A status needs few of a journal's entries: they are found by what they are about.
     10: (f"CREATE INDEX IF NOT EXISTS events_kind ON events (job, {KIND}, n)",),
+    11: (
+        # Values that tables have told with noise, under keys: see `policy.noisy_values`.
+        """CREATE TABLE noisy_values (
+            noise TEXT NOT NULL, columns TEXT NOT NULL, ids BLOB NOT NULL, codes BLOB NOT NULL
+        ) STRICT""",
+        "CREATE INDEX noisy_values_noise ON noisy_values (noise)",
+        *_hashing("noisy_values"),
+        """CREATE TRIGGER noisy_values_stay BEFORE DELETE ON noisy_values
+        BEGIN SELECT raise(ABORT, 'values that were told stay'); END""",
+    ),
 }
 SCHEMA_VERSION = max(VERSIONS)
 
