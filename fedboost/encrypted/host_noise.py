@@ -13,9 +13,12 @@ the σ of the job from all that one node releases:
 
 Parent and children have noises of their own: nothing adds up exactly across nodes.
 
-Noise comes from the job's sealed secret, bound to the tree, the node, its rows and what is offered:
-whoever asks the same again gets the same answer, in every attempt, and no two questions share a
-noise that their difference would cancel. A new job draws anew.
+Noise comes from the job's sealed secret, bound to what it protects: the encrypted rows, the tree,
+the node, its rows and what is offered. The same ciphertexts asked about again are answered with the
+same noise. Other ciphertexts meet other noise, whether or not the gradients in them are the same: a
+host cannot tell, and noise that two sets of gradients share is lost in the difference of their
+sums. So another attempt, whose key is fresh, is another observation, as a new job is. Each is
+charged in full, and a mean of many costs as many times the equations of one.
 """
 
 from __future__ import annotations
@@ -23,9 +26,10 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedboost.arrays import Rows, Sums
 from fedboost.core.params import MAX_BIN
@@ -36,6 +40,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.encrypted.params import EncryptedTreeParams
 
+HASHED_ROWS = 1 << 14  # encrypted rows at a time
 # No noise is beyond 12 σ of the job. The widest has 2 σ, of which fewer than one in 10^8 is cut.
 MOST = 12
 
@@ -68,7 +73,14 @@ class HostNoise:
     """What a host adds to its sums; it prints nothing."""
 
     scale: NoiseScale
-    secrets: Secrets  # of the job, the same in every attempt
+    secrets: Secrets  # of the job, the same in every attempt; of encrypted rows, once bound to some
+
+    def bound_to(self, rows: NDArray[Any], key: bytes) -> HostNoise:
+        """Return the noise of sums of encrypted rows, (n, …), with the key that came with them."""
+        hashed = hashlib.sha256(len(key).to_bytes(8, "little") + key)
+        for first in range(0, len(rows), HASHED_ROWS):
+            hashed.update(np.ascontiguousarray(rows[first : first + HASHED_ROWS]).data)
+        return HostNoise(self.scale, self.secrets.child("encrypted rows", hashed.digest()))
 
     def of_node(self, node: tuple[int, int], rows: Rows, candidates: NodeCandidates) -> Sums:
         """The noise of a node's sums in canonical order, int64 (n, 2·outputs).

@@ -201,7 +201,8 @@ class PackedHost(HostCipher):
         del tree
         if key:
             raise PeerError("the guest sent a key of trees, which the job's scheme has no use for")
-        return PackedHostRows(self.keys, Ciphertexts(held), self.shards, self.noise)
+        noise = None if self.noise is None else self.noise.bound_to(held, key)
+        return PackedHostRows(self.keys, Ciphertexts(held), self.shards, noise)
 
 
 class PackedScheme(TreeScheme):

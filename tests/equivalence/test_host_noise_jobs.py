@@ -141,7 +141,7 @@ RESUMED = {
 
 
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
-async def test_a_job_with_noise_that_carries_on_is_the_one_that_was_never_stopped(params):
+async def test_a_job_with_noise_that_carries_on_with_the_same_ciphertexts_is_the_same(params):
     job = made({"host_noise": SIGMA, **params}, (2, 2, 2), 80)
     whole = await job.room().walk()
     found, _ = await carried_on(job, await snapshots(job.room(), 2), 2)

@@ -130,6 +130,20 @@ def test_the_same_question_has_the_same_answer_and_another_one_another():
         assert not np.isin(other, once).any()
 
 
+def test_noise_belongs_to_the_ciphertexts_and_their_key_to_the_bit():
+    rows = np.arange(40_000, dtype=np.uint64).reshape(20_000, 2)
+    asked = offered(listed(True))
+    once = NOISE.bound_to(rows, b"key").of_node((0, 0), ROWS, asked)
+    assert np.array_equal(NOISE.bound_to(rows.copy(), b"key").of_node((0, 0), ROWS, asked), once)
+    other = rows.copy()
+    other[-1, -1] ^= np.uint64(1)
+    for changed in ((other, b"key"), (rows, b"kez"), (rows[:-1], b"key"), (rows, b"")):
+        again = NOISE.bound_to(*changed)
+        assert again.scale is NOISE.scale
+        assert not np.isin(again.of_node((0, 0), ROWS, asked), once).any()
+    assert not np.isin(NOISE.of_node((0, 0), ROWS, asked), once).any()
+
+
 def test_no_noise_is_beyond_the_declared_bound():
     few = HostNoise(NoiseScale(np.array([1, 1])), Secrets(bytes(32)))
     most = max(

@@ -1,0 +1,101 @@
+"""What a host's noise on sums is worth to a guest that has a job begun again."""
+
+import numpy as np
+import pytest
+
+from fedboost.encrypted import rounds
+from fedboost.encrypted.host_noise import HostNoise
+from fedboost.encrypted.rounds import OpenRound
+from fedboost.runtime.policy.spending import Spending
+from tests.attacks import test_border_budget as budget
+from tests.attacks.test_border_budget import HOST, ROUND, ROWS, Town, observer, town
+from tests.support.federated import job_spec, now, with_seed
+from tests.support.noisy_jobs import Watched
+from tests.support.secureboost_jobs import made
+
+__all__ = ("observer", "town")
+
+# Two attempts whose gradients differ in one row
+
+MARKED = range(12)  # rows, each marked in an attempt of its own
+
+
+def attempt(number, patch, marked):
+    """The sums of a root by name, as the guest reads them and as they are; one row is marked."""
+    said = {"mode": "layered", "host_depth": 2, "guest_depth": 1, "n_estimators": 1, "max_bin": 16}
+    room = with_seed(
+        made({**said, "host_noise": 1.0}, (1, 6), 400, missing=0.0, held=0.0).room(), b"%d" % number
+    )
+    start = rounds.Rounds.start_round
+
+    def with_mark(state, fixed):
+        start(state, fixed)
+        gh = state.round.gh.copy()
+        gh[list(MARKED), 0] = 0
+        if marked is not None:
+            gh[marked, 0] = 1 << fixed.bits  # the greatest gradient that the job has
+        state.round = OpenRound(state.round.sample, gh)
+
+    with patch.context() as own:
+        own.setattr(rounds.Rounds, "start_round", with_mark)
+        watched = Watched.of(room, own)
+        now(room.until("divide_rows"))
+    [root] = watched.nodes
+    order = sorted(range(len(root.names)), key=root.names.__getitem__)
+    return root.by_name[:, 0], root.true[order, 0]
+
+
+def share_read(patch):
+    """How many sides of cuts the guest reads of marked rows, by differences to one attempt."""
+    seen, true = attempt(0, patch, None)
+    right = []
+    for number, row in enumerate(MARKED, start=1):
+        again, true_again = attempt(number, patch, row)
+        mark = (true_again - true).max()
+        right.append(((again - seen) > mark / 2) == (true_again != true))
+    return np.concatenate(right).mean()
+
+
+def test_two_attempts_with_other_gradients_do_not_meet_the_same_noise(monkeypatch):
+    """The defence is `HostNoise.bound_to`; a mark has one σ, noise of the difference √2."""
+    assert share_read(monkeypatch) < 0.75
+
+
+def test_the_mark_of_a_row_is_read_where_noise_goes_by_the_question_alone(monkeypatch):
+    monkeypatch.setattr(HostNoise, "bound_to", lambda noise, *_: noise)
+    assert share_read(monkeypatch) == 1.0
+
+
+# Attempts with the same gradients, for the mean of their noise
+
+LATTICE = {**budget.TREES, "encryption": {"scheme": "lattice"}, "host_noise": 1.0}
+NOISY = job_spec(
+    "secureboost", (budget.GUEST, HOST), data={budget.GUEST: {"columns": []}}, params=LATTICE
+)
+MOST = 1.5 * 2 * ROUND / ROWS  # what one attempt and a half may tell
+
+
+@pytest.fixture
+def again(town, monkeypatch):
+    """A town whose guest brings the same labels in every attempt of a job with noise."""
+    monkeypatch.setattr(budget, "SUMS", NOISY)
+    monkeypatch.setattr(Town, "label", lambda *_: None)
+    return town
+
+
+def test_a_mean_of_attempts_costs_as_much_as_its_attempts(again, monkeypatch, observer):
+    """The defence is the charge of every attempt: a fresh key is another observation."""
+    entry, done = budget.begun_again_and_again(again, monkeypatch, disclosure_max=MOST)
+    assert done.state == "failed"
+    assert done.error.where["key"] == "policy.disclosure_max"
+    seen, said = budget.in_all(observer, entry)
+    assert seen == pytest.approx(said)
+    assert entry.counted <= MOST
+
+
+def test_a_mean_of_attempts_is_free_where_attempts_are_not_charged(again, monkeypatch, observer):
+    monkeypatch.setattr(Spending, "charge", lambda *_: None)
+    _, done = budget.begun_again_and_again(again, monkeypatch, disclosure_max=MOST)
+    assert done.state == "finished"
+    ((sums, divisions),) = observer.sums(HOST, len(budget.COLUMNS), 2).values()
+    assert (sums + divisions) / len(budget.COLUMNS) / ROWS > 2 * MOST
