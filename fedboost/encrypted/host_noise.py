@@ -36,12 +36,13 @@ from fedboost.core.params import MAX_BIN
 from fedboost.core.split import Candidates
 from fedboost.crypto.gaussian import discrete_gaussian, widened
 from fedboost.crypto.masking import Masks
-from fedboost.crypto.secrets import Secrets
+from fedboost.crypto.secrets import Purpose, Secrets
 from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.encrypted.params import EncryptedTreeParams
 
 HASHED_ROWS = 1 << 14  # encrypted rows at a time
-# No noise is beyond 12 σ of the job. The widest has 2 σ, of which fewer than one in 10^8 is cut.
+FIELD_MOST = 2  # a field is at most so many times as wide as its rows need: a power of two
+# No noise is beyond 12 σ of its node. The widest has 2 σ, of which fewer than one in 10^8 is cut.
 MOST = 12
 
 
@@ -49,7 +50,8 @@ MOST = 12
 class NoiseScale:
     """How much noise a sum has, in the integers that gradients are."""
 
-    sigma: Sums  # (2·outputs,); 0: none
+    sigma: Sums  # (2·outputs,) of a field as wide as its rows need; 0: none
+    spare: int = 0  # rows that a field has room for beside those of its node
 
     @classmethod
     def of(cls, params: EncryptedTreeParams, value_bits: int) -> Self:
@@ -60,12 +62,20 @@ class NoiseScale:
             return cls(np.zeros(2 * _outputs(params), np.int64))
         units = (value_bits - params.gradient_spare_bits, value_bits)  # of a gradient, of a hessian
         pair = [max(1, int(math.ldexp(params.host_noise, bits))) for bits in units]
-        return cls(np.array(pair * _outputs(params), np.int64))
+        return cls(np.array(pair * _outputs(params), np.int64), spare_rows(params))
+
+    def of_node(self, rows: int) -> Sums:
+        """Return σ of the sums of a node with so many rows, int64 (2·outputs,): as much wider as
+        their field is than its rows need, up to twice.
+        """
+        needed = rows + self.spare
+        field = 1 << (needed - 1).bit_length()
+        return np.array([sigma * field // needed for sigma in self.sigma.tolist()], np.int64)
 
     @property
     def most(self) -> Sums:
         """No noise is beyond this, either way; int64 (2·outputs,)."""
-        return MOST * self.sigma
+        return FIELD_MOST * MOST * self.sigma
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,22 +98,18 @@ class HostNoise:
         `node` are its tree and its heap id, rows int32 those that its tree learns from.
         """
         secrets = self.secrets.child(*node, _digest(rows, candidates))
-        drawn = [self._at_thresholds(candidates.listed, secrets)]
+        own = self.scale.of_node(len(rows))
+        drawn = [_at_thresholds(own, candidates.listed, secrets)]
         for place, column in enumerate(candidates.categorical):
-            sigma = widened(self.scale.sigma, column.n_sums, max(1, column.n_sums - 1))
+            sigma = widened(own, column.n_sums, max(1, column.n_sums - 1))
             sigmas = np.tile(sigma, (column.n_sums, 1))
             drawn.append(discrete_gaussian(sigmas, secrets, "categories", place))
-        return np.clip(np.concatenate(drawn), -self.scale.most, self.scale.most)
+        return np.clip(np.concatenate(drawn), -MOST * own, MOST * own)
 
-    def _at_thresholds(self, listed: Candidates, secrets: Secrets) -> Sums:
-        sigma, left = self.scale.sigma, listed.missing_left
-        lacking = np.unique(listed.column[left])
-        wider = widened(sigma, 2, 1)
-        sigmas = np.where(np.isin(listed.column, lacking)[:, None], wider, sigma)
-        drawn = discrete_gaussian(sigmas, secrets, "thresholds")
-        shared = discrete_gaussian(np.tile(wider, (len(lacking), 1)), secrets, "missing")
-        drawn[left] += shared[np.searchsorted(lacking, listed.column[left])]
-        return drawn
+    def words(self, shape: tuple[int, ...], *purpose: Purpose) -> NDArray[np.uint64]:
+        """Return random words, the same ones for the same encrypted rows and purpose."""
+        data = self.secrets.bytes(8 * math.prod(shape), "words", *purpose)
+        return np.frombuffer(data, "<u8").astype(np.uint64).reshape(shape)
 
     def __repr__(self) -> str:
         return "HostNoise(hidden)"
@@ -111,17 +117,28 @@ class HostNoise:
 
 def spare_rows(params: EncryptedTreeParams) -> int:
     """Return how many rows' gradients the noise of one sum is worth at most."""
-    return math.ceil(MOST * params.host_noise)
+    return math.ceil(FIELD_MOST * MOST * params.host_noise)
 
 
 def spare_rows_added(params: EncryptedTreeParams) -> int:
     """The same of all sums that a guest adds up: those of a column's categories."""
-    return math.ceil(MOST * params.host_noise * (MAX_BIN + 1))
+    return math.ceil(FIELD_MOST * MOST * params.host_noise * (MAX_BIN + 1))
 
 
 def as_masks(noise: Sums) -> Masks:
     """Noise int64 (sums, 2·outputs) as what `release` joins to sums."""
     return Masks(noise[..., None], bits=63, streams=1)
+
+
+def _at_thresholds(sigma: Sums, listed: Candidates, secrets: Secrets) -> Sums:
+    left = listed.missing_left
+    lacking = np.unique(listed.column[left])
+    wider = widened(sigma, 2, 1)
+    sigmas = np.where(np.isin(listed.column, lacking)[:, None], wider, sigma)
+    drawn = discrete_gaussian(sigmas, secrets, "thresholds")
+    shared = discrete_gaussian(np.tile(wider, (len(lacking), 1)), secrets, "missing")
+    drawn[left] += shared[np.searchsorted(lacking, listed.column[left])]
+    return drawn
 
 
 def _outputs(params: EncryptedTreeParams) -> int:
