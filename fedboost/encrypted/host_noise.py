@@ -64,7 +64,7 @@ class NoiseScale:
         pair = [max(1, int(math.ldexp(params.host_noise, bits))) for bits in units]
         return cls(np.array(pair * _outputs(params), np.int64), spare_rows(params))
 
-    def of_node(self, rows: int) -> Sums:
+    def sigma_of(self, rows: int) -> Sums:
         """Return σ of the sums of a node with so many rows, int64 (2·outputs,): as much wider as
         their field is than its rows need, up to twice.
         """
@@ -98,7 +98,7 @@ class HostNoise:
         `node` are its tree and its heap id, rows int32 those that its tree learns from.
         """
         secrets = self.secrets.child(*node, _digest(rows, candidates))
-        own = self.scale.of_node(len(rows))
+        own = self.scale.sigma_of(len(rows))
         drawn = [_at_thresholds(own, candidates.listed, secrets)]
         for place, column in enumerate(candidates.categorical):
             sigma = widened(own, column.n_sums, max(1, column.n_sums - 1))

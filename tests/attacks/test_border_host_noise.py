@@ -40,7 +40,7 @@ def sides_read(scheme, patch):
     host = keys.host_side(contexts[HOST], guest.told(0), OF_TREE, cuts, are_all=True)
     layout = keys.layout(params, 12, OF_TREE, host.keys.key.plaintext_bits)
     mark = layout.modulus(OF_NODE)
-    assert mark > 16 * NoiseScale.of(params, 12).of_node(OF_NODE).max()  # far above the noise
+    assert mark > 16 * NoiseScale.of(params, 12).sigma_of(OF_NODE).max()  # far above the noise
     gh = np.zeros((OF_TREE, 2), np.int64)
     gh[0, 0] = mark
     patch.setattr(type(layout), "check_values", lambda *_: None)

@@ -101,7 +101,9 @@ def test_other_jobs_tables_cuts_columns_and_epsilons_meet_other_noise():
         replace(own, epsilon=2.0000001),
         replace(own, binning=replace(own.binning, cuts=tuple(c + 1 for c in own.binning.cuts))),
     ]
-    moved = [one.tell(VALUES, EncodedIds.of(IDS), context).ids != TRUTH for one in (own, *others)]
+    ids = EncodedIds.of(IDS)
+    moved = [one.tell(VALUES, ids, context).ids != TRUTH for one in (own, *others)]
+    moved.append(own.tell(VALUES, ids, replace(context, dataset="june")).ids != TRUTH)
     for other in moved[1:]:
         assert abs((moved[0] == other).mean() - 0.5) < 0.06  # each moves nearly half of all values
 

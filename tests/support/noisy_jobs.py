@@ -91,7 +91,7 @@ class Watched:
 
     def in_sigmas(self, scale: NoiseScale) -> NDArray[np.float64]:
         """The same in units of σ of each node, (sums, 2·outputs)."""
-        every = [(node.seen - node.true) / scale.of_node(node.rows) for node in self.nodes]
+        every = [(node.seen - node.true) / scale.sigma_of(node.rows) for node in self.nodes]
         return np.concatenate(every)
 
 

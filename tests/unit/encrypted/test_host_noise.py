@@ -183,7 +183,7 @@ def test_the_noise_is_worth_as_many_rows_as_are_reckoned_with(sigma, bits):
 def test_noise_is_as_much_wider_as_a_field_is_than_its_rows_need(rows, spare):
     scale = NoiseScale(np.array([1 << 40, 0]), spare)
     field = 1 << math.ceil(math.log2(rows + spare)) if rows + spare > 1 else 1
-    sigma, none = scale.of_node(rows).tolist()
+    sigma, none = scale.sigma_of(rows).tolist()
     assert sigma == (field << 40) // (rows + spare)
     assert 1 << 40 <= sigma < 2 << 40
     assert none == 0

@@ -246,7 +246,7 @@ def test_noise_under_a_lattice_has_its_sigma(scheme):
     assert pair.held.noise is not None
     noise = pair.held.noise.of_node((0, 0), np.arange(ROWS, dtype=np.int32), cuts(count))
     total = pair.gh.sum(axis=0)
-    sigma = pair.scale.of_node(ROWS)
+    sigma = pair.scale.sigma_of(ROWS)
     found = (pair.read(every, noise, total + pair.scale.most) - total) / sigma
     assert found.size >= SUMS
     assert abs(found.std() - 1) < 0.03
