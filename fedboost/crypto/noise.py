@@ -31,35 +31,58 @@ def move_chance(epsilon: float, values: int) -> float:
     return others / (1.0 + others)
 
 
-class IdNoise:
-    """Noise that belongs to ids: an id meets the same one whatever stands beside it, in any order.
+NO_CODE = 255  # no value has this code
 
-    Each id has a keyed digest of 16 bytes, and for each purpose the AES-256 block of it under a key
-    of that purpose: a pseudo-random function of id and purpose, which nobody else can compute.
+
+class ValueNoise:
+    """Noise that belongs to an id and its value, whatever stands beside them, in any order.
+
+    Each id has a keyed digest of 16 bytes. The AES-256 block of digest and value, under a key of
+    the purpose, is a pseudo-random function of all three that nobody else can compute: another
+    value of an id meets noise that is independent of the first one's.
     """
 
     def __init__(self, secrets: Secrets, ids: EncodedIds) -> None:
         self._secrets = secrets
-        self._digests = id_digests.digests(ids, secrets.derive("ids of noise")).tobytes()
+        self._digests = id_digests.digests(ids, secrets.derive("ids of noise"))
+
+    @property
+    def ids(self) -> NDArray[np.uint64]:
+        """Return a keyed name of each id, uint64 (n,)."""
+        return self._digests.view("<u8")[:, 0].copy()
 
     def randomised(self, true: Values, values: int, epsilon: float, *purpose: Purpose) -> Values:
         """Return noisy answers for the ids' values below `values`, uint8 (n,), each by itself.
 
-        The same secret, id and purpose give the same answer: told twice, it tells nothing more. A
-        value moves with a chance rounded up to a multiple of 2^-64, so that a huge ε keeps some
-        noise; each other value is told with an even share of it, up to 2^-56 of that share.
+        The same secret, id, value and purpose give the same answer: told twice, it tells nothing
+        more. A value moves with a chance rounded up to a multiple of 2^-64, so that a huge ε keeps
+        some noise; each other value is told with an even share of it, up to 2^-56 of that share.
         """
         if values < 2 or not len(true):
             return true.copy()
-        words = self._words(purpose)
+        words = self._words(purpose, true)
         moving = math.ceil(move_chance(epsilon, values) * WORDS)
         moves = words[:, 0] < np.uint64(max(1, moving))
         step = 1 + words[:, 1] % np.uint64(values - 1)
         moved = (true.astype(np.uint64) + step) % np.uint64(values)
         return np.where(moves, moved.astype(np.uint8), true)
 
-    def _words(self, purpose: tuple[Purpose, ...]) -> NDArray[np.uint64]:
-        """Two words for each id, uint64 (n, 2)."""
-        # ECB is a permutation of single blocks: just what makes equal ids meet equal noise.
+    def codes(self, true: Values, *purpose: Purpose) -> Values:
+        """Return keyed codes of the ids' values below 255, uint8 (n,), for a record of them.
+
+        Two values of an id have two codes; no code is `NO_CODE`. One code tells nothing of its
+        value to whoever lacks the secret.
+        """
+        words = self._blocks(("codes", *purpose), self._digests).view("<u8")[:, 0]
+        return ((true + words % np.uint64(NO_CODE)) % np.uint64(NO_CODE)).astype(np.uint8)
+
+    def _words(self, purpose: tuple[Purpose, ...], true: Values) -> NDArray[np.uint64]:
+        """Two words for each id and its value, uint64 (n, 2)."""
+        blocks = self._digests.copy()
+        blocks[:, -1] ^= true
+        return self._blocks(purpose, blocks).view("<u8")
+
+    def _blocks(self, purpose: tuple[Purpose, ...], blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        # ECB is a permutation of single blocks: just what makes equal blocks meet equal noise.
         cipher = Cipher(AES(self._secrets.derive("noise", *purpose)), ECB())  # noqa: S305
-        return np.frombuffer(cipher.encryptor().update(self._digests), "<u8").reshape(-1, 2)
+        return np.frombuffer(cipher.encryptor().update(blocks.tobytes()), np.uint8).reshape(-1, 16)

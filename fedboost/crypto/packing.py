@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedboost.arrays import Sums
 from fedboost.crypto.layout import (
     HEADROOM_BITS,
     SUM_BITS_MAX,
@@ -39,7 +41,9 @@ class GhLayout(Layout):
     is weighted or amplified with. A ConfigError where a sum would not fit an int64, or one pair and
     the headroom do not fit the plaintext. The switches: without `pack` no two numbers share a
     ciphertext before compressing (no section 4.2), without `compress` no two sums share a package
-    (no section 4.4). With noise, no sum leaves without: H is signed then, too.
+    (no section 4.4). With noise, no sum leaves without: H is signed then, too. And of each field a
+    node's sums use only the part that its own rows need: a host adds a random multiple of what the
+    part counts modulo, which the guest takes off again. What stands above the part is drowned.
     """
 
     value_bits: int
@@ -117,12 +121,43 @@ class GhLayout(Layout):
         )
 
     def takes(self, masks: Masks | None) -> bool:
-        """Return True if sums leave with this noise: none, or as much as there is room for."""
+        """Return True if sums leave with this noise and multiples: none, or what there is room
+        for.
+        """
         pair = (self.g_noise, self.h_noise)
         if masks is None or not any(pair):
             return masks is None and not any(pair)
         fits = masks.limbs.shape[1:] == (self.columns, 1)
-        return fits and bool((np.abs(masks.limbs[..., 0]) <= np.tile(pair, self.outputs)).all())
+        most = np.tile(pair, self.outputs) + self.bound
+        return fits and bool((np.abs(masks.limbs[..., 0]) <= most).all())
+
+    def modulus(self, rows: int) -> int:
+        """Return what sums of a node with so many rows count modulo, where they have noise: a power
+        of two that holds them, their noise and a sign.
+        """
+        most = (rows << self.value_bits) + max(self.g_noise, self.h_noise)
+        return 2 << most.bit_length()
+
+    def multiples(self, rows: int, drawn: NDArray[np.uint64]) -> Sums:
+        """Return random multiples of a node's modulus, int64 (sums, columns), of random words: as
+        far as they fit the fields beside the node's own sums.
+        """
+        most = self._multiples_most(rows)
+        if not most:
+            return np.zeros(drawn.shape, np.int64)
+        least = np.array([-most, 0] * self.outputs)
+        counts = np.array([2 * most + 1, most + 1] * self.outputs, np.uint64)
+        return (least + (drawn % counts).astype(np.int64)) * self.modulus(rows)
+
+    def reduced(self, sums: Sums, rows: int) -> Sums:
+        """Return a node's sums without the multiples."""
+        if not self._multiples_most(rows):
+            return sums
+        modulus = self.modulus(rows)
+        return (sums + modulus // 2) % modulus - modulus // 2
+
+    def _multiples_most(self, rows: int) -> int:
+        return (max(0, self.n_rows - rows) << self.value_bits) // self.modulus(rows)
 
     def _g(self, output: int) -> Digit:
         most = self.bound + self.g_noise

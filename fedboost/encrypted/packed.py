@@ -17,6 +17,7 @@ from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import Blinders, Ciphertexts, Pairs, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.limbs import ByteArray
+from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys
 from fedboost.encrypted.adding import AddingRows
@@ -86,9 +87,10 @@ class PackedGuestRows(GuestRows):
     """Rows under the guest's key."""
 
     key: PrivateKey
-    layout: Layout
+    layout: GhLayout
     tree: int
     gh: Sums
+    has_noise: bool = False  # what hosts answer with
 
     def parts(self) -> Iterator[pb.EncryptedGradients]:
         """Fresh encryptions, in blocks of whole rows (Algorithms 3 and 7, signed)."""
@@ -104,10 +106,16 @@ class PackedGuestRows(GuestRows):
         return sizes_of(self.layout, self.key.width)
 
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
-        """Decrypt sums of the declared range, whatever the nodes' rows are."""
-        del nodes
+        """Decrypt sums of the declared range; with noise, of the part that a node's rows need."""
         packages = Ciphertexts.received(answers, self.count(sums), self.key.width)
-        return self.key.decrypt(packages, self.layout, sums)
+        values = self.key.decrypt(packages, self.layout, sums)
+        if not self.has_noise:
+            return values
+        of_nodes = np.split(values, np.cumsum(sums)[:-1])
+        reduced = [
+            self.layout.reduced(some, node.rows) for some, node in zip(of_nodes, nodes, strict=True)
+        ]
+        return np.concatenate([values[:0], *reduced])
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,7 @@ class PackedGuest(GuestCipher):
     params: EncryptedTreeParams
     key: PrivateKey
     value_bits: int
-    layouts: dict[int, Layout]  # by the most rows that a host has
+    layouts: dict[int, GhLayout]  # by the most rows that a host has
 
     def told(self, first_tree: int) -> pb.EncryptionKey:
         """The public key with its proof."""
@@ -130,7 +138,8 @@ class PackedGuest(GuestCipher):
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> PackedGuestRows:
         """Encrypted when its parts are asked for."""
-        return PackedGuestRows(self.key, self.layouts[n_rows], tree, gh)
+        has_noise = self.params.host_noise > 0
+        return PackedGuestRows(self.key, self.layouts[n_rows], tree, gh, has_noise)
 
 
 @dataclass(frozen=True)
@@ -169,12 +178,19 @@ class PackedHostRows(HostRows[Ciphertexts]):
             first = np.concatenate([pair.first for pair in pairs])
             second = np.concatenate([pair.second for pair in pairs])
             sums.append(keys.key.pairs(replace(pairs[0], first=first, second=second)))
-        noise = [node.noise for node in nodes if node.noise is not None]
+        noise = [self._masked(node, node.noise) for node in nodes if node.noise is not None]
         masks = as_masks(np.concatenate(noise)) if noise else None
         every = Ciphertexts.concat(sums)
         released = keys.key.release(every, keys.layout, keys.blinders, counts, masks)
         keys.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
         yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
+
+    def _masked(self, node: NodeSums[Pairs[Ciphertexts]], noise: Sums) -> Sums:
+        """A node's noise with multiples that drown what stands above the node's part of a field."""
+        assert self.noise is not None
+        assert isinstance(self.keys.layout, GhLayout)
+        words = self.noise.words(noise.shape, "multiples", node.tree, node.node)
+        return noise + self.keys.layout.multiples(node.rows, words)
 
 
 @dataclass(frozen=True)
@@ -201,7 +217,8 @@ class PackedHost(HostCipher):
         del tree
         if key:
             raise PeerError("the guest sent a key of trees, which the job's scheme has no use for")
-        return PackedHostRows(self.keys, Ciphertexts(held), self.shards, self.noise)
+        noise = None if self.noise is None else self.noise.bound_to(held, key)
+        return PackedHostRows(self.keys, Ciphertexts(held), self.shards, noise)
 
 
 class PackedScheme(TreeScheme):
@@ -239,9 +256,7 @@ class PackedScheme(TreeScheme):
         del nonces
         params, key = context.params, keys.generate(context)
         room = key.plaintext_bits
-        layouts: dict[int, Layout] = {
-            n: keys.layout(params, value_bits, n, room) for n in set(rows)
-        }
+        layouts = {n: keys.layout(params, value_bits, n, room) for n in set(rows)}
         return PackedGuest(params, key, value_bits, layouts)
 
     def host_side(

@@ -252,7 +252,7 @@ class RingHost(HostCipher):
             context.secrets,
             context.shards,
             packing,
-            self.noise,
+            None if self.noise is None else self.noise.bound_to(held, key),
         )
 
     def _packing(

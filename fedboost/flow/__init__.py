@@ -17,7 +17,7 @@ from fedboost.flow.context import MemoryNotebook, Notebook, Signer, StageContext
 from fedboost.flow.protocol import Asks, Protocol, Releases, RowsUsed
 from fedboost.flow.roles import AGGREGATOR, EVERYBODY, GUEST, HOST, Role, Table
 from fedboost.flow.run import LOOP, START, UNBOUNDED, CheckpointPolicy, Place, Run, Walk
-from fedboost.flow.steps import Charge, DisclosureInfo, Out, Spent, Step
+from fedboost.flow.steps import Charge, DisclosureInfo, NoisyValues, Out, Spent, Step
 
 __all__ = [
     "AGGREGATOR",
@@ -36,6 +36,7 @@ __all__ = [
     "CheckpointPolicy",
     "DisclosureInfo",
     "MemoryNotebook",
+    "NoisyValues",
     "Notebook",
     "Out",
     "Place",

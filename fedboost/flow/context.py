@@ -84,6 +84,7 @@ class StageContext:
     workers: Workers
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
     limits: Any  # the party's own policy: what it allows its peers
+    dataset: str = ""  # the name of the party's table in its own file
     shards: Shards = field(default_factory=Embedded)  # who adds up rows
     peer_bytes_max: int = sys.maxsize  # of memory here, that what one peer sends may take
     cipher: Any = None  # `encrypted.ciphers.Cipher` in place of the job's scheme, for an estimate

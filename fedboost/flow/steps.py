@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from google.protobuf.message import Message
 
 from fedboost.flow.roles import Role
 from fedboost.messages.job_pb2 import StatusReport
+
+if TYPE_CHECKING:  # a coordinator knows no tables
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,24 @@ class Charge:
     peer: str = ""  # for whom it counts; empty: for the message's receiver
 
 
+@dataclass(frozen=True, eq=False)
+class NoisyValues:
+    """The values behind a message of noisy ones, in codes that only their owner can read.
+
+    The first value of an id is charged ε a column, and so is every further one, which meets noise
+    of its own; the same value again meets the same noise and is free.
+    """
+
+    noise: str  # names the derivation of the noise: a job's, for one table
+    epsilon: float  # of each value
+    columns: tuple[str, ...]
+    ids: NDArray[np.uint64]  # (n,) keyed names
+    codes: NDArray[np.uint8]  # (n, columns): two values of an id have two codes
+
+    def __repr__(self) -> str:
+        return f"NoisyValues({len(self.ids)} rows, hidden)"
+
+
 @dataclass(frozen=True)
 class DisclosureInfo:
     """What a step knows of the people behind a message; for the party's own ledger, never sent."""
@@ -71,6 +93,7 @@ class DisclosureInfo:
     smallest_group: int | None = None  # rows in the smallest of these
     epsilon: float | None = None  # of the noise on each value
     charges: tuple[Charge, ...] = ()
+    noisy: NoisyValues | None = None  # values that the message tells with noise
     # Whether the same bytes, to the same receiver in the same job, tell nothing new: not where they
     # answer a question, which may be another one.
     is_free_again: bool = False

@@ -1,8 +1,9 @@
-"""How a host of vertical FederBoost tells its columns: as buckets, with noise that belongs to ids.
+"""How a host of vertical FederBoost tells its columns: as buckets, with noise by id and bucket.
 
-An id has the same bucket and meets the same noise whenever it is told: in every attempt and order
-of its job, beside whatever other rows, in jobs that use the disclosure again, and where the model
-predicts. So what is told often is told once.
+A bucket of an id meets the same noise whenever it is told: in every attempt and order of its job,
+beside whatever other rows, in jobs that use the disclosure again, and where the model predicts from
+the same table. So what is told often is told once. Another bucket of the id meets other noise, and
+so does every bucket of another table: both are charged.
 """
 
 from __future__ import annotations
@@ -17,15 +18,24 @@ from numpy.typing import NDArray
 
 from fedboost.core.binning import Binning, Codes
 from fedboost.core.bins import SparseBins
-from fedboost.crypto.noise import IdNoise
+from fedboost.crypto.noise import ValueNoise
 from fedboost.crypto.secrets import Secrets
 from fedboost.data.frame import Values
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import ConfigError
+from fedboost.flow import NoisyValues, StageContext
 
 Ids = NDArray[np.uint8]
 TELLING = "telling"  # under which it stands in notebooks and in the facts of a shard
 Lasting = Callable[[str], Secrets]  # see `flow.StageContext`
+
+
+@dataclass(frozen=True)
+class ToldBuckets:
+    """What is told of some rows, and what lies behind it."""
+
+    ids: Ids  # (n, columns)
+    noisy: NoisyValues | None  # None: they are true
 
 
 @dataclass(frozen=True)
@@ -46,23 +56,28 @@ class Telling:
         """Buckets of each column, that of missing values among them, int32 (columns,)."""
         return self.binning.n_bins + np.array(self.missing, np.int32)
 
-    def buckets(self, values: Values, ids: EncodedIds, lasting: Lasting) -> Ids:
-        """Return what is told of values float32 (n, columns) of these ids, uint8 (n, columns).
+    def tell(self, values: Values, ids: EncodedIds, context: StageContext) -> ToldBuckets:
+        """Return what is told of values float32 (n, columns) of these ids of the party's table.
 
         A missing value of a column that had none counts as the last bucket.
         """
         bins = self.binning.transform(values)
         if isinstance(bins, SparseBins):
             bins = bins.dense()
-        bucket_ids = np.asfortranarray(np.minimum(bins, (self.count - 1).astype(np.uint8)))
+        told = np.asfortranarray(np.minimum(bins, (self.count - 1).astype(np.uint8)))
         if self.epsilon is None:
-            return bucket_ids
-        noise = IdNoise(self._secret(lasting), ids)
+            return ToldBuckets(told, None)
+        secret, codes = self._secret(context.lasting_secrets), np.empty_like(told)
+        noise = ValueNoise(secret, ids)
         for c, count in enumerate(self.count.tolist()):
             # Under other cut points an id would have another bucket: its noise must differ, too.
             settled = (self.columns[c], repr(self.epsilon), count, self._settled(c))
-            bucket_ids[:, c] = noise.randomised(bucket_ids[:, c], count, self.epsilon, *settled)
-        return bucket_ids
+            purpose = (context.dataset, *settled)
+            codes[:, c] = noise.codes(told[:, c], *purpose)
+            told[:, c] = noise.randomised(told[:, c], count, self.epsilon, *purpose)
+        name = secret.derive("record", context.dataset).hex()
+        noisy = NoisyValues(name, self.epsilon, self.columns, noise.ids, codes)
+        return ToldBuckets(told, noisy)
 
     def by_place(self) -> Telling:
         """Return the same for values whose categories are places in lists, not a table's codes."""

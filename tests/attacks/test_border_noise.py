@@ -8,7 +8,7 @@ import pytest
 
 from fedboost import wire
 from fedboost.core.categories import SET_BYTES
-from fedboost.crypto.noise import IdNoise
+from fedboost.crypto.noise import ValueNoise
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import MODEL, MemoryNotebook
@@ -66,17 +66,17 @@ ONCE = np.exp(EPSILON) / (np.exp(EPSILON) + BUCKETS - 1)
 
 
 def test_attempts_with_other_rows_tell_no_more_than_one():
-    """The defences are `IdNoise`, which goes by ids, and the cut points kept in the notebook."""
+    """The defences are `ValueNoise`, which goes by ids, and the cut points kept in the notebook."""
     assert share_right() == share_right(1) < ONCE + 0.05
 
 
 def test_attempts_with_other_rows_tell_more_where_noise_goes_by_place(monkeypatch):
-    by_id = IdNoise.__init__
+    by_id = ValueNoise.__init__
 
     def by_place(state, secrets, ids):
         by_id(state, secrets, EncodedIds.of(b"%d" % place for place, _ in enumerate(ids)))
 
-    monkeypatch.setattr(IdNoise, "__init__", by_place)
+    monkeypatch.setattr(ValueNoise, "__init__", by_place)
     assert share_right() > 0.9
 
 
@@ -92,7 +92,7 @@ def test_an_id_meets_the_same_noise_in_any_order_and_subset():
         assert again.tolist() == whole[list(rows)].tolist()
 
 
-def test_other_jobs_cuts_columns_and_epsilons_meet_other_noise():
+def test_other_jobs_tables_cuts_columns_and_epsilons_meet_other_noise():
     context = host_seat(range(ROWS))
     own = training.begin(context).telling
     others = [
@@ -101,10 +101,9 @@ def test_other_jobs_cuts_columns_and_epsilons_meet_other_noise():
         replace(own, epsilon=2.0000001),
         replace(own, binning=replace(own.binning, cuts=tuple(c + 1 for c in own.binning.cuts))),
     ]
-    moved = [
-        one.buckets(VALUES, EncodedIds.of(IDS), context.lasting_secrets) != TRUTH
-        for one in (own, *others)
-    ]
+    ids = EncodedIds.of(IDS)
+    moved = [one.tell(VALUES, ids, context).ids != TRUTH for one in (own, *others)]
+    moved.append(own.tell(VALUES, ids, replace(context, dataset="june")).ids != TRUTH)
     for other in moved[1:]:
         assert abs((moved[0] == other).mean() - 0.5) < 0.06  # each moves nearly half of all values
 

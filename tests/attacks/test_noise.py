@@ -71,7 +71,7 @@ COLUMNS, VALUES = 30, 16
 def told_apart(epsilon, people=2000):
     """How often a guest that waits for one of two people, unlike in all columns, is right."""
     ids = EncodedIds.of(b"%d" % person for person in range(people))
-    own = noise.IdNoise(Secrets(bytes(range(32))), ids)
+    own = noise.ValueNoise(Secrets(bytes(range(32))), ids)
     scores = np.zeros(people)
     for column in range(COLUMNS):
         heard = own.randomised(np.full(people, 3, np.uint8), VALUES, epsilon, column)

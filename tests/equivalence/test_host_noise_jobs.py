@@ -70,7 +70,7 @@ def test_a_job_with_noise_ends_and_its_noise_is_what_it_should_be(params, how, m
     guest = room.state(GUEST)
     assert_true_totals(guest)
     scale = NoiseScale.of(room.params, guest.rules.fixed.bits)
-    ratio = watched.noise / scale.sigma
+    ratio = watched.in_sigmas(scale)
     assert len(ratio) > 50
     assert (watched.noise != 0).mean() > 0.99
     assert np.abs(ratio).max() <= MOST
@@ -83,7 +83,7 @@ def test_without_missing_rows_the_noise_is_sigma(monkeypatch):
     watched = Watched.of(room, monkeypatch)
     now(room.walk())
     scale = NoiseScale.of(room.params, room.state(GUEST).rules.fixed.bits)
-    ratio = watched.noise / scale.sigma
+    ratio = watched.in_sigmas(scale)
     assert abs(ratio.std() - 1) < 4 / np.sqrt(2 * ratio.size)
 
 
@@ -114,7 +114,7 @@ def test_hybridtree_has_noise_in_every_sum_of_its_hosts(params, how, monkeypatch
     assert np.isfinite(guest.margin).all()
     scale = NoiseScale.of(room.params, guest.rules.fixed.bits)
     assert scale.sigma[0] * 16 == scale.sigma[1]
-    ratio = watched.noise / scale.sigma
+    ratio = watched.in_sigmas(scale)
     assert (watched.noise != 0).mean() > 0.99
     assert 0.8 < ratio.std() < 2.2
 
@@ -141,7 +141,7 @@ RESUMED = {
 
 
 @pytest.mark.parametrize("params", RESUMED.values(), ids=RESUMED)
-async def test_a_job_with_noise_that_carries_on_is_the_one_that_was_never_stopped(params):
+async def test_a_job_with_noise_that_carries_on_with_the_same_ciphertexts_is_the_same(params):
     job = made({"host_noise": SIGMA, **params}, (2, 2, 2), 80)
     whole = await job.room().walk()
     found, _ = await carried_on(job, await snapshots(job.room(), 2), 2)

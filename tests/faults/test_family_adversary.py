@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedboost.core.sampling import RowDraws
-from fedboost.crypto.noise import IdNoise
+from fedboost.crypto.noise import ValueNoise
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import UnreachableError
 from fedboost.model import shards
@@ -203,14 +203,14 @@ def _other_tables(patched, module, step):
 
 
 def _noise_by_place(patched):
-    by_id = IdNoise.__init__
+    by_id = ValueNoise.__init__
 
     def by_place(state, secrets, ids):
         by_id(state, secrets, EncodedIds.of(b"%d" % place for place, _ in enumerate(ids)))
 
     _only("noise")(patched)
     _other_tables(patched, federboost_guest, "receive_buckets")
-    patched.setattr(IdNoise, "__init__", by_place)
+    patched.setattr(ValueNoise, "__init__", by_place)
     patched.setattr(JobFiles, "pin", _always(True))
 
 

@@ -14,6 +14,7 @@ from fedboost.core import split
 from fedboost.core.bins import of_rows
 from fedboost.encrypted.candidates import NodeCandidates, Shape
 from fedboost.encrypted.guest_tree import GuestTree
+from fedboost.encrypted.host_noise import NoiseScale
 from fedboost.encrypted.offers import Best
 from fedboost.encrypted.tree_batch import STRIDE
 from tests.support.federated import GUEST, HOSTS, Room
@@ -29,6 +30,7 @@ class Node:
 
     tree: int  # its place in the grove
     node: int
+    rows: int  # that its tree learns from
     seen: Sums  # (sums, 2·outputs)
     true: Sums
     names: list[Name]  # of categories: their group, or MISSING
@@ -79,12 +81,18 @@ class Watched:
                 right = bins != most
             names.append(name)
             true.append(tree.gh[rows[~right]].sum(axis=0))
-        self.nodes.append(Node(slot, node, sums, np.array(true).reshape(sums.shape), names))
+        true_sums = np.array(true).reshape(sums.shape)
+        self.nodes.append(Node(slot, node, len(rows), sums, true_sums, names))
 
     @property
     def noise(self) -> Sums:
         """All that was added, (sums, 2·outputs)."""
         return np.concatenate([node.seen - node.true for node in self.nodes])
+
+    def in_sigmas(self, scale: NoiseScale) -> NDArray[np.float64]:
+        """The same in units of σ of each node, (sums, 2·outputs)."""
+        every = [(node.seen - node.true) / scale.sigma_of(node.rows) for node in self.nodes]
+        return np.concatenate(every)
 
 
 def _named(offered: NodeCandidates) -> Iterator[tuple[Name, bytes]]:

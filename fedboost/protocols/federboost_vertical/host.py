@@ -87,28 +87,28 @@ def _settled(context: StageContext) -> Telling:
 def send_buckets(host: Host) -> Out:
     """The bucket of every row in every column, with the noise that the job asks for.
 
-    Cut points are settled and noise belongs to ids, so an attempt that is made again tells nothing
-    more, with whatever rows.
+    Cut points are settled and noise belongs to ids and values, so an attempt that is made again
+    tells nothing more of the same table, with whatever rows.
     """
     frame, terms = host.context.data, host.telling
     # No policy was asked for new ones, and the cut points need not be this table's.
     if DISCLOSURE in host.context.artefacts:
         raise ProtocolError("the job uses earlier buckets again and tells no new ones")
     host.context.notebook.write({**host.context.notebook.read(), TELLING: terms.facts()})
-    ids = terms.buckets(frame.values, frame.ids, host.context.lasting_secrets)
+    told = terms.tell(frame.values, frame.ids, host.context)
     missing = np.array(terms.missing, np.bool_)
-    message = buckets.write(Buckets(terms.count, missing, terms.binning.is_categorical, ids))
+    message = buckets.write(Buckets(terms.count, missing, terms.binning.is_categorical, told.ids))
     if message.ByteSize() > wire.MESSAGE_BYTES_MAX:
         raise DataError(
             f"the buckets of {frame.n_rows} rows and {len(terms.columns)} columns exceed a message",
             todo="select fewer columns, or fewer buckets",
         )
-    smallest = min(int(np.unique(column, return_counts=True)[1].min()) for column in ids.T)
+    smallest = min(int(np.unique(column, return_counts=True)[1].min()) for column in told.ids.T)
     each = math.inf if terms.epsilon is None else terms.epsilon
     charges = tuple(Charge(Spent.EPSILON, each, name) for name in terms.columns)
     charges += host.context.held_out_charges
     numbers = frame.n_rows, int(terms.count.sum()), smallest
-    about = DisclosureInfo(*numbers, terms.epsilon, charges, is_free_again=True)
+    about = DisclosureInfo(*numbers, terms.epsilon, charges, told.noisy, is_free_again=True)
     return Out(send=message, about=about)
 
 

@@ -1,8 +1,9 @@
 """A host of a prediction: says where rows go at its own nodes.
 
 It answers where a row can be, as far as it knows: its own splits above a node, in the same tree,
-must lead there. A model of noisy buckets is answered with the same noise, for the same ids as in
-training, unless the owner's policy allows the guest exact answers (`predict.exact`).
+must lead there. A model of noisy buckets is answered with the noise of training, where id, value
+and table are the same: other values, and those of another table, meet other noise and are charged
+ε. The owner's policy may allow the guest exact answers (`predict.exact`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ from fedboost.arrays import Indices
 from fedboost.core.partition import parent, right_child
 from fedboost.data.frame import Values, values_at
 from fedboost.errors import ConfigError, PeerError
-from fedboost.flow import MODEL, Artefact, Charge, DisclosureInfo, Out, Place, Spent, StageContext
+from fedboost.flow import (
+    MODEL,
+    Artefact,
+    Charge,
+    DisclosureInfo,
+    NoisyValues,
+    Out,
+    Place,
+    Spent,
+    StageContext,
+)
 from fedboost.mapped import let_go
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
@@ -35,18 +46,19 @@ class Host:
     context: StageContext
     arrays: Mapping[str, NDArray[np.generic]]  # of the shard
     values: Values  # of the columns that `feature` counts
-    epsilon: float | None  # of the noise in them; None: they are exact
+    noisy: NoisyValues | None  # what they are, of noisy ones; None: they are exact
     place: dict[tuple[int, int], int]  # (tree, node) -> place in the shard
     above: Indices  # (places, most): our splits above each in its tree, then NO_SPLIT
     right: NDArray[np.bool_]  # (places, most): whether the way leads right there
+    is_charged: bool = False  # whether an answer of this attempt has named the noisy values
 
 
 def begin(context: StageContext) -> Host:
     """Reads the host's shard, and its columns as the guest may know them."""
-    arrays, values, epsilon = _known(context)
+    arrays, values, noisy = _known(context)
     place = vertical.positions(arrays)
     above = _above(vertical.node_keys(arrays), place)
-    return Host(context, arrays, values, epsilon, place, *above)
+    return Host(context, arrays, values, noisy, place, *above)
 
 
 def direct_rows(host: Host, got: Questions) -> Out:
@@ -70,7 +82,11 @@ def direct_rows(host: Host, got: Questions) -> Out:
     right = _goes_right(host, rows, split)
     let_go(host.values)
     charges = (Charge(Spent.ROWS, host.values.shape[0]),)
-    about = DisclosureInfo(len(np.unique(rows)), epsilon=host.epsilon, charges=charges)
+    # The first answer is charged for the values of all rows: any of them may be asked about next.
+    noisy, epsilon = host.noisy, None if host.noisy is None else host.noisy.epsilon
+    first = None if host.is_charged else noisy
+    host.is_charged = True
+    about = DisclosureInfo(len(np.unique(rows)), epsilon=epsilon, charges=charges, noisy=first)
     return Out(send=Directions(goes_right=wire.pack_bits(right)), about=about)
 
 
@@ -109,8 +125,10 @@ def bytes_max(host: Host, _: str) -> int:
 # Inside
 
 
-def _known(context: StageContext) -> tuple[Mapping[str, NDArray[np.generic]], Values, float | None]:
-    """The shard's arrays, the values of its columns, and the ε of the noise in them."""
+def _known(
+    context: StageContext,
+) -> tuple[Mapping[str, NDArray[np.generic]], Values, NoisyValues | None]:
+    """The shard's arrays, the values of its columns as told, and the true ones behind noise."""
     model, frame = context.artefacts[MODEL], context.data
     values = columns.of_seat(context)
     no_splits = not len(model.arrays["feature"])
@@ -129,9 +147,9 @@ def _known(context: StageContext) -> tuple[Mapping[str, NDArray[np.generic]], Va
         )
     used = np.unique(model.arrays["feature"]).astype(np.int64)
     terms = earlier.only(used.tolist())
-    noisy = terms.values(terms.buckets(values[:, used], frame.ids, context.lasting_secrets))
+    told = terms.tell(values[:, used], frame.ids, context)
     feature = np.searchsorted(used, model.arrays["feature"])
-    return {**model.arrays, "feature": feature}, noisy, terms.epsilon
+    return {**model.arrays, "feature": feature}, terms.values(told.ids), told.noisy
 
 
 def _above(

@@ -118,6 +118,7 @@ class PartyJob:
             workers=workers,
             artefacts=artefacts,
             limits=policy,
+            dataset=signed.dataset,
         )
 
     def keep(self, stage: str, place: Place, taken: Artefact) -> None:

@@ -7,6 +7,7 @@ Modules:
     differences  refuses answers about sets that differ by few
     forecast     what all parties would say of a job, and settings that would do
     judgement    whether a party takes part in a job
+    noisy_values  values told with noise, of which a further one costs again
     reading      what others may read of a party
     same_tables  which of the declared tables are one
     scheme_offers  which encryption schemes a party would use in a job

@@ -20,13 +20,14 @@ import numpy as np
 from fedboost import protocols
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, PolicyError
-from fedboost.flow import HOST, Charge, Releases, Spent, StageContext
+from fedboost.flow import HOST, Charge, DisclosureInfo, Releases, Spent, StageContext
 from fedboost.messages.job_pb2 import Released, StatusReport
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy import account as accounts
+from fedboost.runtime.policy import noisy_values
 from fedboost.runtime.policy.account import Account, AccountEntry
 from fedboost.runtime.policy.forecast import in_words, remedies
 from fedboost.runtime.policy.judgement import refusing
@@ -122,8 +123,9 @@ class Spending:
             digest = envelope.payload_sha256.hex()
             if about.is_free_again and accounts.has_left(sql, job, peer, digest):
                 continue
+            charges = [*about.charges, *further_values(sql, about)]
             with refusing(self._party):
-                self._charge(sql, self._jobs[job], peer, about.charges, stage=envelope.stage)
+                self._charge(sql, self._jobs[job], peer, charges, stage=envelope.stage)
 
     def tell(self, job: SignedJob, report: StatusReport) -> None:
         """Charges values about our labels that the coordinator is about to hear.
@@ -290,6 +292,20 @@ class Spending:
             f"to {job.table.guest}{earlier}; its policy warns above "
             f"{released.warn:g}: who is in a bin could begin to show"
         )
+
+
+def further_values(sql: sqlite3.Connection, about: DisclosureInfo) -> list[Charge]:
+    """Note the noisy values behind a message; return the charges of those that it tells first, in
+    columns that it is not charged for anyway.
+    """
+    if about.noisy is None:
+        return []
+    paid = {charge.column for charge in about.charges if charge.kind is Spent.EPSILON}
+    return [
+        Charge(Spent.EPSILON, about.noisy.epsilon * count, column)
+        for column, count in noisy_values.note(sql, about.noisy).items()
+        if count and column not in paid
+    ]
 
 
 def judge_expected(

@@ -35,6 +35,7 @@ HASHED = {
     "tags": ("job", "tag"),
     "aliases": ("source", "alias"),
     "peer_ids": ("peer", "dataset", "day", "ids"),
+    "noisy_values": ("noise", "columns", "ids", "codes"),
 }  # fmt: skip
 _ACCOUNT_3 = (
     "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
@@ -223,6 +224,14 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             PRIMARY KEY (peer, dataset, day)
         ) STRICT""",
         *_hashing("peer_ids"),
+        # Values that tables have told with noise, under keys: see `policy.noisy_values`.
+        """CREATE TABLE noisy_values (
+            noise TEXT NOT NULL, columns TEXT NOT NULL, ids BLOB NOT NULL, codes BLOB NOT NULL
+        ) STRICT""",
+        "CREATE INDEX noisy_values_noise ON noisy_values (noise)",
+        *_hashing("noisy_values"),
+        """CREATE TRIGGER noisy_values_stay BEFORE DELETE ON noisy_values
+        BEGIN SELECT raise(ABORT, 'values that were told stay'); END""",
     ),
 }
 SCHEMA_VERSION = max(VERSIONS)

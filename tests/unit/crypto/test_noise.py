@@ -18,7 +18,7 @@ SETTINGS = [(2, 0.5), (3, 1.0), (16, 4.0), (16, 1.0), (17, 8.0), (64, 3.0), (255
 def told(true, values, epsilon, *purpose, secrets=SECRET):
     """What a mechanism tells of so many rows with the same true value, uint8 (rows,)."""
     ids = EncodedIds.of(b"row %d" % number for number in range(len(true)))
-    return noise.IdNoise(secrets, ids).randomised(true, values, epsilon, *purpose)
+    return noise.ValueNoise(secrets, ids).randomised(true, values, epsilon, *purpose)
 
 
 def transition_p_value(mechanism, values, epsilon, rows=60_000):
@@ -150,6 +150,30 @@ def test_the_same_secret_and_purpose_tell_the_same_and_others_do_not():
     assert np.array_equal(moved(4), moved(4, secrets=again))
     assert not np.array_equal(moved(4), moved(5))
     assert not np.array_equal(moved(4), moved(4, secrets=SECRET.child("another job")))
+
+
+def test_two_values_of_an_id_move_independently_and_the_same_value_in_the_same_way():
+    """Told a second value, nobody knows by the first answer how it was moved."""
+    steps = {}
+    for value in (3, 4, 11):
+        found = told(np.full(40_000, value, np.uint8), 16, 0.0001)
+        steps[value] = (found.astype(int) - value) % 16
+        assert np.array_equal(found, told(np.full(40_000, value, np.uint8), 16, 0.0001))
+    for one, other in ((3, 4), (3, 11), (4, 11)):
+        counts = np.zeros((16, 16))
+        np.add.at(counts, (steps[one], steps[other]), 1)
+        assert stats.chi2_contingency(counts).pvalue > P_LEAST
+
+
+def test_codes_of_an_ids_values_differ_and_hide_them():
+    ids = EncodedIds.of(b"row %d" % number for number in range(20_000))
+    own = noise.ValueNoise(SECRET, ids)
+    codes = np.stack([own.codes(np.full(len(ids), value, np.uint8), "c") for value in range(255)])
+    assert (np.sort(codes, axis=0) == np.arange(255)[:, None]).all()  # each id: all, once
+    assert noise.NO_CODE not in codes
+    assert stats.chisquare(np.bincount(codes[3], minlength=255)).pvalue > P_LEAST
+    assert not np.array_equal(codes[3], own.codes(np.full(len(ids), 3, np.uint8), "d"))
+    assert len(np.unique(own.ids)) == len(ids)
 
 
 # An attack: which of two values is the true one?

@@ -20,7 +20,7 @@ from tests import tiers
 
 SIGMA = 1 << 20
 NOISE = HostNoise(NoiseScale(np.array([SIGMA, SIGMA])), Secrets(bytes(32)))
-ROWS = np.arange(40, dtype=np.int32)
+ROWS = np.arange(64, dtype=np.int32)  # which fill a field
 BINS = 8
 SAMPLE = tiers.examples(20_000)  # numbers drawn, of which standard errors are taken
 
@@ -130,13 +130,27 @@ def test_the_same_question_has_the_same_answer_and_another_one_another():
         assert not np.isin(other, once).any()
 
 
+def test_noise_belongs_to_the_ciphertexts_and_their_key_to_the_bit():
+    rows = np.arange(40_000, dtype=np.uint64).reshape(20_000, 2)
+    asked = offered(listed(True))
+    once = NOISE.bound_to(rows, b"key").of_node((0, 0), ROWS, asked)
+    assert np.array_equal(NOISE.bound_to(rows.copy(), b"key").of_node((0, 0), ROWS, asked), once)
+    other = rows.copy()
+    other[-1, -1] ^= np.uint64(1)
+    for changed in ((other, b"key"), (rows, b"kez"), (rows[:-1], b"key"), (rows, b"")):
+        again = NOISE.bound_to(*changed)
+        assert again.scale is NOISE.scale
+        assert not np.isin(again.of_node((0, 0), ROWS, asked), once).any()
+    assert not np.isin(NOISE.of_node((0, 0), ROWS, asked), once).any()
+
+
 def test_no_noise_is_beyond_the_declared_bound():
     few = HostNoise(NoiseScale(np.array([1, 1])), Secrets(bytes(32)))
     most = max(
         np.abs(few.of_node((0, n), ROWS, offered(listed(True), (2,)))).max() for n in range(2000)
     )
     assert 7 <= most <= MOST
-    assert few.scale.most.tolist() == [MOST, MOST]
+    assert few.scale.most.tolist() == [2 * MOST, 2 * MOST]
 
 
 def test_numbers_beyond_the_bound_are_cut(monkeypatch):
@@ -161,7 +175,32 @@ def test_the_noise_is_worth_as_many_rows_as_are_reckoned_with(sigma, bits):
     assert scale.sigma.any()
     assert scale.sigma.tolist() == [max(1, math.floor(sigma * 2**bits))] * 2
     assert (scale.most <= host_noise.spare_rows(params) << bits).all()
-    assert host_noise.spare_rows_added(params) >= 256 * MOST * sigma
+    assert host_noise.spare_rows_added(params) >= 2 * 256 * MOST * sigma
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 40, 64, 65, 1000, 1 << 20])
+@pytest.mark.parametrize("spare", [0, 12, 1536])
+def test_noise_is_as_much_wider_as_a_field_is_than_its_rows_need(rows, spare):
+    scale = NoiseScale(np.array([1 << 40, 0]), spare)
+    field = 1 << math.ceil(math.log2(rows + spare)) if rows + spare > 1 else 1
+    sigma, none = scale.sigma_of(rows).tolist()
+    assert sigma == (field << 40) // (rows + spare)
+    assert 1 << 40 <= sigma < 2 << 40
+    assert none == 0
+    assert scale.most.tolist() == [2 * MOST << 40, 0]
+
+
+def test_a_node_whose_field_is_half_empty_has_nearly_twice_the_noise():
+    drawn = {
+        rows: np.concatenate(
+            [
+                NOISE.of_node((0, n), np.arange(rows, dtype=np.int32), offered(listed(False)))
+                for n in range(400)
+            ]
+        )
+        for rows in (64, 65)
+    }
+    assert drawn[65].std() / drawn[64].std() == pytest.approx(128 / 65, rel=0.04)
 
 
 def test_every_output_has_noise():

@@ -96,7 +96,10 @@ def with_missing(columns):
 
 
 def attempts(sigma, patch):
-    """The root's sums in canonical order, of a job that is broken off and begun again."""
+    """The root's sums in canonical order, of a job that is broken off and begun again.
+
+    Under `plain` equal gradients are equal ciphertexts, as if one attempt's were sent again.
+    """
     job, found, true = job_of(sigma), [], None
     for number in range(ATTEMPTS):
         room = with_seed(job.room(), b"%d" % number)
@@ -119,7 +122,7 @@ def drawn_anew(context: StageContext, got):
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("redrawn", [False, True])
-def test_a_job_that_is_begun_again_and_again_averages_nothing_out(redrawn, monkeypatch):
+def test_the_same_ciphertexts_asked_about_again_and_again_average_nothing_out(redrawn, monkeypatch):
     if redrawn:
         monkeypatch.setattr(keys, "_noise", drawn_anew)
     found, true = attempts(SIGMA, monkeypatch)
@@ -129,6 +132,14 @@ def test_a_job_that_is_begun_again_and_again_averages_nothing_out(redrawn, monke
     else:
         assert (found == found[0]).all()
         assert error[ATTEMPTS] > 0.99 * error[1]
+
+
+def test_under_fresh_ciphertexts_the_same_gradients_meet_other_noise(monkeypatch):
+    """A host cannot tell them from other gradients: they count as another observation."""
+    rooms = [with_seed(job_of(SIGMA, **LATTICE).room(), seed) for seed in (b"one", b"other")]
+    own = [seen(room, monkeypatch)[0] for room in rooms]
+    assert np.array_equal(np.sort(own[0].true, axis=0), np.sort(own[1].true, axis=0))
+    assert (own[0].by_name == own[1].by_name).mean() < 0.01
 
 
 def test_every_attempt_shuffles_and_blinds_anew_what_its_noise_is_the_same(monkeypatch):

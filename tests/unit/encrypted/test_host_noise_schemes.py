@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fedboost.core import binning
 from fedboost.core.split import Candidates
@@ -61,7 +62,7 @@ def test_where_there_is_noise_no_sum_leaves_without_it_or_with_more(scheme):
     private, public = short_keys(scheme)
     layout = layout_of(public)
     rows, _, noise = sums_of(private, layout)
-    beyond = noise + np.sign(noise)
+    beyond = noise + np.sign(noise) * (layout.bound + 1)
     wide = Masks(np.zeros((len(rows), 2, 2), np.int64), 63, 1)
     for masks in (None, as_masks(beyond), as_masks(noise[:, :1]), as_masks(noise[1:]), wide):
         with pytest.raises(ProtocolError, match="do not have the masks"):
@@ -94,6 +95,49 @@ def test_a_sum_beyond_its_rows_and_the_noise_is_refused(scheme):
             else:
                 found = private.decrypt(arrived(released), layout, [1])
                 assert found.tolist() == (ROWS * np.array([gh]) + noise).tolist()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_sums_of_few_of_many_rows_arrive_without_the_multiples(scheme):
+    private, public = short_keys(scheme)
+    layout = GhLayout(BITS, 200, public.plaintext_bits, g_noise=700, h_noise=900)
+    most = 1 << BITS
+    gh = np.array([[-most, 0], [most, most], [3, 5]])
+    rows, chosen = encrypted(private, gh, layout), np.array([0, 1, 2] * 40)
+    signs = np.array([-1, 1, 0] * 40)[:, None]
+    noise = signs * np.array([700, 900])
+    drawn = np.random.default_rng(1).integers(0, 1 << 63, noise.shape, dtype=np.uint64)
+    multiples = layout.multiples(1, drawn)
+    assert (multiples % layout.modulus(1) == 0).all()
+    for column, least in ((0, -1), (1, 0)):  # as far as the field goes, evenly
+        found, counts = np.unique(multiples[:, column] // layout.modulus(1), return_counts=True)
+        end = (199 << BITS) // layout.modulus(1)
+        assert found.tolist() == list(range(least * end, end + 1))
+        assert stats.chisquare(counts).pvalue > 1e-3
+    masks = as_masks(noise + multiples)
+    counts = [100, 20]
+    released = public.release(rows[chosen], layout, public.blinders(), counts, masks)
+    found = private.decrypt(arrived(released), layout, counts)
+    assert found.tolist() == (gh[chosen] + noise + multiples).tolist()
+    assert layout.reduced(found, 1).tolist() == (gh[chosen] + noise).tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 100, 199, 200])
+def test_the_part_of_a_node_holds_its_sums_and_their_noise(rows):
+    layout = GhLayout(BITS, 200, 400, g_noise=700, h_noise=900)
+    words = np.full((1, 2), (1 << 64) - 1, np.uint64)
+    for drawn in (words, 0 * words):
+        for end in ([-(rows << BITS) - 700, -900], [(rows << BITS) + 700, (rows << BITS) + 900]):
+            whole = np.array([end]) + layout.multiples(rows, drawn)
+            assert layout.reduced(whole, rows).tolist() == [end]
+
+
+def test_fields_without_room_beside_a_node_have_no_multiples():
+    layout = GhLayout(50, 100, 2047, g_noise=1 << 56, h_noise=1 << 56)
+    words = np.full((4, 2), (1 << 64) - 1, np.uint64)
+    assert not layout.multiples(90, words).any()
+    sums = np.array([[(100 << 50), (1 << 56)]])
+    assert layout.reduced(sums, 90).tolist() == sums.tolist()
 
 
 def test_a_host_of_iterative_affine_cannot_add_noise():
@@ -202,7 +246,8 @@ def test_noise_under_a_lattice_has_its_sigma(scheme):
     assert pair.held.noise is not None
     noise = pair.held.noise.of_node((0, 0), np.arange(ROWS, dtype=np.int32), cuts(count))
     total = pair.gh.sum(axis=0)
-    found = (pair.read(every, noise, total + pair.scale.most) - total) / pair.scale.sigma
+    sigma = pair.scale.sigma_of(ROWS)
+    found = (pair.read(every, noise, total + pair.scale.most) - total) / sigma
     assert found.size >= SUMS
     assert abs(found.std() - 1) < 0.03
     assert abs(found.mean()) < 0.03

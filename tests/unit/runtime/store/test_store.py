@@ -464,6 +464,7 @@ def test_what_a_party_had_agreed_to_was_paused_in_version_7(tmp_path, owner):
         for statement in _hashing("jobs", _JOBS_4):
             connection.execute(statement)
         connection.execute("DROP TABLE peer_ids")
+        connection.execute("DROP TABLE noisy_values")
         connection.execute("PRAGMA user_version = 7")
     with Store(tmp_path, owner) as store:
         states = {job.id: job.state for job in store.jobs()}
@@ -483,6 +484,7 @@ NEWER = {
     "manifests",
     "value_groups",
     "peer_ids",
+    "noisy_values",
 }  # than version 3
 
 
@@ -504,6 +506,7 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
         connection.execute("DROP TABLE value_groups")
         connection.execute("DROP TABLE aliases")
         connection.execute("DROP TABLE peer_ids")
+        connection.execute("DROP TABLE noisy_values")
         connection.execute("DROP TABLE account")
         connection.execute(ACCOUNT_3)
         connection.executemany(f"INSERT INTO account VALUES ({'?, ' * 10}?)", OLD)
