@@ -27,10 +27,11 @@ HASHED = {
     ),
     "decisions": ("job", "manifest_sha256", "verdict", "user", "at", "reason"),
     "charges": ("dataset", "source", "kind", "about", "peer", "job", "amount"),
-    "held_out": ("dataset", "source", "classes", "cells"),
     "summed": ("dataset", "source", "parties"),
     "tags": ("job", "tag"),
+    "atoms": ("dataset", "source", "part", "partitions", "rows", "sha256"),
 }  # fmt: skip
+_HELD_OUT_6 = ("dataset", "source", "classes", "cells")
 _ACCOUNT_3 = (
     "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
     "told",
@@ -38,7 +39,7 @@ _ACCOUNT_3 = (
 # Of them, those whose rows are looked for by what they say, so that a damaged one is not found: all
 # their rows are checked when the store is opened.
 COUNTERS = (
-    "predictions", "alignments", "account", "decisions", "charges", "held_out", "summed",
+    "predictions", "alignments", "account", "decisions", "charges", "summed", "atoms",
 )  # fmt: skip
 
 
@@ -145,11 +146,11 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         *_hashing("account"),
     ),
     6: (
-        # Sets of rows that metrics are about, of each class a sketch: see `measured`.
+        # Sets of rows that metrics are about, of each class a sketch.
         """CREATE TABLE held_out (
             dataset TEXT NOT NULL, source TEXT NOT NULL, classes TEXT NOT NULL, cells BLOB NOT NULL
         ) STRICT""",
-        *_hashing("held_out"),
+        *_hashing("held_out", _HELD_OUT_6),
         """CREATE TRIGGER held_out_stay BEFORE DELETE ON held_out
         BEGIN SELECT raise(ABORT, 'what was held out stays'); END""",
     ),
@@ -177,6 +178,22 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
     ),
     # A status needs few of a journal's entries: they are found by what they are about.
     10: (f"CREATE INDEX IF NOT EXISTS events_kind ON events (job, {KIND}, n)",),
+    11: (
+        # Atoms of the sets of rows that sums and metrics are about: see `row_sets`. Of the sets
+        # before there are sketches alone, which tell no atoms.
+        "DROP TABLE IF EXISTS held_out",
+        """CREATE TABLE atoms (
+            dataset TEXT NOT NULL, source TEXT NOT NULL, part INTEGER NOT NULL,
+            partitions TEXT NOT NULL, rows INTEGER NOT NULL, sha256 TEXT NOT NULL,
+            PRIMARY KEY (dataset, source, part)
+        ) STRICT""",
+        *_hashing("atoms"),
+        "ALTER TABLE atoms ADD COLUMN cells BLOB NOT NULL DEFAULT x''",  # last: read by few
+        """CREATE TRIGGER atoms_stay BEFORE DELETE ON atoms
+        BEGIN SELECT raise(ABORT, 'atoms stay'); END""",
+        """CREATE TRIGGER atoms_rise BEFORE UPDATE OF rows ON atoms
+        WHEN NEW.rows < OLD.rows BEGIN SELECT raise(ABORT, 'atoms stay'); END""",
+    ),
 }
 SCHEMA_VERSION = max(VERSIONS)
 

@@ -428,6 +428,7 @@ def test_what_a_party_had_agreed_to_was_paused_in_version_7(tmp_path, owner):
         store.move("gone", JobState.FAILED)
     with closing(sqlite3.connect(tmp_path / "store.sqlite")) as connection, connection:
         connection.execute("DROP TABLE tags")
+        connection.execute("DROP TABLE atoms")
         connection.execute("PRAGMA user_version = 7")
     with Store(tmp_path, owner) as store:
         states = {job.id: job.state for job in store.jobs()}
@@ -449,7 +450,7 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
         hashes(connection)
         connection.execute("DROP TABLE decisions")
         connection.execute("DROP TABLE charges")
-        connection.execute("DROP TABLE held_out")
+        connection.execute("DROP TABLE atoms")
         connection.execute("DROP TABLE summed")
         connection.execute("DROP TABLE tags")
         connection.execute("DROP TABLE account")
@@ -457,7 +458,7 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
         connection.executemany(f"INSERT INTO account VALUES ({'?, ' * 10}?)", OLD)
         for statement in _hashing("account", _ACCOUNT_3):
             connection.execute(statement)
-        for table in HASHED.keys() - {"charges", "decisions", "held_out", "summed", "tags"}:
+        for table in HASHED.keys() - {"charges", "decisions", "atoms", "summed", "tags"}:
             if version == 1 or (version == 2 and table in COUNTERS):
                 for when in ("insert", "update"):
                     connection.execute(f"DROP TRIGGER {table}_{when}")
