@@ -16,10 +16,13 @@ from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import fold_rows, validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
+from fedboost.job import JobSpec
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.judgement import Judge
 from fedboost.runtime.transport import faults
+from fedboost.settings import parse
+from tests.support import small_jobs
 from tests.support.federated import PLAIN, job_spec, now
 
 DEFAULT = Policy()
@@ -240,3 +243,54 @@ def test_a_hosts_sums_left_one_person_where_it_did_not_look_at_sets(ran, heard, 
     fewer_held, more_held = (rows_of(held, PEOPLE) for held in ALL_BUT)
     [person] = np.flatnonzero(more_held & ~fewer_held)
     assert cut == VALUES_OF_X[person]
+
+
+# Every protocol, at everybody whose rows are summed or measured
+
+
+BOTH = {"holdout_rows_min": 10, "group_rows_min": 10}
+GUEST, HOST = small_jobs.PARTIES[:2]
+LABELLED, SUMMED = "policy.holdout_rows_min", "policy.group_rows_min"
+
+
+def toy(name, held):
+    return parse(JobSpec, {**small_jobs.raw(name), "validation": {"fraction": held, "seed": 7}})
+
+
+@pytest.mark.parametrize(
+    ("name", "party", "key"),
+    [
+        ("secureboost", GUEST, LABELLED),
+        ("secureboost", HOST, SUMMED),
+        ("hybridtree", GUEST, LABELLED),
+        ("hybridtree", HOST, SUMMED),
+        ("federboost-vertical", GUEST, LABELLED),
+        ("federboost-horizontal", GUEST, LABELLED),
+        ("federboost-horizontal", HOST, LABELLED),
+        ("gbun", GUEST, LABELLED),
+        ("gbun", HOST, LABELLED),
+    ],
+)
+def test_a_job_that_leaves_few_rows_is_refused_in_every_protocol(ran, name, party, key):
+    """Rows held out are a fifth and another, a fifth and nearly as many, and a fifth again."""
+    specs = [toy(name, held) for held in (0.2, 0.5, 0.21, 0.2)]
+    journals = ran(small_jobs.tables(name), specs, {party: BOTH})
+    states = [journal.status.state for journal in journals]
+    assert states == ["finished", "finished", "failed", "finished"]
+    error = refusal(journals[2])
+    assert (error.where["party"], error.where["key"]) == (party, key)
+
+
+def test_a_host_that_sums_nothing_looks_at_no_sets(ran):
+    specs = [toy("federboost-vertical", held) for held in (0.2, 0.21)]
+    journals = ran(small_jobs.tables("federboost-vertical"), specs, {HOST: BOTH})
+    assert [journal.status.state for journal in journals] == ["finished", "finished"]
+
+
+def test_a_job_that_another_party_refuses_leaves_no_sets(ran):
+    """The guest would refuse the third job's, had it kept the second one's: they differ by ten."""
+    owners = {GUEST: {"holdout_rows_min": 15}, HOST: {"group_rows_min": 50}}
+    specs = [toy("secureboost", rows / small_jobs.ROWS) for rows in (60, 105, 115)]
+    journals = ran(small_jobs.tables("secureboost"), specs, owners)
+    assert [journal.status.state for journal in journals] == ["finished", "failed", "finished"]
+    assert refusal(journals[1]).where["party"] == HOST

@@ -8,6 +8,7 @@ Modules:
     forecast     what all parties would say of a job, and settings that would do
     judgement    whether a party takes part in a job
     reading      what others may read of a party
+    row_sets     atoms of the rows that sums and metrics of all jobs are about
     scheme_offers  which encryption schemes a party would use in a job
     spending     judges and charges what a job tells
 """

@@ -48,9 +48,10 @@ class Atoms:
     def of(cls, hashes: Hashes, numbers: Mapping[str, Numbers]) -> Atoms:
         """Return the atoms of rows in any order; rows in no set at all are left out."""
         is_used = np.logical_or.reduce([of_rows > 0 for of_rows in numbers.values()])
-        places = np.flatnonzero(is_used)
-        places = places[np.argsort(hashes[places], kind="stable")]
-        return cls(hashes[places], {name: _narrow(some[places]) for name, some in numbers.items()})
+        order = np.argsort(hashes)
+        if not is_used.all():
+            order = order[is_used[order]]
+        return cls(hashes[order], {name: _narrow(some)[order] for name, some in numbers.items()})
 
 
 def refine(known: Atoms, added: Atoms) -> tuple[Atoms, int | None]:
@@ -131,7 +132,11 @@ class RowSets:
 
     def hashes(self, ids: EncodedIds) -> Hashes:
         """Return a hash of each id under a key of the store, uint64 (n,)."""
-        return digests(ids, self._store.vault.row_key)[:, :8].copy().view(np.uint64).reshape(-1)
+        key, hashes, at = self._store.vault.row_key, np.empty(len(ids), np.uint64), 0
+        for some in ids.blocks():
+            hashes[at : at + len(some)] = digests(some, key).view(np.uint64)[:, 0]
+            at += len(some)
+        return hashes
 
     def smallest_with(self, table: Owned, sets: Atoms) -> int | None:
         """Return the size of the smallest atom that sets of a table's rows would make; None where
@@ -175,7 +180,7 @@ class RowSets:
                 " ON CONFLICT (dataset, source, part) DO UPDATE SET rows = excluded.rows,"
                 " partitions = excluded.partitions, sha256 = excluded.sha256,"
                 " cells = excluded.cells",
-                [(table.dataset, table.source, *values) for values in _written(atoms)],
+                ((table.dataset, table.source, *values) for values in _written(atoms)),
             )
             return True
 
