@@ -35,7 +35,6 @@ from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.party.parts import PartyParts
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy import judgement
-from fedboost.runtime.policy.differences import MeasuredRows
 from fedboost.runtime.policy.judgement import Judge
 from fedboost.runtime.policy.reading import owned
 from fedboost.runtime.policy.spending import Spending
@@ -303,9 +302,19 @@ OFF = {
     "few ids are not opened": (_put(align_host, "check_common"), "fewer ids opened"),
     "only points of the guest's are opened": (_any_point, "opened what nobody had sent"),
 }
+
+
+def _any_rows(patched):
+    for name in ("measured", "row_sets"):
+        patched.setattr(Judge, name, lambda *_: lambda: None)
+
+
 LABELS_OFF = {
-    "metrics are of many people": (_put(Judge, "measured"), "few"),
-    "and differ by many": (_put(MeasuredRows, "differs", True), "metrics that differ by few"),
+    "metrics are of many people": (_any_rows, "few"),
+    "and their sets together too": (
+        _put(Judge, "row_sets", lambda: None),
+        "metrics that together tell of few",
+    ),
     "metrics are charged": (_put(Spending, "tell"), "more than the account says"),
     "metrics have a limit": (_put(Policy, "judge_told_metrics"), "more metrics than"),
 }

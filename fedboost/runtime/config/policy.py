@@ -103,14 +103,14 @@ class Policy(Settings):
     # σ, in rows, of what we add to each sum of a job that goes on without lost parties.
     aggregation_noise: float = Field(0.0, ge=0.0, le=4.0)
     totals_max: Ratio = math.inf  # values of sums under masks, by our training rows, of all jobs
-    # Rows between released cuts of our columns, and of each leaf (core.groups); 1: any number.
+    # Rows between released cuts, of each leaf (core.groups), of a host's atoms (row_sets); 1: any.
     group_rows_min: int = Field(20, ge=1)
     own_rows_min: int = Field(5, ge=1)  # our rows in each sum of a horizontal tree; 1: any number
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
     # Trees under one secret of a lattice, of jobs whose guest we are: why it is 1, see lattice.md.
     lattice_key_trees_max: int = Field(1, ge=1)
     quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
-    # Rows of ours that a metric is about, of each class too; see `judge_holdout`.
+    # Labelled rows, of each class too, of a metric and of an atom (row_sets); 1: any number.
     holdout_rows_min: int = Field(20, ge=1)
     # Share of the rows in common that jobs may hold out: their scores reach the guest. Of more the
     # guest needs `predict`, and all of them count as predicted.
@@ -314,15 +314,14 @@ class Policy(Settings):
                 kind="lets a peer bring fewer ids a day than the job's alignment has",
             )
 
-    def judge_overlap(self, what: str, *, differs: bool) -> None:
-        """Refuse rows measured (`what`) that differ too little from those of other jobs."""
-        if not differs:
-            raise _denied(
-                "holdout_rows_min",
-                f"lets {what} be those of an earlier job on the data set, or differ from "
-                f"them by {self.holdout_rows_min} rows, of each class too; these differ by fewer",
-                "hold out the same rows, or others: by another seed",
-            )
+    def deny_atom(self, least: int, *, labelled: bool) -> PolicyError:
+        """Return why a job is refused with which all together would tell of fewer rows."""
+        return _denied(
+            "holdout_rows_min" if labelled else "group_rows_min",
+            f"lets all jobs on the data set together tell of {least} rows at least, of each class "
+            "too; with this job it would be fewer",
+            "hold out an earlier job's rows or others; if few rows changed, wait for more",
+        )
 
     def judge_told_metrics(self, total: float) -> None:
         """Raise a PolicyError where so many values about labels may not have been told."""

@@ -175,8 +175,8 @@ class Finishing:
         if result and self.write_report is not None:
             self.write_report(request.journal, str(job.files.report))
             result["report"] = str(job.files.report)
-        if request.refused and self._parts.rehearsing is not None:
-            self._parts.rehearsing.note_refused(job.id)
+        if self._parts.rehearsing is not None:
+            self._parts.rehearsing.note(job, refused=request.refused)
         job.finish(result)
         self._parts.states.finishes(job.id, result or None)
         self._parts.store.clear(job.id)

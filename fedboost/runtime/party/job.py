@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +46,7 @@ class PartyJob:
     cpu_steps: float = 0.0
     sent: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes and messages by peer
     passed_over: set[str] = field(default_factory=set)  # see `Outbox`, of sessions that are closed
+    keep_row_sets: Callable[[], None] | None = None  # of the open stage, not kept yet
 
     def __post_init__(self) -> None:
         self.files = JobFiles(self.signed, self.store)

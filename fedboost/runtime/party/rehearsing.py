@@ -95,10 +95,13 @@ class Rehearsing:
         names: list[str] = json.loads(path.read_text()) if path.is_file() else []
         return names
 
-    def note_refused(self, job: str) -> None:
-        """Keep that a job would have been refused."""
-        text = json.dumps([*self.refused, job])
-        write_file(self.store.folder / REFUSED, text.encode(), PUBLIC_MODE)
+    def note(self, job: PartyJob, *, refused: bool) -> None:
+        """Keep that a job would have been refused, or of one that would not which rows it used."""
+        if refused:
+            text = json.dumps([*self.refused, job.id])
+            write_file(self.store.folder / REFUSED, text.encode(), PUBLIC_MODE)
+        elif job.keep_row_sets is not None:
+            job.keep_row_sets()
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,7 @@ class _Trial:
         yield self._contributors
         yield lambda: self._sums(self.signed)
         yield self._charges
+        yield self._row_sets
 
     def _alignment(self) -> None:
         rows = self.job.table.aligned()
@@ -226,6 +230,11 @@ class _Trial:
         if self.signed.role in self.labelled:
             stage = self.signed.protocol.name
             self.home.judge.measured(self.signed, stage, self.frame, self.held)
+
+    def _row_sets(self) -> None:
+        stage = self.signed.protocol.name
+        judge = self.home.judge
+        self.job.keep_row_sets = judge.row_sets(self.signed, stage, self.frame, self.held)
 
     def _contributors(self) -> None:
         if AGGREGATOR not in self.signed.protocol.modules or self.frame is None:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from fedboost import flow, protocols
-from fedboost.errors import PeerError, PolicyError, ProtocolError
+from fedboost.errors import PeerError, ProtocolError
 from fedboost.messages import party_pb2
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.party_pb2 import StepCall, StepReply
@@ -137,15 +137,14 @@ class Stages:
         most = parts.memory.peer_bytes_max(job)
         context = replace(context, shards=parts.shards, peer_bytes_max=most)
         checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
-        withheld = await self._judge(job, request.stage, context)
+        told = await self._judge(job, request.stage, context)
+        if checkpoint is not None:
+            await self._keep_row_sets(job)
         if is_large:
             await asyncio.to_thread(give_back)
-        told = await asyncio.to_thread(
-            parts.spending.judge_context, job.signed, request.stage, context
-        )
 
         def let_out(told: StatusReport) -> StatusReport:
-            heard = reading.let_out(told, tells, of_training=withheld is None)
+            heard = reading.let_out(told, tells)
             parts.spending.tell(job.signed, heard)
             return heard
 
@@ -168,13 +167,11 @@ class Stages:
         await asyncio.to_thread(give_back)  # what binning took beside the bins
         heard = await asyncio.to_thread(let_out, told)  # as of a step
         heard.warnings.extend(warned)
-        if withheld is not None and "metrics" in tells:
-            text = f"{job.signed.party} tells no metric of its training rows: {withheld.what}"
-            heard.warnings.add(party=job.signed.party, warning=text)
         return party_pb2.StageReply(told=heard)
 
     async def run_step(self, job: PartyJob, request: StepCall) -> StepReply:
-        """Does what is asked for in one call."""
+        """Does what is asked for in one call: by now every party has opened the stage."""
+        await self._keep_row_sets(job)
         reply = await job.session_of(request.stage).run_step(request)
         job.cpu_steps += sum(turn.cost.cpu_seconds for turn in reply.turns)
         return reply
@@ -200,22 +197,28 @@ class Stages:
         job.settle()
         return party_pb2.StageReply()
 
-    async def _judge(
-        self, job: PartyJob, stage: str, context: flow.StageContext
-    ) -> PolicyError | None:
-        """Refuse what the policy does not allow of the rows that take part; return why it allows no
-        metric of the training rows, if it does not.
+    async def _judge(self, job: PartyJob, stage: str, context: flow.StageContext) -> StatusReport:
+        """Refuse what the policy does not allow of the rows that take part; give what the others
+        are told.
         """
-        judge = self._parts.judge
-        withheld = await asyncio.to_thread(
-            judge.measured, job.signed, stage, context.frame, context.validation
-        )
-        await asyncio.to_thread(judge.contributors, job.signed, stage, context)
+        parts, signed = self._parts, job.signed
+        judge, rows = parts.judge, (context.frame, context.validation)
+        await asyncio.to_thread(judge.measured, signed, stage, *rows)
+        await asyncio.to_thread(judge.contributors, signed, stage, context)
         leaves = protocols.named(stage).leaves
         if leaves == "rows":
-            await asyncio.to_thread(judge.alignment, job.signed)
+            await asyncio.to_thread(judge.alignment, signed)
         if leaves == "predictions":
-            judge.prediction(job.signed, len(context.validation))
+            judge.prediction(signed, len(context.validation))
         if leaves == "model":
-            judge.held_out(job.signed, context.validation)
-        return withheld
+            judge.held_out(signed, context.validation)
+        told = await asyncio.to_thread(parts.spending.judge_context, signed, stage, context)
+        if parts.rehearsing is None:  # which judges them afterwards
+            job.keep_row_sets = await asyncio.to_thread(judge.row_sets, signed, stage, *rows)
+        return told
+
+    async def _keep_row_sets(self, job: PartyJob) -> None:
+        """Keep which rows sums and metrics will be about, before anything leaves."""
+        if job.keep_row_sets is not None and self._parts.rehearsing is None:
+            await asyncio.to_thread(job.keep_row_sets)
+            job.keep_row_sets = None

@@ -9,6 +9,7 @@ Modules:
     judgement    whether a party takes part in a job
     noisy_values  values told with noise, of which a further one costs again
     reading      what others may read of a party
+    row_sets     atoms of the rows that sums and metrics of all jobs are about
     same_tables  which of the declared tables are one
     scheme_offers  which encryption schemes a party would use in a job
     spending     judges and charges what a job tells

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.jobs.submitted import check_age, submitter_of
 from fedboost.runtime.ledger.signed_heads import Check
 from fedboost.runtime.policy import declared
-from fedboost.runtime.policy.differences import MeasuredRows, Summed, count_alignment
+from fedboost.runtime.policy.differences import Summed, count_alignment
+from fedboost.runtime.policy.row_sets import ALL_ROWS, Atoms, RowSets
 from fedboost.runtime.policy.same_tables import Owned, owned
 from fedboost.runtime.store.store import GOING, Store, StoredJob, day
 from fedboost.runtime.transport.identity import (
@@ -34,6 +36,8 @@ from fedboost.runtime.transport.identity import (
     verify_certificate,
 )
 from fedboost.settings import parse
+
+log = logging.getLogger(__name__)
 
 SEPARATOR = b"\0"  # between a certificate, which is text, and the signature made with its key
 
@@ -100,7 +104,7 @@ class Judge:
         self.signatures_of_jobs = Signatures(trust, insecure=config.insecure_loopback)
         self.trust = trust
         self._store = store
-        self._measured = MeasuredRows(store)
+        self._row_sets = RowSets(store)
         self._summed = Summed(store)
         self._leaders: dict[str, str] = {}  # by job, of those that the store knows
 
@@ -252,40 +256,62 @@ class Judge:
 
     def measured(
         self, job: SignedJob, stage: str, frame: Frame | None, held: NDArray[np.bool_]
-    ) -> PolicyError | None:
-        """Refuse to measure on so few held-out rows that metrics or their differences tell labels.
+    ) -> None:
+        """Refuse to train or measure on so few rows, of a class too, that metrics tell labels.
 
-        `held` bool (n,), the rows of `frame` that are held out. Return why metrics of the training
-        rows are to be withheld: for the same reasons. A model may be trained on them.
+        `held` bool (n,), the rows of `frame` that are held out.
         """
         if frame is None or frame.label is None or protocols.named(stage).leaves != "model":
-            return None
-        with refusing(self.config.name):
-            if held.any():
-                self._judge_measured(job, frame, held, "held-out rows")
-        try:
-            self._judge_measured(job, frame, ~held, "training rows")
-        except PolicyError as error:
-            return error
-        return None
+            return
+        policy = self.config.policy
+        for measured, what in ((held, "held-out rows"), (~held, "training rows")):
+            labels = frame.label[measured]
+            if not len(labels):
+                continue
+            with refusing(self.config.name):
+                policy.judge_holdout(len(labels), what)
+                if _has_classes(job):
+                    counts = np.unique(labels, return_counts=True)[1]
+                    policy.judge_holdout(int(counts.min()), f"{what} of each class")
 
-    def _judge_measured(
-        self, job: SignedJob, frame: Frame, measured: NDArray[np.bool_], what: str
-    ) -> None:
-        """Refuse metrics of rows, (n,) bool, that are few, also of a class, or nearly those that
-        metrics of an earlier job on the table were about.
+    def row_sets(
+        self, job: SignedJob, stage: str, frame: Frame | None, held: NDArray[np.bool_]
+    ) -> Callable[[], None]:
+        """Refuse rows with which sums and metrics of all jobs on the table, taken together, would
+        tell of few, or of few of a class.
+
+        Return what keeps the sets, to be called before anything leaves; it refuses them where
+        another job's were kept meanwhile. Sets are the training rows and, where the party has
+        labels, the held-out ones. A host without labels that releases no sums has none.
         """
-        assert frame.label is not None
-        policy, labels = self.config.policy, frame.label[measured]
-        policy.judge_holdout(len(labels), what)
-        rows, classes = np.flatnonzero(measured), {"": slice(None)}
-        if getattr(job.params, "objective", "") in CLASSIFYING:
-            values, counts = np.unique(labels, return_counts=True)
-            policy.judge_holdout(int(counts.min()), f"{what} of each class")
-            classes = {f"{value:g}": labels == value for value in values.tolist()}
-        ids = ((name, frame.ids.take(rows[of_class])) for name, of_class in classes.items())
-        differs = self._measured.differs(self.owned(job.dataset), ids, policy.holdout_rows_min)
-        policy.judge_overlap(what, differs=differs)
+        has_sets = job.protocol.leaves == "model" and protocols.named(stage).leaves != "rows"
+        is_labelled = frame is not None and frame.label is not None
+        if frame is None or not has_sets or not (is_labelled or job.protocol.releases):
+            return lambda: None
+        table, policy, known = self.owned(job.dataset), self.config.policy, self._row_sets
+        least = policy.holdout_rows_min if is_labelled else policy.group_rows_min
+        sets = self._sets_of(job, frame, held)
+
+        def check(smallest: int | None) -> None:
+            if smallest is not None and smallest < least:
+                log.warning("%s: an atom of its rows would have %d rows", job.id, smallest)
+                raise policy.deny_atom(least, labelled=is_labelled).at(party=self.config.name)
+
+        check(known.smallest_with(table, sets))
+        return lambda: check(known.add(table, sets, least))
+
+    def _sets_of(self, job: SignedJob, frame: Frame, held: NDArray[np.bool_]) -> Atoms:
+        """Return a job's sets of rows: in all, and by class."""
+        hashes = self._row_sets.hashes(frame.ids)
+        if frame.label is None:
+            return Atoms.of(hashes, {ALL_ROWS: (~held).astype(np.uint32)})
+        sets = 1 + held.astype(np.uint32)
+        numbers = {ALL_ROWS: sets}
+        selection = job.manifest.spec.data[job.party]
+        if _has_classes(job) and selection.label is not None:
+            classes = np.unique(frame.label, return_inverse=True)[1].astype(np.uint32)
+            numbers[selection.label] = sets + 2 * classes
+        return Atoms.of(hashes, numbers)
 
     def contributors(self, job: SignedJob, stage: str, context: StageContext) -> None:
         """Refuse sums over nearly the same parties as earlier ones on the table; note others."""
@@ -338,6 +364,10 @@ class Judge:
                 f"{caller} is not an owner", todo="its settings file lists owners under `users`"
             )
         self.config.policy.judge_approver(caller.name)
+
+
+def _has_classes(job: SignedJob) -> bool:
+    return getattr(job.params, "objective", "") in CLASSIFYING
 
 
 @contextmanager

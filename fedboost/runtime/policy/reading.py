@@ -4,20 +4,18 @@ and anybody of errors about its table.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, MutableSequence
+from collections.abc import Awaitable, Callable, Collection
 from functools import wraps
 from typing import Any, Protocol, TypeVar
 
 from fedboost import flow, wire
 from fedboost.errors import FedboostError, OwnersError
 from fedboost.messages import party_pb2
-from fedboost.messages.job_pb2 import Curve, Metric, StatusReport
+from fedboost.messages.job_pb2 import StatusReport
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.policy import declared
 from fedboost.runtime.store.store import StoredJob
-
-TRAINING_SPLIT = "train"  # of metrics and curves
 
 
 def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.OwnedJob:
@@ -73,12 +71,8 @@ def values_told(report: StatusReport) -> int:
     return len(report.metrics) + len(report.best) + rounds + points
 
 
-def let_out(
-    report: StatusReport, tells: Collection[str], *, of_training: bool = True
-) -> StatusReport:
-    """Return what of a party's words its owner's policy lets the coordinator hear; without
-    `of_training`, no metric or curve of training rows.
-    """
+def let_out(report: StatusReport, tells: Collection[str]) -> StatusReport:
+    """Return what of a party's words its owner's policy lets the coordinator hear."""
     heard = StatusReport()
     heard.CopyFrom(report)
     if "metrics" not in tells:
@@ -90,17 +84,7 @@ def let_out(
     if "curves" not in tells:
         heard.ClearField("curves")
         heard.ClearField("importance")
-    if not of_training:
-        for metrics in (heard.metrics, heard.best, *(a_round.metrics for a_round in heard.rounds)):
-            _drop_training(metrics)
-        _drop_training(heard.curves)
     return heard
-
-
-def _drop_training(values: MutableSequence[Metric] | MutableSequence[Curve]) -> None:
-    for index in reversed(range(len(values))):
-        if values[index].split == TRAINING_SPLIT:
-            del values[index]
 
 
 Reply = TypeVar("Reply")

@@ -29,14 +29,15 @@ HASHED = {
     ),
     "decisions": ("job", "manifest_sha256", "verdict", "user", "at", "reason"),
     "charges": ("dataset", "source", "kind", "about", "peer", "job", "amount"),
-    "held_out": ("dataset", "source", "classes", "cells"),
     "summed": ("dataset", "source", "parties"),
     "value_groups": ("dataset", "source", "about", "groups"),
     "tags": ("job", "tag"),
     "aliases": ("source", "alias"),
     "peer_ids": ("peer", "dataset", "day", "ids"),
     "noisy_values": ("noise", "columns", "ids", "codes"),
+    "atoms": ("dataset", "source", "part", "partitions", "rows", "sha256"),
 }  # fmt: skip
+_HELD_OUT_6 = ("dataset", "source", "classes", "cells")
 _ACCOUNT_3 = (
     "job", "at", "dataset", "guest", "protocol", "rows", "planned", "round", "counted", "epsilon",
     "told",
@@ -48,10 +49,8 @@ _JOBS_4 = (
 # Of them, those whose rows are looked for by what they say, so that a damaged one is not found: all
 # their rows are checked when the store is opened.
 COUNTERS = (
-    "predictions", "alignments", "account", "decisions", "charges", "held_out", "summed",
-    "value_groups",
-    "aliases",
-    "peer_ids",
+    "predictions", "alignments", "account", "decisions", "charges", "summed", "atoms",
+    "value_groups", "aliases", "peer_ids",
 )  # fmt: skip
 
 
@@ -159,11 +158,11 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         *_hashing("account"),
     ),
     6: (
-        # Sets of rows that metrics are about, of each class a sketch: see `measured`.
+        # Sets of rows that metrics are about, of each class a sketch.
         """CREATE TABLE held_out (
             dataset TEXT NOT NULL, source TEXT NOT NULL, classes TEXT NOT NULL, cells BLOB NOT NULL
         ) STRICT""",
-        *_hashing("held_out"),
+        *_hashing("held_out", _HELD_OUT_6),
         """CREATE TRIGGER held_out_stay BEFORE DELETE ON held_out
         BEGIN SELECT raise(ABORT, 'what was held out stays'); END""",
     ),
@@ -232,6 +231,20 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         *_hashing("noisy_values"),
         """CREATE TRIGGER noisy_values_stay BEFORE DELETE ON noisy_values
         BEGIN SELECT raise(ABORT, 'values that were told stay'); END""",
+        # Atoms of the sets of rows that sums and metrics are about: see `row_sets`. Of the sets
+        # before there are sketches alone, which tell no atoms.
+        "DROP TABLE IF EXISTS held_out",
+        """CREATE TABLE atoms (
+            dataset TEXT NOT NULL, source TEXT NOT NULL, part INTEGER NOT NULL,
+            partitions TEXT NOT NULL, rows INTEGER NOT NULL, sha256 TEXT NOT NULL,
+            PRIMARY KEY (dataset, source, part)
+        ) STRICT""",
+        *_hashing("atoms"),
+        "ALTER TABLE atoms ADD COLUMN cells BLOB NOT NULL DEFAULT x''",  # last: read by few
+        """CREATE TRIGGER atoms_stay BEFORE DELETE ON atoms
+        BEGIN SELECT raise(ABORT, 'atoms stay'); END""",
+        """CREATE TRIGGER atoms_rise BEFORE UPDATE OF rows ON atoms
+        WHEN NEW.rows < OLD.rows BEGIN SELECT raise(ABORT, 'atoms stay'); END""",
     ),
 }
 SCHEMA_VERSION = max(VERSIONS)

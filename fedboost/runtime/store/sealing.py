@@ -87,6 +87,13 @@ class Vault:
 
         return Secrets(self._key).child("what a job has told", job)
 
+    @property
+    def row_key(self) -> bytes:
+        """The key of hashes of row ids that stay in the store, which lives as long as it does."""
+        from fedboost.crypto.secrets import Secrets
+
+        return Secrets(self._key).derive("hashes of row ids")
+
     def destroy(self, job: str) -> None:
         """Overwrite and remove every secret of the job; nothing happens where there is none."""
         folder = self._path(job, "seed").parent

@@ -22,11 +22,6 @@ def test_all_that_a_policy_tells_is_heard():
     assert let_out(told(), ("metrics", "curves")) == told()
 
 
-def test_withheld_training_rows_leave_the_values_of_held_out_rows():
-    heard = let_out(told(), ("metrics", "curves"), of_training=False)
-    assert splits(heard) == [["validation"]] * 4
-
-
 def test_metrics_and_curves_are_kept_back_by_name():
     assert splits(let_out(told(), ("curves",))) == [[], [], [], [*SPLITS]]
     assert splits(let_out(told(), ("metrics",))) == [[*SPLITS]] * 3 + [[]]

@@ -465,6 +465,7 @@ def test_what_a_party_had_agreed_to_was_paused_in_version_7(tmp_path, owner):
             connection.execute(statement)
         connection.execute("DROP TABLE peer_ids")
         connection.execute("DROP TABLE noisy_values")
+        connection.execute("DROP TABLE atoms")
         connection.execute("PRAGMA user_version = 7")
     with Store(tmp_path, owner) as store:
         states = {job.id: job.state for job in store.jobs()}
@@ -477,7 +478,7 @@ def test_what_a_party_had_agreed_to_was_paused_in_version_7(tmp_path, owner):
 NEWER = {
     "charges",
     "decisions",
-    "held_out",
+    "atoms",
     "summed",
     "tags",
     "aliases",
@@ -500,7 +501,7 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
         hashes(connection)
         connection.execute("DROP TABLE decisions")
         connection.execute("DROP TABLE charges")
-        connection.execute("DROP TABLE held_out")
+        connection.execute("DROP TABLE atoms")
         connection.execute("DROP TABLE summed")
         connection.execute("DROP TABLE tags")
         connection.execute("DROP TABLE value_groups")
