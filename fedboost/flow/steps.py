@@ -42,6 +42,7 @@ class Spent(StrEnum):
     """Kinds of what a message tells of a table; each adds up in the table's budget."""
 
     SUMS = "sums"  # of a column: equations about any bin of it, by the rows that are learnt from
+    PLACED = "placed"  # of a column: rows whose bin could be known exactly, by the same rows
     EPSILON = "epsilon"  # of a column: of a row's value, told with noise; inf: without
     ROWS = "rows"  # that are predicted, of a job's rows in common: never more than there are
     IDS = "ids"  # that an alignment opens

@@ -23,6 +23,7 @@ from fedboost.mapped import let_go
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import columns, telling, vertical
+from fedboost.model.answered import AnsweredRows
 from fedboost.model.telling import TELLING
 
 NO_SPLIT = -1  # stands for no further split of ours above a node
@@ -39,14 +40,16 @@ class Host:
     place: dict[tuple[int, int], int]  # (tree, node) -> place in the shard
     above: Indices  # (places, most): our splits above each in its tree, then NO_SPLIT
     right: NDArray[np.bool_]  # (places, most): whether the way leads right there
+    answered: AnsweredRows
 
 
 def begin(context: StageContext) -> Host:
     """Reads the host's shard, and its columns as the guest may know them."""
-    arrays, values, epsilon = _known(context)
+    arrays, values, epsilon, names = _known(context)
     place = vertical.positions(arrays)
     above = _above(vertical.node_keys(arrays), place)
-    return Host(context, arrays, values, epsilon, place, *above)
+    answered = AnsweredRows.of(arrays, names, values)
+    return Host(context, arrays, values, epsilon, place, *above, answered)
 
 
 def direct_rows(host: Host, got: Questions) -> Out:
@@ -69,7 +72,10 @@ def direct_rows(host: Host, got: Questions) -> Out:
     check_paths(host, rows, split)
     right = _goes_right(host, rows, split)
     let_go(host.values)
-    charges = (Charge(Spent.ROWS, host.values.shape[0]),)
+    starts = np.cumsum([0, *counts.tolist()])
+    for place, first, stop in zip(shard, starts.tolist(), starts[1:].tolist(), strict=False):
+        host.answered.note(place, rows[first:stop], right[first:stop])
+    charges = (Charge(Spent.ROWS, host.values.shape[0]), *host.answered.charges())
     about = DisclosureInfo(len(np.unique(rows)), epsilon=host.epsilon, charges=charges)
     return Out(send=Directions(goes_right=wire.pack_bits(right)), about=about)
 
@@ -109,9 +115,12 @@ def bytes_max(host: Host, _: str) -> int:
 # Inside
 
 
-def _known(context: StageContext) -> tuple[Mapping[str, NDArray[np.generic]], Values, float | None]:
-    """The shard's arrays, the values of its columns, and the ε of the noise in them."""
+def _known(
+    context: StageContext,
+) -> tuple[Mapping[str, NDArray[np.generic]], Values, float | None, Sequence[str]]:
+    """The shard's arrays, the values of its columns, the ε of their noise, and their names."""
     model, frame = context.artefacts[MODEL], context.data
+    names: list[str] = model.facts["columns"]
     values = columns.of_seat(context)
     no_splits = not len(model.arrays["feature"])
     if (
@@ -119,7 +128,7 @@ def _known(context: StageContext) -> tuple[Mapping[str, NDArray[np.generic]], Va
         or no_splits
         or context.table.guest in context.limits.predict.exact
     ):
-        return model.arrays, values, None
+        return model.arrays, values, None, names
     earlier = telling.read(model.facts[TELLING])
     if frame.id_columns != earlier.id_columns:
         raise ConfigError(
@@ -131,7 +140,8 @@ def _known(context: StageContext) -> tuple[Mapping[str, NDArray[np.generic]], Va
     terms = earlier.only(used.tolist())
     noisy = terms.values(terms.buckets(values[:, used], frame.ids, context.lasting_secrets))
     feature = np.searchsorted(used, model.arrays["feature"])
-    return {**model.arrays, "feature": feature}, noisy, terms.epsilon
+    told = [names[column] for column in used.tolist()]
+    return {**model.arrays, "feature": feature}, noisy, terms.epsilon, told
 
 
 def _above(
