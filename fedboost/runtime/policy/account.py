@@ -138,6 +138,7 @@ class Total:
     dataset: str
     guest: str  # who have got sums; empty: the ε per row of noisy values, which anybody may have
     told: float
+    placed: float = 0.0  # the share of rows that they could place
 
 
 def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Total]:
@@ -147,10 +148,11 @@ def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Tota
     listed: list[Total] = []
     for dataset in dict.fromkeys(entry.dataset for entry in entries):
         of_dataset = [entry for entry in entries if entry.dataset == dataset]
-        guests = dict.fromkeys(entry.guest for entry in of_dataset if entry.sums)
+        guests = dict.fromkeys(e.guest for e in of_dataset if e.sums or e.placed)
         together = [guest for guest in guests if guest not in apart]
         for group in (*([together] if together else []), *([g] for g in guests if g in apart)):
-            listed.append(Total(dataset, ", ".join(group), sums_of(of_dataset, group.__contains__)))
+            told, placed = (of(of_dataset, group.__contains__) for of in (sums_of, placed_of))
+            listed.append(Total(dataset, ", ".join(group), told, placed))
         if any(entry.noise for entry in of_dataset):
             listed.append(Total(dataset, "", sum(entry.noise for entry in of_dataset)))
     return listed

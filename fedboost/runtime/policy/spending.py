@@ -165,13 +165,16 @@ class Spending:
         entry = self.account.entry(job.id)
         if entry is not None and entry.planned:
             return (
-                f"released {entry.counted:.2g} sums per bin and row to {entry.guest} so far, "
-                f"{entry.planned:.2g} at most"
+                f"released {entry.counted:.2g} sums per bin and row to {entry.guest} so far of "
+                f"{entry.planned:.2g}; an attack could place {entry.placed:.0%} of the rows"
             )
         if entry is not None or job.state not in UNBEGUN:
             return ""
         planned = self.planned(job)
-        return "" if planned is None else _unbegun(planned, self._policy())
+        if planned is None:
+            return ""
+        sentence, share = _unbegun(planned, self._policy()), min(1.0, self._policy().placed_max)
+        return sentence and f"{sentence}; an attack could place {share:.0%} of the rows"
 
     def planned(self, job: StoredJob) -> Planned | None:
         """Return what sums of a job that has not begun could tell; None where there are none."""
