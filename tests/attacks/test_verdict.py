@@ -1,4 +1,4 @@
-"""What an owner reads of a job before it is approved, where the guest chooses the rows in common."""
+"""What an owner reads of a job to approve, where the guest chooses the rows in common."""
 
 import asyncio
 import re
