@@ -203,7 +203,9 @@ def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
     for total in totals(entries, policy.disclosure_apart):
         if total.guest:
             limits = {"warn": policy.disclosure_warn, "max": policy.disclosure_max}
-            row = {"dataset": total.dataset, "guest": total.guest, "sums": total.told, **limits}
+            placed = {"placed": total.placed, "placed_max": policy.placed_max}
+            told = {"sums": total.told, **limits, **placed}
+            row = {"dataset": total.dataset, "guest": total.guest, **told}
         else:
             row = {
                 "dataset": total.dataset,
@@ -218,7 +220,8 @@ def _in_words(spent: dict[str, Any]) -> str:
     most = "without limit" if spent["max"] is None else f"of {spent['max']:g}"
     if "guest" in spent:
         words = f"{spent['sums']:.3g} released sums per bin and row to {spent['guest']}"
-        return f"{spent['dataset']}: {words}, {most}"
+        attack = f"an attack could place {spent['placed']:.0%} of the rows"
+        return f"{spent['dataset']}: {words}, {most}; {attack}"
     words = "without noise" if spent["epsilon_row"] is None else f"{spent['epsilon_row']:g}"
     return f"{spent['dataset']}: epsilon per row {words}, {most}"
 
@@ -226,7 +229,8 @@ def _in_words(spent: dict[str, Any]) -> str:
 def _job(entry: AccountEntry) -> dict[str, Any]:
     """An entry, with what counts for it."""
     charged = {kind: _finite(dict(amounts)) for kind, amounts in entry.charged.items()}
-    counts = {"counted": entry.counted, "sums": entry.sums, "noise": entry.noise}
+    counts = {"counted": entry.counted, "sums": entry.sums, "placed": entry.placed}
+    counts["noise"] = entry.noise
     return {**_finite({**asdict(entry), **counts}), "charged": charged}
 
 
@@ -239,7 +243,8 @@ def _table(entries: list[AccountEntry]) -> Table:
     """A row for each job; of what no job has told there is no column."""
     columns = {
         "sums": [f"{entry.counted:.3g}" if entry.sums else "" for entry in entries],
-        "at most": [f"{entry.planned:.3g}" if entry.sums else "" for entry in entries],
+        "expected": [f"{entry.planned:.3g}" if entry.sums else "" for entry in entries],
+        "placed": [f"{entry.placed:.0%}" if entry.placed else "" for entry in entries],
         "ε per row": [f"{entry.noise:g}" if entry.noise else "" for entry in entries],
         "rows scored": [str(entry.scored) if entry.scored else "" for entry in entries],
         "totals per row": [f"{entry.totals:.3g}" if entry.totals else "" for entry in entries],

@@ -26,6 +26,7 @@ Modules:
     own_rows         keeps a contributor's small groups of rows out of sums
     params           settings that all boosting protocols share
     partition        which rows are in which node
+    placement        how far rows have been placed by divisions, in bits
     purity           how much a node says about its rows' labels
     quantiles        quantiles of many parties' columns by counting
     row_shards       rows of growing trees where others add them up

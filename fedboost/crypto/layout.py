@@ -137,6 +137,25 @@ class Layout(ABC):
     def lanes(self) -> tuple[Lane, ...]:
         """The ciphertexts of one row or sum."""
 
+    @property
+    def widths(self) -> NDArray[np.float64]:
+        """Return the bits of each column's field, (columns,)."""
+        widths = np.zeros(self.columns)
+        for _, digit in self._digits():
+            widths[digit.column] = digit.bits
+        return widths
+
+    @property
+    def sums_together(self) -> NDArray[np.int64]:
+        """Return how many sums a package holds that has each column, (columns,)."""
+        together = np.ones(self.columns, np.int64)
+        for lane, digit in self._digits():
+            together[digit.column] = lane.capacity
+        return together
+
+    def _digits(self) -> Iterator[tuple[Lane, Digit]]:
+        return ((lane, digit) for lane in self.lanes for digit in lane.digits)
+
     def takes(self, masks: Masks | None) -> bool:
         """Return True if answers leave under such masks, and have room for them; here none do."""
         return masks is None

@@ -16,6 +16,7 @@ Modules:
     adding        where the cells of nodes are added up
     answers       a host's answers of one layer: sums and row divisions
     candidates    candidates of one node, in canonical and in secret order
+    capacity      how many bits the sums of a node can tell
     cells         which rows add to which cells of a histogram
     choice        the scheme of a job that leaves it open
     ciphers       the interface of a scheme for guest and host
@@ -26,7 +27,7 @@ Modules:
     keys          what both sides agree on first
     leaf_answers  leaf values that only become visible as sums
     leaf_values   leaf values that a host keeps encrypted
-    meter         counts the equations that released sums are
+    meter         counts the equations that released sums are, and the rows they could place
     node_cells    makes and keeps the cells of open nodes
     offers        what the guest reads of candidates and chooses
     packed        both sides of schemes that encrypt numbers

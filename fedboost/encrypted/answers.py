@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import wire
-from fedboost.arrays import Bits
+from fedboost.arrays import Bits, Rows
 from fedboost.core import split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
@@ -78,9 +78,16 @@ def divisions(
     for number, (column, place, missing_left, left_bins) in won.items():
         tree, node = tree_batch.at(number)
         tree.note_split(node, (column, place, missing_left, left_bins))
-        cells = of_rows(bins, column, tree.growth.everyone.rows(node))
-        rights[number] = split.goes_right(cells, place, missing_left, binning.missing, left_bins)
+        named = column, place, missing_left, left_bins
+        rights[number] = goes_right(named, tree.growth.everyone.rows(node), binning, bins)
     return rights
+
+
+def goes_right(named: Named, rows: Rows, binning: Binning, bins: Bins) -> Bits:
+    """Return which of some rows a split of ours sends right."""
+    column, place, missing_left, left_bins = named
+    cells = of_rows(bins, column, rows)
+    return split.goes_right(cells, place, missing_left, binning.missing, left_bins)
 
 
 def named_splits(won: Mapping[int, Named], binning: Binning, first: int) -> Iterator[OwnSplit]:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits, Indices, Sums
+from fedboost.arrays import Bits, Floats, Indices, Sums
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.partition import Partition
 from fedboost.crypto.api import H, Pairs
@@ -233,6 +234,18 @@ class HostRows(ABC, Generic[H]):
     def sizes(self) -> CipherSizes:
         """Return how large they are, and cells of them."""
 
+    @abstractmethod
+    def number_bits(self, rows: int) -> Floats:
+        """Return the most bits that the guest can read of each number of a sum over so many rows,
+        noise aside, float64 (2·outputs,).
+        """
+
+    def sums_together(self) -> Indices:
+        """Return of each number in how many sums' plaintext it lies, int64 (2·outputs,): what is
+        too large for its field shows in the next ones; 1 where each is apart.
+        """
+        return np.ones(len(self.number_bits(1)), np.int64)
+
     @cached_property
     def adding(self) -> AddingRows[H]:
         """Return the rows as the shards have them that add up cells: here, this process."""
@@ -300,6 +313,12 @@ class TreeScheme(ABC):
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = 0) -> CipherSizes:
         """Return the sizes of a job with hosts of at most `n_rows` training rows; `slots` as the
         guest chooses them.
+        """
+
+    @abstractmethod
+    def field_of(self, params: EncryptedTreeParams, n_rows: int) -> tuple[Floats, Indices]:
+        """Return the bits of each number of a sum over so many rows, at most, and in how many sums'
+        plaintext each lies; see `HostRows`.
         """
 
     def slots(self, params: EncryptedTreeParams, n_rows: int, seen: AnswersSeen) -> int:

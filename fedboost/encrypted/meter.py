@@ -1,4 +1,5 @@
-"""The disclosure meter: how many equations the sums that a host releases are, about any one bin.
+"""The disclosure meter: how many equations the sums that a host releases are, about any one bin,
+and how many rows could be placed by them, whatever the guest does.
 
 The guest knows every g and h, so a sum over the rows of a bin is a linear equation on who is in it,
 whatever the cipher. With enough of them about one bin a linear program finds its rows. What counts
@@ -12,23 +13,31 @@ How the rows of a won split divide is one equation more, about the bins on eithe
 whose candidates a host offers in `layers` layers tells 2·outputs·2^(layers − 1) + 2^layers − 1 at
 most. Coarser sums, over groups of bins, are equations too and count as much; a host's noise, which
 makes equations inexact, lowers nothing.
+
+A guest that does not follow the protocol reads more from a sum than an equation. So beside them
+stand the bits that could be told: of sums what their fields hold (`capacity`), of divisions what
+they add to earlier ones (`core.placement`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits
-from fedboost.core.params import TreeParams
+from fedboost.arrays import Bits, Floats, Rows
+from fedboost.core.binning import Binning
+from fedboost.core.bins import Bins
 from fedboost.core.partition import ROOT, parent, sibling
+from fedboost.core.placement import Placement
 from fedboost.core.sampling import TreeColumns
-from fedboost.data.frame import Frame
+from fedboost.encrypted import capacity
 from fedboost.encrypted.candidates import Named, NodeCandidates
+from fedboost.encrypted.capacity import NodeField
+from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.tree_batch import STRIDE
 from fedboost.flow import Charge, Releases, Spent, StageContext
 
@@ -38,20 +47,22 @@ DRAWN_MAX = 2000  # trees or nodes whose columns are drawn to be counted; of mor
 
 
 class Meter:
-    """What a host tells in one attempt: of each column the sums about any bin of it."""
+    """What a host tells in one attempt: of each column the sums about any bin of it, and bits."""
 
-    def __init__(self, columns: Sequence[str], values: int, rows: int) -> None:
-        """At zero; a sum has so many `values`, and `rows` are learnt from."""
+    def __init__(self, columns: Sequence[str], values: int, placement: Placement) -> None:
+        """At zero; a sum has so many `values`."""
         self.equations = np.zeros(len(columns), np.int64)
-        self._names, self._values, self._rows = columns, values, max(1, rows)
+        self._names, self._values, self._placement = columns, values, placement
+        self._n_bins = placement.binning.n_bins
         # bool (columns,): which of them each node of the last layer told, and of this one
         self._above: dict[int, Bits] = {}
         self._layer: dict[int, Bits] = {}
 
     @classmethod
-    def of(cls, context: StageContext) -> Meter:
+    def of(cls, context: StageContext, binning: Binning, bins: Bins) -> Meter:
         """Return the meter of a host."""
-        return cls(context.data.columns, _values(context.params), len(context.parts["train"]))
+        placement = Placement.of(bins, binning, ~context.validation)
+        return cls(context.data.columns, _values(context.params), placement)
 
     @property
     def most(self) -> int:
@@ -70,48 +81,81 @@ class Meter:
         """The nodes that come next are children of the last ones."""
         self._above, self._layer = self._layer, {}
 
-    def charge(self, offered: Mapping[int, NodeCandidates]) -> tuple[Charge, ...]:
-        """Counts the sums of some nodes of a layer, by their numbers; a column without any tells
-        none.
+    def charge(
+        self, offered: Mapping[int, NodeCandidates], fields: Mapping[int, NodeField]
+    ) -> tuple[Charge, ...]:
+        """Counts the sums of some nodes of a layer, by their numbers, and the bits that these can
+        tell; a column without any tells none.
         """
-        before = self.equations.copy()
+        before, bits = self.equations.copy(), np.zeros(len(self.equations))
         for number, candidates in offered.items():
             columns = self._layer[number] = candidates.tells(len(before))
-            self.equations += self._values * columns
-            place, node = divmod(number, STRIDE)
-            if node == ROOT:
-                continue
-            beside = self._layer.get(place * STRIDE + sibling(node))
-            above = self._above.get(place * STRIDE + parent(node))
-            if beside is not None and above is not None:
-                self.equations -= self._values * (columns & beside & above)
-        return self._charges(self.equations - before)
+            new = columns & ~self._follows(number, columns)
+            self.equations += self._values * new
+            bits += self._bits(candidates, fields[number], new)
+        return (*self._equations(self.equations - before), *self._placed(bits))
 
-    def divided(self, won: Mapping[int, Named]) -> tuple[Charge, ...]:
-        """Counts how rows divide at the won nodes: the sum of what goes left, for any gradients."""
+    def divided(
+        self, won: Mapping[int, Named], rows: Mapping[int, Rows], rights: Mapping[int, Bits]
+    ) -> tuple[Charge, ...]:
+        """Counts how the rows of won nodes divide: the sum of what goes left, for any gradients,
+        and what it adds to where each row may be.
+        """
         columns = np.array([column for column, *_ in won.values()], np.int64)
-        return self._charges(np.bincount(columns, minlength=len(self.equations)))
+        bits = self.narrowed(won, rows, rights)
+        equations = np.bincount(columns, minlength=len(self.equations))
+        return (*self._equations(equations), *self._placed(bits))
 
-    def _charges(self, more: Counts) -> tuple[Charge, ...]:
-        told = np.flatnonzero(more)
-        amounts = (more[told] / self._rows).tolist()
-        names = [self._names[column] for column in told.tolist()]
-        return tuple(Charge(Spent.SUMS, *charged) for charged in zip(amounts, names, strict=True))
+    def cut(
+        self, won: Mapping[int, Named], rows: Mapping[int, Rows], rights: Mapping[int, Bits]
+    ) -> tuple[Charge, ...]:
+        """Counts what random cuts of nodes tell of rows, which share leaves or do not.
 
+        A cut of b − 1 that a column of b bins has puts a row on a side of it: with all of them
+        every row's bin is known, which is one equation by row about each bin.
+        """
+        cuts = np.zeros(len(self.equations))
+        for node, (column, *_) in won.items():
+            cuts[column] += len(rows[node]) / max(1, int(self._n_bins[column]) - 1)
+        bits, n_rows = self.narrowed(won, rows, rights), max(1, self._placement.n_rows)
+        return (*self._charges(Spent.SUMS, cuts / n_rows), *self._placed(bits))
 
-def ordered(
-    frame: Frame, cuts: Mapping[int, Named], n_bins: Sequence[int], sizes: Mapping[int, int]
-) -> tuple[Charge, ...]:
-    """Return what random cuts of nodes with `sizes` rows tell of the order of a column's rows.
+    def narrowed(
+        self, won: Mapping[int, Named], rows: Mapping[int, Rows], rights: Mapping[int, Bits]
+    ) -> Floats:
+        """Return the bits that divisions add to where the rows of each column may be."""
+        bits = np.zeros(len(self.equations))
+        for number, (column, place, missing_left, _) in won.items():
+            division = rows[number], rights[number]
+            bits[column] += self._placement.divide(column, place, missing_left, *division)
+        return bits
 
-    A cut of b − 1 that a column of b bins has puts a row on a side of it: with all of them every
-    row's bin is known, which is one equation by row about each bin.
-    """
-    told: dict[int, float] = {}
-    for node, (column, *_) in cuts.items():
-        cut = sizes[node] / max(1, n_bins[column] - 1) / max(1, frame.n_rows)
-        told[column] = told.get(column, 0.0) + cut
-    return tuple(Charge(Spent.SUMS, told[number], frame.columns[number]) for number in sorted(told))
+    def _follows(self, number: int, columns: Bits) -> Bits:
+        """bool (columns,): of which a node's sums are its parent's minus its sibling's."""
+        place, node = divmod(number, STRIDE)
+        none = np.zeros_like(columns)
+        if node == ROOT:
+            return none
+        beside = self._layer.get(place * STRIDE + sibling(node))
+        above = self._above.get(place * STRIDE + parent(node))
+        return none if beside is None or above is None else columns & beside & above
+
+    def _bits(self, candidates: NodeCandidates, field: NodeField, new: Bits) -> Floats:
+        """Return what a node's sums can tell of each column, and no more than its rows hold."""
+        told = field.told(candidates, self._n_bins)
+        if field.has_differences:
+            told = told * new
+        return np.minimum(told, field.rows * self._placement.shares.entropy)
+
+    def _equations(self, counted: Counts) -> Iterator[Charge]:
+        return self._charges(Spent.SUMS, counted / self._placement.shares.rows)
+
+    def _placed(self, bits: Floats) -> Iterator[Charge]:
+        return self._charges(Spent.PLACED, self._placement.shares.placed(bits))
+
+    def _charges(self, kind: Spent, amounts: Floats) -> Iterator[Charge]:
+        for column in np.flatnonzero(amounts).tolist():
+            yield Charge(kind, float(amounts[column]), self._names[column])
 
 
 @dataclass(frozen=True)
@@ -123,7 +167,9 @@ class Trees:
     roots: int = 1  # nodes of the first of these
 
 
-def expected(params: TreeParams, trees: Trees, group: int, columns: int | None) -> Releases:
+def expected(
+    params: EncryptedTreeParams, trees: Trees, group: int, columns: int | None
+) -> Releases:
     """Return what the sums of these trees tell of any of a host's `columns`, by a forecast.
 
     Every node of every layer tells every column that its tree may use, and no round is left out by
@@ -149,7 +195,10 @@ def expected(params: TreeParams, trees: Trees, group: int, columns: int | None) 
         told, used = int(of_bins.max()), int(times.max())
     elif within:  # at most: where every other layer tells a column, all of its sums count
         told = math.ceil(4 / 3 * told)
-    return Releases(_values(params) * told + math.ceil(nodes * used * share))
+    every = nodes * len(numbers)
+    bits = capacity.forecast(params, every, min(every, told), columns)
+    whole = _values(params) * told + math.ceil(nodes * used * share)
+    return Releases(whole, sum_bits=bits, layers=trees.layers * len(numbers))
 
 
 def _told(columns: TreeColumns, trees: Trees) -> Counts:
@@ -163,6 +212,6 @@ def _told(columns: TreeColumns, trees: Trees) -> Counts:
     return counts
 
 
-def _values(params: TreeParams) -> int:
+def _values(params: EncryptedTreeParams) -> int:
     """Return how many values a sum has: g and h of each output of a leaf."""
     return 2 * params.n_outputs // params.trees_per_round

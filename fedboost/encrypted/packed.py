@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Sums
+from fedboost.arrays import Floats, Indices, Sums
 from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.api import Blinders, Ciphertexts, Pairs, PrivateKey, PublicKey
@@ -161,6 +161,15 @@ class PackedHostRows(HostRows[Ciphertexts]):
         """See `HostRows`."""
         return self.keys.sizes
 
+    def number_bits(self, rows: int) -> Floats:
+        """See `HostRows`: the widths of fields, which are the same for every node."""
+        del rows
+        return self.keys.layout.widths
+
+    def sums_together(self) -> Indices:
+        """See `HostRows`: those of a package."""
+        return self.keys.layout.sums_together
+
     @cached_property
     def adding(self) -> AddingRows[Ciphertexts]:
         """See `HostRows`: by rows."""
@@ -239,10 +248,18 @@ class PackedScheme(TreeScheme):
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = 0) -> CipherSizes:
         """Return those of the job's keys."""
         del slots
+        width = SCHEMES[params.encryption.scheme].ciphertext_bytes(params.encryption.key_bits)
+        return sizes_of(self._layout(params, n_rows), width)
+
+    def field_of(self, params: EncryptedTreeParams, n_rows: int) -> tuple[Floats, Indices]:
+        """See `TreeScheme`."""
+        packing = self._layout(params, n_rows)
+        return packing.widths, packing.sums_together
+
+    def _layout(self, params: EncryptedTreeParams, n_rows: int) -> Layout:
         scheme, bits = SCHEMES[params.encryption.scheme], params.encryption.key_bits
         room = scheme.plaintext_bits(bits)
-        packing = keys.layout(params, self.bits_of(params, n_rows), n_rows, room)
-        return sizes_of(packing, scheme.ciphertext_bytes(bits))
+        return keys.layout(params, self.bits_of(params, n_rows), n_rows, room)
 
     def key_bytes(self, params: EncryptedTreeParams) -> int:
         """As the scheme states it."""

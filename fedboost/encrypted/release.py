@@ -2,7 +2,7 @@
 
     group    over groups of enough rows, in a secret order           HostTree.candidates
     noise    what the job adds to every sum                          HostNoise.of_node
-    charge   the equations that the sums are, on the table's budget  Meter.charge
+    charge   the equations that the sums are, and their bits         Meter.charge
     record   what leaves, for choices to come and for an audit       HostTreeBatch.note_offered
     blind    packed and re-randomised                                HostRows.blind
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.candidates import NodeCandidates
+from fedboost.encrypted.capacity import NodeField
 from fedboost.encrypted.ciphers import HostRows, NodeSums
 from fedboost.encrypted.host_tree import HostTreeBatch
 from fedboost.encrypted.meter import Meter
@@ -43,6 +44,7 @@ def release(
     meter.begin_layer()
     for batch in tree_batch.batches(rows):
         offered, sums = dict[int, NodeCandidates](), list[NodeSums[Any]]()
+        fields = dict[int, NodeField]()
         for place, nodes in batch:
             tree, number = tree_batch.trees[place], tree_batch.first + place
             grouped = tree.candidates(rows, nodes, number, secrets)
@@ -53,6 +55,7 @@ def release(
                     noise = rows.noise.of_node((number, node), training, candidates)[order]
                 sums.append(NodeSums(number, node, len(training), pairs[order], noise))
                 offered[place * STRIDE + node] = candidates
+                fields[place * STRIDE + node] = NodeField.of(rows, len(training))
         if not sums:
             yield Out(send=write_shapes([]))
             return
@@ -60,7 +63,7 @@ def release(
             rows=sum(node.rows for node in sums),
             groups=sum(len(node.sums) for node in sums),
             smallest_group=tree_batch.smallest_group(offered),
-            charges=meter.charge(offered),
+            charges=meter.charge(offered, fields),
         )
         tree_batch.note_offered(offered)
         message = write_shapes([candidates.shape for candidates in offered.values()])

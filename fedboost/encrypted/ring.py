@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedboost.arrays import Sums
+from fedboost.arrays import Floats, Indices, Sums
 from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.crypto.lattice import parameters
@@ -184,6 +184,12 @@ class RingScheme(TreeScheme):
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = VECTORS) -> CipherSizes:
         """Return those of the widest messages that fit."""
         return sizes_of(self.budget(params, n_rows), columns_of(params), slots)
+
+    def field_of(self, params: EncryptedTreeParams, n_rows: int) -> tuple[Floats, Indices]:
+        """See `TreeScheme`: every number is apart."""
+        columns = columns_of(params)
+        bits = self.budget(params, n_rows).readable_bits(n_rows)
+        return np.full(columns, bits), np.ones(columns, np.int64)
 
     def slots(self, params: EncryptedTreeParams, n_rows: int, seen: AnswersSeen) -> int:
         """See `best_slots`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedboost.arrays import Bits, Indices, Words
+from fedboost.arrays import Bits, Floats, Indices, Words
 from fedboost.core.partition import Partition
 from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey, bound_to
@@ -82,6 +82,10 @@ class RingHostRows(HostRows[LatticeSums]):
         """See `HostRows`."""
         columns = self.rows.encrypted.numbers.shape[1]
         return sizes_of(self.budget, columns, slots_of(self._packing_key))
+
+    def number_bits(self, rows: int) -> Floats:
+        """See `HostRows`: a number leaves modulo 2^W, and its flood hides the lower bits."""
+        return np.full(self._outputs, self.budget.readable_bits(max(1, rows)))
 
     @cached_property
     def adding(self) -> AddingRows[LatticeSums]:

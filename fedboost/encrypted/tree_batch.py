@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from fedboost.arrays import Bits
+from fedboost.arrays import Bits, Rows
 from fedboost.core.params import MAX_DEPTH
 from fedboost.encrypted.growth import Division, Growth
 from fedboost.errors import PeerError
@@ -59,6 +59,11 @@ class TreeBatch(Generic[T]):
         """Return how many rows stand in each of these nodes, validation rows among them."""
         places = (self.at(number) for number in numbers)
         return [len(tree.growth.everyone.rows(node)) for tree, node in places]
+
+    def rows_of(self, numbers: Iterable[int]) -> dict[int, Rows]:
+        """Return the rows that stand in each of these nodes, validation rows among them."""
+        places = ((number, *self.at(number)) for number in numbers)
+        return {number: tree.growth.everyone.rows(node) for number, tree, node in places}
 
     def by_tree(self, divisions: Mapping[int, Bits]) -> list[dict[int, Bits]]:
         """The divisions of each tree, by heap id."""

@@ -31,6 +31,9 @@ class Releases:
 
     whole: int  # however many rows there are
     by_row: float = 0.0  # and for each of them
+    # The bits that its sums can tell of a column, at most, by how many bins and rows there are.
+    sum_bits: Callable[[int, int], float] | None = field(default=None, compare=False)
+    layers: int = field(default=0, compare=False)  # in which it can divide: a bit of each row, each
 
     def ratio(self, rows: int) -> float:
         """Equations by rows."""

@@ -46,6 +46,7 @@ class Spent(StrEnum):
     """Kinds of what a message tells of a table; each adds up in the table's budget."""
 
     SUMS = "sums"  # of a column: equations about any bin of it, by the rows that are learnt from
+    PLACED = "placed"  # of a column: rows whose bin could be known exactly, by the same rows
     EPSILON = "epsilon"  # of a column: of a row's value, told with noise; inf: without
     # Whose scores the guest gets and that are not learnt from, held-out ones among them: of a job's
     # rows in common, never more than there are.

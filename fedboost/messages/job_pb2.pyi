@@ -321,7 +321,7 @@ class Privacy(_message.Message):
     def __init__(self, party: _Optional[str] = ..., noise: _Optional[bool] = ..., epsilon_element: _Optional[float] = ..., epsilon_row: _Optional[float] = ..., moved: _Optional[float] = ...) -> None: ...
 
 class Released(_message.Message):
-    __slots__ = ("party", "planned", "counted", "before", "warn", "max", "warning")
+    __slots__ = ("party", "planned", "counted", "before", "warn", "max", "warning", "placed")
     PARTY_FIELD_NUMBER: _ClassVar[int]
     PLANNED_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
@@ -329,6 +329,7 @@ class Released(_message.Message):
     WARN_FIELD_NUMBER: _ClassVar[int]
     MAX_FIELD_NUMBER: _ClassVar[int]
     WARNING_FIELD_NUMBER: _ClassVar[int]
+    PLACED_FIELD_NUMBER: _ClassVar[int]
     party: str
     planned: float
     counted: float
@@ -336,7 +337,20 @@ class Released(_message.Message):
     warn: float
     max: float
     warning: str
-    def __init__(self, party: _Optional[str] = ..., planned: _Optional[float] = ..., counted: _Optional[float] = ..., before: _Optional[float] = ..., warn: _Optional[float] = ..., max: _Optional[float] = ..., warning: _Optional[str] = ...) -> None: ...
+    placed: PlacedRows
+    def __init__(self, party: _Optional[str] = ..., planned: _Optional[float] = ..., counted: _Optional[float] = ..., before: _Optional[float] = ..., warn: _Optional[float] = ..., max: _Optional[float] = ..., warning: _Optional[str] = ..., placed: _Optional[_Union[PlacedRows, _Mapping]] = ...) -> None: ...
+
+class PlacedRows(_message.Message):
+    __slots__ = ("planned", "counted", "before", "max")
+    PLANNED_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    planned: float
+    counted: float
+    before: float
+    max: float
+    def __init__(self, planned: _Optional[float] = ..., counted: _Optional[float] = ..., before: _Optional[float] = ..., max: _Optional[float] = ...) -> None: ...
 
 class MatchedIds(_message.Message):
     __slots__ = ("party", "brought", "matched")

@@ -1,6 +1,7 @@
 """Model shards on disk, kinds of models, prediction and export.
 
 Modules:
+    answered       what answers about splits tell of the rows that are predicted
     arrays         reads plain arrays from an archive
     bag            combines predictions of several models
     batches        scores rows in batches

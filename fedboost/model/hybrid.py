@@ -8,13 +8,13 @@ hosts of the values of the leaves that they know it to reach; all with learning_
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Indices
+from fedboost.arrays import Bits, Floats, Indices
 from fedboost.core.partition import left_child, right_child
 from fedboost.data.frame import Values, values_at
 from fedboost.flow import Artefact
@@ -126,11 +126,17 @@ def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Indices, Floats]]
 
 
 def descend(
-    arrays: Mapping[str, NDArray[np.generic]], tree: int, values: Values, rows: slice, at: Indices
+    arrays: Mapping[str, NDArray[np.generic]],
+    tree: int,
+    values: Values,
+    rows: slice,
+    at: Indices,
+    note: Callable[[int, Indices, Bits], None] | None = None,
 ) -> Indices:
     """Return where rows of one tree end below a host's bottom nodes `at`, int64; NO_NODE stays.
 
-    `arrays` are the host's shard, values float32 (all its rows, its columns).
+    `arrays` are the host's shard, values float32 (all its rows, its columns). `note` hears of each
+    split, by its place, which rows are divided and which of them go right.
     """
     nodes = at.copy()
     (places,) = np.nonzero(arrays["tree"] == tree)
@@ -140,5 +146,7 @@ def descend(
         feature = np.full(len(matching), arrays["feature"][place], np.int64)
         cells = values_at(values, matching + rows.start, feature)
         right = vertical.goes_right(cells, arrays, np.full(len(matching), place, np.int64))
+        if note is not None:
+            note(place, matching + rows.start, right)
         nodes[matching] = np.where(right, right_child(node), left_child(node))
     return nodes

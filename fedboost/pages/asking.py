@@ -151,6 +151,8 @@ def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:
         most = "any number" if policy.disclosure_max == inf else f"{policy.disclosure_max:g}"
         wish = "as said below"
         yield rule("Sums per bin and row", wish, most, "policy.disclosure_max")
+        most = "all" if policy.placed_max >= 1.0 else f"{policy.placed_max:.0%} of them"
+        yield rule("Rows an attack could place", wish, most, "policy.placed_max")
         least = f"{policy.group_rows_min} at least"
         yield rule("Rows between cuts", "as our policy has it", least, "policy.group_rows_min")
     if asks.own_cells and signed.role is not AGGREGATOR:

@@ -73,18 +73,26 @@ def disclosed(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
     intro = (
         "Each sum that leaves is an equation about who is in a bin; sums count per bin of the most "
         "told column and row, of all guests that may compare notes. ε per row adds up over all "
-        "jobs. A job that goes on counts with what it is expected to tell."
+        "jobs. A job that goes on counts with what it is expected to tell. Placed are the rows "
+        "whose bins a guest that attacks could have read."
     )
     head = [tag("h1", "What was told"), tag("p", intro, class_="intro")]
     if not entries:
         return [*head, absent("No job has told anything of any data set.")]
     rows: list[Row] = [
-        [total.dataset, total.guest or "anybody", spent(total.told, policy, sums=bool(total.guest))]
+        [
+            total.dataset,
+            total.guest or "anybody",
+            f"{total.placed:.0%}" if total.guest else "",
+            spent(total.told, policy, sums=bool(total.guest)),
+        ]
         for total in totals(entries, policy.disclosure_apart)
     ]
-    heads = [Column("data set"), Column("told to"), Column("so far, and the limits", "wide")]
+    heads = [Column("data set"), Column("told to"), Column("placed", "number")]
+    heads.append(Column("so far, and the limits", "wide"))
     listed: list[Row] = [_entry(entry) for entry in reversed(entries)]
-    columns, numbers = ["job", "data set", "guest", "at", "state"], ["sums", "at most", "ε per row"]
+    columns = ["job", "data set", "guest", "at", "state"]
+    numbers = ["sums", "expected", "placed", "ε per row"]
     return [
         *head,
         table("In all", heads, rows, folds=True),
@@ -123,4 +131,5 @@ def _entry(entry: AccountEntry) -> Row:
     epsilon = "" if not entry.noise else "no noise" if entry.noise == inf else f"{entry.noise:g}"
     at, state = entry.at[:19].replace("T", " "), entry.state or "deleted"
     job = tag("a", entry.job, href=f"/jobs/{entry.job}") if entry.state else entry.job
-    return [job, entry.dataset, entry.guest, at, parts.badge(state), *sums, epsilon]
+    placed = f"{entry.placed:.0%}" if entry.placed else ""
+    return [job, entry.dataset, entry.guest, at, parts.badge(state), *sums, placed, epsilon]

@@ -95,9 +95,11 @@ def _budget(released: Released) -> Html:
     steps = [
         (before, BEFORE, f"{before:.2g} by earlier jobs"),
         (before + released.counted, SPENT, f"{before + released.counted:.2g} with this one so far"),
-        (before + released.planned, SPENT, f"{before + released.planned:.2g} at most at its end"),
+        (before + released.planned, SPENT, f"{before + released.planned:.2g} expected at its end"),
         (most, LIMIT, f"refused above {most:g}"),
     ]
     shown = [Bar(value, colour, words) for value, colour, words in steps if value < float("inf")]
     drawn = bars(shown, max(bar.value for bar in shown))
-    return join(tag("span", "sums per bin and row", class_="note"), drawn)
+    attack = f"an attack could place {released.placed.counted:.0%} of the rows so far"
+    about = f"sums per bin and row; {attack}"
+    return join(tag("span", about, class_="note"), drawn)

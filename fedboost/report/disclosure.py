@@ -119,16 +119,19 @@ def _sums(story: Story) -> Html:
                 f"{sums.planned:.3f}",
                 f"{sums.counted:.3f}" if ended else units.NOTHING,
                 f"{sums.before:.3f}" if sums.before else units.NOTHING,
+                f"{sums.placed.counted if ended else sums.placed.planned:.0%}",
                 bars(group, max(bar.value for bar in group)),
             ]
         )
-    counts = ("planned, at most", "counted", "by earlier jobs")
+    counts = ("planned", "counted", "by earlier jobs", "rows an attack could place")
     heads = [Column("sums of"), *(Column(head, "number") for head in counts)]
     heads.append(Column("in all, and the limits", "wide"))
     note = (
         "The guest knows every gradient, so each sum that a host releases is an equation about who "
         "is in a bin. Counted are those about one bin of the host's most told column, divided by "
-        "its training rows: the more there are, the more rows can be found."
+        "its training rows: the more there are, the more rows can be found. A guest that attacks, "
+        "with its data or a changed program, reads more from a sum: at most it could place so many "
+        "of the rows in their bins."
     )
     drawn = table("Released sums per bin and row", heads, rows, folds=True)
     return join(drawn, tag("p", note, class_="note"))

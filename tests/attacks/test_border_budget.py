@@ -17,12 +17,12 @@ from scipy.stats import spearmanr
 
 from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
+from fedboost.encrypted.meter import Meter
 from fedboost.errors import PeerError, UnreachableError
 from fedboost.flow import Releases
 from fedboost.messages.job_pb2 import JobId, StatusReport
 from fedboost.protocols.federboost_vertical import guest as federboost_guest
 from fedboost.protocols.hybridtree import guest as hybridtree_guest
-from fedboost.protocols.hybridtree import host as hybridtree_host
 from fedboost.protocols.predict import guest as predict_guest
 from fedboost.protocols.secureboost import guest as secureboost_guest
 from fedboost.protocols.secureboost import host as secureboost_host
@@ -333,7 +333,7 @@ def in_order(heard):
 
 
 def test_random_cuts_are_charged_and_a_column_is_not_put_in_order(town, monkeypatch):
-    """The defence is the charge of the cuts' order (`meter.ordered`, in the host's answer)."""
+    """The defence is the charge of the cuts' order (`Meter.cut`, in the host's answer)."""
     heard, done, _ = listened(town, monkeypatch, disclosure_max=0.15)
     assert done.error.where["key"] == "policy.disclosure_max"
     assert not heard  # it is not even begun: the forecast says so
@@ -346,7 +346,7 @@ def test_random_cuts_are_charged_and_a_column_is_not_put_in_order(town, monkeypa
 
 
 def test_random_cuts_put_a_column_in_order_where_they_are_free(town, monkeypatch):
-    monkeypatch.setattr(hybridtree_host, "ordered", lambda *_: ())
+    monkeypatch.setattr(Meter, "cut", lambda *_: ())
     monkeypatch.setattr(Spending, "judge_table", _knows_the_table)
     monkeypatch.setattr(Spending, "judge_context", lambda *_: StatusReport())
     heard, done, _ = listened(town, monkeypatch, disclosure_max=0.15)

@@ -43,6 +43,7 @@ ROWS, COLUMNS = 40, ("x", "z")
 IDS = [f"p{row:02d}" for row in range(ROWS)]
 NAMES = ("data", "again")  # of the host's one table
 EPSILON = 1.0
+PLACED_EACH = 12.0  # rows' shares that one message can place in a column: of a few layers' nodes
 SPOILT = 0.15  # of the messages with which a guest gains something
 COPIED, DIES = 0.3, 0.2  # the host's store before the first job; its daemon between two jobs
 RENAMED = 0.15  # of the guests that ask for predictions
@@ -79,6 +80,7 @@ class Limits:
     rows_per_day: int
     alignments_per_day: int
     intersection_min: int
+    placed_max: float
 
     @classmethod
     def drawn(cls, draw: random.Random) -> Limits:
@@ -91,6 +93,7 @@ class Limits:
             rows_per_day=draw.choice((ROWS // 2, ROWS, 2 * ROWS, 3 * ROWS)),
             alignments_per_day=draw.choice((2, 6, 100, 100)),
             intersection_min=draw.choice((1, 1, 1, 1, ROWS - 2)),
+            placed_max=draw.choice((1.0, 1.0, 1.0, 0.6)),
         )
 
 
@@ -151,6 +154,7 @@ class Adversary(Schedule):
                 "disclosure_apart": limits.apart, "epsilon_row_max": limits.epsilon_row_max,
                 "datasets": NAMES, "alignments_per_day": limits.alignments_per_day,
                 "intersection_min": limits.intersection_min,
+                "placed_max": limits.placed_max,
                 "predict": PredictPolicy(peers=GUESTS, rows_per_day=limits.rows_per_day),
             }  # fmt: skip
             ruled(node, policy, dict.fromkeys(NAMES, source))
@@ -267,6 +271,7 @@ class Adversary(Schedule):
         """What an observer has seen leave is what the account says, and within the policy."""
         self.assert_noted()
         self._assert_sums()
+        self._assert_placed()
         self._assert_noise()
         self._assert_predictions()
         self._assert_alignments()
@@ -292,6 +297,23 @@ class Adversary(Schedule):
             assert most(told) <= self.limits.disclosure_max + 1e-9, "more sums than allowed"
         deepest = max(self.observer.deepest.values(), default=0)
         assert deepest <= TREES["max_depth"], "sums of more layers than the job has"
+
+    def _assert_placed(self) -> None:
+        """Whoever got sums or noisy values is charged rows placed, and no more than each message
+        about all rows could place; nobody else is.
+        """
+        placed, sums = self._charged(Spent.PLACED), self.observer.sums(HOST, len(COLUMNS), 2)
+        noise, answers = self.observer.noise(HOST, EPSILON), self.observer.messages(HOST)
+        told = {job for job, (equations, _) in sums.items() if equations}
+        told |= {job for job, epsilon in noise.items() if epsilon}
+        for job in told:
+            assert placed.get(job, 0.0) > 0.0, "what left places no rows"
+        for job in placed.keys() - self.cut_off():
+            most_placed = len(COLUMNS) * PLACED_EACH * answers.get(job, 0)
+            assert placed[job] <= most_placed, "rows are placed by what has not left"
+        for entry in self.entries:
+            within = self.limits.placed_max >= 1.0 or entry.placed <= self.limits.placed_max + 1e-9
+            assert within, "more rows placed than allowed"
 
     def _assert_noise(self) -> None:
         seen = self.observer.noise(HOST, EPSILON)

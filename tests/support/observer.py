@@ -32,6 +32,7 @@ STRIDE = 1 << (MAX_DEPTH + 1)
 ALIGNMENTS = ("align", "align-pairs")
 PREDICTIONS = ("predict", "predict-hybrid")
 ANSWERS = ("Directions", "LeafPlaces", "LeafAnswers")  # about rows, of a prediction
+TELLING = ("CandidateSums", "RowDivisions", "BucketIds", *ANSWERS)
 Nodes = set[int]
 
 
@@ -221,6 +222,11 @@ class Observer:
                 seen.add(key)
                 found[key[0]] = found.get(key[0], 0.0) + epsilon * _columns(one.message)
         return found
+
+    def messages(self, host: str) -> dict[str, int]:
+        """Of each job the messages with sums, sides, leaves or values that have left a host."""
+        told = [one for kind in TELLING for one in self._leaving(host, kind)]
+        return Counter(one.envelope.job for one in told)
 
     def predicted(self, host: str) -> int:
         """Different rows, told apart by job, that a host has said anything about."""

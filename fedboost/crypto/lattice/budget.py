@@ -10,6 +10,7 @@ more errors, which the flood has to hide: `LEAK_MOST`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -76,6 +77,15 @@ class Budget:
         if not 1 <= node_rows <= self.rows:
             raise ConfigError(f"a node of {node_rows} rows in a job of {self.rows}")
         return self.parameters.scale_bits + self.message_bits + _log2(node_rows + self.spare)
+
+    def readable_bits(self, node_rows: int) -> float:
+        """Return the most bits that an answer modulo 2^W tells, whatever is behind it: W less the
+        entropy of the flood, log2(σ·√(2πe)).
+
+        Messages alone take less; a guest may also fill what their scale leaves above the flood.
+        """
+        flood = math.log2(self.parameters.flood * math.sqrt(2 * math.pi * math.e))
+        return self.width(node_rows) - flood
 
 
 @cache

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from fedboost.core import binning, forest
 from fedboost.core.binning import Binning
 from fedboost.core.bins import SparseBins
 from fedboost.core.categories import NO_THRESHOLD, SET_BYTES, members
+from fedboost.core.placement import ColumnShares
 from fedboost.core.tree import NODES_MAX
 from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, DataError, PeerError, ProtocolError
@@ -105,8 +107,8 @@ def send_buckets(host: Host) -> Out:
         )
     smallest = min(int(np.unique(column, return_counts=True)[1].min()) for column in told.ids.T)
     each = math.inf if terms.epsilon is None else terms.epsilon
-    charges = tuple(Charge(Spent.EPSILON, each, name) for name in terms.columns)
-    charges += host.context.held_out_charges
+    noise = tuple(Charge(Spent.EPSILON, each, name) for name in terms.columns)
+    charges = (*noise, *_placed(host, told.ids, each), *host.context.held_out_charges)
     numbers = frame.n_rows, int(terms.count.sum()), smallest
     about = DisclosureInfo(*numbers, terms.epsilon, charges, told.noisy, is_free_again=True)
     return Out(send=message, about=about)
@@ -177,6 +179,19 @@ def bytes_max(host: Host, _: str) -> int:
     """Every node of every tree."""
     nodes = int(forest.starts(host.context.params)[-1]) << host.context.params.max_depth
     return min(wire.MESSAGE_BYTES_MAX, SPLIT_BYTES * nodes + wire.CONTROL_BYTES_MAX)
+
+
+def _placed(host: Host, ids: NDArray[np.integer[Any]], epsilon: float) -> Iterator[Charge]:
+    """Yield the share of rows that noisy buckets could place: a value of ε tells ε·log2(e) bits at
+    most of the log2 that its bucket takes.
+    """
+    n_bins, learnt = host.telling.binning.n_bins.astype(np.int64), ~host.context.validation
+    bins = host.telling.binning.transform(host.context.data.values)
+    shares = ColumnShares.of(bins, n_bins, learnt)
+    bits = np.minimum(shares.entropy, epsilon * math.log2(math.e))
+    placed = shares.placed(len(ids) * bits)
+    for column in np.flatnonzero(placed).tolist():
+        yield Charge(Spent.PLACED, float(placed[column]), host.telling.columns[column])
 
 
 def _public(named: Mapping[str, tuple[float, ...]], frame: Frame) -> dict[int, NDArray[np.float32]]:

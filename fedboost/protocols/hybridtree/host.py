@@ -40,7 +40,7 @@ from fedboost.encrypted.leaf_answers import (
     shared_bytes_max,
 )
 from fedboost.encrypted.leaf_values import LeafValues
-from fedboost.encrypted.meter import Meter, ordered
+from fedboost.encrypted.meter import Meter
 from fedboost.encrypted.packed import HostKey, PackedHost, PackedHostRows
 from fedboost.encrypted.record import HostRecord
 from fedboost.encrypted.release import release
@@ -130,7 +130,7 @@ def begin(context: StageContext) -> Host:
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not context.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
-    host = Host(context, cuts, bins, Meter.of(context), HostRecord(context, cuts, bins))
+    host = Host(context, cuts, bins, Meter.of(context, cuts, bins), HostRecord(context, cuts, bins))
     if not host.is_scored:
         host.answering = MaskingHost(context)
     return host
@@ -197,10 +197,10 @@ def divide_rows(host: Host, got: ChosenSplits) -> Out:
     children = [child for node in won for child in (left_child(node), right_child(node))]
     opened = _opened(got.open, [] if is_last else children)
     divided = answers.divisions(host.tree_batch, won, host.binning, host.bins)
+    charges = host.meter.divided(won, host.tree_batch.rows_of(won), divided)
     host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
     tree.divide(list(divided.items()))
     tree.opened, host.tree_batch.offered = opened, {}
-    charges = host.meter.divided(won)
     charges += host.context.held_out_charges if won else ()
     about = replace(about_divisions(divided.values()), charges=charges)
     return Out(send=answers.write_divisions(divided), about=about)
@@ -228,7 +228,7 @@ def answer_rows(host: Host) -> Out:
     assert isinstance(packing, LeafLayout)
     masks = host.answering.masks(host.tree_batch.first, slice(0, n_rows), packing)
     message = answered(key, leaves.of_rows(tree.growth, n_rows), masks)
-    charges = (*_order(host, won), *host.context.held_out_charges)
+    charges = (*_told(host, won), *host.context.held_out_charges)
     return Out(send=message, about=replace(about_leaves(tree.growth), charges=charges))
 
 
@@ -367,17 +367,15 @@ def _bottoms(host: Host, at: Rows) -> Rows:
     return bottoms
 
 
-def _order(host: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
-    """Return what the cuts of the tree under way tell of the order of rows in our columns."""
+def _told(host: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
+    """Return what the cuts of the tree under way tell of the rows of our columns."""
     [tree] = host.tree_batch.trees
-    sizes, at = dict.fromkeys(won, 0), tree.growth.everyone.node_of_rows(host.n_rows)
-    for _ in range(host.context.params.host_depth):
-        at = (at - 1) // 2
-        nodes, rows = np.unique(at, return_counts=True)
-        for node, count in zip(nodes.tolist(), rows.tolist(), strict=True):
-            if node in sizes:
-                sizes[node] += count
-    return ordered(host.context.data, won, host.binning.n_bins.tolist(), sizes)
+    rows = {node: tree.growth.everyone.below(node) for node in won}
+    rights = {
+        node: answers.goes_right(named, rows[node], host.binning, host.bins)
+        for node, named in won.items()
+    }
+    return host.meter.cut(won, rows, rights)
 
 
 def _usable(host: Host, number: int) -> TreeColumns:

@@ -84,7 +84,8 @@ def releases(params: HybridTreeParams, table: Table, host: str, columns: int | N
     each = params.trees_per_round
     if params.split == "unscored":
         layers = params.n_estimators * each * params.host_depth
-        return Releases(0, layers / max(1, columns or 1) / (params.max_bin - 1))
+        share = layers / max(1, columns or 1) / (params.max_bin - 1)
+        return Releases(0, share, layers=layers)
     rounds = [range(number * each, (number + 1) * each) for number in range(params.n_estimators)]
     trees = meter.Trees(rounds, params.host_depth, roots=1 << params.guest_depth)
     return meter.expected(params, trees, table.hosts.index(host) + 1, columns)

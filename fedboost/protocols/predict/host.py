@@ -34,6 +34,7 @@ from fedboost.mapped import let_go
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import columns, telling, vertical
+from fedboost.model.answered import AnsweredRows
 from fedboost.model.telling import TELLING
 
 NO_SPLIT = -1  # stands for no further split of ours above a node
@@ -50,15 +51,17 @@ class Host:
     place: dict[tuple[int, int], int]  # (tree, node) -> place in the shard
     above: Indices  # (places, most): our splits above each in its tree, then NO_SPLIT
     right: NDArray[np.bool_]  # (places, most): whether the way leads right there
+    answered: AnsweredRows
     is_charged: bool = False  # whether an answer of this attempt has named the noisy values
 
 
 def begin(context: StageContext) -> Host:
     """Reads the host's shard, and its columns as the guest may know them."""
-    arrays, values, noisy = _known(context)
+    arrays, values, noisy, names = _known(context)
     place = vertical.positions(arrays)
     above = _above(vertical.node_keys(arrays), place)
-    return Host(context, arrays, values, noisy, place, *above)
+    answered = AnsweredRows.of(arrays, names, values)
+    return Host(context, arrays, values, noisy, place, *above, answered)
 
 
 def direct_rows(host: Host, got: Questions) -> Out:
@@ -81,12 +84,15 @@ def direct_rows(host: Host, got: Questions) -> Out:
     check_paths(host, rows, split)
     right = _goes_right(host, rows, split)
     let_go(host.values)
-    charges = (Charge(Spent.ROWS, host.values.shape[0]),)
+    starts = np.cumsum([0, *counts.tolist()])
+    for place, first, stop in zip(shard, starts.tolist(), starts[1:].tolist(), strict=False):
+        host.answered.note(place, rows[first:stop], right[first:stop])
+    charges = (Charge(Spent.ROWS, host.values.shape[0]), *host.answered.charges())
     # The first answer is charged for the values of all rows: any of them may be asked about next.
     noisy, epsilon = host.noisy, None if host.noisy is None else host.noisy.epsilon
-    first = None if host.is_charged else noisy
+    told = None if host.is_charged else noisy
     host.is_charged = True
-    about = DisclosureInfo(len(np.unique(rows)), epsilon=epsilon, charges=charges, noisy=first)
+    about = DisclosureInfo(len(np.unique(rows)), epsilon=epsilon, charges=charges, noisy=told)
     return Out(send=Directions(goes_right=wire.pack_bits(right)), about=about)
 
 
@@ -127,9 +133,12 @@ def bytes_max(host: Host, _: str) -> int:
 
 def _known(
     context: StageContext,
-) -> tuple[Mapping[str, NDArray[np.generic]], Values, NoisyValues | None]:
-    """The shard's arrays, the values of its columns as told, and the true ones behind noise."""
+) -> tuple[Mapping[str, NDArray[np.generic]], Values, NoisyValues | None, Sequence[str]]:
+    """The shard's arrays, the values of its columns as told, the true ones behind noise, and the
+    columns' names.
+    """
     model, frame = context.artefacts[MODEL], context.data
+    names: list[str] = model.facts["columns"]
     values = columns.of_seat(context)
     no_splits = not len(model.arrays["feature"])
     if (
@@ -137,7 +146,7 @@ def _known(
         or no_splits
         or context.table.guest in context.limits.predict.exact
     ):
-        return model.arrays, values, None
+        return model.arrays, values, None, names
     earlier = telling.read(model.facts[TELLING])
     if frame.id_columns != earlier.id_columns:
         raise ConfigError(
@@ -149,7 +158,8 @@ def _known(
     terms = earlier.only(used.tolist())
     told = terms.tell(values[:, used], frame.ids, context)
     feature = np.searchsorted(used, model.arrays["feature"])
-    return {**model.arrays, "feature": feature}, terms.values(told.ids), told.noisy
+    used_names = [names[column] for column in used.tolist()]
+    return {**model.arrays, "feature": feature}, terms.values(told.ids), told.noisy, used_names
 
 
 def _above(

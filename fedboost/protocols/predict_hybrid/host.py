@@ -28,6 +28,7 @@ from fedboost.mapped import let_go
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import columns, hybrid, rounds
+from fedboost.model.answered import AnsweredRows
 from fedboost.model.hybrid import NO_NODE
 from fedboost.protocols.predict_hybrid.indices import read_slots, write_leaves
 from fedboost.slot import Slot
@@ -45,6 +46,7 @@ class Host:
     context: StageContext
     model: Artefact
     values: Values
+    answered: AnsweredRows
     scored: int = 0  # rows of finished batches
     batches: int = 0
     answering = Slot[MaskingHost]("masks of a model with unscored splits")
@@ -64,8 +66,9 @@ class Host:
 
 def begin(context: StageContext) -> Host:
     """Reads the host's shard."""
-    host = Host(context, context.artefacts[MODEL], columns.of_seat(context))
-    facts = host.model.facts
+    model, values = context.artefacts[MODEL], columns.of_seat(context)
+    facts = model.facts
+    host = Host(context, model, values, AnsweredRows.of(model.arrays, facts["columns"], values))
     if not host.is_scored:
         host.answering = MaskingHost(context)
         encryption = facts["encryption"]
@@ -152,14 +155,16 @@ def _batch(host: Host, got: BottomPlaces) -> tuple[slice, Indices]:
 
 def _about(host: Host, at: Indices) -> DisclosureInfo:
     """Return who is behind the leaves of rows that stand at these bottom nodes."""
-    return DisclosureInfo(len(at), charges=(Charge(Spent.ROWS, host.n_rows),))
+    charges = (Charge(Spent.ROWS, host.n_rows), *host.answered.charges())
+    return DisclosureInfo(len(at), charges=charges)
 
 
 def _leaves(host: Host, rows: slice, at: Indices) -> Indices:
     """The leaves below the bottom nodes `at`, int64 (rows, trees)."""
     arrays = host.model.arrays
     by_tree = [
-        hybrid.descend(arrays, tree, host.values, rows, at[:, tree]) for tree in range(at.shape[1])
+        hybrid.descend(arrays, tree, host.values, rows, at[:, tree], host.answered.note)
+        for tree in range(at.shape[1])
     ]
     let_go(host.values)
     return np.stack(by_tree, axis=1)

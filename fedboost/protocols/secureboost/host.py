@@ -103,7 +103,7 @@ def begin(context: StageContext) -> Host:
     bins = cuts.transform(frame.values)
     if isinstance(bins, SparseBins) and not context.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
-    return Host(context, cuts, bins, Meter.of(context), HostRecord(context, cuts, bins))
+    return Host(context, cuts, bins, Meter.of(context, cuts, bins), HostRecord(context, cuts, bins))
 
 
 def offer_nonce(host: Host) -> Out:
@@ -160,7 +160,7 @@ def divide_rows(host: Host, got: pb.WonSplits) -> Out:
     won = read_choices(got, host.tree_batch.offered)
     host.divided = answers.divisions(host.tree_batch, won, host.binning, host.bins)
     host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
-    charges = host.meter.divided(won)
+    charges = host.meter.divided(won, host.tree_batch.rows_of(won), host.divided)
     charges += host.context.held_out_charges if won else ()
     about = replace(about_divisions(host.divided.values()), charges=charges)
     return Out(send=answers.write_divisions(host.divided), about=about)

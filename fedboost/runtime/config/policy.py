@@ -18,12 +18,15 @@ from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.errors import PolicyError
 from fedboost.job import AUTO
 from fedboost.runtime.config.fields import Names, Ratio, Words
-from fedboost.runtime.config.refusals import NOISE as _NOISE
-from fedboost.runtime.config.refusals import SUMS as _SUMS
-from fedboost.runtime.config.refusals import denied as _denied
-from fedboost.runtime.config.refusals import epsilon_in_words as _epsilon
-from fedboost.runtime.config.refusals import exceeds as _exceeds
-from fedboost.runtime.config.refusals import listed as _listed
+from fedboost.runtime.config.refusals import (
+    NOISE,
+    PLACED,
+    SUMS,
+    denied,
+    epsilon_in_words,
+    exceeds,
+    listed,
+)
 from fedboost.settings import NameIn, Settings
 
 Tell = Literal["metrics", "curves", "figures"]
@@ -94,6 +97,8 @@ class Policy(Settings):
     # Of what released sums tell the guest: equations about a bin of a column, by training rows.
     disclosure_warn: Ratio = 0.06  # above it the owner is warned
     disclosure_max: Ratio = 0.15  # above it nothing leaves; what all guests have got adds up
+    # Of a column's rows, those whose bin all that left could tell exactly, whatever guests do.
+    placed_max: Ratio = 1.0  # above it nothing leaves; from 1 on nothing is refused
     # Guests that compare notes with no other: what each of them has got counts alone.
     disclosure_apart: Names = ()
     aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
@@ -129,62 +134,62 @@ class Policy(Settings):
 
     def judge(self, ask: Ask) -> None:
         """Raise a PolicyError for the first key that forbids what the job asks."""
-        _listed("coordinators", self.coordinators, ask.coordinator, "jobs of the coordinator")
+        listed("coordinators", self.coordinators, ask.coordinator, "jobs of the coordinator")
         for peer in ask.peers:
-            _listed("peers", self.peers, peer, "jobs together with the party")
+            listed("peers", self.peers, peer, "jobs together with the party")
         if ask.dataset is not None:
-            _listed("datasets", self.datasets, ask.dataset, "jobs with the data set")
-        _listed("protocols", self.protocols, ask.protocol, "the protocol")
+            listed("datasets", self.datasets, ask.dataset, "jobs with the data set")
+        listed("protocols", self.protocols, ask.protocol, "the protocol")
         for role in ask.roles:
-            _listed("roles", self.roles, role, "jobs that make this party their")
+            listed("roles", self.roles, role, "jobs that make this party their")
         self._judge_numbers(ask)
 
     def _judge_numbers(self, ask: Ask) -> None:
         if ask.insecure and not self.allow_insecure:
-            raise _denied(
+            raise denied(
                 "allow_insecure",
                 f"does not allow the scheme {ask.scheme}, which "
                 "protects nothing against a curious peer",
             )
         if ask.scheme is not None and not self.allows_scheme(ask.scheme):
-            raise _denied(
+            raise denied(
                 "schemes",
                 f"does not allow the scheme {ask.scheme}, but {', '.join(self.schemes or ())}",
                 "leave encryption.scheme out of the job's params",
             )
         if ask.key_bits is not None and ask.key_bits < self.key_bits_min:
-            raise _denied(
+            raise denied(
                 "key_bits_min",
                 f"asks for {self.key_bits_min} bits at least, the job has {ask.key_bits}",
             )
         if ask.gradient_bits is not None and ask.gradient_bits > self.gradient_bits_max:
-            raise _denied(
+            raise denied(
                 "gradient_bits_max",
                 f"allows {self.gradient_bits_max} bits per "
                 f"gradient, the job has {ask.gradient_bits}",
             )
         if ask.contributors is not None and ask.contributors < self.aggregation_parties_min:
-            raise _denied(
+            raise denied(
                 "aggregation_parties_min",
                 f"adds up over {self.aggregation_parties_min} parties at least, "
                 f"the job has {ask.contributors}",
             )
         if ask.goes_on and self.apart_min > 1 and not self.aggregation_noise:
-            raise _denied(
+            raise denied(
                 "aggregation_apart_min",
                 f"lets sums over fewer contributors tell of {self.apart_min} parties together at "
                 "least, the job goes on without a single one",
                 "set dropout: wait in the job's params",
             )
         if ask.host_noise is not None and ask.host_noise < self.host_noise_min:
-            raise _denied(
+            raise denied(
                 "host_noise_min",
                 f"asks for a host_noise of {self.host_noise_min:g} at least, "
                 f"the job has {ask.host_noise:g}",
                 f"set host_noise: {self.host_noise_min:g} in the job's params",
             )
         if ask.key_trees is not None and ask.key_trees > self.lattice_key_trees_max:
-            raise _denied(
+            raise denied(
                 "lattice_key_trees_max",
                 f"lets at most {self.lattice_key_trees_max} trees share a lattice secret, "
                 f"the job has {ask.key_trees}",
@@ -192,7 +197,7 @@ class Policy(Settings):
             )
         tolerance = ask.quantile_tolerance
         if tolerance is not None and tolerance < self.quantile_tolerance_min:
-            raise _denied(
+            raise denied(
                 "quantile_tolerance_min",
                 f"asks for a quantile_tolerance of {self.quantile_tolerance_min} rows at least, "
                 f"the job has {tolerance}",
@@ -211,7 +216,7 @@ class Policy(Settings):
     def judge_isolated(self, parties: Collection[str] | None) -> None:
         """Raise a PolicyError where sums would tell of these few parties alone."""
         if parties is not None:
-            raise _denied(
+            raise denied(
                 "aggregation_apart_min",
                 f"lets sums of several jobs tell of {self.apart_min} parties together at least; "
                 f"with those of earlier jobs on the data set this one's would tell of "
@@ -230,14 +235,18 @@ class Policy(Settings):
             ("epsilon_row_max", epsilon * columns, before, f"per row of {columns} columns"),
         ):
             most = getattr(self, key)
-            if most is None or _exceeds(earlier + amount, most):
+            if most is None or exceeds(earlier + amount, most):
                 wish = "no noise" if amount == math.inf else f"epsilon {amount:g}"
                 allowed = "no disclosed values" if most is None else f"epsilon {most:g}"
-                spent = "" if not earlier else f"earlier jobs have disclosed {_epsilon(earlier)}, "
-                raise _denied(
+                spent = (
+                    ""
+                    if not earlier
+                    else f"earlier jobs have disclosed {epsilon_in_words(earlier)}, "
+                )
+                raise denied(
                     key,
                     f"allows {allowed} {what}, {spent}the job asks for {wish}",
-                    kind=_NOISE if key == "epsilon_row_max" else "",
+                    kind=NOISE if key == "epsilon_row_max" else "",
                 )
 
     def judge_sums(self, ratio: float, before: float) -> bool:
@@ -248,36 +257,51 @@ class Policy(Settings):
         """
         if not self.allows_sums(ratio, before):
             earlier = f"earlier jobs with the guest have released {before:.2g}, " if before else ""
-            raise _denied(
+            raise denied(
                 "disclosure_max",
                 f"allows {self.disclosure_max:g} released sums per bin and row, {earlier}"
                 f"the job would release up to {ratio:.2g}",
-                kind=_SUMS,
+                kind=SUMS,
             )
-        return _exceeds(before + ratio, self.disclosure_warn)
+        return exceeds(before + ratio, self.disclosure_warn)
 
     def judge_told_sums(self, total: float) -> None:
         """Raise a PolicyError where so many equations by rows may not have left."""
-        if _exceeds(total, self.disclosure_max):
-            raise _denied(
+        if exceeds(total, self.disclosure_max):
+            raise denied(
                 "disclosure_max",
                 f"allows {self.disclosure_max:g} released sums per bin and row, with the next "
                 f"message it would be {total:.2g}",
-                kind=_SUMS,
+                kind=SUMS,
             )
+
+    def judge_placed(self, share: float, before: float = 0.0) -> None:
+        """Raise a PolicyError where so many rows may not be placed, `before` by earlier jobs."""
+        if not self.allows_placed(share, before):
+            earlier = f"earlier jobs could place {before:.2g}, with this it" if before else "it"
+            raise denied(
+                "placed_max",
+                f"allows {self.placed_max:g} of the rows to be placed in their bins, {earlier} "
+                f"could be {min(1.0, before + share):.2g}",
+                kind=PLACED,
+            )
+
+    def allows_placed(self, share: float, before: float) -> bool:
+        """Return whether `judge_placed` would let them pass: 1 is every row."""
+        return self.placed_max >= 1.0 or not exceeds(before + share, self.placed_max)
 
     def judge_told_noise(self, epsilon: float) -> None:
         """Raise a PolicyError where values of this ε per row may not have left."""
         most = self.epsilon_row_max
-        if most is None or _exceeds(epsilon, most):
+        if most is None or exceeds(epsilon, most):
             allowed = "no disclosed values" if most is None else f"epsilon {most:g} per row"
-            rest = f"with the next message it would be {_epsilon(epsilon)}"
-            raise _denied("epsilon_row_max", f"allows {allowed}, {rest}", kind=_NOISE)
+            rest = f"with the next message it would be {epsilon_in_words(epsilon)}"
+            raise denied("epsilon_row_max", f"allows {allowed}, {rest}", kind=NOISE)
 
     def judge_holdout(self, rows: int, what: str) -> None:
         """Raise a PolicyError where a metric would be about so few rows, `what` they are."""
         if rows < self.holdout_rows_min:
-            raise _denied(
+            raise denied(
                 "holdout_rows_min",
                 f"asks for {self.holdout_rows_min} {what} at least, the job has fewer",
                 "hold out more rows: a larger fraction, or fewer folds",
@@ -289,7 +313,7 @@ class Policy(Settings):
         """
         if self.holds_out_freely(share) or guest in self.predict.peers:
             return
-        raise _denied(
+        raise denied(
             "holdout_max",
             f"lets jobs hold out {self.holdout_max:.0%} of the rows in common, this one holds out "
             f"{share:.0%}: that would be predictions, which predict.peers does not allow {guest}",
@@ -298,14 +322,14 @@ class Policy(Settings):
 
     def holds_out_freely(self, share: float) -> bool:
         """Return whether held-out rows need no right to predictions: they are no larger a share."""
-        return not _exceeds(share, self.holdout_max)
+        return not exceeds(share, self.holdout_max)
 
     def judge_peer_ids(self, peer: str, ids: int, today: int = 0) -> None:
         """Raise a PolicyError where `peer` would bring `ids` after those that it has brought to
         alignments with the data set `today`.
         """
         if today + ids > self.peer_ids_max:
-            raise _denied(
+            raise denied(
                 "peer_ids_max",
                 f"lets a peer bring {self.peer_ids_max:,} ids a day to alignments with a data set; "
                 f"{peer} has brought {today:,} today and brings {ids:,}",
@@ -316,7 +340,7 @@ class Policy(Settings):
 
     def deny_atom(self, least: int, *, labelled: bool) -> PolicyError:
         """Return why a job is refused with which all together would tell of fewer rows."""
-        return _denied(
+        return denied(
             "holdout_rows_min" if labelled else "group_rows_min",
             f"lets all jobs on the data set together tell of {least} rows at least, of each class "
             "too; with this job it would be fewer",
@@ -326,7 +350,7 @@ class Policy(Settings):
     def judge_told_metrics(self, total: float) -> None:
         """Raise a PolicyError where so many values about labels may not have been told."""
         if total > self.metrics_max:
-            raise _denied(
+            raise denied(
                 "metrics_max",
                 f"allows {self.metrics_max} metrics and points of curves of a data set, over all "
                 "jobs, and there would be more",
@@ -335,8 +359,8 @@ class Policy(Settings):
 
     def judge_told_totals(self, total: float) -> None:
         """Raise a PolicyError where so many values of sums by rows may not have been told."""
-        if _exceeds(total, self.totals_max):
-            raise _denied(
+        if exceeds(total, self.totals_max):
+            raise denied(
                 "totals_max",
                 f"allows {self.totals_max:g} values of sums under masks per row, over all jobs on "
                 f"the data set; with the next sum it would be {total:.3g}",
@@ -351,7 +375,7 @@ class Policy(Settings):
             ("jobs_per_day", today, "new jobs of a coordinator per day"),
         ):
             if count > (most := getattr(self, key)):
-                raise _denied(key, f"allows {most} {what}", "wait until others are over")
+                raise denied(key, f"allows {most} {what}", "wait until others are over")
 
     def judge_rows(self, peer: str, rows: int, today: int) -> None:
         """Raise a PolicyError where `rows` more make too many that `peer` has had `today`."""
@@ -372,16 +396,16 @@ class Policy(Settings):
 
     def allows_sums(self, ratio: float, before: float) -> bool:
         """Return whether `judge_sums` would let them pass."""
-        return not _exceeds(before + ratio, self.disclosure_max)
+        return not exceeds(before + ratio, self.disclosure_max)
 
     def judge_prediction(self, peer: str, rows: int) -> None:
         """Raise a PolicyError unless `peer` may ask for `rows` rows at all.
 
         What `peer` has used today is counted by `spending.Spending.charge`.
         """
-        _listed("predict.peers", self.predict.peers, peer, "predictions for the party")
+        listed("predict.peers", self.predict.peers, peer, "predictions for the party")
         if rows > self.predict.rows_per_day:
-            raise _denied(
+            raise denied(
                 "predict.rows_per_day",
                 f"allows {self.predict.rows_per_day} rows per day, {peer} asks for {rows}",
                 kind="allows fewer rows per day than the job asks for",
@@ -389,8 +413,8 @@ class Policy(Settings):
 
     def judge_release(self, peer: str) -> None:
         """Raise a PolicyError unless our splits of a model may be told to `peer`."""
-        _listed("peers", self.peers, peer, "releases of models to the party")
+        listed("peers", self.peers, peer, "releases of models to the party")
 
     def judge_approver(self, user: str) -> None:
         """Raise a PolicyError unless `user` may approve and deny jobs."""
-        _listed("approvers", self.approvers, user, "approvals by the user")
+        listed("approvers", self.approvers, user, "approvals by the user")

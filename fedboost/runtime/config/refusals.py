@@ -8,6 +8,7 @@ from fedboost.errors import PolicyError
 
 # What others read where the sentence has figures.
 NOISE = "allows less of what is disclosed with noise than the job asks for"
+PLACED = "allows fewer rows to be placed than the job could"
 SUMS = "allows fewer released sums per bin and row than the job asks for"
 
 

@@ -117,6 +117,10 @@ def released(told: StatusReport) -> dict[str, dict[str, float | None]]:
             "before": host.before,
             "warn": host.warn if host.warn < math.inf else None,
             "max": host.max if host.max < math.inf else None,
+            "placed": host.placed.counted,
+            "placed_planned": host.placed.planned,
+            "placed_before": host.placed.before,
+            "placed_max": host.placed.max if host.placed.max < 1.0 else None,
         }
         for host in told.released
     }

@@ -14,7 +14,7 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.daemons.metrics import Metrics, Reading
 from fedboost.runtime.party.node import PartyNode
 from fedboost.runtime.party.parts import PeerCalls
-from fedboost.runtime.policy.account import sums_of
+from fedboost.runtime.policy.account import placed_of, sums_of
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.transport.identity import Identity, Peer
 
@@ -92,21 +92,26 @@ class PartyMetrics(Metrics):
         config, account = self._node.config, self._node.spending.account
         entries = account.entries()
         sums: dict[tuple[str, str], float] = {}
+        placed: dict[tuple[str, str], float] = {}
         noise: dict[str, float] = {}
 
         def shown(table: Owned) -> str:
             return table.dataset if table.dataset in config.datasets else OTHER
 
-        for table, guest in {(entry.table, entry.guest) for entry in entries if entry.sums}:
+        for table, guest in {(e.table, e.guest) for e in entries if e.sums or e.placed}:
             of_table = account.others(table)
             key = (shown(table), self.name(guest))
-            sums[key] = max(sums.get(key, 0.0), sums_of(of_table, config.policy.together(guest)))
+            guests = config.policy.together(guest)
+            sums[key] = max(sums.get(key, 0.0), sums_of(of_table, guests))
+            placed[key] = max(placed.get(key, 0.0), placed_of(of_table, guests))
         for entry in entries:
             if entry.noise:
                 dataset = shown(entry.table)
                 noise[dataset] = noise.get(dataset, 0.0) + entry.noise
         for labels, value in sums.items():
             yield "fedboost_disclosed_sums", labels, value
+        for labels, value in placed.items():
+            yield "fedboost_disclosed_placed", labels, value
         for dataset, value in noise.items():
             yield "fedboost_disclosed_epsilon_row", (dataset,), value
 

@@ -38,8 +38,9 @@ from fedboost.runtime.policy.forecast import (
     with_default_limits,
 )
 from fedboost.runtime.policy.judgement import Judge
+from fedboost.runtime.policy.placing import Learnt
 from fedboost.runtime.policy.same_tables import Owned
-from fedboost.runtime.policy.spending import expected, judge_expected, judge_told
+from fedboost.runtime.policy.spending import expected, judge_expected, judge_told, learnt
 from fedboost.runtime.store.store import Store
 from fedboost.settings import Settings, parse
 
@@ -144,11 +145,11 @@ class _Trial:
     def held(self) -> Any:
         return self.signed.held_out(self.frame)
 
-    @property
-    def learns_from(self) -> tuple[int, int]:
-        """Return how many columns a model is trained on here, and rows."""
+    @cached_property
+    def learns_from(self) -> Learnt:
+        """Return the rows that a model is trained on here."""
         assert self.frame is not None
-        return len(self.frame.columns), int(np.count_nonzero(~self.held))
+        return learnt(self.signed, self.frame, self.held)
 
     @cached_property
     def owned(self) -> Owned:
@@ -241,7 +242,7 @@ class _Trial:
             return
         least = self.policy.apart_min
         self.policy.judge_isolated(Summed(self.home.store).isolated(self.owned, least))
-        if 0 < self.learns_from[1] < self.policy.own_rows_min:
+        if 0 < self.learns_from.rows < self.policy.own_rows_min:
             raise PolicyError(
                 "too few training rows", key="policy.own_rows_min", todo="hold out fewer rows"
             )
@@ -249,7 +250,7 @@ class _Trial:
     def _sums(self, signed: SignedJob, jobs: int = 0) -> None:
         """Judge what a job is expected to tell, after so many more such jobs as this one."""
         if signed.role is HOST and self.frame is not None:
-            judge_expected(self.policy, signed, *self.learns_from, self._told(jobs))
+            judge_expected(self.policy, signed, self.learns_from, self._told(jobs))
 
     def _charges(self, jobs: int = 1) -> None:
         """Judge what this job, or so many of them, have told beside earlier ones."""
@@ -266,8 +267,8 @@ class _Trial:
             return
         if self.entry.counted <= self.entry.planned or not self.entry.planned:
             return
-        columns, rows = self.learns_from
-        planned = expected(signed, signed.params, columns).ratio(rows)
+        table = self.learns_from
+        planned = expected(signed, signed.params, table.columns).ratio(table.rows)
         told = accounts.sums_of(self.entries, self.policy.together(signed.table.guest))
         self.policy.judge_told_sums(told + planned * self.entry.counted / self.entry.planned)
 

@@ -20,6 +20,7 @@ from fedboost.runtime.store.database import Database, utc_now
 from fedboost.runtime.store.schema import HASHED
 from fedboost.runtime.store.store import GOING
 
+BY_COLUMN = (Spent.SUMS, Spent.PLACED)  # whose most told column counts, for guests together
 Guests = Callable[[str], bool]  # whether a guest is one of some
 Amounts = Mapping[str, float]  # by column; of "": of every column
 
@@ -56,6 +57,11 @@ class AccountEntry:
         return most(self.told)
 
     @property
+    def placed(self) -> float:
+        """The share of the rows that could be placed in the most told column; 1 at most."""
+        return min(1.0, most(self.charged.get(Spent.PLACED, {})))
+
+    @property
     def reserved(self) -> float:
         """Return what is expected beyond them."""
         return max(0.0, self.planned - self.counted) if self.state in GOING else 0.0
@@ -90,11 +96,20 @@ def most(amounts: Amounts) -> float:
 def sums_of(entries: Collection[AccountEntry], guests: Guests = lambda _: True) -> float:
     """Return what jobs have told some guests together of one column, and still may tell."""
     chosen = [entry for entry in entries if guests(entry.guest)]
+    return _charged(chosen, Spent.SUMS) + sum(entry.reserved for entry in chosen)
+
+
+def placed_of(entries: Collection[AccountEntry], guests: Guests = lambda _: True) -> float:
+    """Return the share of rows that some guests together could place in one column; 1 at most."""
+    return min(1.0, _charged([entry for entry in entries if guests(entry.guest)], Spent.PLACED))
+
+
+def _charged(entries: Collection[AccountEntry], kind: Spent) -> float:
     amounts: dict[str, float] = defaultdict(float)
-    for entry in chosen:
-        for column, amount in entry.told.items():
+    for entry in entries:
+        for column, amount in entry.charged.get(kind, {}).items():
             amounts[column] += amount
-    return most(amounts) + sum(entry.reserved for entry in chosen)
+    return most(amounts)
 
 
 def told_of(entries: Collection[AccountEntry], guests: Guests) -> dict[Spent, float]:
@@ -102,6 +117,7 @@ def told_of(entries: Collection[AccountEntry], guests: Guests) -> dict[Spent, fl
     metrics = sum(sum(entry.charged.get(Spent.METRICS, {}).values()) for entry in entries)
     amounts = {
         Spent.SUMS: sums_of(entries, guests),
+        Spent.PLACED: placed_of(entries, guests),
         Spent.TOTALS: sum(entry.totals for entry in entries),
         Spent.METRICS: metrics,
     }
@@ -116,6 +132,7 @@ class Total:
     dataset: str
     guest: str  # who have got sums; empty: the ε per row of noisy values, which anybody may have
     told: float
+    placed: float = 0.0  # the share of rows that they could place
 
 
 def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Total]:
@@ -125,10 +142,11 @@ def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Tota
     listed: list[Total] = []
     for dataset in dict.fromkeys(entry.dataset for entry in entries):
         of_dataset = [entry for entry in entries if entry.dataset == dataset]
-        guests = dict.fromkeys(entry.guest for entry in of_dataset if entry.sums)
+        guests = dict.fromkeys(e.guest for e in of_dataset if e.sums or e.placed)
         together = [guest for guest in guests if guest not in apart]
         for group in (*([together] if together else []), *([g] for g in guests if g in apart)):
-            listed.append(Total(dataset, ", ".join(group), sums_of(of_dataset, group.__contains__)))
+            told, placed = (of(of_dataset, group.__contains__) for of in (sums_of, placed_of))
+            listed.append(Total(dataset, ", ".join(group), told, placed))
         if any(entry.noise for entry in of_dataset):
             listed.append(Total(dataset, "", sum(entry.noise for entry in of_dataset)))
     return listed
@@ -222,17 +240,20 @@ def has_left(sql: sqlite3.Connection, job: str, peer: str, sha256: str) -> bool:
 
 
 def told(sql: sqlite3.Connection, table: Owned, guests: Guests) -> dict[Spent, float]:
-    """Return what has been told of a table, by kind: of sums what some guests have got, of the
-    most told column; of everything else what anybody has.
+    """Return what has been told of a table, by kind: of sums and of rows placed what some guests
+    have got, of the most told column; of everything else what anybody has.
     """
     amounts: dict[Spent, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     text = f"SELECT kind, about, peer, sum(amount) FROM charges WHERE {SAME}"  # noqa: S608  ours
     grouped = f"{text} GROUP BY kind, about, peer"
     for kind, column, peer, amount in sql.execute(grouped, vars(table)):
-        if kind != Spent.SUMS or guests(peer):
+        if kind not in BY_COLUMN or guests(peer):
             amounts[Spent(kind)][column] += amount
-    totals_by_kind = {kind: sum(by_column.values()) for kind, by_column in amounts.items()}
-    return {**totals_by_kind, Spent.SUMS: most(amounts.get(Spent.SUMS, {}))}
+    totals_by_kind = {
+        kind: most(by_column) if kind in BY_COLUMN else sum(by_column.values())
+        for kind, by_column in amounts.items()
+    }
+    return {Spent.SUMS: 0.0, **totals_by_kind}
 
 
 def new_rows(sql: sqlite3.Connection, job: str, peer: str, rows: float) -> int:

@@ -8,8 +8,9 @@ A forecast is no limit. It rests on the party's own settings and store alone. Th
     refused   the policy refuses the job, or nothing hides what leaves
     new       a line of the request (`NEWS`) that no earlier job here had; earlier jobs are those
               that were agreed to and did not fail
-    share     the equations by rows that would leave, of `disclosure_max`; the rows in common are
-              those of the last job on the same table, since nobody knows the next ones
+    share     the equations by rows that an ordinary job tells, of `disclosure_max`; the rows in
+              common are those of the last job on the same table, since nobody knows the next ones.
+              The guest brings them: at most is said for the fewest rows that the policy lets pass
 
     high      refused, or earlier jobs and this one together pass `disclosure_warn`
     medium    something is new, the share is over `SHARE_LOW`, or it cannot be said beforehand
@@ -26,12 +27,14 @@ from enum import StrEnum
 from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import HOST
 from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.policy import declared
-from fedboost.runtime.policy.spending import Spending
+from fedboost.runtime.policy.spending import Planned, Spending
 from fedboost.runtime.store.schema import whole
 from fedboost.runtime.store.store import JobState, Store, StoredJob
+from fedboost.settings import Settings
 
 REASON_CHARS_MAX = 500  # a sentence or two
 
@@ -185,19 +188,50 @@ class JobVerdicts:
         if planned is None or not (planned.releases.whole or planned.releases.by_row):
             return _Share("no sums over our rows could be learnt")
         rows, source = self._spending.rows_before(signed)
+        attack = attack_in_words(config.policy, signed.params, rows)
         if not rows:
             words = "how much could be learnt shows when the rows in common are known"
-            return _Share(words, risk=Risk.MEDIUM)
+            return _Share(f"{words}; {attack}", risk=Risk.MEDIUM)
         policy, ratio = config.policy, planned.releases.ratio(rows)
         most, after = policy.disclosure_max, planned.before + ratio
-        words = f"at most {ratio:.2g} sums per bin and row could be learnt by {planned.guest}"
-        words += "" if most == math.inf else f", {_percent(ratio, most)} of the budget"
-        reasons = [f"reckoned with {rows:,} rows, as in {source}"]
+        words = f"an ordinary job tells {planned.guest} {_part(ratio, most)}"
+        few = _at_most(planned, policy)
+        words += f", with few rows in common at most {_part(few, most)}" if few > ratio else ""
+        words = f"{words}; {attack}"
+        reasons = [f"an ordinary job is one of {rows:,} rows, as in {source}"]
         if planned.before:
             earlier = _percent(planned.before, most)
             reasons.append(f"earlier jobs have taken {earlier} of the budget")
         risk = Risk.MEDIUM if ratio > SHARE_LOW * most else Risk.LOW
         return _Share(words, tuple(reasons), Risk.HIGH if after > policy.disclosure_warn else risk)
+
+
+def attack_in_words(policy: Policy, params: Settings, rows: int = 0) -> str:
+    """Say what a guest could do that does not follow the protocol, with so many rows in common."""
+    allowed = min(1.0, policy.placed_max)
+    share = "all" if allowed >= 1.0 else f"{allowed:.0%}"
+    people = f" {rows:,}" * (rows > 0)
+    bins = getattr(params, "max_bin", None)
+    groups = "its group" if bins is None else f"one of {bins} groups"
+    return (
+        "a guest that attacks, with its data or a changed program, could place "
+        f"{share} of the{people} rows, each in {groups}"
+    )
+
+
+def _at_most(planned: Planned, policy: Policy) -> float:
+    """Return what a job's sums tell where the guest brings the fewest rows that pass the policy."""
+    releases, left = planned.releases, policy.disclosure_max - planned.before
+    room, fewest = left - releases.by_row, policy.intersection_min
+    if releases.whole and 0.0 < room < math.inf:
+        fewest = max(fewest, math.ceil(releases.whole / room))
+    return min(left, releases.ratio(fewest)) if left > 0.0 else 0.0
+
+
+def _part(ratio: float, most: float) -> str:
+    """Say how many sums by row, and which part of the budget that is."""
+    share = "" if most == math.inf else f" ({_percent(ratio, most)} of the budget)"
+    return f"{ratio:.2g} sums per bin and row{share}"
 
 
 def _open(job: SignedJob) -> _Share | None:

@@ -12,16 +12,17 @@ import math
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedboost import protocols
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, PolicyError
 from fedboost.flow import HOST, Charge, DisclosureInfo, Releases, Spent, StageContext
-from fedboost.messages.job_pb2 import Released, StatusReport
+from fedboost.messages.job_pb2 import PlacedRows, Released, StatusReport
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
@@ -31,6 +32,7 @@ from fedboost.runtime.policy import noisy_values
 from fedboost.runtime.policy.account import Account, AccountEntry
 from fedboost.runtime.policy.forecast import in_words, remedies
 from fedboost.runtime.policy.judgement import refusing
+from fedboost.runtime.policy.placing import Learnt
 from fedboost.runtime.policy.reading import values_told
 from fedboost.runtime.policy.same_tables import Owned, names_of, owned
 from fedboost.runtime.store.store import JobState, StoredJob
@@ -68,6 +70,7 @@ class Spending:
         self.account = account
         self._jobs: dict[str, AccountEntry] = {}  # that have begun in this process
         self._held_shares: dict[str, float] = {}  # of these jobs: `SignedJob.scored_share`
+        self._placed: dict[str, float] = {}  # the share of rows that each could place, at most
         self._mutex = threading.Lock()  # two jobs must not both be given the last of an account
 
     # Before anything leaves
@@ -80,9 +83,8 @@ class Spending:
         self._held_shares[job.id] = job.scored_share
         if job.role is not HOST:
             return
-        training = int(np.count_nonzero(~job.held_out(frame)))
         try:
-            self._judge(job, len(frame.columns), training)
+            self._judge(job, learnt(job, frame, job.held_out(frame)))
         except PolicyError as error:
             error.todo += "" if "set " not in error.todo else "; fewer rows in common allow less"
             raise
@@ -92,12 +94,13 @@ class Spending:
         report = StatusReport()
         if context.role is not HOST or context.frame is None or stage != job.protocol.name:
             return report
-        columns, rows = len(context.frame.columns), int(np.count_nonzero(~context.validation))
+        table = learnt(job, context.frame, context.validation)
         with self._mutex:
-            planned, warns = self._judge(job, columns, rows)
-            entry = self._jobs[job.id] = self._entry(job, planned, columns, rows)
+            planned, warns = self._judge(job, table)
+            entry = self._jobs[job.id] = self._entry(job, planned, table.columns, table.rows)
             if not entry.planned and not entry.epsilon:
                 return report
+            self._placed[job.id] = table.placed(planned)
             released = self._released(entry)
             self.account.expect(entry)
         if entry.planned:
@@ -191,13 +194,16 @@ class Spending:
         entry = self.account.entry(job.id)
         if entry is not None and entry.planned:
             return (
-                f"released {entry.counted:.2g} sums per bin and row to {entry.guest} so far, "
-                f"{entry.planned:.2g} at most"
+                f"released {entry.counted:.2g} sums per bin and row to {entry.guest} so far of "
+                f"{entry.planned:.2g}; an attack could place {entry.placed:.0%} of the rows"
             )
         if entry is not None or job.state not in UNBEGUN:
             return ""
         planned = self.planned(job)
-        return "" if planned is None else _unbegun(planned, self._policy())
+        if planned is None:
+            return ""
+        sentence, share = _unbegun(planned, self._policy()), min(1.0, self._policy().placed_max)
+        return sentence and f"{sentence}; an attack could place {share:.0%} of the rows"
 
     def planned(self, job: StoredJob) -> Planned | None:
         """Return what sums of a job that has not begun could tell; None where there are none."""
@@ -223,33 +229,47 @@ class Spending:
 
     # Inside
 
-    def _judge(self, job: SignedJob, columns: int, rows: int) -> tuple[Releases, bool]:
+    def _judge(self, job: SignedJob, table: Learnt) -> tuple[Releases, bool]:
         """The most that sums can tell, and whether the owner must be warned."""
         others = self.account.others(self._jobs[job.id].table, job.id)
         with refusing(self._party):
             try:
-                return judge_expected(self._policy(), job, columns, rows, others)
+                return judge_expected(self._policy(), job, table, others)
             except PolicyError as error:
-                if error.where.get("key") == "policy.disclosure_max":
-                    error.todo = self._remedy(job, columns, rows)
+                key = error.where.get("key", "").removeprefix("policy.")
+                if key in ("disclosure_max", "placed_max"):
+                    error.todo = self._remedy(job, table, others, key)
                 raise
 
-    def _remedy(self, job: SignedJob, columns: int, rows: int) -> str:
+    def _remedy(
+        self, job: SignedJob, table: Learnt, others: Sequence[AccountEntry], key: str
+    ) -> str:
         """Settings with which the job would be allowed, as words."""
-        before, policy = self._before(self._jobs[job.id]), self._policy()
+        policy = self._policy()
+        together = policy.together(job.table.guest)
+        before, placed = accounts.sums_of(others, together), accounts.placed_of(others, together)
 
         def fits(params: Settings) -> bool:
-            return policy.allows_sums(expected(job, params, columns).ratio(rows), before)
+            planned = expected(job, params, table.columns)
+            if not policy.allows_sums(planned.ratio(table.rows), before):
+                return False
+            return policy.placed_max >= 1.0 or policy.allows_placed(
+                learnt_as(table, params).sums_placed(planned), placed
+            )
 
         raw = job.manifest.spec.params
         changes = remedies(job.protocol.params, raw, fits)
-        owner = f"{self._party}'s owner to raise disclosure_max, or give a table with more rows"
+        owner = f"{self._party}'s owner to raise {key}, or give a table with more rows"
         if not changes:
             return f"no smaller job fits either: ask {owner}"
         return f"set {', or '.join(in_words(change, raw) for change in changes)}; or ask {owner}"
 
     def _before(self, entry: AccountEntry) -> float:
         return self._told(entry.table, entry.guest, besides=entry.job)
+
+    def _placed_before(self, entry: AccountEntry) -> float:
+        others = self.account.others(entry.table, entry.job)
+        return accounts.placed_of(others, self._policy().together(entry.guest))
 
     def _told(self, table: Owned, guest: str, *, besides: str) -> float:
         """Return what a guest, and who may compare notes with it, has got of sums or still may."""
@@ -282,6 +302,12 @@ class Spending:
             before=self._before(entry),
             warn=policy.disclosure_warn,
             max=policy.disclosure_max,
+            placed=PlacedRows(
+                planned=self._placed.get(entry.job, 1.0),
+                counted=entry.placed,
+                before=self._placed_before(entry),
+                max=policy.placed_max,
+            ),
         )
 
     def _warning(self, job: SignedJob, released: Released) -> str:
@@ -309,7 +335,7 @@ def further_values(sql: sqlite3.Connection, about: DisclosureInfo) -> list[Charg
 
 
 def judge_expected(
-    policy: Policy, job: SignedJob, columns: int, rows: int, others: Sequence[AccountEntry]
+    policy: Policy, job: SignedJob, table: Learnt, others: Sequence[AccountEntry]
 ) -> tuple[Releases, bool]:
     """The most that sums of a job can tell after `others`, and whether its owner must be warned.
 
@@ -317,16 +343,31 @@ def judge_expected(
     """
     epsilon = job.protocol.asks(job.params).epsilon
     if epsilon is not None:
-        policy.judge_disclosure(epsilon, columns, sum(entry.noise for entry in others))
-    planned = expected(job, job.params, columns)
-    ratio, before = planned.ratio(rows), accounts.sums_of(others, policy.together(job.table.guest))
-    return planned, bool(ratio) and policy.judge_sums(ratio, before)
+        policy.judge_disclosure(epsilon, table.columns, sum(entry.noise for entry in others))
+    planned, together = expected(job, job.params, table.columns), policy.together(job.table.guest)
+    ratio = planned.ratio(table.rows)
+    warns = bool(ratio) and policy.judge_sums(ratio, accounts.sums_of(others, together))
+    if ratio and policy.placed_max < 1.0:
+        policy.judge_placed(table.sums_placed(planned), accounts.placed_of(others, together))
+    return planned, warns
+
+
+def learnt(job: SignedJob, frame: Frame, held_out: NDArray[np.bool_]) -> Learnt:
+    """Return the rows of a table that a job learns from."""
+    return Learnt(frame, held_out, getattr(job.params, "max_bin", 2))
+
+
+def learnt_as(table: Learnt, params: Settings) -> Learnt:
+    """Return the same rows for a job with other params."""
+    max_bin = getattr(params, "max_bin", table.max_bin)
+    return table if max_bin == table.max_bin else replace(table, max_bin=max_bin)
 
 
 def judge_told(policy: Policy, amounts: Mapping[Spent, float]) -> None:
     """Raise a PolicyError where a table may not have told so much of some kind."""
     judges: Mapping[Spent, Callable[[float], None]] = {
         Spent.SUMS: policy.judge_told_sums,
+        Spent.PLACED: policy.judge_placed,
         Spent.TOTALS: policy.judge_told_totals,
         Spent.METRICS: policy.judge_told_metrics,
         Spent.EPSILON: policy.judge_told_noise,

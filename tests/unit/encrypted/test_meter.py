@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedboost.core.binning import Binning
 from fedboost.core.groups import Segments
+from fedboost.core.placement import Placement
 from fedboost.core.split import Candidates
 from fedboost.encrypted.candidates import CategoricalColumn, NodeCandidates
+from fedboost.encrypted.capacity import NodeField
 from fedboost.encrypted.meter import DRAWN_MAX, Meter
 from fedboost.encrypted.tree_batch import STRIDE
 from fedboost.flow import Charge, Releases, Spent, Table
@@ -197,15 +200,26 @@ def offer(*columns, grouped=()):
     return NodeCandidates(listed, others, np.arange(len(own) + 2 * len(others)))
 
 
+BINS = np.arange(10, dtype=np.uint8)[:, None] * np.ones(3, np.uint8)  # ten rows, a bin of each
+FIELD = NodeField(10, {1: 4.0})
+
+
+def metering(columns=3, values=2):
+    """A meter of columns whose ten rows are in ten bins."""
+    cuts = Binning(10, (np.arange(1, 10, dtype=np.float32),) * columns)
+    learnt = np.ones(10, np.bool_)
+    return Meter("abc"[:columns], values, Placement.of(BINS[:, :columns], cuts, learnt))
+
+
 def counted(*layers, values=2, columns=3):
-    meter = Meter("abc"[:columns], values, rows=10)
+    meter = metering(columns, values)
     meter.begin_trees()
     told = dict.fromkeys("abc"[:columns], 0.0)
     for layer in layers:
         meter.begin_layer()
         for part in layer.items():
-            for one in meter.charge(dict([part])):
-                told[one.column] += one.amount
+            for one in meter.charge(dict([part]), dict.fromkeys(part[:1], FIELD)):
+                told[one.column] += one.amount * (one.kind is Spent.SUMS)
     assert list(told.values()) == pytest.approx(meter.equations / 10)
     return meter.equations.tolist()
 
@@ -234,20 +248,63 @@ def test_nodes_of_several_trees_are_no_siblings_and_bottom_nodes_have_no_parents
 
 
 def test_trees_that_begin_have_no_parents_in_the_last_ones():
-    meter = Meter("a", 2, rows=10)
+    meter = metering(1)
     meter.begin_layer()
-    meter.charge({0: offer(0)})
+    meter.charge({0: offer(0)}, {0: FIELD})
     meter.begin_trees()
     meter.begin_layer()
-    meter.charge({1: offer(0), 2: offer(0)})
+    meter.charge({1: offer(0), 2: offer(0)}, {1: FIELD, 2: FIELD})
     assert meter.equations.tolist() == [6]
 
 
 def test_a_division_is_an_equation_about_its_column():
-    meter = Meter("abc", 2, rows=10)
+    meter = metering()
     won = {1: (0, 3, False, b""), 2: (0, 4, True, b""), STRIDE: (2, 0, False, b"")}
-    assert meter.divided(won) == (Charge(Spent.SUMS, 0.2, "a"), Charge(Spent.SUMS, 0.1, "c"))
-    assert meter.divided({}) == ()
+    rows = dict.fromkeys(won, np.arange(10, dtype=np.int32))
+    rights = {number: BINS[:, 0] > named[1] for number, named in won.items()}
+    sums = [one for one in meter.divided(won, rows, rights) if one.kind is Spent.SUMS]
+    assert sums == [Charge(Spent.SUMS, 0.2, "a"), Charge(Spent.SUMS, 0.1, "c")]
+    assert meter.divided({}, {}, {}) == ()
+
+
+def placed(charges):
+    """The share of rows that messages could place, by column."""
+    return {one.column: one.amount for one in charges if one.kind is Spent.PLACED}
+
+
+def test_sums_place_as_many_rows_as_their_bits_could_and_no_more_than_they_are_about():
+    shape, whole = math.log2(22), 10 * math.log2(10)
+    meter = metering()
+    meter.begin_layer()
+    told = placed(meter.charge({0: offer(0)}, {0: FIELD}))
+    assert told == {"a": pytest.approx((4.0 + shape) / whole)}
+    two = offer(0, 0)
+    two.listed.bin[1] = 1
+    assert placed(meter.charge({0: two}, {0: FIELD}))["a"] == pytest.approx((8 + shape) / whole)
+    assert placed(meter.charge({0: offer(0)}, {0: NodeField(4, {1: 99.0})}))["a"] == pytest.approx(
+        0.4
+    )
+
+
+def test_of_two_siblings_one_places_rows_where_sums_are_exact_and_apart():
+    def of_pair(field):
+        meter = metering()
+        meter.begin_layer()
+        meter.charge({0: offer(0)}, {0: field})
+        meter.begin_layer()
+        return placed(meter.charge({1: offer(0), 2: offer(0)}, {1: field, 2: field}))["a"]
+
+    one = of_pair(FIELD)
+    assert of_pair(NodeField(10, {1: 4.0}, is_exact=False)) == pytest.approx(2 * one)
+    assert of_pair(NodeField(10, {2: 4.0})) == pytest.approx(2 * one)
+
+
+def test_a_division_places_rows_by_what_it_adds():
+    meter, rows = metering(1), {0: np.arange(10, dtype=np.int32)}
+    half = {0: (0, 4, False, b"")}
+    first = placed(meter.divided(half, rows, {0: BINS[:, 0] > 4}))
+    assert first == {"a": pytest.approx(1 / math.log2(10), rel=1e-4)}
+    assert placed(meter.divided(half, rows, {0: BINS[:, 0] > 4})) == {}
 
 
 # Planned

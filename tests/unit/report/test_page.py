@@ -18,6 +18,7 @@ from fedboost.messages.job_pb2 import (
     JobJournal,
     JobStatus,
     LinkBytes,
+    PlacedRows,
     StepCost,
     StepDone,
     Warned,
@@ -517,11 +518,13 @@ def test_released_sums_stand_beside_the_limits_of_their_owners():
     told = metered.events[-2].finished.told.released
     told.add(party="telco", planned=0.08, counted=0.07, before=0.05, warn=0.06, max=0.15)
     told.add(party="shop", planned=0.02, counted=0.01, warn=float("inf"), max=float("inf"))
+    for host, placed in zip(told[-2:], (1.0, 0.4), strict=True):
+        host.placed.CopyFrom(PlacedRows(planned=1.0, counted=placed, max=1.0))
     page = render(metered)
     shown = part(page, "disclosure")
     assert "Released sums per bin and row" in shown
-    assert "telco 0.080 0.070 0.050 0.120 warned above 0.06 refused above 0.15" in shown
-    assert "shop 0.020 0.010 – 0.010" in shown
+    assert "telco 0.080 0.070 0.050 100% 0.120 warned above 0.06 refused above 0.15" in shown
+    assert "shop 0.020 0.010 – 40% 0.010" in shown
     assert "Warning about telco telco will have released" in part(page, "timeline")
     assert "Released sums" not in part(render(journal(kept=21)), "disclosure")
 

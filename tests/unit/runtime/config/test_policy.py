@@ -290,7 +290,7 @@ def test_every_key_is_enforced_somewhere():
         "intersection_min", "alignments_per_day", "ids_padded_to", "roles", "holdout_rows_min",
         "quantile_tolerance_min", "jobs_open_max", "jobs_per_day", "metrics_max",
         "aggregation_apart_min", "aggregation_noise", "totals_max", "lattice_key_trees_max",
-        "holdout_max", "peer_ids_max",
+        "holdout_max", "peer_ids_max", "placed_max",
     }  # fmt: skip
     assert judged == set(Policy.model_fields)
 

@@ -9,8 +9,8 @@ import pytest
 
 from fedboost.encoded_ids import EncodedIds
 from fedboost.errors import StoreError
-from fedboost.runtime.policy.account import Owned
 from fedboost.runtime.policy.row_sets import ALL_ROWS, Atoms, RowSets, refine
+from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store
 
 TABLE = Owned("credit", "file:credit")

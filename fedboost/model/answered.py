@@ -1,0 +1,77 @@
+"""What answers about a model's splits tell of the rows that are predicted, in rows placed.
+
+A host says on which side of its splits rows are. Its model's thresholds of a column are the bins
+that a row can be known by; a row that is known to be between two of them is told no more by others
+outside. Bits are divided by those of bins as training makes them by default, so that answers count
+as much as divisions in training do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.arrays import Bits, Floats, Indices
+from fedboost.core import binning
+from fedboost.core.binning import Binning
+from fedboost.core.categories import NO_THRESHOLD
+from fedboost.core.params import TreeParams
+from fedboost.core.placement import ColumnShares, Placement, sample_of
+from fedboost.data.frame import Values
+from fedboost.flow import Charge, Spent
+
+BINS = int(TreeParams.model_fields["max_bin"].default)
+
+
+@dataclass(eq=False)
+class AnsweredRows:
+    """The sides of a host's splits that have been told in one attempt."""
+
+    arrays: Mapping[str, NDArray[np.generic]]  # of the shard
+    names: Sequence[str]  # of the columns that `feature` counts
+    placement: Placement
+    bits: Floats  # (columns,) told since the last charge
+
+    @classmethod
+    def of(
+        cls, arrays: Mapping[str, NDArray[np.generic]], names: Sequence[str], values: Values
+    ) -> AnsweredRows:
+        """Nothing has been told yet of values (n, columns)."""
+        cuts, by_category = [], []
+        for column in range(values.shape[1]):
+            threshold = arrays["threshold"][arrays["feature"] == column].astype(np.float32)
+            cuts.append(np.unique(threshold[np.isfinite(threshold)]))
+            if (threshold == NO_THRESHOLD).any():
+                cuts[-1] = cuts[-1][:0]
+                by_category.append(column)
+        every = np.ones(values.shape[0], np.bool_)
+        sampled = values[sample_of(every)]
+        learnt = np.ones(sampled.shape[0], np.bool_)
+        usual = binning.fit(sampled, BINS, by_category)
+        shares = ColumnShares.of(usual.transform(sampled), usual.n_bins.astype(np.int64), learnt)
+        most = max([1, *(len(column_cuts) + 1 for column_cuts in cuts)])
+        own = Binning(most, tuple(cuts), {c: usual.categories[c] for c in by_category})
+        held = ColumnShares.of(own.transform(sampled), own.n_bins.astype(np.int64), learnt)
+        held = replace(held, rows=max(1, values.shape[0]), entropy=shares.entropy)
+        placement = Placement(values.shape[0], values, own, held)
+        return cls(arrays, names, placement, np.zeros(values.shape[1]))
+
+    def note(self, split: int, rows: Indices, goes_right: Bits) -> None:
+        """Note on which side of the split at this place of the shard rows are told to be."""
+        column = int(self.arrays["feature"][split])
+        threshold = np.float32(self.arrays["threshold"][split])
+        place = int(np.searchsorted(self.placement.binning.cuts[column], threshold))
+        missing_left = bool(self.arrays["missing_left"][split])
+        chosen = rows.astype(np.int32)
+        division = place, missing_left, chosen, goes_right
+        self.bits[column] += self.placement.divide(column, *division)
+
+    def charges(self) -> tuple[Charge, ...]:
+        """Return what has been told since the last time."""
+        placed = self.placement.shares.placed(self.bits)
+        self.bits = np.zeros_like(self.bits)
+        told = np.flatnonzero(placed).tolist()
+        return tuple(Charge(Spent.PLACED, float(placed[c]), self.names[c]) for c in told)

@@ -1,0 +1,83 @@
+"""How many rows of a table a job could place at most, before anything leaves.
+
+A row is placed when the bin of its value is known. What sums could tell is nearly what an honest
+job's sums do tell, so that a job is refused where they alone are too much. What divisions could
+tell is more than honest ones do: they are judged as they leave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import binning
+from fedboost.core.placement import ColumnShares, sample_of
+from fedboost.flow import Releases
+
+if TYPE_CHECKING:
+    from fedboost.data.frame import Frame
+
+SAMPLED_MOST = 1 << 14  # rows by which bins are forecast
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """The rows of a host's table that a job learns from."""
+
+    frame: Frame
+    held_out: NDArray[np.bool_]
+    max_bin: int
+
+    @property
+    def columns(self) -> int:
+        """How many columns are learnt from."""
+        return len(self.frame.columns)
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows are."""
+        return int(np.count_nonzero(~self.held_out))
+
+    def sums_placed(self, releases: Releases) -> float:
+        """Return the share of rows that a job's sums could place in one column, at most."""
+        if releases.sum_bits is None:
+            return 0.0
+        of_bins = {bins: releases.sum_bits(bins, self.rows) for bins in set(self._n_bins.tolist())}
+        bits = np.array([of_bins[bins] for bins in self._n_bins.tolist()])
+        shares = bits / np.maximum(1, self.rows) / self._entropy
+        # A layer tells no more of a row than its bin.
+        return float(min(1.0, releases.layers, shares.max(initial=0.0)))
+
+    def placed(self, releases: Releases) -> float:
+        """Return the share that sums and divisions could place together, at most."""
+        if not releases.layers:
+            return 0.0
+        if releases.layers >= np.log2(self.max_bin + 1):  # no row holds more bits
+            return 1.0
+        divisions = releases.layers / self._entropy.min(initial=np.inf)
+        return min(1.0, self.sums_placed(releases) + float(divisions))
+
+    @cached_property
+    def _shares(self) -> tuple[NDArray[np.int64], ColumnShares]:
+        sampled = sample_of(~self.held_out, SAMPLED_MOST)
+        values = self.frame.values[sampled]
+        cuts = binning.fit(values, self.max_bin, self.frame.categorical)
+        n_bins, learnt = cuts.n_bins.astype(np.int64), np.ones(len(sampled), np.bool_)
+        return n_bins, ColumnShares.of(cuts.transform(values), n_bins, learnt)
+
+    @property
+    def _told(self) -> NDArray[np.bool_]:
+        """bool (columns,): of which columns anything can be told."""
+        return self._shares[1].entropy > 0.0
+
+    @property
+    def _n_bins(self) -> NDArray[np.int64]:
+        return self._shares[0][self._told]
+
+    @property
+    def _entropy(self) -> NDArray[np.float64]:
+        return self._shares[1].entropy[self._told]
