@@ -36,8 +36,10 @@ JOBS: Mapping[str, dict[str, Any]] = {
 
 def coarse(table: Table, most: int | None) -> tuple[NDArray[np.float32], dict[int, Any]]:
     """The values with those of groups in their place, and the cut points of every column."""
-    values, cuts = np.asfortranarray(table.values.copy()), {}
-    for column in range(values.shape[1]) if most is not None else ():
+    values, cuts = np.asfortranarray(table.values.copy()), dict[int, Any]()
+    if most is None:
+        return values, cuts
+    for column in range(values.shape[1]):
         groups = NumberGroups.fixed(*binning.distinct_values(values, column), most)
         groups.coarsen(values[:, column])
         cuts[column] = groups.cuts
@@ -48,7 +50,9 @@ def auc(table: Table, most: int | None, job: Mapping[str, Any], splits: int) -> 
     """AUC of held-out rows of each split, under a bound of `most` groups."""
     values, group_cuts = coarse(table, most)
     classes, scores = len(np.unique(table.y)), []
-    kind = {} if classes == 2 else {"objective": "multi:softprob", "num_class": classes}
+    kind: dict[str, Any] = {}
+    if classes > 2:
+        kind = {"objective": "multi:softprob", "num_class": classes}
     params = TreeParams(**kind, **job)
     for seed in range(splits):
         held = np.random.default_rng(seed).random(len(table.y)) < HELD_OUT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -87,7 +87,7 @@ class PackedGuestRows(GuestRows):
     """Rows under the guest's key."""
 
     key: PrivateKey
-    layout: GhLayout
+    layout: Layout
     tree: int
     gh: Sums
     has_noise: bool = False  # what hosts answer with
@@ -111,6 +111,7 @@ class PackedGuestRows(GuestRows):
         values = self.key.decrypt(packages, self.layout, sums)
         if not self.has_noise:
             return values
+        assert isinstance(self.layout, GhLayout)
         of_nodes = np.split(values, np.cumsum(sums)[:-1])
         reduced = [
             self.layout.reduced(some, node.rows) for some, node in zip(of_nodes, nodes, strict=True)
@@ -125,7 +126,7 @@ class PackedGuest(GuestCipher):
     params: EncryptedTreeParams
     key: PrivateKey
     value_bits: int
-    layouts: dict[int, GhLayout]  # by the most rows that a host has
+    layouts: Mapping[int, Layout]  # by the most rows that a host has
 
     def told(self, first_tree: int) -> pb.EncryptionKey:
         """The public key with its proof."""

@@ -68,7 +68,7 @@ def test_a_job_counts_what_a_peer_may_send_by_its_owners_memory(tmp_path):
                     found[party] = job.session.context.peer_bytes_max
                     return reply
 
-                stages.open = noting
+                vars(stages)["open"] = noting
             journal = await cluster.run(spec)
             memory = {p: node.parts.memory._free.memory for p, node in cluster.parties.items()}
         return journal.status.state, found, memory

@@ -100,6 +100,7 @@ def test_a_peer_runs_code_on_a_cluster_under_the_federations_ca_where_nobody_com
 ):
     monkeypatch.setattr(dask_shards, "check_own_ca", lambda *_: None)
     shards = shards_of(party(cluster))
+    assert isinstance(shards, DaskShards)
     assert "threads" in shards.check()
     shards.close()
     workers = {process.pid for process in cluster.workers}

@@ -90,7 +90,7 @@ async def said(node, method, caller, request):
     return str(answer)
 
 
-async def _no_links(_):
+async def _no_links(_, __):
     """Whatever link is tried is there."""
 
 

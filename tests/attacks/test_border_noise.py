@@ -39,7 +39,7 @@ def host_seat(rows, protocol="federboost-vertical", params=None, **more):
 def told(context):
     """The buckets that a host tells, uint8 (rows, columns)."""
     message: Any = training.send_buckets(training.begin(context)).send
-    return buckets.read(message, len(context.frame.ids), TELCO).ids
+    return buckets.read(message, len(context.frame.ids), TELCO, 1 << 30).ids
 
 
 # Another attempt with other rows
@@ -132,7 +132,7 @@ def trained(rows, nodes):
     me = training.begin(host_seat(rows))
     message: Any = training.send_buckets(me).send
     training.keep_splits(me, splits(nodes))
-    return buckets.read(message, len(rows), TELCO).ids, training.finish(me)
+    return buckets.read(message, len(rows), TELCO, 1 << 30).ids, training.finish(me)
 
 
 def asked(context, nodes, rows):

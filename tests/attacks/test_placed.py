@@ -6,6 +6,7 @@ that are read are counted by whoever knows the host's table, and held to what th
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from fedboost.encrypted.guest_tree import GuestTree, Won
 from fedboost.encrypted.meter import Meter
 from fedboost.encrypted.offers import write_choices
 from fedboost.encrypted.rounds import OpenRound
+from fedboost.errors import FedboostError
 from fedboost.flow import Out
 from fedboost.protocols.secureboost import guest as secureboost_guest
 from fedboost.runtime.cluster.local import cluster
@@ -38,7 +40,7 @@ class Reading:
     known: dict[int, int] = field(default_factory=dict)  # of some rows, by their places
     placed: float = 0.0
     sums: float = 0.0
-    errors: list[object] = field(default_factory=list)
+    errors: list[FedboostError] = field(default_factory=list)
 
     @property
     def share(self) -> float:
@@ -169,7 +171,8 @@ HUGE = np.full(2, 1 << 62, np.int64)
 def marking(town, monkeypatch, **rules):
     """A job of trees of one layer, each of which marks rows that no earlier one has marked."""
     town.label(ids=[f"p{row:05d}" for row in range(MARKED)])
-    marks, seen = [], []
+    marks: list[Any] = []
+    seen: list[Any] = []
     start, stock = rounds.Rounds.start_round, secureboost_guest._read
 
     def start_round(self, fixed):

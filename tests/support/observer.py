@@ -354,7 +354,7 @@ class Observer:
             if one.is_taken or name != "BucketIds" or not self._is_kept(one):
                 continue
             rows = common[job, self.aligned(job, place)]
-            told = buckets.read(one.message, len(rows), host).ids
+            told = buckets.read(one.message, len(rows), host, 1 << 30).ids
             for row, values in zip(rows, told.tolist(), strict=True):
                 for column, value in enumerate(values):
                     changed += known.setdefault((job, row, column), value) != value

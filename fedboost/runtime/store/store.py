@@ -358,9 +358,16 @@ class Store:
             return self._connection.execute(text, values).fetchall()
 
     def _job(self, row: tuple[Any, ...]) -> StoredJob:
-        id_, name, state, *values, text, outline = whole(row)
-        result, read = json.loads(text or "null"), partial(self._manifest, id_, outline)
-        return StoredJob(id_, name, JobState(state), *values, result, outline, read)
+        id_, name, state, *middle, text, outline = whole(row)
+        return StoredJob(
+            id_,
+            name,
+            JobState(state),
+            *middle,
+            result=json.loads(text or "null"),
+            outline=outline,
+            read_manifest=partial(self._manifest, id_, outline),
+        )
 
     def _manifest(self, id_: str, outline: bytes) -> bytes:
         rows = self._read("SELECT * FROM manifests WHERE job = ?", (id_,))

@@ -67,9 +67,9 @@ def test_a_raw_password_is_refused_before_a_driver_reads_it(scheme, user, passwo
             connection.read()
         assert not is_shown(said(refused.value))
         source = SourceSpec(sql="select 1", connection=connection)
-        with pytest.raises(FedboostError) as refused, queries.opened(source):
+        with pytest.raises(FedboostError) as failed, queries.opened(source):
             pass
-        assert not is_shown(said(refused.value))
+        assert not is_shown(said(failed.value))
         assert not is_shown(repr(source) + source.name)
 
 

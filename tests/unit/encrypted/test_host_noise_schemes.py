@@ -115,9 +115,9 @@ def test_sums_of_few_of_many_rows_arrive_without_the_multiples(scheme):
         assert found.tolist() == list(range(least * end, end + 1))
         assert stats.chisquare(counts).pvalue > 1e-3
     masks = as_masks(noise + multiples)
-    counts = [100, 20]
-    released = public.release(rows[chosen], layout, public.blinders(), counts, masks)
-    found = private.decrypt(arrived(released), layout, counts)
+    of_nodes = [100, 20]
+    released = public.release(rows[chosen], layout, public.blinders(), of_nodes, masks)
+    found = private.decrypt(arrived(released), layout, of_nodes)
     assert found.tolist() == (gh[chosen] + noise + multiples).tolist()
     assert layout.reduced(found, 1).tolist() == (gh[chosen] + noise).tolist()
 

@@ -106,7 +106,7 @@ def test_bits_behind_the_last_id_are_refused():
     message = buckets.write(buckets.Buckets(np.array([2], np.int32), no, no, three_rows))
     lie(message)
     with pytest.raises(PeerError, match="bits set beyond"):
-        buckets.read(message, 3, TELCO)
+        buckets.read(message, 3, TELCO, 1 << 30)
 
 
 def test_a_refused_message_leaves_the_guest_as_it_was():
@@ -128,7 +128,7 @@ def test_what_is_written_is_read_back_whatever_the_width():
     missing = np.array([False] * 10 + [True])
     ids = np.asfortranarray(np.stack([draw.integers(0, n, 77) for n in count], 1).astype(np.uint8))
     told = buckets.Buckets(count, missing, draw.random(11) < 0.5, ids)
-    found = buckets.read(buckets.write(told), 77, TELCO)
+    found = buckets.read(buckets.write(told), 77, TELCO, 1 << 30)
     for name in buckets.Buckets.__dataclass_fields__:
         assert np.array_equal(getattr(found, name), getattr(told, name)), name
 
@@ -335,5 +335,5 @@ def test_columns_of_the_same_values_are_told_apart_only_by_their_noise():
     room = room_of(job)
     now(room.walk())
     (message,) = [p.message for p in room.posted if p.envelope.sender == TELCO]
-    ids = buckets.read(message, 400, TELCO).ids
+    ids = buckets.read(message, 400, TELCO, 1 << 30).ids
     assert 0.1 < (ids[:, 0] == ids[:, 1]).mean() < 0.5
