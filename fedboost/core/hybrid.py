@@ -129,6 +129,20 @@ def residual(gh: Sums, value: Floats, fixed: FixedPoint) -> Sums:
     return moved
 
 
+def told(moved: Sums, own: FixedPoint, hosts: FixedPoint, rows: Rows, fractions: Floats) -> Sums:
+    """Return what hosts add up of gradients `moved` by their bottom nodes, int64 as those.
+
+    `own` and `hosts` are the units of either; `fractions` (m, 2·outputs) round those of the `rows`
+    (m,), the only ones that take part.
+    """
+    if own == hosts:
+        return moved
+    g, h = own.decode_g(moved[rows, 0::2]), own.decode_h(moved[rows, 1::2])
+    rounded = np.zeros_like(moved)
+    rounded[rows] = hosts.encode(g, h, lambda _: fractions)
+    return rounded
+
+
 def counted_unit(fixed: FixedPoint, bits: int) -> float:
     """Return what 1 in a `counted` gradient of `bits` bits is worth."""
     return math.ldexp(COUNTED_MAX * fixed.g_bound / (1.0 + VALUE_MAX), -bits)
@@ -226,13 +240,14 @@ def train(
     summary = Summary.of(params, table.y, table.weights)
     objective = objectives.start(params, summary)
     fixed = encoding(params, objective, summary)
+    own = fixed_point.widest(fixed, summary.rows) if fixed.is_coarse else fixed
     parts = [(table.values, table.categorical), *((p.values, p.categorical) for p in hosts)]
     cuts = [binning.fit(values, params.max_bin, kinds) for values, kinds in parts]
     bins = [cut.transform(values) for cut, (values, _) in zip(cuts, parts, strict=True)]
     least = [1, *(part.group_rows_min for part in hosts)]
     rules = [
-        Rules(params, cut, fixed, np.full(cut.n_columns, rows, np.int32))
-        for cut, rows in zip(cuts, least, strict=True)
+        Rules(params, cut, of, np.full(cut.n_columns, rows, np.int32))
+        for cut, rows, of in zip(cuts, least, [own, *[fixed] * len(hosts)], strict=True)
     ]
     watched = Watched.of(table, cuts[0], objective)
     rounds: list[tuple[HybridTree, ...]] = []
@@ -243,14 +258,16 @@ def train(
         gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
         factor = sample.factor[:, None]
         scaled = g[sample.rows] * factor, h[sample.rows] * factor
-        gh[sample.rows] = fixed.encode(*scaled, sample.fractions)
+        gh[sample.rows] = own.encode(*scaled)
+        drawn = np.split(sample.fractions(gh.shape[1]), params.trees_per_round, axis=1)
         trees: list[HybridTree] = []
-        for tree_gh in np.split(gh, params.trees_per_round, axis=1):
+        for tree_gh, fractions in zip(np.split(gh, len(drawn), axis=1), drawn, strict=True):
             columns = [
                 TreeColumns.drawn(params, number, (side.shape[1],), first=k)
                 for k, side in enumerate(bins)
             ]
-            grower = _Grower(rules, bins, np.ascontiguousarray(tree_gh), sample.rows, columns)
+            mine = np.ascontiguousarray(tree_gh), sample.rows, fractions
+            grower = _Grower(rules, bins, *mine, columns)
             trees.append(grower.tree([part.rows for part in hosts]))
             number += 1
         added = [params.learning_rate * predict(tree, rules, bins, hosts) for tree in trees]
@@ -282,6 +299,7 @@ class _Grower:
     bins: Sequence[Bins]
     gh: Sums
     rows: Rows  # the training rows that the tree learns from
+    fractions: Floats  # (rows, 2·outputs) that round what hosts add up
     columns: Sequence[TreeColumns]
 
     def tree(self, held: Sequence[Rows]) -> HybridTree:
@@ -294,15 +312,22 @@ class _Grower:
         at = above.node[leaves]
         learns = np.zeros(len(at), np.bool_)
         learns[self.rows] = True
+        hosts = self.rules[1].fixed if held else guest.fixed
+        sent = told(moved, guest.fixed, hosts, self.rows, self.fractions)
         subtrees = [
-            self._below(k, moved[rows], at[rows], learns[rows])
+            self._below(k, (sent[rows], moved[rows]), at[rows], learns[rows])
             for k, rows in enumerate(held, start=1)
         ]
         return HybridTree(above, tuple(subtrees))
 
-    def _below(self, k: int, gh: Sums, at: Rows, learns: NDArray[np.bool_]) -> Subtrees:
-        """The subtrees of host k on its rows, which stand at the bottom nodes `at`."""
-        rules, params = self.rules[k], self.rules[k].params
+    def _below(
+        self, k: int, gradients: tuple[Sums, Sums], at: Rows, learns: NDArray[np.bool_]
+    ) -> Subtrees:
+        """The subtrees of host k on its rows, which stand at the bottom nodes `at`.
+
+        Divisions come from the first of the `gradients`, leaves from the guest's own.
+        """
+        rules, params, (gh, exact) = self.rules[k], self.rules[k].params, gradients
         assert isinstance(params, HybridParams)
         (rows,) = np.nonzero(learns)
         open_nodes = np.unique(at[rows]).tolist()
@@ -341,7 +366,7 @@ class _Grower:
             open_nodes = divided
         values = {}
         for leaf in standing.leaves():
-            total = gh[standing.rows(leaf)].sum(axis=0)
-            value = split.leaf_value(total[0::2], total[1::2], params, rules.fixed)
+            total = exact[standing.rows(leaf)].sum(axis=0)
+            value = split.leaf_value(total[0::2], total[1::2], params, self.rules[0].fixed)
             values[leaf] = value / params.learning_rate
         return Subtrees(splits, values)

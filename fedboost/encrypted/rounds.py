@@ -12,7 +12,8 @@ from fedboost.arrays import Floats, Sums
 from fedboost.core import margins, metrics, objectives, sampling
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.objectives import Objective
+from fedboost.core.leaf_gradients import LeafGradients
+from fedboost.core.objectives import Gradients, Objective
 from fedboost.core.params import TreeParams
 from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample
@@ -115,28 +116,44 @@ class Rounds(RoundsState):
         number, train = len(self.history), self.context.parts["train"]
         if self.start is None:
             self.start = self.margin.copy()
-        # Of all rows there is no copy.
-        chosen = slice(None) if len(train) == len(self.y) else train
-        g, h = self.objective.gradients(self.start[chosen], self.y[chosen], self.weight[chosen])
+        g, h = self._gradients(self.start)
         sample = sampling.of_round(self.params, g, number, number - self.first_round)
         self.forest[number:] = [len(sample.trees)]
-        if len(sample.rows) < len(g):
-            g, h = g[sample.rows], h[sample.rows]
-        if (sample.factor != 1.0).any():
-            g, h = g * sample.factor[:, None], h * sample.factor[:, None]
-        gh = fixed.encode(g, h, sample.fractions)
+        gh = fixed.encode(*_drawn(sample, g, h), sample.fractions)
         if len(gh) < len(self.y):
             drawn, gh = gh, np.zeros((len(self.y), gh.shape[1]), np.int64)
             gh[train[sample.rows]] = drawn
         self.round = OpenRound(sample, gh)
 
+    def leaf_gradients(self, tree: int, coarse: FixedPoint) -> LeafGradients | None:
+        """Return what the leaves of tree number `tree` are made of, whose divisions are in units of
+        `coarse`; None where that is exact enough. Made when asked for: rows are many.
+        """
+        if not coarse.is_coarse:
+            return None
+        assert self.start is not None
+        some, sample = self.outputs_of(tree), self.round.sample
+        g, h = _drawn(sample, *self._gradients(self.start))
+        at = self.context.parts["train"][sample.rows]
+        return LeafGradients.of(coarse, g[:, some], h[:, some], at, len(self.y))
+
+    def _gradients(self, margin: Floats) -> Gradients:
+        """Those of the training rows."""
+        train = self.context.parts["train"]
+        # Of all rows there is no copy.
+        chosen = slice(None) if len(train) == len(self.y) else train
+        return self.objective.gradients(margin[chosen], self.y[chosen], self.weight[chosen])
+
     def gh_of(self, tree: int) -> Sums:
         """Return what tree number `tree` learns from, int64 (rows, 2·values of a leaf),
         contiguous.
         """
+        return np.ascontiguousarray(self.round.gh[:, self.pairs_of(tree)])
+
+    def pairs_of(self, tree: int) -> slice:
+        """The columns of a round's gradients that tree number `tree` learns from."""
         outputs = self.outputs_of(tree)
-        pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
-        return np.ascontiguousarray(self.round.gh[:, pairs])
+        return slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
 
     def outputs_of(self, tree: int) -> slice:
         """The margins that tree number `tree` of the round under way adds to: its class's, or all.
@@ -194,3 +211,12 @@ class Rounds(RoundsState):
     def _measure(self) -> dict[str, dict[str, float]]:
         parts = self.context.parts
         return words.measured(self.params, self.margin, self.y, self.weight, parts)
+
+
+def _drawn(sample: Sample, g: Floats, h: Floats) -> Gradients:
+    """The gradients of a round's rows, with their factors, of those of all training rows."""
+    if len(sample.rows) < len(g):
+        g, h = g[sample.rows], h[sample.rows]
+    if (sample.factor != 1.0).any():
+        g, h = g * sample.factor[:, None], h * sample.factor[:, None]
+    return g, h

@@ -13,6 +13,7 @@ from scipy.sparse import csc_array
 
 from fedboost.core import binning, hybrid, objectives, sampling
 from fedboost.core.categories import NO_THRESHOLD, members
+from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.partition import left_child, right_child
@@ -81,7 +82,11 @@ class Job:
 
     def room(self, **more: Any) -> Room:
         """The job before it begins."""
-        own = {"artefacts": self.pairs, "limits": Policy(group_rows_min=self.least), **more}
+        own = {
+            "artefacts": self.pairs,
+            "limits": Policy(group_rows_min=self.least, gradient_bits_max=BITS_MAX),
+            **more,
+        }
         return room_for("hybridtree", self.frames(), self.params, held=self.held, **own)
 
     def scoring(self, shards, **more: Any) -> Room:

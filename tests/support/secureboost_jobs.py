@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedboost.core import binning, local, monotone, objectives, sampling
+from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MAX
 from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
@@ -93,7 +94,7 @@ class Job:
     def own(self):
         """The settings that a table in one place knows."""
         known = {k: v for k, v in self.params.items() if k in TreeParams.model_fields}
-        return TreeParams(**known)
+        return TreeParams(**{"precision_bits": BITS_ENCRYPTED, **known})
 
     def part(self, rows):
         weight = None if self.weight is None else self.weight[rows]
@@ -105,7 +106,7 @@ class Job:
             monotone=self.monotone,
         )
 
-    def room(self):
+    def room(self, limits=None):
         frames = {}
         for party, values in self.columns.items():
             frame = frame_of(self.ids, values, self.y if party == GUEST else None)
@@ -116,8 +117,8 @@ class Job:
                 weight=None if weight is None else weight.copy(),
                 categories={frame.columns[-1]: texts} if texts else {},
             )
-        limits = Policy(group_rows_min=self.least)
-        return room_for("secureboost", frames, self.params, held=self.held, limits=limits)
+        own = limits or Policy(group_rows_min=self.least, gradient_bits_max=BITS_MAX)
+        return room_for("secureboost", frames, self.params, held=self.held, limits=own)
 
 
 def named(rows):

@@ -9,8 +9,10 @@ from dataclasses import asdict
 import numpy as np
 
 from fedboost import wire
+from fedboost.arrays import Sums
 from fedboost.core import binning, hybrid, objectives
 from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.schemes import SCHEMES
@@ -99,28 +101,30 @@ def share_rows(guest: Guest) -> Out:
 
 def start_round(guest: Guest) -> Out:
     """Gradients at the margins so far, of the rows that this round draws, as exact integers."""
-    guest.start_round(guest.rules.fixed)
+    guest.start_round(guest.own_rules.fixed)
     return Out()
 
 
 def grow_top(guest: Guest) -> Out:
     """The upper layers on the own columns; what they leave of the gradients goes to the hosts."""
-    params, number = guest.params, guest.trees_closed
+    params, number, rules = guest.params, guest.trees_closed, guest.own_rules
     gh, taking_part = guest.gh_of(number), guest.taking_part
     usable = TreeColumns.drawn(params, number, (guest.bins.shape[1],))
     rows = np.flatnonzero(taking_part).astype(np.int32)
-    top = hybrid.top(guest.rules, guest.bins, gh, rows, usable, params.guest_depth)
-    leaves = top.leaf_of_bins(guest.bins, guest.rules.binning.missing)
-    moved = hybrid.residual(gh, top.value[leaves], guest.rules.fixed)
-    if not guest.is_scored:
+    top = hybrid.top(rules, guest.bins, gh, rows, usable, params.guest_depth)
+    leaves = top.leaf_of_bins(guest.bins, rules.binning.missing)
+    moved = hybrid.residual(gh, top.value[leaves], rules.fixed)
+    if guest.is_scored:
+        sent = _rounded(guest, moved)
+    else:
         fit = (moved, top, leaves, taking_part)
-        moved = hybrid.counted(*fit, guest.rules, guest.precision.value_bits)
+        sent = hybrid.counted(*fit, rules, guest.precision.value_bits)
     first = model.first_number(params.guest_depth)
     # A tree that is grown again has the same numbers, which hosts keep and unscored ones cut by.
     secrets = guest.context.job_secrets
     for view in guest.views.values():
         view.stand(top, leaves, first, secrets.child(view.number, number))
-        view.learn(taking_part, moved)
+        view.learn(taking_part, sent, moved)
     scored = guest.views if guest.is_scored else {}
     tree_batches = {host: view.planted(guest.rules, guest.purity) for host, view in scored.items()}
     for host, trees in guest.under_way.items():
@@ -215,7 +219,7 @@ def close_tree(guest: Guest) -> Out:
         total = np.zeros((len(guest.y), guest.outputs_of_tree))
         for host, view in guest.views.items():
             [tree] = growing.tree_batches[host].trees
-            values = tree.leaves()
+            values = tree.leaves(LeafGradients(view.exact, guest.own_rules.fixed))
             total[view.rows] += view.added(tree, values)
             guest.below += view.finished(number, tree, values)
     else:
@@ -327,8 +331,16 @@ def _most_sums(guest: Guest) -> int:
 
 def _unit(guest: Guest) -> float:
     """Return what 1 in an answer of unscored splits is worth to a margin."""
-    of_gradient = hybrid.counted_unit(guest.rules.fixed, guest.precision.value_bits)
+    of_gradient = hybrid.counted_unit(guest.own_rules.fixed, guest.precision.value_bits)
     return -math.ldexp(of_gradient, -guest.precision.fraction_bits) * guest.params.learning_rate
+
+
+def _rounded(guest: Guest, moved: Sums) -> Sums:
+    """Gradients as hosts with scored splits add them up."""
+    sample, pairs = guest.round.sample, guest.pairs_of(guest.trees_closed)
+    fractions = sample.fractions(guest.round.gh.shape[1])[:, pairs]
+    rows = guest.context.parts["train"][sample.rows]
+    return hybrid.told(moved, guest.own_rules.fixed, guest.rules.fixed, rows, fractions)
 
 
 def _own_key(guest: Guest) -> bytes:

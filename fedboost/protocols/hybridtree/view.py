@@ -35,6 +35,7 @@ class HostView:
     opened: list[int] = field(default_factory=list)  # where this host may find splits
     under: dict[int, int] = field(default_factory=dict)  # by the host's number: the guest's heap id
     gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (m, columns) as they go
+    exact: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # before rounding
 
     def stand(self, tree: Tree, leaves: Rows, first: int, secrets: Secrets) -> None:
         """Puts the rows below the bottom nodes of a tree, in an order of their own.
@@ -49,10 +50,13 @@ class HostView:
         self.at = number[leaves[self.rows]]
         self.under = dict(zip(number[indices].tolist(), tree.node[indices].tolist(), strict=True))
 
-    def learn(self, taking_part: Bits, gh: Sums) -> None:
-        """The rows that this tree learns from, bool (all rows,), and everybody's gradients."""
+    def learn(self, taking_part: Bits, gh: Sums, exact: Sums) -> None:
+        """The rows that this tree learns from, bool (all rows,), and everybody's gradients as they
+        go and as the guest has them.
+        """
         self.learns = taking_part[self.rows]
         self.gh = np.ascontiguousarray(gh[self.rows])
+        self.exact = self.gh if exact is gh else np.ascontiguousarray(exact[self.rows])
 
     def planted(self, rules: GuestRules, purity: PurityLimit | None) -> GuestTreeBatch:
         """The subtrees at their bottom nodes, in which only this host's candidates compete.
