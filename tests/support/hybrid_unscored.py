@@ -13,6 +13,7 @@ from scipy.sparse import csc_array
 
 from fedboost.core import binning, hybrid, objectives, sampling
 from fedboost.core.categories import NO_THRESHOLD, members
+from fedboost.core.fixed_point import widest
 from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
@@ -270,7 +271,8 @@ class Naive:
         self.y, self.weight = job.y, weight
         summary = Summary.of(params, job.y[self.train], weight[self.train])
         self.objective = objectives.start(params, summary)
-        self.fixed = hybrid.encoding(params, self.objective, summary)
+        asked = hybrid.encoding(params, self.objective, summary)
+        self.fixed = widest(asked, summary.rows) if asked.is_coarse else asked
         values = job.columns[GUEST]
         kinds = (values.shape[1] - 1,) if job.categories else ()
         cuts = binning.fit(np.asfortranarray(values[self.train]), params.max_bin, kinds)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fedboost.core import binning, local, monotone, objectives, sampling
 from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MAX
+from fedboost.core.growing_trees import leaf_gradients
 from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
@@ -236,14 +237,17 @@ def grown_naively(job):
         gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
         gh[rows] = fixed.encode(g[rows] * factor, h[rows] * factor, sample.fractions)
         trees: list[Any] = []
-        for mine in np.split(gh, params.trees_per_round, axis=1):
+        exact = leaf_gradients(rules, (g, h), sample)
+        for mine, leaves in zip(np.split(gh, len(exact), axis=1), exact, strict=True):
             own = np.ascontiguousarray(mine)
             for inside in sample.trees:
                 index = sum(map(len, rounds)) + len(trees)
                 drawn = TreeColumns.drawn(params, index, tuple(job.widths.values()))
                 columns = usable(job, number, drawn)
                 depth = len(columns.layers) or None
-                tree = local.grow(GrowingTree(rules, seen.bins, own, inside, columns, depth))
+                growing = GrowingTree(rules, seen.bins, own, inside, columns, depth)
+                growing.leaf_gradients = leaves
+                tree = local.grow(growing)
                 renews = objective.renews_leaves
                 tree = local.renewed(tree, rules, seen, inside) if renews else tree
                 trees.append(replace(tree, value=tree.value / len(sample.trees)))
