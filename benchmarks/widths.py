@@ -31,7 +31,7 @@ FEW_ROWS = 1000
 TEST, SEED = 0.3, 0
 WIDTHS = (4, 6, 7, 8, 10, 12)
 SHAPES = ((25, 3), (25, 5), (100, 6))  # trees and layers; the first is the default
-SEEDS = 5  # of rounding
+SEEDS = 4  # of rounding
 COSTED, COSTED_WIDTHS = (
     "give_credit",
     (4, BITS_ENCRYPTED, 11),

@@ -217,7 +217,7 @@ class TreeParams(BoostingParams):
     colsample_bylevel: float = Field(1.0, gt=0.0, le=1.0)  # share of these used by a layer
     colsample_bynode: float = Field(1.0, gt=0.0, le=1.0)  # share of those used by a node
     forest: Forest | None = None  # absent: one tree a round (and class)
-    # Bits of one gradient; None: most that fit.
+    # Bits of one gradient; None: most that fit. Of encrypted ones 7 where a job says nothing.
     precision_bits: int | None = Field(None, ge=BITS_MIN, le=BITS_MAX)
 
     @model_validator(mode="after")
