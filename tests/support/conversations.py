@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.crypto import id_digests, plain, residues
 from fedboost.crypto.intersection import Exponent
 from fedboost.crypto.limbs import limbs_of, rows_of
@@ -186,7 +185,7 @@ def hybridtree_unscored(alter: Alter | None = None, **more: Any) -> Room:
         party: context.frame for party, context in contexts.items() if context.frame is not None
     }
     artefacts = {party: context.artefacts for party, context in contexts.items()}
-    limits = Policy(group_rows_min=2, gradient_bits_max=BITS_MAX)
+    limits = Policy(group_rows_min=2, gradient_bits_max=64)
     return room_for(
         "hybridtree", frames, own, held=0.25, artefacts=artefacts, limits=limits, alter=alter
     )

@@ -19,7 +19,6 @@ from google.protobuf.message import DecodeError, Message
 from numpy.typing import NDArray
 
 from fedboost import flow, protocols, wire
-from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.frame import Frame
@@ -476,7 +475,7 @@ def lasting_of(party: str) -> Callable[[str], Secrets]:
 
 
 # What owners of small tables allow.
-SMALL = Policy(group_rows_min=1, own_rows_min=1, intersection_min=1, gradient_bits_max=BITS_MAX)
+SMALL = Policy(group_rows_min=1, own_rows_min=1, intersection_min=1, gradient_bits_max=64)
 
 
 def contexts_for(

@@ -12,7 +12,7 @@ from scipy.sparse import csc_array
 
 from fedboost.core import hybrid, local, objectives
 from fedboost.core.early_stopping import EarlyStopping
-from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MAX
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.growth import Rules
 from fedboost.core.hybrid import HostColumns, HybridParams, HybridTree, Subtrees
 from fedboost.core.metrics import METRICS
@@ -94,7 +94,7 @@ class Job:
         held = {f"with_{host}": rows.astype(np.int64) for host, rows in self.rows.items()}
         pairs = Artefact(arrays={"rows": np.arange(len(self.ids)), **held})
         artefacts = {GUEST: {"align-pairs": pairs}}
-        more = {"limits": Policy(group_rows_min=self.least, gradient_bits_max=BITS_MAX), **more}
+        more = {"limits": Policy(group_rows_min=self.least, gradient_bits_max=64), **more}
         return room_for(
             "hybridtree", frames, self.params, held=self.held, artefacts=artefacts, **more
         )

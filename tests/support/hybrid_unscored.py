@@ -14,7 +14,6 @@ from scipy.sparse import csc_array
 from fedboost.core import binning, hybrid, objectives, sampling
 from fedboost.core.categories import NO_THRESHOLD, members
 from fedboost.core.fixed_point import widest
-from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.partition import left_child, right_child
@@ -85,7 +84,7 @@ class Job:
         """The job before it begins."""
         own = {
             "artefacts": self.pairs,
-            "limits": Policy(group_rows_min=self.least, gradient_bits_max=BITS_MAX),
+            "limits": Policy(group_rows_min=self.least, gradient_bits_max=64),
             **more,
         }
         return room_for("hybridtree", self.frames(), self.params, held=self.held, **own)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedboost.core import binning, local, monotone, objectives, sampling
-from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MAX
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.growing_trees import leaf_gradients
 from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.objectives import Summary
@@ -118,7 +118,7 @@ class Job:
                 weight=None if weight is None else weight.copy(),
                 categories={frame.columns[-1]: texts} if texts else {},
             )
-        own = limits or Policy(group_rows_min=self.least, gradient_bits_max=BITS_MAX)
+        own = limits or Policy(group_rows_min=self.least, gradient_bits_max=64)
         return room_for("secureboost", frames, self.params, held=self.held, limits=own)
 
 

@@ -168,8 +168,8 @@ class Policy(Settings):
                 "gradient_bits_max",
                 f"allows {self.gradient_bits_max} bits per "
                 f"gradient, the job has {ask.gradient_bits}",
-                f"set precision_bits of the job to at most {self.gradient_bits_max}, have "
-                f"gradient_bits_max set to {ask.gradient_bits}",
+                f"set precision_bits of the job to at most {self.gradient_bits_max}",
+                asks=f" for gradient_bits_max: {ask.gradient_bits}",
             )
         if ask.contributors is not None and ask.contributors < self.aggregation_parties_min:
             raise _denied(
@@ -393,12 +393,14 @@ _SUMS = "allows fewer released sums per bin and row than the job asks for"
 
 
 def _denied(
-    key: str, sentence: str, remedy: str = "change the job", *, kind: str = ""
+    key: str, sentence: str, remedy: str = "change the job", *, kind: str = "", asks: str = ""
 ) -> PolicyError:
-    """`kind`: what others read of a sentence with figures about the owner's table."""
+    """`kind`: what others read of a sentence with figures about the owner's table; `asks`: what to
+    ask the owner for.
+    """
     return PolicyError(
         f"the policy {sentence}",
-        todo=f"{remedy}, or ask the party's owner",
+        todo=f"{remedy}, or ask the party's owner{asks}",
         kind=f"the policy {kind}" if kind else "",
         key=f"policy.{key}",
     )
