@@ -10,12 +10,14 @@ Modules:
     forest           how many trees a round grows, and on which rows
     gains            gains of splits, and the best splits of nodes
     gbun             boosting of untrained networks
+    gradient_bits    how many bits of a gradient hosts add up
     groups           minimum groups: which sums are of enough rows to be released
     growing_trees    trees of one round that grow together
     growth           grows a tree from sums, whoever adds them up
     histogram        sums of gradients by node, column and bin
     hybrid           HybridTree on pooled data
     label_checks     what objectives ask of labels and weights
+    leaf_gradients   gradients as exact as sums can be, for leaf values
     local            training on one pooled table
     margins          margins after a round, finite or refused
     metrics          metrics and curves in float64

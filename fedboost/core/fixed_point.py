@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.arrays import Floats
+from fedboost.core.gradient_bits import BITS_MAX, BITS_MIN
 from fedboost.core.threads import Threads, shared
 from fedboost.errors import ConfigError, JobError
 from fedboost.kernels import kernel
@@ -18,8 +19,6 @@ from fedboost.kernels import kernel
 Integers = NDArray[np.int64]
 
 SUM_BITS = 62  # a sum of all rows, and the difference of two such sums, stays within int64
-BITS_MAX = 53  # a float64 has no more
-BITS_MIN = 8  # fewer leave no order among the gains
 ENCODING_WORK = 2  # cells whose adding up takes as long as one number's encoding
 BLOCK = 1 << 16  # rows of few bits that are rounded at once
 FEW_BITS = 15  # up to so many the nearest integers would lose small gradients altogether
@@ -47,6 +46,11 @@ class FixedPoint:
     def h_unit(self) -> float:
         """Return what 1 in an integer hessian is worth."""
         return math.ldexp(self.h_bound, -self.bits)
+
+    @property
+    def is_coarse(self) -> bool:
+        """Return whether gradients are rounded at random, which is too coarse for leaf values."""
+        return self.bits <= FEW_BITS
 
     def encode(
         self,
@@ -140,6 +144,13 @@ def encoding(bits: int, g_bound: float, h_bound: float) -> FixedPoint:
     """The encoding with so many bits in which the bounds are the greatest integers."""
     stretch = 2.0**bits / (2.0**bits - 1.0) if bits <= FEW_BITS else 1.0
     return FixedPoint(bits, stretch * g_bound, stretch * h_bound)
+
+
+def widest(fixed: FixedPoint, n_rows: int) -> FixedPoint:
+    """The encoding of the same gradients with as many bits as sums of `n_rows` rows leave room
+    for: of what stays where it is made.
+    """
+    return for_rows(n_rows, None, fixed.g_bound, fixed.h_bound)
 
 
 def bits_for(n_rows: int) -> int:

@@ -10,6 +10,7 @@ from fedboost.arrays import Sums
 from fedboost.core import forest
 from fedboost.core.bins import Bins
 from fedboost.core.growth import GrowingTree, Rules
+from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.objectives import Gradients
 from fedboost.core.sampling import Sample, TreeColumns
 
@@ -76,3 +77,23 @@ def planted(
             columns = TreeColumns.drawn(params, tree, groups)
             yield GrowingTree(rules, bins, mine, inside, columns)
             tree += 1
+
+
+def leaf_gradients(
+    rules: Rules, gradients: Gradients, sample: Sample
+) -> list[LeafGradients | None]:
+    """Return what leaves of a round's trees are made of, for each class that has trees of its own:
+    None where the divisions' gradients are exact enough. Others as `planted`.
+    """
+    params, (g, h) = rules.params, gradients
+    if not rules.fixed.is_coarse:
+        return [None] * params.trees_per_round
+    at, n_rows = sample.rows, len(g)
+    if len(at) < n_rows:
+        factor = sample.factor[:, None]
+        g, h = g[at] * factor, h[at] * factor
+    classes = (np.split(part, params.trees_per_round, axis=1) for part in (g, h))
+    return [
+        LeafGradients.of(rules.fixed, mine, its, at, n_rows)
+        for mine, its in zip(*classes, strict=True)
+    ]

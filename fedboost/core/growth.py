@@ -8,7 +8,7 @@ Sums are integers, so the same trees grow wherever the rows lie.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from fedboost.core.bins import Bins
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum, MinimumState, Numbers, Segments
+from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.monotone import Bounds, Directions
 from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
@@ -116,6 +117,8 @@ class GrowingTree(GrowingState):
         self.rows, self.gh, self.partition = rows, gh, Partition.at_root(rows)
         self._rules, self._bins, self._drawn = rules, bins, columns
         self._columns, self._depth = columns.all, depth or rules.params.max_depth
+        # What leaves' values are made of, of all rows that there are; None: of `gh`.
+        self.leaf_gradients: LeafGradients | None = None
         self.depth, self.asked, self.divided = 0, [ROOT], []
         self.cells = np.empty(0, np.int64)
         self.totals = {ROOT: np.zeros(gh.shape[1], np.int64)}
@@ -216,16 +219,28 @@ class GrowingTree(GrowingState):
         totals = np.array([self.totals[node] for node in nodes])
         G, H = totals[:, 0::2], totals[:, 1::2]
         values = split.leaf_value(G, H, rules.params, rules.fixed)
-        bounds = rules.bounds(nodes, self.bounds)
-        if bounds is not None:
-            values = monotone.within(values, bounds, rules.params.learning_rate)
         covers = split.cover(H, rules.fixed).tolist()
-        return grown(
+        tree = grown(
             {
                 node: Node(value, cover, self.splits[node] if node in divided else None)
                 for node, value, cover in zip(nodes, values, covers, strict=True)
             }
         )
+        if self.leaf_gradients is not None:
+            tree = self._with_exact_leaves(tree, self.leaf_gradients)
+        bounds = rules.bounds(tree.node.tolist(), self.bounds)
+        if bounds is None:
+            return tree
+        within = monotone.within(tree.value, bounds, rules.params.learning_rate)
+        return replace(tree, value=np.where(tree.is_leaf[:, None], within, tree.value))
+
+    def _with_exact_leaves(self, tree: Tree, exact: LeafGradients) -> Tree:
+        """The tree with its leaves' values from the exact gradients of their rows."""
+        places = tree.leaf_of_bins(self._bins, self._rules.binning.missing)[self.rows]
+        sums = np.zeros((tree.n_nodes, self.gh.shape[1]), np.int64)
+        np.add.at(sums, places, exact.gh[self.rows])
+        values = exact.values(sums, self._rules.params)
+        return replace(tree, value=np.where(tree.is_leaf[:, None], values, tree.value))
 
     def _layer(self, sums: Sums) -> tuple[list[int], Sums]:
         """The open nodes, ascending, and their histograms."""

@@ -179,7 +179,8 @@ class HeldRows:
     """Of the training rows that one host has, those that its subtrees of a round learn from."""
 
     learns: Bits  # (m,)
-    gh: Sums  # (m, 2·outputs) encoded gradients, 0 of rows that it does not learn from
+    gh: Sums  # (m, columns) gradients in units of the guest's, 0 where it does not learn
+    fractions: Floats  # (rows that it learns from, columns) that round what it adds up
 
     @classmethod
     def drawn(
@@ -187,21 +188,36 @@ class HeldRows:
         params: HybridParams,
         fixed: FixedPoint,
         gradients: tuple[Floats, Floats],
-        gh: Sums,
         round_number: int,
         host: int,
     ) -> Self:
         """Draw among the m training rows of host number `host`, whatever the guest's layers draw.
 
         So a host can draw the same without knowing the guest's rows. gradients float64 (m, outputs)
-        each; gh (m, 2·outputs) what they are encoded to where no rows are left out.
+        each; `fixed` are the guest's units.
         """
-        if params.goss is None and params.subsample == 1.0:
-            return cls(np.ones(len(gh), np.bool_), gh)
-        sample = sampling.of_round(params, gradients[0], round_number, round_number, host)
-        learns, chosen = np.zeros(len(gh), np.bool_), np.zeros_like(gh)
-        learns[sample.rows], chosen[sample.rows] = True, sample.encoded(fixed, gradients)
-        return cls(learns, chosen)
+        g, _ = gradients
+        sample = sampling.of_round(params, g, round_number, round_number, host)
+        learns, gh = np.zeros(len(g), np.bool_), np.zeros((len(g), 2 * g.shape[1]), np.int64)
+        learns[sample.rows], gh[sample.rows] = True, sample.encoded(fixed, gradients)
+        return cls(learns, gh, sample.fractions(gh.shape[1]))
+
+    def of_tree(self, pairs: slice) -> HeldRows:
+        """Return the columns of one tree, contiguous."""
+        gh = np.ascontiguousarray(self.gh[:, pairs])
+        return HeldRows(self.learns, gh, self.fractions[:, pairs])
+
+    def rounded(self, moved: Sums, own: FixedPoint, hosts: FixedPoint) -> Sums:
+        """Return what the host adds up of gradients `moved` by their bottom nodes, int64 as those:
+        in units of `hosts`, not the guest's `own`.
+        """
+        if own == hosts:
+            return moved
+        rows = np.flatnonzero(self.learns)
+        g, h = own.decode_g(moved[rows, 0::2]), own.decode_h(moved[rows, 1::2])
+        rounded = np.zeros_like(moved)
+        rounded[rows] = hosts.encode(g, h, lambda _: self.fractions)
+        return rounded
 
 
 @dataclass(frozen=True)
@@ -259,13 +275,14 @@ def train(
     summary = Summary.of(params, table.y, table.weights)
     objective = objectives.start(params, summary)
     fixed = encoding(params, objective, summary)
+    own = fixed_point.widest(fixed, summary.rows) if fixed.is_coarse else fixed
     parts = [(table.values, table.categorical), *((p.values, p.categorical) for p in hosts)]
     cuts = [binning.fit(values, params.max_bin, kinds) for values, kinds in parts]
     bins = [cut.transform(values) for cut, (values, _) in zip(cuts, parts, strict=True)]
     least = [1, *(part.group_rows_min for part in hosts)]
     rules = [
-        Rules(params, cut, fixed, np.full(cut.n_columns, rows, np.int32))
-        for cut, rows in zip(cuts, least, strict=True)
+        Rules(params, cut, of, np.full(cut.n_columns, rows, np.int32))
+        for cut, rows, of in zip(cuts, least, [own, *[fixed] * len(hosts)], strict=True)
     ]
     watched = Watched.of(table, cuts[0], objective)
     rounds: list[tuple[HybridTree, ...]] = []
@@ -274,9 +291,9 @@ def train(
         g, h = objective.gradients(watched.margin, watched.y, watched.weight)
         sample = sampling.of_round(params, g, this, this)
         gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
-        gh[sample.rows] = sample.encoded(fixed, (g, h))
+        gh[sample.rows] = sample.encoded(own, (g, h))
         held = [
-            HeldRows.drawn(params, fixed, (g[part.rows], h[part.rows]), gh[part.rows], this, party)
+            HeldRows.drawn(params, own, (g[part.rows], h[part.rows]), this, party)
             for party, part in enumerate(hosts, start=1)
         ]
         trees: list[HybridTree] = []
@@ -288,7 +305,7 @@ def train(
             pairs = slice(None) if params.trees_per_round == 1 else slice(2 * k, 2 * k + 2)
             mine = np.ascontiguousarray(gh[:, pairs])
             grower = _Grower(rules, bins, mine, sample.rows, columns)
-            below = [replace(part, gh=np.ascontiguousarray(part.gh[:, pairs])) for part in held]
+            below = [part.of_tree(pairs) for part in held]
             trees.append(grower.tree([part.rows for part in hosts], below))
             number += 1
         added = [params.learning_rate * predict(tree, rules, bins, hosts) for tree in trees]
@@ -331,12 +348,18 @@ class _Grower:
         subtrees = []
         for k, (mine, below) in enumerate(zip(rows, held, strict=True), start=1):
             moved = residual(below.gh, above.value[leaves[mine]], guest.fixed)
-            subtrees.append(self._below(k, moved, above.node[leaves[mine]], below.learns))
+            sent = below.rounded(moved, guest.fixed, self.rules[k].fixed)
+            subtrees.append(self._below(k, (sent, moved), above.node[leaves[mine]], below.learns))
         return HybridTree(above, tuple(subtrees))
 
-    def _below(self, k: int, gh: Sums, at: Rows, learns: NDArray[np.bool_]) -> Subtrees:
-        """The subtrees of host k on its rows, which stand at the bottom nodes `at`."""
-        rules, params = self.rules[k], self.rules[k].params
+    def _below(
+        self, k: int, gradients: tuple[Sums, Sums], at: Rows, learns: NDArray[np.bool_]
+    ) -> Subtrees:
+        """The subtrees of host k on its rows, which stand at the bottom nodes `at`.
+
+        Divisions come from the first of the `gradients`, leaves from the guest's own.
+        """
+        rules, params, (gh, exact) = self.rules[k], self.rules[k].params, gradients
         assert isinstance(params, HybridParams)
         (rows,) = np.nonzero(learns)
         open_nodes = np.unique(at[rows]).tolist()
@@ -375,7 +398,7 @@ class _Grower:
             open_nodes = divided
         values = {}
         for leaf in standing.leaves():
-            total = gh[standing.rows(leaf)].sum(axis=0)
-            value = split.leaf_value(total[0::2], total[1::2], params, rules.fixed)
+            total = exact[standing.rows(leaf)].sum(axis=0)
+            value = split.leaf_value(total[0::2], total[1::2], params, self.rules[0].fixed)
             values[leaf] = value / params.learning_rate
         return Subtrees(splits, values)

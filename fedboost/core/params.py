@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from fedboost.core import other_names
+from fedboost.core.gradient_bits import BITS_MAX, BITS_MIN
 from fedboost.core.metrics import METRICS, MetricName, Predicts
 from fedboost.errors import ConfigError
 from fedboost.settings import Settings
@@ -221,7 +222,8 @@ class TreeParams(BoostingParams):
     colsample_bylevel: float = Field(1.0, gt=0.0, le=1.0)  # share of these used by a layer
     colsample_bynode: float = Field(1.0, gt=0.0, le=1.0)  # share of those used by a node
     forest: Forest | None = None  # absent: one tree a round (and class)
-    precision_bits: int | None = Field(None, ge=8, le=53)  # of one gradient; None: most that fit
+    # Bits of one gradient; None: most that fit. Of encrypted ones 7 where a job says nothing.
+    precision_bits: int | None = Field(None, ge=BITS_MIN, le=BITS_MAX)
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:

@@ -155,6 +155,17 @@ class Sample:
         whole = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
         return whole if len(self.rows) == len(whole) else whole[self.rows]
 
+    def scaled(self, gradients: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+        """Return the drawn rows' gradients with their factor, float64 (m, outputs) each, of those
+        of all rows that the sample is drawn from.
+        """
+        g, h = gradients
+        if len(self.rows) < len(g):
+            g, h = g[self.rows], h[self.rows]
+        if (self.factor != 1.0).any():
+            g, h = g * self.factor[:, None], h * self.factor[:, None]
+        return g, h
+
     def encoded(
         self, fixed: FixedPoint, gradients: tuple[Floats, Floats], threads: Threads | None = None
     ) -> Sums:
@@ -162,11 +173,7 @@ class Sample:
 
         gradients float64 (n, outputs) each, of all rows that the sample is drawn from.
         """
-        g, h = gradients
-        if len(self.rows) < len(g):
-            g, h = g[self.rows], h[self.rows]
-        if (self.factor != 1.0).any():
-            g, h = g * self.factor[:, None], h * self.factor[:, None]
+        g, h = self.scaled(gradients)
         return fixed.encode(g, h, self.fractions, threads)
 
 

@@ -13,6 +13,7 @@ from fedboost.arrays import Sums
 from fedboost.core import groups, histogram, monotone, objectives, split
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.growth import Rules, choose
+from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.metrics import ranks_alone
 from fedboost.core.monotone import Bounds
 from fedboost.core.partition import ROOT, left_child, parent, right_child
@@ -233,11 +234,14 @@ class GuestTree(GuestTreeState):
                 nodes.append(GuestNode(number, node, won.owner, zero, won.gain, cover, won.split))
         return nodes
 
-    def leaves(self) -> dict[int, NDArray[np.float64]]:
-        """The leaves' values, −G/(H + λ) times learning_rate; (outputs,) each."""
+    def leaves(self, exact: LeafGradients | None) -> dict[int, NDArray[np.float64]]:
+        """The leaves' values, −G/(H + λ) times learning_rate, from `exact` gradients where those
+        of the divisions are coarse; (outputs,) each.
+        """
         rules, nodes = self._rules, self._leaf_nodes()
-        sums = self._sums(nodes)
-        values = split.leaf_value(sums[:, 0::2], sums[:, 1::2], rules.params, rules.fixed)
+        made_of = exact or LeafGradients(self.gh, rules.fixed)
+        sums = np.array([made_of.total(self.growth.training.below(node)) for node in nodes])
+        values = made_of.values(sums, rules.params)
         bounds = rules.bounds(nodes, self.bounds)
         if bounds is not None:
             values = monotone.within(values, bounds, rules.params.learning_rate)

@@ -118,7 +118,8 @@ def check_said(context: StageContext, got: pb.EncryptionKey) -> None:
         raise PolicyError(
             f"the policy allows {limits.gradient_bits_max} bits per gradient, "
             f"the guest declares {got.value_bits}",
-            todo="lower precision_bits, or ask the party's owner",
+            todo=f"set precision_bits of the job to at most {limits.gradient_bits_max}, or ask the "
+            f"party's owner for gradient_bits_max: {got.value_bits}",
             key="policy.gradient_bits_max",
         )
 

@@ -32,6 +32,14 @@ SUM_BITS = 60  # of the sum over all hosts and trees, below the 62 that fit
 SPARE_BITS = 8  # a leaf's factor keeps so many bits where the leaf holds all rows
 
 
+def bits_most(params: HybridParams) -> int:
+    """Return the most bits of a gradient of a job with unscored splits: a leaf's value has no other
+    source than what its host adds up, so `precision_bits` bounds them only where a job says it.
+    """
+    asked = params.precision_bits if "precision_bits" in params.model_fields_set else None
+    return min(asked or VALUE_BITS_MAX, VALUE_BITS_MAX)
+
+
 @dataclass(frozen=True)
 class Precision:
     """How exact leaf values are; the same for all hosts of a job, whose masks must cancel."""
@@ -47,7 +55,7 @@ class Precision:
 
         The factors of the largest leaves keep 8 bits.
         """
-        most = min(params.precision_bits or VALUE_BITS_MAX, VALUE_BITS_MAX)
+        most = bits_most(params)
         for bits in range(most, min(most, VALUE_BITS_MIN) - 1, -1):
             shape = cls.agreed(params, n_hosts, bits)
             if shape.fraction_bits >= n_rows.bit_length() + SPARE_BITS:

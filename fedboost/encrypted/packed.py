@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedboost.arrays import Floats, Indices, Sums
 from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.gradient_bits import BITS_MIN
 from fedboost.crypto.api import Blinders, Ciphertexts, Pairs, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.limbs import ByteArray
@@ -234,7 +235,7 @@ class PackedHost(HostCipher):
 class PackedScheme(TreeScheme):
     """A scheme of numbers: as many bits as sums leave room for."""
 
-    bits_least: ClassVar[int] = fixed_point.BITS_MIN
+    bits_least: ClassVar[int] = BITS_MIN
     takes_nonces: ClassVar[bool] = False
 
     def bits_most(self, params: EncryptedTreeParams, n_rows: int) -> int:

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MAX, BITS_MIN
 from fedboost.core.params import MAX_DEPTH, ROUNDS_MAX, TreeParams
 from fedboost.encrypted.schemes import SCHEMES, JobScheme
 from fedboost.flow import Asks
@@ -55,6 +56,8 @@ class EncryptedTreeParams(TreeParams):
     # XGBoost's 100 trees of 6 layers reveal 15 times as much (docs/benchmarks/privacy.md).
     n_estimators: int = Field(25, ge=1, le=ROUNDS_MAX)  # rounds
     max_depth: int = Field(3, ge=1, le=MAX_DEPTH)  # layers below the root
+    # Bits of a gradient that hosts add up (docs/benchmarks/widths.md); None: most that fit.
+    precision_bits: int | None = Field(BITS_ENCRYPTED, ge=BITS_MIN, le=BITS_MAX)
     encryption: Encryption = Encryption()
     allow_insecure: bool = False  # whether a scheme that hides nothing may be used
     label_protection: LabelProtection | None = None  # absent: hosts see all nodes they can use
@@ -76,6 +79,10 @@ class EncryptedTreeParams(TreeParams):
                 "leave goss or label_protection out; subsample draws rows without regard to them"
             )
         return self
+
+    def gradient_bits(self, scheme: JobScheme) -> int:
+        """Return the most bits of a gradient that hosts will add up."""
+        return self.precision_bits or scheme.gradient_bits_max
 
     def lacks(self, scheme: JobScheme) -> Iterator[Lack]:
         """Yield what these settings ask of a scheme that it cannot do."""
@@ -128,7 +135,7 @@ def asks(params: EncryptedTreeParams) -> Asks:
     return Asks(
         scheme=scheme.name,
         key_bits=params.encryption.key_bits if scheme.has_modulus and scheme.secure else None,
-        gradient_bits=params.precision_bits or scheme.gradient_bits_max,
+        gradient_bits=params.gradient_bits(scheme),
         insecure=not scheme.secure,
         host_noise=params.host_noise,
         key_trees=None if scheme.has_modulus else params.encryption.key_trees,

@@ -181,9 +181,13 @@ class RingScheme(TreeScheme):
         bits = MESSAGE_BITS_MOST if value_bits is None else value_bits + 1
         return Budget(self.parameters, n_rows, bits, spare_rows(params))
 
+    def _budget_of_job(self, params: EncryptedTreeParams, n_rows: int) -> Budget:
+        """Return the budget of messages as wide as the job has them."""
+        return self.budget(params, n_rows, self.bits_of(params, n_rows))
+
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = VECTORS) -> CipherSizes:
-        """Return those of the widest messages that fit."""
-        return sizes_of(self.budget(params, n_rows), columns_of(params), slots)
+        """Return those of the job's messages."""
+        return sizes_of(self._budget_of_job(params, n_rows), columns_of(params), slots)
 
     def field_of(self, params: EncryptedTreeParams, n_rows: int) -> tuple[Floats, Indices]:
         """See `TreeScheme`: every number is apart."""
@@ -193,12 +197,12 @@ class RingScheme(TreeScheme):
 
     def slots(self, params: EncryptedTreeParams, n_rows: int, seen: AnswersSeen) -> int:
         """See `best_slots`."""
-        return best_slots(params, self.budget(params, n_rows), seen)
+        return best_slots(params, self._budget_of_job(params, n_rows), seen)
 
     def answers_in_words(self, params: EncryptedTreeParams, seen: AnswersSeen) -> str:
         """See `in_words`."""
         seen.close()
-        return in_words(params, self.budget(params, seen.n_rows), seen)
+        return in_words(params, self._budget_of_job(params, seen.n_rows), seen)
 
     def epoch(self, params: EncryptedTreeParams, tree: int) -> int | None:
         """See `epoch_of`."""

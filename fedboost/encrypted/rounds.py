@@ -12,7 +12,8 @@ from fedboost.arrays import Floats, Sums
 from fedboost.core import margins, metrics, objectives, sampling
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.objectives import Objective
+from fedboost.core.leaf_gradients import LeafGradients
+from fedboost.core.objectives import Gradients, Objective
 from fedboost.core.params import TreeParams
 from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample
@@ -108,7 +109,7 @@ class Rounds(RoundsState):
         """Values of a leaf."""
         return self.params.n_outputs // self.params.trees_per_round
 
-    def start_round(self, fixed: FixedPoint) -> tuple[Floats, Floats]:
+    def start_round(self, fixed: FixedPoint) -> Gradients:
         """Begins a round, or takes up one under way: its gradients at the margins before it, of the
         rows that it draws, as exact integers in units of `fixed`. Returns those of all training
         rows, float64 (n, outputs) each.
@@ -116,11 +117,7 @@ class Rounds(RoundsState):
         number, train = len(self.history), self.context.parts["train"]
         if self.start is None:
             self.start = self.margin.copy()
-        # Of all rows there is no copy.
-        chosen = slice(None) if len(train) == len(self.y) else train
-        gradients = self.objective.gradients(
-            self.start[chosen], self.y[chosen], self.weight[chosen]
-        )
+        gradients = self._gradients(self.start)
         sample = sampling.of_round(self.params, gradients[0], number, number - self.first_round)
         self.forest[number:] = [len(sample.trees)]
         gh = sample.encoded(fixed, gradients)
@@ -130,17 +127,35 @@ class Rounds(RoundsState):
         self.round = OpenRound(sample, gh)
         return gradients
 
+    def leaf_gradients(self, tree: int, coarse: FixedPoint) -> LeafGradients | None:
+        """Return what the leaves of tree number `tree` are made of, whose divisions are in units of
+        `coarse`; None where that is exact enough. Made when asked for: rows are many.
+        """
+        if not coarse.is_coarse:
+            return None
+        assert self.start is not None
+        some, sample = self.outputs_of(tree), self.round.sample
+        g, h = sample.scaled(self._gradients(self.start))
+        at = self.context.parts["train"][sample.rows]
+        return LeafGradients.of(coarse, g[:, some], h[:, some], at, len(self.y))
+
+    def _gradients(self, margin: Floats) -> Gradients:
+        """Those of the training rows."""
+        train = self.context.parts["train"]
+        # Of all rows there is no copy.
+        chosen = slice(None) if len(train) == len(self.y) else train
+        return self.objective.gradients(margin[chosen], self.y[chosen], self.weight[chosen])
+
     def gh_of(self, tree: int) -> Sums:
         """Return what tree number `tree` learns from, int64 (rows, 2·values of a leaf),
         contiguous.
         """
-        return self.columns_of(tree, self.round.gh)
+        return np.ascontiguousarray(self.round.gh[:, self.pairs_of(tree)])
 
-    def columns_of(self, tree: int, gh: Sums) -> Sums:
-        """Return the columns of a round's `gh` that tree number `tree` learns from, contiguous."""
+    def pairs_of(self, tree: int) -> slice:
+        """The columns of a round's gradients that tree number `tree` learns from."""
         outputs = self.outputs_of(tree)
-        pairs = slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
-        return np.ascontiguousarray(gh[:, pairs])
+        return slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
 
     def outputs_of(self, tree: int) -> slice:
         """The margins that tree number `tree` of the round under way adds to: its class's, or all.

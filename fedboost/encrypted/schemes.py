@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedboost.core.fixed_point import BITS_MAX
+from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.budget import MESSAGE_BITS_MOST

@@ -16,6 +16,13 @@ def check(params: BoostingParams, frame: Frame, held_out: bool) -> None:
     label_checks.check_labels(params, frame.label, learn=True)
 
 
+def check_encrypted(params: BoostingParams, frame: Frame, held_out: bool) -> None:
+    """The same where hosts add up what the guest encrypts: its weights mark no rows in sums."""
+    check(params, frame, held_out)
+    if frame.weight is not None:
+        label_checks.check_weight_ratio(frame.weight)
+
+
 def check_held_out(params: BoostingParams, held_out: bool) -> None:
     """Refuses early stopping without rows to watch: none asked for, or too few to hold any out."""
     if params.early_stopping_rounds is not None and not held_out:

@@ -92,13 +92,14 @@ def test_leaves_and_covers_come_from_the_rows_and_not_from_noisy_sums():
     now(room.until("close_trees"))
     guest = room.state(GUEST)
     [tree] = guest.growing.tree_batch.trees
-    values = tree.leaves()
+    exact = guest.leaf_gradients(0, guest.rules.fixed)
+    values = tree.leaves(exact)
     assert len(tree.won) > 1
     for node, value in values.items():
         total = tree.gh[tree.growth.training.rows(node)].sum(axis=0)
         assert tree.totals[node].tolist() == total.tolist()
-        rules = guest.rules
-        expected = leaf_value(total[0::2], total[1::2], rules.params, rules.fixed)
+        rules, whole = guest.rules, exact.gh[tree.growth.training.rows(node)].sum(axis=0)
+        expected = leaf_value(whole[0::2], whole[1::2], rules.params, exact.fixed)
         assert value.tolist() == expected.tolist()
         assert float(cover(total[1::2], rules.fixed)) >= 0.0
 
@@ -106,7 +107,7 @@ def test_leaves_and_covers_come_from_the_rows_and_not_from_noisy_sums():
 @pytest.mark.parametrize("params", [{}, {"encryption": {"scheme": "lattice"}}], ids=str)
 @pytest.mark.parametrize("how", [{}, {"categories": 4}, {"sparse": (HOSTS[0],), "zero": 0.6}])
 def test_hybridtree_has_noise_in_every_sum_of_its_hosts(params, how, monkeypatch):
-    said = {"host_noise": SIGMA, "min_child_weight": 0.0, **params}
+    said = {"host_noise": SIGMA, "min_child_weight": 0.0, "precision_bits": 12, **params}
     room = hybrid_jobs.made(said, (2, 3), **how).room()
     watched = Watched.of(room, monkeypatch)
     now(room.walk())

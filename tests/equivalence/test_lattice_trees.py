@@ -68,7 +68,7 @@ def test_every_mode_and_objective_grows_the_plain_trees(mode, learned, answers):
 
 
 def test_the_twin_is_another_job_without_the_lattices_integers():
-    job = made({"n_estimators": 2})
+    job = made({"n_estimators": 2, "precision_bits": None})
     plain, lattice = now(job.room().walk()), now(under(job, LATTICE).room().walk())
     values = [shards[GUEST].arrays["value"] for shards in (plain, lattice)]
     assert values[0].shape != values[1].shape or (values[0] != values[1]).any()

@@ -6,6 +6,7 @@ import pyarrow.csv
 import pytest
 
 from fedboost.core import local, objectives
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
@@ -100,7 +101,7 @@ def test_tables_of_texts_grow_the_trees_of_one_table(trained):
     table, check = (
         local.TrainingTable(values[rows], y[rows], None, categorical) for rows in (~held, held)
     )
-    params = TreeParams(n_estimators=8, max_depth=3, max_bin=MAX_BIN)
+    params = TreeParams(n_estimators=8, max_depth=3, max_bin=MAX_BIN, precision_bits=BITS_ENCRYPTED)
     pooled = local.train(table, params, check, (2, 2, 2))
     assert pooled.margins(values).tobytes() == trained.margin.tobytes()
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.core import local
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
@@ -32,7 +33,8 @@ class Pooled:
         """The pooled trees, and the margins of all rows after the last of them."""
         values = np.concatenate(list(self.columns.values()), axis=1)
         out = validation_rows(EncodedIds.of(self.ids), self.held or 0.0, 7)
-        own = TreeParams(**{k: v for k, v in params.items() if k not in OWN})
+        known = {k: v for k, v in params.items() if k not in OWN}
+        own = TreeParams(**{"precision_bits": BITS_ENCRYPTED, **known})
         table = local.TrainingTable(np.asfortranarray(values[~out]), self.y[~out])
         check = (
             local.TrainingTable(np.asfortranarray(values[out]), self.y[out]) if out.any() else None

@@ -185,7 +185,7 @@ def hybridtree_unscored(alter: Alter | None = None, **more: Any) -> Room:
         party: context.frame for party, context in contexts.items() if context.frame is not None
     }
     artefacts = {party: context.artefacts for party, context in contexts.items()}
-    limits = Policy(group_rows_min=2)
+    limits = Policy(group_rows_min=2, gradient_bits_max=64)
     return room_for(
         "hybridtree", frames, own, held=0.25, artefacts=artefacts, limits=limits, alter=alter
     )

@@ -12,6 +12,7 @@ from scipy.sparse import csc_array
 
 from fedboost.core import hybrid, local, objectives
 from fedboost.core.early_stopping import EarlyStopping
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.growth import Rules
 from fedboost.core.hybrid import HostColumns, HybridParams, HybridTree, Subtrees
 from fedboost.core.metrics import METRICS
@@ -55,7 +56,7 @@ class Job:
     def own(self) -> HybridParams:
         """The settings that a table in one place knows."""
         known = {k: v for k, v in self.params.items() if k in HybridParams.model_fields}
-        return HybridParams(**known)
+        return HybridParams(**{"precision_bits": BITS_ENCRYPTED, **known})
 
     def part(self, chosen: NDArray[np.bool_]) -> tuple[local.TrainingTable, list[HostColumns]]:
         """The chosen rows, and what each host has of them."""
@@ -93,7 +94,7 @@ class Job:
         held = {f"with_{host}": rows.astype(np.int64) for host, rows in self.rows.items()}
         pairs = Artefact(arrays={"rows": np.arange(len(self.ids)), **held})
         artefacts = {GUEST: {"align-pairs": pairs}}
-        more = {"limits": Policy(group_rows_min=self.least), **more}
+        more = {"limits": Policy(group_rows_min=self.least, gradient_bits_max=64), **more}
         return room_for(
             "hybridtree", frames, self.params, held=self.held, artefacts=artefacts, **more
         )

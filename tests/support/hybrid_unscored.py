@@ -13,6 +13,7 @@ from scipy.sparse import csc_array
 
 from fedboost.core import binning, hybrid, objectives, sampling
 from fedboost.core.categories import NO_THRESHOLD, members
+from fedboost.core.fixed_point import widest
 from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.partition import left_child, right_child
@@ -81,7 +82,11 @@ class Job:
 
     def room(self, **more: Any) -> Room:
         """The job before it begins."""
-        own = {"artefacts": self.pairs, "limits": Policy(group_rows_min=self.least), **more}
+        own = {
+            "artefacts": self.pairs,
+            "limits": Policy(group_rows_min=self.least, gradient_bits_max=64),
+            **more,
+        }
         return room_for("hybridtree", self.frames(), self.params, held=self.held, **own)
 
     def scoring(self, shards, **more: Any) -> Room:
@@ -266,7 +271,8 @@ class Naive:
         self.y, self.weight = job.y, weight
         summary = Summary.of(params, job.y[self.train], weight[self.train])
         self.objective = objectives.start(params, summary)
-        self.fixed = hybrid.encoding(params, self.objective, summary)
+        asked = hybrid.encoding(params, self.objective, summary)
+        self.fixed = widest(asked, summary.rows) if asked.is_coarse else asked
         values = job.columns[GUEST]
         kinds = (values.shape[1] - 1,) if job.categories else ()
         cuts = binning.fit(np.asfortranarray(values[self.train]), params.max_bin, kinds)

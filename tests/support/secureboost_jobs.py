@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from fedboost.core import binning, local, monotone, objectives, sampling
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
+from fedboost.core.growing_trees import leaf_gradients
 from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
@@ -93,7 +95,7 @@ class Job:
     def own(self):
         """The settings that a table in one place knows."""
         known = {k: v for k, v in self.params.items() if k in TreeParams.model_fields}
-        return TreeParams(**known)
+        return TreeParams(**{"precision_bits": BITS_ENCRYPTED, **known})
 
     def part(self, rows):
         weight = None if self.weight is None else self.weight[rows]
@@ -105,7 +107,7 @@ class Job:
             monotone=self.monotone,
         )
 
-    def room(self):
+    def room(self, limits=None):
         frames = {}
         for party, values in self.columns.items():
             frame = frame_of(self.ids, values, self.y if party == GUEST else None)
@@ -116,8 +118,8 @@ class Job:
                 weight=None if weight is None else weight.copy(),
                 categories={frame.columns[-1]: texts} if texts else {},
             )
-        limits = Policy(group_rows_min=self.least)
-        return room_for("secureboost", frames, self.params, held=self.held, limits=limits)
+        own = limits or Policy(group_rows_min=self.least, gradient_bits_max=64)
+        return room_for("secureboost", frames, self.params, held=self.held, limits=own)
 
 
 def named(rows):
@@ -235,14 +237,17 @@ def grown_naively(job):
         gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
         gh[rows] = fixed.encode(g[rows] * factor, h[rows] * factor, sample.fractions)
         trees: list[Any] = []
-        for mine in np.split(gh, params.trees_per_round, axis=1):
+        exact = leaf_gradients(rules, (g, h), sample)
+        for mine, leaves in zip(np.split(gh, len(exact), axis=1), exact, strict=True):
             own = np.ascontiguousarray(mine)
             for inside in sample.trees:
                 index = sum(map(len, rounds)) + len(trees)
                 drawn = TreeColumns.drawn(params, index, tuple(job.widths.values()))
                 columns = usable(job, number, drawn)
                 depth = len(columns.layers) or None
-                tree = local.grow(GrowingTree(rules, seen.bins, own, inside, columns, depth))
+                growing = GrowingTree(rules, seen.bins, own, inside, columns, depth)
+                growing.leaf_gradients = leaves
+                tree = local.grow(growing)
                 renews = objective.renews_leaves
                 tree = local.renewed(tree, rules, seen, inside) if renews else tree
                 trees.append(replace(tree, value=tree.value / len(sample.trees)))

@@ -12,6 +12,7 @@ from fedboost import wire
 from fedboost.core import binning, hybrid, objectives
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.hybrid import HeldRows
+from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.schemes import SCHEMES
@@ -103,39 +104,36 @@ def start_round(guest: Guest) -> Out:
 
     Which of a host's rows its subtrees learn from is drawn among these, as the host can check.
     """
-    fixed, (g, h) = guest.rules.fixed, guest.start_round(guest.rules.fixed)
+    fixed = guest.own_rules.fixed
+    g, h = guest.start_round(fixed)
     place = np.cumsum(~guest.context.validation) - 1
     for view in guest.views.values():
-        rows = view.learners
-        own, gh = (g[place[rows]], h[place[rows]]), guest.round.gh[rows]
-        number = len(guest.history)
-        view.held = HeldRows.drawn(guest.params, fixed, own, gh, number, view.number)
+        rows, number = place[view.learners], len(guest.history)
+        view.held = HeldRows.drawn(guest.params, fixed, (g[rows], h[rows]), number, view.number)
     return Out()
 
 
 def grow_top(guest: Guest) -> Out:
     """The upper layers on the own columns; what they leave of the gradients goes to the hosts."""
-    params, number = guest.params, guest.trees_closed
+    params, number, rules = guest.params, guest.trees_closed, guest.own_rules
     gh, rows = guest.gh_of(number), guest.context.parts["train"][guest.round.sample.rows]
     usable = TreeColumns.drawn(params, number, (guest.bins.shape[1],))
-    top = hybrid.top(guest.rules, guest.bins, gh, rows, usable, params.guest_depth)
-    leaves = top.leaf_of_bins(guest.bins, guest.rules.binning.missing)
+    top = hybrid.top(rules, guest.bins, gh, rows, usable, params.guest_depth)
+    leaves = top.leaf_of_bins(guest.bins, rules.binning.missing)
     first = model.first_number(params.guest_depth)
     # A tree that is grown again has the same numbers, which hosts keep and unscored ones cut by.
     secrets = guest.context.job_secrets
     factors = None
     if not guest.is_scored:
-        factors = hybrid.count_factors(gh[rows], top, leaves[rows], guest.rules)
+        factors = hybrid.count_factors(gh[rows], top, leaves[rows], rules)
     for view in guest.views.values():
         view.stand(top, leaves, first, secrets.child(view.number, number))
-        at = leaves[view.learners]
-        moved = hybrid.residual(
-            guest.columns_of(number, view.held.gh), top.value[at], guest.rules.fixed
-        )
+        held, at = view.held.of_tree(guest.pairs_of(number)), leaves[view.learners]
+        moved = hybrid.residual(held.gh, top.value[at], rules.fixed)
+        sent = held.rounded(moved, rules.fixed, guest.rules.fixed)
         if factors is not None:
-            bits = guest.precision.value_bits
-            moved = hybrid.counted(moved, factors[at], guest.rules, bits)
-        view.learn(moved)
+            sent = hybrid.counted(moved, factors[at], rules, guest.precision.value_bits)
+        view.learn(sent, moved)
     scored = guest.views if guest.is_scored else {}
     tree_batches = {host: view.planted(guest.rules, guest.purity) for host, view in scored.items()}
     for host, trees in guest.under_way.items():
@@ -231,7 +229,7 @@ def close_tree(guest: Guest) -> Out:
         total = np.zeros((len(guest.y), guest.outputs_of_tree))
         for host, view in guest.views.items():
             [tree] = growing.tree_batches[host].trees
-            values = tree.leaves()
+            values = tree.leaves(LeafGradients(view.exact, guest.own_rules.fixed))
             total[view.rows] += view.added(tree, values)
             guest.below += view.finished(number, tree, values)
     else:
@@ -343,7 +341,7 @@ def _most_sums(guest: Guest) -> int:
 
 def _unit(guest: Guest) -> float:
     """Return what 1 in an answer of unscored splits is worth to a margin."""
-    of_gradient = hybrid.counted_unit(guest.rules.fixed, guest.precision.value_bits)
+    of_gradient = hybrid.counted_unit(guest.own_rules.fixed, guest.precision.value_bits)
     return -math.ldexp(of_gradient, -guest.precision.fraction_bits) * guest.params.learning_rate
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.arrays import Floats
+from fedboost.core import fixed_point
 from fedboost.core.bins import Bins
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import PrivateKey
@@ -74,11 +75,25 @@ class Guest(Rounds):
         """Return whether we choose the hosts' splits."""
         return self.params.split == "scored"
 
+    @cached_property
+    def own_rules(self) -> GuestRules:
+        """Return the rules of our upper layers, whose gradients stay here: as exact as they can
+        be.
+        """
+        coarse = self.rules.fixed
+        if not coarse.is_coarse:
+            return self.rules
+        return replace(self.rules, fixed=fixed_point.widest(coarse, self.n_training))
+
+    @property
+    def n_training(self) -> int:
+        """Return how many rows there are to learn from."""
+        return len(self.context.parts["train"])
+
     @property
     def precision(self) -> Precision:
         """Return how exact unscored leaf values are."""
-        n_rows = len(self.context.parts["train"])
-        return Precision.of(self.params, len(self.views), n_rows)
+        return Precision.of(self.params, len(self.views), self.n_training)
 
     @cached_property
     def holders(self) -> NDArray[np.int64]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
+from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MAX, BITS_MIN
 from fedboost.core.hybrid import VALUE_MAX, HybridParams
 from fedboost.data.frame import Frame
 from fedboost.encrypted import meter
+from fedboost.encrypted.leaf_answers import bits_most
 from fedboost.encrypted.params import EncryptedTreeParams, Lack
 from fedboost.encrypted.schemes import JobScheme
 from fedboost.flow import GUEST, Releases, Role, Table
@@ -31,6 +33,8 @@ _SCORED_ONLY = {
 class HybridTreeParams(HybridParams, EncryptedTreeParams):
     """Trees of two parts, and how gradients travel between them."""
 
+    # Said again, for `HybridParams` comes first.
+    precision_bits: int | None = Field(BITS_ENCRYPTED, ge=BITS_MIN, le=BITS_MAX)
     gradient_spare_bits: ClassVar[int] = int(VALUE_MAX).bit_length() - 1  # for h·w beside g
 
     @model_validator(mode="after")
@@ -63,6 +67,10 @@ class HybridTreeParams(HybridParams, EncryptedTreeParams):
             )
         return self
 
+    def gradient_bits(self, scheme: JobScheme) -> int:
+        """See `EncryptedTreeParams`."""
+        return super().gradient_bits(scheme) if self.split == "scored" else bits_most(self)
+
     def lacks(self, scheme: JobScheme) -> Iterator[Lack]:
         """See `EncryptedTreeParams`."""
         yield from super().lacks(scheme)
@@ -76,7 +84,7 @@ class HybridTreeParams(HybridParams, EncryptedTreeParams):
 def check(role: Role, params: HybridTreeParams, frame: Frame, held_out: bool) -> None:
     """Refuses what the objective cannot learn from, before anything leaves the guest."""
     if role is GUEST:
-        labels.check(params, frame, held_out)
+        labels.check_encrypted(params, frame, held_out)
 
 
 def releases(params: HybridTreeParams, table: Table, host: str, columns: int | None) -> Releases:

@@ -38,6 +38,7 @@ class HostView:
     opened: list[int] = field(default_factory=list)  # where this host may find splits
     under: dict[int, int] = field(default_factory=dict)  # by the host's number: the guest's heap id
     gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (m, columns) as they go
+    exact: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # before rounding
 
     def stand(self, tree: Tree, leaves: Rows, first: int, secrets: Secrets) -> None:
         """Puts the rows below the bottom nodes of a tree, in an order of their own.
@@ -52,17 +53,25 @@ class HostView:
         self.at = number[leaves[self.rows]]
         self.under = dict(zip(number[indices].tolist(), tree.node[indices].tolist(), strict=True))
 
-    def learn(self, gh: Sums) -> None:
-        """Take gradients of the training rows, int64 (training rows, columns), for this tree."""
+    def learn(self, gh: Sums, exact: Sums) -> None:
+        """Take gradients of the training rows for this tree, as they go and as the guest has them,
+        int64 (training rows, columns) each.
+        """
         self.learns = self.training.copy()
         self.learns[self.training] = self.held.learns
-        self.gh = np.zeros((len(self.rows), gh.shape[1]), np.int64)
-        self.gh[self.training] = gh
+        self.gh = self._of_all(gh)
+        self.exact = self.gh if exact is gh else self._of_all(exact)
 
     @property
     def learners(self) -> Indices:
         """Return which of the guest's rows are this host's training rows, int64, ascending."""
         return self.rows[self.training]
+
+    def _of_all(self, gh: Sums) -> Sums:
+        """Gradients of all of the host's rows, 0 of those that are held out."""
+        of_all = np.zeros((len(self.rows), gh.shape[1]), np.int64)
+        of_all[self.training] = gh
+        return of_all
 
     def planted(self, rules: GuestRules, purity: PurityLimit | None) -> GuestTreeBatch:
         """The subtrees at their bottom nodes, in which only this host's candidates compete.

@@ -225,7 +225,7 @@ def close_trees(guest: Guest) -> Out:
     """Leaf values, and the margins with them; the trees of a forest share a round's step."""
     tree_batch = guest.growing.tree_batch
     outputs = guest.outputs_of(guest.trees_closed)
-    leaves = [_leaves(guest, tree) for tree in tree_batch.trees]  # before any margin moves
+    leaves = _leaves(guest, tree_batch.trees)  # before any margin moves
     report = StatusReport(warnings=_label_given_away(guest, tree_batch.trees))
     for slot, (tree, values) in enumerate(zip(tree_batch.trees, leaves, strict=True)):
         guest.nodes += tree.finished(guest.trees_closed, values)
@@ -376,13 +376,14 @@ def _read(
     return {host: dict(offers) for host, offers in by_node.items()}
 
 
-def _leaves(guest: Guest, tree: GuestTree) -> dict[int, Floats]:
-    """The leaves' values (outputs,), divided by the trees whose average they are."""
+def _leaves(guest: Guest, trees: Sequence[GuestTree]) -> list[dict[int, Floats]]:
+    """The leaves' values (outputs,) of each tree, divided by the trees whose average they are."""
     if guest.objective.renews_leaves:
-        values = tree.medians(guest.y - guest.margin[:, 0], guest.weight)
+        values = [tree.medians(guest.y - guest.margin[:, 0], guest.weight) for tree in trees]
     else:
-        values = tree.leaves()
-    return {node: value / guest.forest[-1] for node, value in values.items()}
+        exact = guest.leaf_gradients(guest.trees_closed, guest.rules.fixed)
+        values = [tree.leaves(exact) for tree in trees]
+    return [{node: value / guest.forest[-1] for node, value in of.items()} for of in values]
 
 
 def _kept(guest: Guest) -> list[GuestNode]:

@@ -60,7 +60,7 @@ def check(role: Role, params: SecureBoostParams, frame: Frame, held_out: bool) -
     """Refuses what the objective cannot learn from, before anything leaves the guest."""
     if role is not GUEST:
         return
-    labels.check(params, frame, held_out)
+    labels.check_encrypted(params, frame, held_out)
     columns.directions(params.monotone_constraints, frame.columns, frame.categories)
     if not frame.columns and params.mode != "default":
         raise DataError(

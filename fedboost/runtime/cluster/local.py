@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from fedboost import protocols, wire
+from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.crypto.workers import Workers
 from fedboost.data.selection import declared_for
 from fedboost.data.sources import SourceSpec
@@ -180,6 +181,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         datasets=(DATASET,) if has_data else (),
         protocols=protocols.names(),
         allow_insecure=wanted.insecure,
+        gradient_bits_max=BITS_MAX,
         epsilon_element_max=math.inf,
         epsilon_row_max=math.inf,
         disclosure_max=math.inf,

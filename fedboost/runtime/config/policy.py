@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.errors import PolicyError
 from fedboost.job import AUTO
@@ -90,7 +91,8 @@ class Policy(Settings):
     schemes: Annotated[Words, AfterValidator(_schemes)] | None = None
     allow_insecure: bool = False  # whether schemes that hide nothing (plain, broken ones) may run
     key_bits_min: int = Field(2048, ge=2048)  # bits of the modulus
-    gradient_bits_max: int = Field(64, ge=1)  # declared bits of one gradient; bounds a bad guest
+    # Declared bits of one gradient: a guest that marks rows reads as many more in each sum.
+    gradient_bits_max: int = Field(BITS_ENCRYPTED, ge=1)
     # Of values that we disclose with noise; absent: none may be; .inf: also without noise.
     epsilon_element_max: float | None = Field(None, gt=0.0)  # per value
     epsilon_row_max: float | None = Field(None, gt=0.0)  # per row, added up over its columns
@@ -167,6 +169,8 @@ class Policy(Settings):
                 "gradient_bits_max",
                 f"allows {self.gradient_bits_max} bits per "
                 f"gradient, the job has {ask.gradient_bits}",
+                f"set precision_bits of the job to at most {self.gradient_bits_max}",
+                asks=f" for gradient_bits_max: {ask.gradient_bits}",
             )
         if ask.contributors is not None and ask.contributors < self.aggregation_parties_min:
             raise denied(

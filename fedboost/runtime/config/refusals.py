@@ -13,14 +13,14 @@ SUMS = "allows fewer released sums per bin and row than the job asks for"
 
 
 def denied(
-    key: str, sentence: str, remedy: str = "change the job", *, kind: str = ""
+    key: str, sentence: str, remedy: str = "change the job", *, kind: str = "", asks: str = ""
 ) -> PolicyError:
     """Return the refusal of a key; `kind` is what others read of a sentence with figures about the
-    owner's table.
+    owner's table, `asks` what to ask the owner for.
     """
     return PolicyError(
         f"the policy {sentence}",
-        todo=f"{remedy}, or ask the party's owner",
+        todo=f"{remedy}, or ask the party's owner{asks}",
         kind=f"the policy {kind}" if kind else "",
         key=f"policy.{key}",
     )

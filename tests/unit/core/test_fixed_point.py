@@ -102,7 +102,7 @@ def test_values_beyond_the_declared_bound_are_refused(g, h):
 def test_bits_that_do_not_fit_are_refused_not_corrected():
     assert fixed_point.for_rows(2**20, 42, 1.0, 1.0).bits == 42
     with pytest.raises(
-        ConfigError, match="precision_bits is 43; sums of 1048576 rows need 8 to 42"
+        ConfigError, match="precision_bits is 43; sums of 1048576 rows need 4 to 42"
     ):
         fixed_point.for_rows(2**20, 43, 1.0, 1.0)
 

@@ -23,7 +23,8 @@ LATTICE = {"encryption": {"scheme": "lattice"}}
 def job_of(sigma, **params):
     """Two layers on the columns of one host."""
     said = {"mode": "layered", "host_depth": 2, "guest_depth": 1, "n_estimators": 1, "max_bin": 16}
-    said |= {"objective": "reg:squarederror"}  # few rows have the same gradient
+    # Few rows have the same gradient, nor integer.
+    said |= {"objective": "reg:squarederror", "precision_bits": None}
     return made({**said, "host_noise": sigma, **params}, (1, 6), 400, missing=0.0, held=0.0)
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.core.binning import Binning
+from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.core.groups import Segments
 from fedboost.core.placement import Placement
 from fedboost.core.split import Candidates
@@ -32,7 +33,7 @@ from tests.support.secureboost_jobs import CLASSES, VECTORS, made
 
 WIDTHS = (2, 3, 2)
 # Whose g and h differ from row to row and from tree to tree; of many others h repeats itself.
-AMOUNTS = {"objective": "reg:tweedie", "min_child_weight": 5.0}
+AMOUNTS = {"objective": "reg:tweedie", "min_child_weight": 5.0, "precision_bits": None}
 SHAPES = {
     "default": AMOUNTS,
     "deep": {**AMOUNTS, "max_depth": 4, "n_estimators": 2},
@@ -106,7 +107,7 @@ def generic(job):
 def metered(job, monkeypatch, module=secureboost_host, least=1):
     """A job that has run under minimum groups of so many rows: its twin and each host's counts."""
     room = generic(job).room()
-    limits = Policy(group_rows_min=least)
+    limits = Policy(group_rows_min=least, gradient_bits_max=BITS_MAX)
     contexts = {party: replace(context, limits=limits) for party, context in room.contexts.items()}
     room = Room(room.protocol, contexts)
     twin = Twin(room, monkeypatch, module)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.core import fixed_point, hybrid, objectives
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.objectives import Summary
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.budget import MESSAGE_BITS_MOST
@@ -23,7 +24,9 @@ BITS = {1: 15, 8192: 15, 8193: 14, 1 << 14: 14, 1 << 16: 12, (1 << 20) - 1: 8, 1
 
 
 def params_of(scheme, **more):
-    return parse(SecureBoostParams, {"encryption": {"scheme": scheme}, **more})
+    """Of a job that asks for as many bits as fit, unless it says how many."""
+    said = {"encryption": {"scheme": scheme}, "precision_bits": None, **more}
+    return parse(SecureBoostParams, said)
 
 
 def bits_of(params, rows):
@@ -68,6 +71,12 @@ def test_the_lattice_for_many_rows_has_eight_bits_more():
         bits_of(large, (1 << 27) + 1)
     with pytest.raises(ConfigError, match="lattice-large adds up 10000000 rows of at most 12 bits"):
         bits_of(params_of("lattice-large", precision_bits=13), 10_000_000)
+
+
+def test_a_job_that_says_nothing_has_the_same_bits_under_every_scheme():
+    for scheme in [*LATTICES, *NUMBERS, "lattice-large"]:
+        own = parse(SecureBoostParams, {"encryption": {"scheme": scheme}})
+        assert {bits_of(own, rows) for rows in BITS} == {BITS_ENCRYPTED}
 
 
 @pytest.mark.parametrize("scheme", NUMBERS)

@@ -28,10 +28,10 @@ def key_of(value_bits, first_tree=0):
     )
 
 
-DEPTHS = {"max_depth": 4, "guest_depth": 2, "host_depth": 2}
+DEPTHS = {"max_depth": 4, "guest_depth": 2, "host_depth": 2, "precision_bits": None}
 
 
-@pytest.mark.parametrize("bits", [0, 1, 7, 58, 62, 63, 64])
+@pytest.mark.parametrize("bits", [0, 1, 3, 58, 62, 63, 64])
 def test_gradient_bits_that_no_job_has_are_refused(bits):
     me = new_host(DEPTHS)
     with pytest.raises(PeerError, match=f"declares {bits} bits per gradient"):

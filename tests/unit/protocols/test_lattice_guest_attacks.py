@@ -26,7 +26,7 @@ from tests.unit.protocols.test_secureboost_attacks import ints, only_to, values_
 TELCO, SHOP = HOSTS[:2]
 ROWS = 18  # training rows of the tiny job
 BITS = 15  # of a gradient of so many
-ENCRYPTED = {"encryption": {"scheme": LATTICE}}
+ENCRYPTED = {"encryption": {"scheme": LATTICE}, "precision_bits": None}
 
 
 def conversation(protocol):

@@ -45,7 +45,7 @@ def test_a_policy_of_eight_bits_wants_a_job_of_eight_bits(scheme):
         protocols=("secureboost",),
         gradient_bits_max=8,
     )
-    raw = {"encryption": {"scheme": scheme}}
+    raw = {"encryption": {"scheme": scheme}, "precision_bits": None}
     many = ask_of(parse(SecureBoostParams, raw))
     assert (many.key_bits, many.gradient_bits, many.insecure) == (None, BITS, False)
     with pytest.raises(PolicyError, match="allows 8 bits per gradient") as refused:

@@ -4,6 +4,7 @@ import gmpy2
 import numpy as np
 import pytest
 
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.crypto import modular, paillier, paillier_keys
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.paillier_keys import ROOTS, SecretPrimes
@@ -33,7 +34,7 @@ def new_host(params, **more):
 
 
 PAILLIER = {"max_bin": 4, "n_estimators": 1, "encryption": {"scheme": "paillier"}}
-BITS = 53  # of a gradient, as 18 rows allow
+BITS = BITS_ENCRYPTED  # of a gradient, as no job says otherwise
 
 
 def key_of(raw, *, scheme="paillier", value_bits=BITS):

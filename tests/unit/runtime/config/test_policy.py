@@ -22,7 +22,7 @@ ASK = Ask(
     protocol="secureboost",
     scheme="paillier",
     key_bits=2048,
-    gradient_bits=64,
+    gradient_bits=7,
     insecure=False,
     contributors=None,
     goes_on=False,
@@ -39,7 +39,7 @@ def policy(**keys) -> Policy:
 
 def test_what_the_policy_names_is_allowed():
     policy().judge(ASK)
-    policy().judge(replace(ASK, peers=("telco", "shop"), key_bits=3072, gradient_bits=54))
+    policy().judge(replace(ASK, peers=("telco", "shop"), key_bits=3072, gradient_bits=6))
 
 
 def test_an_empty_policy_denies():
@@ -64,7 +64,7 @@ def test_an_absent_key_denies(key):
         ({"protocol": "gbun"}, "protocols"),
         ({"insecure": True, "scheme": "plain"}, "allow_insecure"),
         ({"key_bits": 2047}, "key_bits_min"),
-        ({"gradient_bits": 65}, "gradient_bits_max"),
+        ({"gradient_bits": 8}, "gradient_bits_max"),
         ({"key_trees": 2}, "lattice_key_trees_max"),
         ({"contributors": 2}, "aggregation_parties_min"),
         ({"contributors": 3, "goes_on": True}, "aggregation_apart_min"),
