@@ -358,16 +358,10 @@ class Store:
             return self._connection.execute(text, values).fetchall()
 
     def _job(self, row: tuple[Any, ...]) -> StoredJob:
-        id_, name, state, *middle, text, outline = whole(row)
-        return StoredJob(
-            id_,
-            name,
-            JobState(state),
-            *middle,
-            result=json.loads(text or "null"),
-            outline=outline,
-            read_manifest=partial(self._manifest, id_, outline),
-        )
+        values = whole(row)
+        id_, outline = values[0], values[-1]
+        values[2], values[-2] = JobState(values[2]), json.loads(values[-2] or "null")
+        return StoredJob(*values, partial(self._manifest, id_, outline))
 
     def _manifest(self, id_: str, outline: bytes) -> bytes:
         rows = self._read("SELECT * FROM manifests WHERE job = ?", (id_,))
