@@ -35,10 +35,10 @@ from tests.support.federated import _left, job_spec
 GUEST, HOST = "bank", "telco"
 ROWS, BUCKETS, EPSILON = 300, 8, 0.5
 IDS = [f"p{row:03d}" for row in range(ROWS)]
-CUTS = [12.5 * k - 0.5 for k in range(1, BUCKETS)]
+CUTS = [4 * k - 0.5 for k in range(1, BUCKETS)]
 DRAW = np.random.default_rng(1)
-BEFORE = DRAW.integers(0, 100, ROWS).astype(float)
-AFTER = np.where(DRAW.random(ROWS) < 0.5, BEFORE, DRAW.integers(0, 100, ROWS).astype(float))
+BEFORE = DRAW.integers(0, 32, ROWS).astype(float)  # each a group of its own (`bins_max`)
+AFTER = np.where(DRAW.random(ROWS) < 0.5, BEFORE, DRAW.integers(0, 32, ROWS).astype(float))
 CHANGE = (np.digitize(AFTER, CUTS) - np.digitize(BEFORE, CUTS)) % BUCKETS
 HAS_CHANGED = CHANGE != 0
 BY_CHANCE = 1 / (BUCKETS - 1)  # of another bucket: where a guess of it is right

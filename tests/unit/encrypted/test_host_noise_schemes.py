@@ -110,10 +110,10 @@ def test_sums_of_few_of_many_rows_arrive_without_the_multiples(scheme):
     multiples = layout.multiples(1, drawn)
     assert (multiples % layout.modulus(1) == 0).all()
     for column, least in ((0, -1), (1, 0)):  # as far as the field goes, evenly
-        found, counts = np.unique(multiples[:, column] // layout.modulus(1), return_counts=True)
+        steps, often = np.unique(multiples[:, column] // layout.modulus(1), return_counts=True)
         end = (199 << BITS) // layout.modulus(1)
-        assert found.tolist() == list(range(least * end, end + 1))
-        assert stats.chisquare(counts).pvalue > 1e-3
+        assert steps.tolist() == list(range(least * end, end + 1))
+        assert stats.chisquare(often).pvalue > 1e-3
     masks = as_masks(noise + multiples)
     of_nodes = [100, 20]
     released = public.release(rows[chosen], layout, public.blinders(), of_nodes, masks)
