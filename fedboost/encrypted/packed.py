@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -11,9 +11,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Sums
+from fedboost.arrays import Floats, Indices, Sums
 from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.gradient_bits import BITS_MIN
 from fedboost.crypto.api import Blinders, Ciphertexts, Pairs, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.limbs import ByteArray
@@ -111,10 +112,11 @@ class PackedGuestRows(GuestRows):
         values = self.key.decrypt(packages, self.layout, sums)
         if not self.has_noise:
             return values
-        layout, of_nodes = self.layout, np.split(values, np.cumsum(sums)[:-1])
-        assert isinstance(layout, GhLayout)
-        pairs = zip(of_nodes, nodes, strict=True)
-        reduced = [layout.reduced(some, node.rows) for some, node in pairs]
+        assert isinstance(self.layout, GhLayout)
+        of_nodes = np.split(values, np.cumsum(sums)[:-1])
+        reduced = [
+            self.layout.reduced(some, node.rows) for some, node in zip(of_nodes, nodes, strict=True)
+        ]
         return np.concatenate([values[:0], *reduced])
 
 
@@ -125,7 +127,7 @@ class PackedGuest(GuestCipher):
     params: EncryptedTreeParams
     key: PrivateKey
     value_bits: int
-    layouts: dict[int, Layout]  # by the most rows that a host has
+    layouts: Mapping[int, Layout]  # by the most rows that a host has
 
     def told(self, first_tree: int) -> pb.EncryptionKey:
         """The public key with its proof."""
@@ -160,6 +162,15 @@ class PackedHostRows(HostRows[Ciphertexts]):
     def sizes(self) -> CipherSizes:
         """See `HostRows`."""
         return self.keys.sizes
+
+    def number_bits(self, rows: int) -> Floats:
+        """See `HostRows`: the widths of fields, which are the same for every node."""
+        del rows
+        return self.keys.layout.widths
+
+    def sums_together(self) -> Indices:
+        """See `HostRows`: those of a package."""
+        return self.keys.layout.sums_together
 
     @cached_property
     def adding(self) -> AddingRows[Ciphertexts]:
@@ -224,7 +235,7 @@ class PackedHost(HostCipher):
 class PackedScheme(TreeScheme):
     """A scheme of numbers: as many bits as sums leave room for."""
 
-    bits_least: ClassVar[int] = fixed_point.BITS_MIN
+    bits_least: ClassVar[int] = BITS_MIN
     takes_nonces: ClassVar[bool] = False
 
     def bits_most(self, params: EncryptedTreeParams, n_rows: int) -> int:
@@ -239,10 +250,18 @@ class PackedScheme(TreeScheme):
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = 0) -> CipherSizes:
         """Return those of the job's keys."""
         del slots
+        width = SCHEMES[params.encryption.scheme].ciphertext_bytes(params.encryption.key_bits)
+        return sizes_of(self._layout(params, n_rows), width)
+
+    def field_of(self, params: EncryptedTreeParams, n_rows: int) -> tuple[Floats, Indices]:
+        """See `TreeScheme`."""
+        packing = self._layout(params, n_rows)
+        return packing.widths, packing.sums_together
+
+    def _layout(self, params: EncryptedTreeParams, n_rows: int) -> Layout:
         scheme, bits = SCHEMES[params.encryption.scheme], params.encryption.key_bits
         room = scheme.plaintext_bits(bits)
-        packing = keys.layout(params, self.bits_of(params, n_rows), n_rows, room)
-        return sizes_of(packing, scheme.ciphertext_bytes(bits))
+        return keys.layout(params, self.bits_of(params, n_rows), n_rows, room)
 
     def key_bytes(self, params: EncryptedTreeParams) -> int:
         """As the scheme states it."""
@@ -256,9 +275,7 @@ class PackedScheme(TreeScheme):
         del nonces
         params, key = context.params, keys.generate(context)
         room = key.plaintext_bits
-        layouts: dict[int, Layout] = {
-            n: keys.layout(params, value_bits, n, room) for n in set(rows)
-        }
+        layouts = {n: keys.layout(params, value_bits, n, room) for n in set(rows)}
         return PackedGuest(params, key, value_bits, layouts)
 
     def host_side(

@@ -1,5 +1,7 @@
 """What a host's noise on sums is worth to a guest that has a job begun again."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,6 @@ from fedboost.encrypted import keys, rounds
 from fedboost.encrypted.candidates import NodeCandidates
 from fedboost.encrypted.ciphers import NodeSums
 from fedboost.encrypted.host_noise import HostNoise, NoiseScale
-from fedboost.encrypted.packed import PackedGuest, PackedHost
 from fedboost.encrypted.rounds import OpenRound
 from fedboost.runtime.policy.spending import Spending
 from tests.attacks import test_border_budget as budget
@@ -37,10 +38,8 @@ def sides_read(scheme, patch):
     said = {"encryption": {"scheme": scheme}, "host_noise": 1.0, "precision_bits": 12}
     contexts = contexts_for("secureboost", frames, said)
     params, cuts = contexts[GUEST].params, binning.fit(values, 8, ())
-    guest = keys.guest_side(contexts[GUEST], 12, [OF_TREE])
-    host = keys.host_side(contexts[HOST], guest.told(0), OF_TREE, cuts, are_all=True)
-    assert isinstance(guest, PackedGuest)
-    assert isinstance(host, PackedHost)
+    guest: Any = keys.guest_side(contexts[GUEST], 12, [OF_TREE])
+    host: Any = keys.host_side(contexts[HOST], guest.told(0), OF_TREE, cuts, are_all=True)
     layout = keys.layout(params, 12, OF_TREE, host.keys.key.plaintext_bits)
     mark = layout.modulus(OF_NODE)
     assert mark > 16 * NoiseScale.of(params, 12).sigma_of(OF_NODE).max()  # far above the noise
@@ -49,8 +48,7 @@ def sides_read(scheme, patch):
     patch.setattr(type(layout), "check_values", lambda *_: None)
     given = guest.rows(0, gh, OF_TREE)
     parts = [host.received(p.rows.data, p.rows.count // given.sizes.per_row) for p in given.parts()]
-    held = host.rows(np.concatenate(parts), 0, b"")
-    assert held.noise is not None
+    held: Any = host.rows(np.concatenate(parts), 0, b"")
     # Of two cells of the node the first has the row; each is told as many times as there are cuts.
     node_rows = np.arange(OF_NODE, dtype=np.int32)
     cells = held.row_sums.sums(node_rows, (node_rows >= OF_NODE // 2).astype(np.int32)[:, None], 2)
