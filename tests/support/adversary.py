@@ -79,6 +79,7 @@ class Limits:
     rows_per_day: int
     alignments_per_day: int
     intersection_min: int
+    peer_ids_max: int
 
     @classmethod
     def drawn(cls, draw: random.Random) -> Limits:
@@ -91,6 +92,7 @@ class Limits:
             rows_per_day=draw.choice((ROWS // 2, ROWS, 2 * ROWS, 3 * ROWS)),
             alignments_per_day=draw.choice((2, 6, 100, 100)),
             intersection_min=draw.choice((1, 1, 1, 1, ROWS - 2)),
+            peer_ids_max=draw.choice((3 * ROWS, 10_000, 10_000, 10_000)),
         )
 
 
@@ -150,7 +152,7 @@ class Adversary(Schedule):
                 "approve": limits.approve, "disclosure_max": limits.disclosure_max,
                 "disclosure_apart": limits.apart, "epsilon_row_max": limits.epsilon_row_max,
                 "datasets": NAMES, "alignments_per_day": limits.alignments_per_day,
-                "intersection_min": limits.intersection_min,
+                "intersection_min": limits.intersection_min, "peer_ids_max": limits.peer_ids_max,
                 "predict": PredictPolicy(peers=GUESTS, rows_per_day=limits.rows_per_day),
             }  # fmt: skip
             ruled(node, policy, dict.fromkeys(NAMES, source))
@@ -317,6 +319,11 @@ class Adversary(Schedule):
 
     def _assert_alignments(self) -> None:
         self._assert_same(self.observer.opened(HOST, ROWS), self._charged(Spent.IDS), "ids")
+        brought = self._charged(Spent.PEER_IDS)
+        self._assert_same(self.observer.brought(HOST), brought, "ids of peers")
+        for guest in GUESTS:
+            own = sum(n for job, n in brought.items() if self._guests[job] == guest)
+            assert own <= self.limits.peer_ids_max, "more ids of a peer than allowed"
         fewest = self.observer.fewest_opened(HOST)
         assert fewest >= self.limits.intersection_min, "fewer ids opened than allowed"
         assert not self.observer.strange_points(HOST), "opened what nobody had sent"
