@@ -22,6 +22,7 @@ from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.party.inbox import Inbox
 from fedboost.runtime.party.job_memory import PEER_BYTES_LEAST
+from fedboost.runtime.party.session import Session
 from tests.attacks.test_border_approval import ruled
 from tests.e2e import world
 from tests.support.federated import GUEST, HOSTS, changing, now
@@ -52,30 +53,26 @@ def test_candidates_without_end_are_kept_where_nobody_looks_at_memory():
     assert announced(sys.maxsize) == len(JUNK)
 
 
-def test_a_job_counts_what_a_peer_may_send_by_its_owners_memory(tmp_path):
-    async def rooms():
+def test_a_job_counts_what_a_peer_may_send_by_its_owners_memory(tmp_path, monkeypatch):
+    rooms, stock = set(), Session.open
+
+    async def noting(session, checkpoint):
+        rooms.add((session.context.party, session.context.peer_bytes_max))
+        return await stock(session, checkpoint)
+
+    async def run():
         spec = world.spec(world.job("bank", ("telco", "shop")))
         tables = {"bank": world.toy(label=True), "telco": world.toy(columns=3), "shop": world.toy()}
         sources = {n: world.write(tmp_path / f"{n}.parquet", t) for n, t in tables.items()}
-        found = {}
         async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
-            for party, node in cluster.parties.items():
-                stages = node._stages
-                opened = stages.open
-
-                async def noting(job, request, party=party, opened=opened):
-                    reply = await opened(job, request)
-                    found[party] = job.session.context.peer_bytes_max
-                    return reply
-
-                vars(stages)["open"] = noting
             journal = await cluster.run(spec)
-            memory = {p: node.parts.memory._free.memory for p, node in cluster.parties.items()}
-        return journal.status.state, found, memory
+            free = {p: node.parts.memory._free.memory for p, node in cluster.parties.items()}
+        return journal.status.state, free
 
-    state, found, memory = now(rooms())
+    monkeypatch.setattr(Session, "open", noting)
+    state, free = now(run())
     assert state == "finished"
-    assert found == {p: max(PEER_BYTES_LEAST, int(free) // 2) for p, free in memory.items()}
+    assert rooms == {(p, max(PEER_BYTES_LEAST, int(most) // 2)) for p, most in free.items()}
 
 
 COLUMNS, ROWS = 1 << 18, 4000

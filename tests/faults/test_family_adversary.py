@@ -299,6 +299,7 @@ OFF = {
         _put(judgement, "count_alignment"),
         "alignments that nobody counted",
     ),
+    "ids of peers have a limit": (_put(Policy, "judge_peer_ids"), "more ids of a peer than"),
     "few ids are not opened": (_put(align_host, "check_common"), "fewer ids opened"),
     "only points of the guest's are opened": (_any_point, "opened what nobody had sent"),
 }

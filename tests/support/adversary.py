@@ -81,6 +81,7 @@ class Limits:
     alignments_per_day: int
     intersection_min: int
     placed_max: float
+    peer_ids_max: int
 
     @classmethod
     def drawn(cls, draw: random.Random) -> Limits:
@@ -94,6 +95,7 @@ class Limits:
             alignments_per_day=draw.choice((2, 6, 100, 100)),
             intersection_min=draw.choice((1, 1, 1, 1, ROWS - 2)),
             placed_max=draw.choice((1.0, 1.0, 1.0, 0.6)),
+            peer_ids_max=draw.choice((3 * ROWS, 10_000, 10_000, 10_000)),
         )
 
 
@@ -155,6 +157,7 @@ class Adversary(Schedule):
                 "datasets": NAMES, "alignments_per_day": limits.alignments_per_day,
                 "intersection_min": limits.intersection_min,
                 "placed_max": limits.placed_max,
+                "intersection_min": limits.intersection_min, "peer_ids_max": limits.peer_ids_max,
                 "predict": PredictPolicy(peers=GUESTS, rows_per_day=limits.rows_per_day),
             }  # fmt: skip
             ruled(node, policy, dict.fromkeys(NAMES, source))
@@ -339,6 +342,11 @@ class Adversary(Schedule):
 
     def _assert_alignments(self) -> None:
         self._assert_same(self.observer.opened(HOST, ROWS), self._charged(Spent.IDS), "ids")
+        brought = self._charged(Spent.PEER_IDS)
+        self._assert_same(self.observer.brought(HOST), brought, "ids of peers")
+        for guest in GUESTS:
+            own = sum(n for job, n in brought.items() if self._guests[job] == guest)
+            assert own <= self.limits.peer_ids_max, "more ids of a peer than allowed"
         fewest = self.observer.fewest_opened(HOST)
         assert fewest >= self.limits.intersection_min, "fewer ids opened than allowed"
         assert not self.observer.strange_points(HOST), "opened what nobody had sent"

@@ -302,6 +302,17 @@ class Observer:
             found[one.envelope.job] += min(n_ids, one.message.points)
         return found
 
+    def brought(self, host: str) -> dict[str, int]:
+        """Of each job the ids of others that a host has answered about: in sets that it has
+        blinded and passed on or sent back.
+        """
+        found: Counter[str] = Counter()
+        for kind in ("ReturnedSet", "BlindedSet", "FullSet"):
+            for one in self._leaving(host, kind):
+                is_own = kind == "BlindedSet" and one.message.origin == host
+                found[one.envelope.job] += 0 if is_own else one.message.points
+        return +found
+
     def fewest_opened(self, host: str) -> int:
         """The fewest ids that a host has opened at once; many where it has opened none."""
         sets = [one.message.points for one in self._leaving(host, "CommonSet")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +52,7 @@ def write(disclosed: Buckets) -> BucketIds:
     )
 
 
-def read(got: BucketIds, rows: int, host: str, bytes_max: int) -> Buckets:
+def read(got: BucketIds, rows: int, host: str, bytes_max: int = sys.maxsize) -> Buckets:
     """Return what a host has told of so many rows; a PeerError where it cannot be, or would take
     more memory than `bytes_max`: columns of one bucket take no byte on the wire.
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
@@ -55,11 +56,13 @@ class Admission:
         self._sending: dict[tuple[str, str], _Sending] = {}  # by job and sender
 
     @contextmanager
-    def room(self, envelope: Envelope) -> Iterator[None]:
-        """Inside, a message has room; refused where its sender has too much under way."""
+    def room(self, envelope: Envelope, most: int = sys.maxsize) -> Iterator[None]:
+        """Inside, a message has room; refused where its sender has too much under way, `most`
+        bytes where its job has less memory for it.
+        """
         key, count = (envelope.job, envelope.sender), envelope.payload_bytes
         under_way = self._sending.setdefault(key, _Sending())
-        over = under_way.messages and under_way.bytes + count > BYTES_AT_ONCE_MAX
+        over = under_way.messages and under_way.bytes + count > min(BYTES_AT_ONCE_MAX, most)
         if over or under_way.messages >= MESSAGES_AT_ONCE_MAX:  # an honest one may have a bad link
             raise UnreachableError(
                 f"{envelope.sender} sends more at once than there is room for: "
@@ -250,8 +253,9 @@ class PartyNode:
     def admit(self, caller: Peer, envelope: Envelope) -> AbstractContextManager[None]:
         """Room for a message; refuses one by its envelope, before a byte of it is read."""
         try:
-            self._receiver(caller, envelope).admit(envelope)
-            return self._admission.room(envelope)
+            receiver = self._receiver(caller, envelope)
+            receiver.admit(envelope)
+            return self._admission.room(envelope, receiver.context.peer_bytes_max)
         except OwnersError as error:  # why the session has stopped
             raise self.hush(envelope.job, error) from None
 
