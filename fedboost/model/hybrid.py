@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits, Floats, Indices
+from fedboost.arrays import Bits, Floats, Indices, Rows
 from fedboost.core.partition import left_child, right_child
 from fedboost.data.frame import Values, values_at
 from fedboost.flow import Artefact
@@ -31,6 +31,15 @@ _BELOW = ("tree", "node", "owner", "value", "gain", "cover")  # of a node below,
 def first_number(guest_depth: int) -> int:
     """The least number that a host knows a bottom node by: its slot 0; slot s is s more."""
     return (1 << guest_depth) - 1
+
+
+def bottoms(at: Rows, guest_depth: int) -> Rows:
+    """Return the bottom nodes at or above nodes of a tree, int32; none above none."""
+    last = 2 * first_number(guest_depth)
+    found = at.copy()
+    while (below := found > last).any():
+        found[below] = (found[below] - 1) // 2
+    return found
 
 
 @dataclass(frozen=True)

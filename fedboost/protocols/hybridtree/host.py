@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fedboost import wire
-from fedboost.arrays import Rows
 from fedboost.core import binning
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
@@ -336,7 +335,8 @@ def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
         raise PeerError("the guest put rows below nodes that no tree of the job has")
     if left is not None:
         [tree] = left.trees
-        before = _bottoms(host, tree.growth.everyone.node_of_rows(host.n_rows))
+        stood = tree.growth.everyone.node_of_rows(host.n_rows)
+        before = hybrid.bottoms(stood, params.guest_depth)
         if not (np.array_equal(sampled, tree.growth.is_training) and np.array_equal(at, before)):
             raise PeerError("the guest goes on with other rows than the tree has begun with")
         return left
@@ -356,15 +356,6 @@ def _planted(host: Host, number: int, growth: Growth) -> HostTree:
         subtraction=params.histogram_subtraction,
         least=host.context.limits.group_rows_min,
     )
-
-
-def _bottoms(host: Host, at: Rows) -> Rows:
-    """The bottom nodes at or above nodes of a tree, int32; none above none."""
-    last = 2 * hybrid.first_number(host.context.params.guest_depth)
-    bottoms = at.copy()
-    while (below := bottoms > last).any():
-        bottoms[below] = (bottoms[below] - 1) // 2
-    return bottoms
 
 
 def _told(host: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:

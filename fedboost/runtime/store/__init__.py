@@ -6,6 +6,7 @@ Modules:
     database        the file as ledger and accounts have it open
     forgetting      deletes jobs and models that are over
     lock            one daemon per store
+    outlines        what listings show of a job's manifest
     pieces          lists of checkpoints that only grow
     rows_in_common  rows and disclosures that later jobs use again
     schema          tables of the database, by version

@@ -359,9 +359,8 @@ class Store:
 
     def _job(self, row: tuple[Any, ...]) -> StoredJob:
         values = whole(row)
-        id_, outline = values[0], values[-1]
-        values[2], values[-2] = JobState(values[2]), json.loads(values[-2] or "null")
-        return StoredJob(*values, partial(self._manifest, id_, outline))
+        values[2], values[9] = JobState(values[2]), json.loads(values[9] or "null")
+        return StoredJob(*values, read_manifest=partial(self._manifest, values[0], values[10]))
 
     def _manifest(self, id_: str, outline: bytes) -> bytes:
         rows = self._read("SELECT * FROM manifests WHERE job = ?", (id_,))
