@@ -77,7 +77,7 @@ class _NarrowedColumn:
 
 
 @dataclass
-class Placement:
+class NarrowedRows:
     """What the divisions of one attempt have told of each row, by column."""
 
     n_rows: int
@@ -88,7 +88,7 @@ class Placement:
     _by_category: dict[int, float] = field(default_factory=dict)  # bits told
 
     @classmethod
-    def of(cls, bins: Bins, binning: Binning, learnt: Bits) -> Placement:
+    def of(cls, bins: Bins, binning: Binning, learnt: Bits) -> NarrowedRows:
         """Nothing has been told of a table, whose rows bool (n,) are learnt from."""
         shares = ColumnShares.of(bins, binning.n_bins.astype(np.int64), learnt)
         return cls(bins.shape[0], bins, binning, shares)

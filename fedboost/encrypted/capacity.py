@@ -9,7 +9,7 @@ bounds a sum is the field in which it leaves, and its noise:
                               (McKellips, "Simple tight bounds on capacity for the peak-limited
                               discrete-time channel", 2004)
 
-No sum says more than its rows hold: the entropy of a column's bins, row by row (`Placement`). The
+No sum says more than its rows hold: the entropy of a column's bins, row by row. The
 numbers of a package lie in one plaintext, so that a sum that is larger than its field shows in the
 fields above it: where the guest knows these, all that the package holds may be about one column.
 """
@@ -71,7 +71,7 @@ class NodeField:
             if together > 1:
                 told += bits * _in_packages(candidates, columns, together)
             else:
-                told += bits * _independent(candidates, columns, is_exact=self.is_exact)
+                told += bits * _independent(candidates, n_bins, is_exact=self.is_exact)
         return np.asarray(told, np.float64)
 
 
@@ -109,17 +109,20 @@ def under_noise(bits: Floats, sigma: Floats) -> Floats:
     return np.asarray(np.log2(1.0 + np.exp2(bits) / (sigma * ENTROPY_UNIT)), np.float64)
 
 
-def _independent(candidates: NodeCandidates, columns: int, *, is_exact: bool) -> NDArray[np.int64]:
+def _independent(
+    candidates: NodeCandidates, n_bins: NDArray[np.integer[Any]], *, is_exact: bool
+) -> NDArray[np.int64]:
     """Count each column's sums; those that follow from others are none, but for their noise.
 
     The guest knows the total of the node, and the rows without a value are one group more.
     """
-    listed = candidates.listed
+    listed, columns = candidates.listed, len(n_bins)
     column = listed.column.astype(np.int64)
     if is_exact:
         cuts, left = np.unique(column << 16 | listed.bin), np.unique(column[listed.missing_left])
         sums = np.bincount(cuts >> 16, minlength=columns)
         sums[left] += 1
+        sums = np.minimum(sums, n_bins)
     else:
         sums = np.bincount(column, minlength=columns)
     for grouped in candidates.categorical:

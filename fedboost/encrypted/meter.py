@@ -32,7 +32,7 @@ from fedboost.arrays import Bits, Floats, Rows
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
 from fedboost.core.partition import ROOT, parent, sibling
-from fedboost.core.placement import Placement
+from fedboost.core.placement import NarrowedRows
 from fedboost.core.sampling import TreeColumns
 from fedboost.encrypted import capacity
 from fedboost.encrypted.candidates import Named, NodeCandidates
@@ -49,7 +49,7 @@ DRAWN_MAX = 2000  # trees or nodes whose columns are drawn to be counted; of mor
 class Meter:
     """What a host tells in one attempt: of each column the sums about any bin of it, and bits."""
 
-    def __init__(self, columns: Sequence[str], values: int, placement: Placement) -> None:
+    def __init__(self, columns: Sequence[str], values: int, placement: NarrowedRows) -> None:
         """At zero; a sum has so many `values`."""
         self.equations = np.zeros(len(columns), np.int64)
         self._names, self._values, self._placement = columns, values, placement
@@ -61,7 +61,7 @@ class Meter:
     @classmethod
     def of(cls, context: StageContext, binning: Binning, bins: Bins) -> Meter:
         """Return the meter of a host."""
-        placement = Placement.of(bins, binning, ~context.validation)
+        placement = NarrowedRows.of(bins, binning, ~context.validation)
         return cls(context.data.columns, _values(context.params), placement)
 
     @property

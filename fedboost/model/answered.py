@@ -19,7 +19,7 @@ from fedboost.core import binning
 from fedboost.core.binning import Binning
 from fedboost.core.categories import NO_THRESHOLD
 from fedboost.core.params import TreeParams
-from fedboost.core.placement import ColumnShares, Placement, sample_of
+from fedboost.core.placement import ColumnShares, NarrowedRows, sample_of
 from fedboost.data.frame import Values
 from fedboost.flow import Charge, Spent
 
@@ -32,7 +32,7 @@ class AnsweredRows:
 
     arrays: Mapping[str, NDArray[np.generic]]  # of the shard
     names: Sequence[str]  # of the columns that `feature` counts
-    placement: Placement
+    placement: NarrowedRows
     bits: Floats  # (columns,) told since the last charge
 
     @classmethod
@@ -56,7 +56,7 @@ class AnsweredRows:
         own = Binning(most, tuple(cuts), {c: usual.categories[c] for c in by_category})
         held = ColumnShares.of(own.transform(sampled), own.n_bins.astype(np.int64), learnt)
         held = replace(held, rows=max(1, values.shape[0]), entropy=shares.entropy)
-        placement = Placement(values.shape[0], values, own, held)
+        placement = NarrowedRows(values.shape[0], values, own, held)
         return cls(arrays, names, placement, np.zeros(values.shape[1]))
 
     def note(self, split: int, rows: Indices, goes_right: Bits) -> None:

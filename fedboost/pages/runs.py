@@ -340,8 +340,12 @@ def _accepted(run: ListedRun) -> str:
     if not rehearsal:
         return units.NOTHING
     if rehearsal.get("accepted"):
-        left = rehearsal.get("jobs_left")
-        return f"accepted, {'any number of' if left is None else left} such jobs left"
+        left, placed = (
+            rehearsal.get("jobs_left"),
+            max((rehearsal.get("placed") or {}).values(), default=0),
+        )
+        words = f"accepted, {'any number of' if left is None else left} such jobs left"
+        return words + f"; an attack could place {placed:.0%} of a host's rows" * (placed > 0)
     return f"refused by {rehearsal.get('refused_by') or 'the default policy'}"
 
 

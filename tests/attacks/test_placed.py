@@ -6,7 +6,6 @@ that are read are counted by whoever knows the host's table, and held to what th
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
@@ -171,8 +170,8 @@ HUGE = np.full(2, 1 << 62, np.int64)
 def marking(town, monkeypatch, **rules):
     """A job of trees of one layer, each of which marks rows that no earlier one has marked."""
     town.label(ids=[f"p{row:05d}" for row in range(MARKED)])
-    marks: list[Any] = []
-    seen: list[Any] = []
+    marks: list[range] = []
+    seen: list[np.ndarray] = []
     start, stock = rounds.Rounds.start_round, secureboost_guest._read
 
     def start_round(self, fixed):
@@ -293,7 +292,7 @@ def choosing(town, monkeypatch, **rules):
 
 
 def test_winners_that_a_guest_chooses_read_no_more_rows_than_are_charged(town, monkeypatch):
-    """The defence is the charge of what divisions add (`Placement.divide`)."""
+    """The defence is the charge of what divisions add (`NarrowedRows.divide`)."""
     reading = choosing(town, monkeypatch)
     assert reading.share == 1.0
     assert reading.share <= reading.placed

@@ -156,8 +156,7 @@ class Adversary(Schedule):
                 "disclosure_apart": limits.apart, "epsilon_row_max": limits.epsilon_row_max,
                 "datasets": NAMES, "alignments_per_day": limits.alignments_per_day,
                 "intersection_min": limits.intersection_min,
-                "placed_max": limits.placed_max,
-                "intersection_min": limits.intersection_min, "peer_ids_max": limits.peer_ids_max,
+                "placed_max": limits.placed_max, "peer_ids_max": limits.peer_ids_max,
                 "predict": PredictPolicy(peers=GUESTS, rows_per_day=limits.rows_per_day),
             }  # fmt: skip
             ruled(node, policy, dict.fromkeys(NAMES, source))

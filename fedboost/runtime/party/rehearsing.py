@@ -86,6 +86,7 @@ class Rehearsing:
             "guest_alone": of_guest,
             **({"alone": alone} if len(alone) > 1 else {}),
             "federated": curve.best,
+            "placed": {one.party: one.placed for one in forecasts if one.placed is not None},
             **verdict(forecasts, job.signed.manifest.spec.params, trial.cost(curve, of_guest)),
         }
 
@@ -181,6 +182,8 @@ class _Trial:
                 break
         else:
             said["jobs_left"] = self.left()
+        if self.entry is not None and self.entry.placed:
+            said["placed"] = self.entry.placed
         if self.metric and self.frame is not None and self.signed.role in self.labelled:
             said |= {"metric": self.metric, "alone": self.alone({})}
         return Forecast(**said)

@@ -8,6 +8,7 @@ Modules:
     forecast     what all parties would say of a job, and settings that would do
     judgement    whether a party takes part in a job
     noisy_values  values told with noise, of which a further one costs again
+    placing      how many rows a job could place at most
     reading      what others may read of a party
     row_sets     atoms of the rows that sums and metrics of all jobs are about
     same_tables  which of the declared tables are one

@@ -140,6 +140,7 @@ class Forecast(Settings):
     jobs_left: int | None = None  # such jobs that would be accepted after this one; None: any
     # Each of which would do, at this party.
     changes: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = ()
+    placed: float | None = None  # the share of a host's rows that an attack could have placed
     metric: str | None = None  # of a model of the party's own rows and columns
     alone: float | None = None
 

@@ -1,4 +1,4 @@
-"""Placement counts what a naive twin finds that keeps the set of each row's possible bins."""
+"""NarrowedRows counts what a naive twin finds that keeps the set of each row's possible bins."""
 
 import math
 
@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from fedboost.core.binning import Binning
 from fedboost.core.bins import SparseBins
-from fedboost.core.placement import SAMPLED_MOST, ColumnShares, Placement, entropy_of
+from fedboost.core.placement import SAMPLED_MOST, ColumnShares, NarrowedRows, entropy_of
 from tests import tiers
 
 
 def binned(bins, n_bins, learnt=None, categories=None):
-    """Placement of rows in these bins (n, columns), where `n_bins` stands for no value."""
+    """NarrowedRows of rows in these bins (n, columns), where `n_bins` stands for no value."""
     cuts = tuple(np.arange(1, n_bins, dtype=np.float32) for _ in range(bins.shape[1]))
     binning = Binning(n_bins, cuts, categories or {})
-    return Placement.of(bins, binning, np.ones(len(bins), bool) if learnt is None else learnt)
+    return NarrowedRows.of(bins, binning, np.ones(len(bins), bool) if learnt is None else learnt)
 
 
 class Twin:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedboost.core.binning import Binning
 from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.core.groups import Segments
-from fedboost.core.placement import Placement
+from fedboost.core.placement import NarrowedRows
 from fedboost.core.split import Candidates
 from fedboost.encrypted.candidates import CategoricalColumn, NodeCandidates
 from fedboost.encrypted.capacity import NodeField
@@ -209,7 +209,7 @@ def metering(columns=3, values=2):
     """A meter of columns whose ten rows are in ten bins."""
     cuts = Binning(10, (np.arange(1, 10, dtype=np.float32),) * columns)
     learnt = np.ones(10, np.bool_)
-    return Meter("abc"[:columns], values, Placement.of(BINS[:, :columns], cuts, learnt))
+    return Meter("abc"[:columns], values, NarrowedRows.of(BINS[:, :columns], cuts, learnt))
 
 
 def counted(*layers, values=2, columns=3):

@@ -302,3 +302,17 @@ def test_names_nobody_declared_are_found():
         "policy.peers names 'shop'",
         "policy.predict.peers names 'bank'",
     ]
+
+
+def test_rows_placed_are_bounded_below_all_rows_alone():
+    for share, before in ((1.0, 0.0), (7.5, 3.0)):
+        Policy().judge_placed(share, before)
+    tight = Policy(placed_max=0.25)
+    tight.judge_placed(0.2, 0.05)
+    with pytest.raises(
+        PolicyError, match=r"allows 0.25 .* earlier jobs could place 0.1,.* 0.3"
+    ) as e:
+        tight.judge_placed(0.2, 0.1)
+    assert e.value.where["key"] == "policy.placed_max"
+    with pytest.raises(PolicyError, match=r"could be 1\n"):
+        Policy(placed_max=0.0).judge_placed(4.0)

@@ -61,6 +61,8 @@ def test_accepted_trials_use_the_budget_and_refused_ones_none(tmp_path):
     left = found[0]["jobs_left"]
     assert 0 < left < 4
     assert not found[1]["accepted"]
+    assert all(0.0 < share <= 1.0 for share in found[0]["placed"].values())
+    assert sorted(found[0]["placed"]) == sorted(small_jobs.PARTIES[1:])
     later = [one["accepted"] for one in found[2:]]
     assert later == [True] * left + [False] * (4 - left)
 
