@@ -219,6 +219,8 @@ class Stages:
 
     async def _keep_row_sets(self, job: PartyJob) -> None:
         """Keep which rows sums and metrics will be about, before anything leaves."""
-        if job.keep_row_sets is not None and self._parts.rehearsing is None:
-            await asyncio.to_thread(job.keep_row_sets)
-            job.keep_row_sets = None
+        keep = job.keep_row_sets
+        if keep is not None and self._parts.rehearsing is None:
+            await asyncio.to_thread(keep)
+            if job.keep_row_sets is keep:  # and not of a stage that was opened meanwhile
+                job.keep_row_sets = None
