@@ -10,6 +10,7 @@ import functools
 import os
 import secrets
 import threading
+from itertools import count
 
 import gmpy2
 import numpy as np
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.limbs import ByteArray, as_bytes
 from fedboost.crypto.modular_kernels import ModularKey, ciphertext_bytes, numbers
-from fedboost.crypto.moduli import small_primes
+from fedboost.crypto.moduli import challenge, small_primes
 from fedboost.crypto.montgomery import EDGE, LANES, Constants, Numbers, montgomery, product
+from fedboost.crypto.secrets import SYSTEM, RandomSource
 from fedboost.kernels import kernel
 
 SLACK_BITS = 64  # an exponent this much longer than the group's order is uniform to 2^-64
@@ -28,6 +30,7 @@ BLINDER_WINDOW_BITS = 8  # 264 products a power and 20 MB at 2048 bits (Paillier
 BLINDER_DIRECT = 32  # tables cost as much as 96 residues, and jobs that need 32 need hundreds
 POOL = 64  # n-th powers of which each blinder multiplies a random subset
 
+_BASE_LABEL = b"fedboost base of powers 1"
 ENCRYPT_WINDOW_BITS = 10  # Paillier: 2 × 103 products a power and 64 MB at 2048 bits
 ENCRYPT_DIRECT = 256  # the table takes as long as 300
 
@@ -143,28 +146,32 @@ class PrimePowers:
         self._drawing = threading.Lock()
         self._table: NDArray[np.uint32] | None = None
 
-    def make(self, count: int) -> list[tuple[mpz, mpz]]:
-        """`count` fresh ones as (z, w), which stand for z + p·w modulo p²; 0 < z < p."""
+    def make(self, count: int, source: RandomSource = SYSTEM) -> list[tuple[mpz, mpz]]:
+        """`count` fresh ones as (z, w), which stand for z + p·w modulo p²; 0 < z < p.
+
+        From the same `source` of a secret they are the same.
+        """
+        if source is not SYSTEM:
+            return self._powers(uniform(self.prime - 1, count, source))
         self._made += count
         order = self.prime - 1
         if self._table is None and self._made <= ENCRYPT_DIRECT:
             units = [1 + unit for unit in uniform(order, count)]
             powers = (gmpy2.powmod(unit, self.prime, self.square) for unit in units)
             return [(power % self.prime, power // self.prime) for power in powers]
-        with self._drawing:
-            if self._table is None:
-                self._table = self._drawn()
         return self._powers(uniform(order, count))
 
-    def blinded(self, slopes: list[mpz]) -> list[mpz]:
+    def blinded(self, slopes: list[mpz], source: RandomSource = SYSTEM) -> list[mpz]:
         """(1 + p·slope)·r modulo p² with a fresh random power r for each."""
         p = self.prime
-        powers = zip(slopes, self.make(len(slopes)), strict=True)
+        powers = zip(slopes, self.make(len(slopes), source), strict=True)
         return [z + p * ((w + z * slope) % p) for slope, (z, w) in powers]
 
     def _powers(self, exponents: list[mpz]) -> list[tuple[mpz, mpz]]:
+        with self._drawing:
+            if self._table is None:
+                self._table = self._drawn()
         field, table = montgomery(self.prime), self._table
-        assert table is not None
         width = (len(table) * ENCRYPT_WINDOW_BITS + 7) // 8 + 2  # a digit is read from three bytes
         raw = b"".join([exponent.to_bytes(width, "little") for exponent in exponents])
         digits = np.frombuffer(raw, np.uint8).reshape(-1, width)
@@ -184,9 +191,11 @@ class PrimePowers:
         """
         prime, order = self.prime, self.prime - 1
         factors = [int(f) for f in small_primes() if order % int(f) == 0]
-        while True:
-            drawn = mpz(2 + secrets.randbelow(int(prime) - 3))
-            if all(gmpy2.powmod(drawn, order // factor, prime) != 1 for factor in factors):
+        # As secret as the prime is, and the same whenever powers of it are drawn again.
+        seed = int(prime).to_bytes((prime.bit_length() + 7) // 8, "big")
+        for number in count():
+            drawn = mpz(challenge(_BASE_LABEL, number, seed, int(prime)))
+            if drawn > 1 and all(gmpy2.powmod(drawn, order // f, prime) != 1 for f in factors):
                 break
         field, size = montgomery(prime), 1 << ENCRYPT_WINDOW_BITS
         base, entry, rows = gmpy2.powmod(drawn, prime, self.square), mpz(1), []
@@ -261,10 +270,10 @@ def _multiply_up(
             by_z[row, limb], by_d[row, limb] = z[group, at], d[group, at]
 
 
-def uniform(bound: mpz, count: int) -> list[mpz]:
+def uniform(bound: mpz, count: int, source: RandomSource = SYSTEM) -> list[mpz]:
     """`count` random numbers below `bound`, each uniform to 2^-128."""
     width = (bound.bit_length() + 7) // 8 + 16
-    raw = os.urandom(count * width)
+    raw = source.take(count * width)
     return [
         mpz.from_bytes(raw[start : start + width], "big") % bound
         for start in range(0, len(raw), width)

@@ -83,6 +83,7 @@ class StageContext:
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
     limits: Any  # the party's own policy: what it allows its peers
     shards: Shards = field(default_factory=Embedded)  # who adds up rows
+    is_replayable: bool = False  # keys and encryption are drawn from `secrets`, too
     cipher: Any = None  # `encrypted.ciphers.Cipher` in place of the job's scheme, for an estimate
 
     @property
