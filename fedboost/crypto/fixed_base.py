@@ -146,13 +146,8 @@ class PrimePowers:
         self._drawing = threading.Lock()
         self._table: NDArray[np.uint32] | None = None
 
-    def make(self, count: int, source: RandomSource = SYSTEM) -> list[tuple[mpz, mpz]]:
-        """`count` fresh ones as (z, w), which stand for z + p·w modulo p²; 0 < z < p.
-
-        From the same `source` of a secret they are the same.
-        """
-        if source is not SYSTEM:
-            return self._powers(uniform(self.prime - 1, count, source))
+    def make(self, count: int) -> list[tuple[mpz, mpz]]:
+        """`count` fresh ones as (z, w), which stand for z + p·w modulo p²; 0 < z < p."""
         self._made += count
         order = self.prime - 1
         if self._table is None and self._made <= ENCRYPT_DIRECT:
@@ -161,10 +156,15 @@ class PrimePowers:
             return [(power % self.prime, power // self.prime) for power in powers]
         return self._powers(uniform(order, count))
 
+    def draw(self, count: int, source: RandomSource) -> list[tuple[mpz, mpz]]:
+        """The same, from the numbers that a source gives: of a secret, the same again."""
+        return self._powers(uniform(self.prime - 1, count, source))
+
     def blinded(self, slopes: list[mpz], source: RandomSource = SYSTEM) -> list[mpz]:
         """(1 + p·slope)·r modulo p² with a fresh random power r for each."""
-        p = self.prime
-        powers = zip(slopes, self.make(len(slopes), source), strict=True)
+        p, count = self.prime, len(slopes)
+        made = self.make(count) if source is SYSTEM else self.draw(count, source)
+        powers = zip(slopes, made, strict=True)
         return [z + p * ((w + z * slope) % p) for slope, (z, w) in powers]
 
     def _powers(self, exponents: list[mpz]) -> list[tuple[mpz, mpz]]:

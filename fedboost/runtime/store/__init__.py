@@ -7,6 +7,7 @@ Modules:
     forgetting      deletes jobs and models that are over
     lock            one daemon per store
     pieces          lists of checkpoints that only grow
+    recordings      what a replay of a guest's job takes
     rows_in_common  rows and disclosures that later jobs use again
     schema          tables of the database, by version
     sealing         sealed secrets of jobs

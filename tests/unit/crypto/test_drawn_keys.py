@@ -94,7 +94,7 @@ def test_randomness_of_a_secret_covers_the_whole_group():
     from fedboost.crypto.fixed_base import PrimePowers
 
     powers = PrimePowers(1009)  # of 16 bits and less, all factors of 1008 are tried
-    drawn = powers.make(20_000, SecretSource(bytes(32)))
+    drawn = powers.draw(20_000, SecretSource(bytes(32)))
     values = {(int(z) + 1009 * int(w)) % 1009**2 for z, w in drawn}
     assert len(values) == 1008
     assert all(pow(value, 1008, 1009**2) == 1 for value in values)
