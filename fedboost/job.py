@@ -210,6 +210,9 @@ class JobSpec(Settings):
     alignment: str | Alignment | None = None
     validation: Validation | None = None
     params: dict[str, Any] = Field(default_factory=dict)
+    # Whether the guest keeps its secrets and what it received, so that its owner can show an
+    # auditor that it was honest.
+    replayable: bool = False
 
     @field_validator("alignment", mode="before")
     @classmethod
@@ -254,8 +257,11 @@ class JobSpec(Settings):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `alignment` where there is none: what was signed before it could be named."""
-        return {k: value for k, value in write(self).items() if k != "alignment" or value}
+        """Without `alignment` and `replayable` where a job asks for neither: what was signed before
+        they could be named.
+        """
+        later = ("alignment", "replayable")
+        return {key: value for key, value in write(self).items() if key not in later or value}
 
     @property
     def aligned_by(self) -> str | None:

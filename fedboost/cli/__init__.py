@@ -1,7 +1,7 @@
 """The command line; every command is a thin layer over the runtime.
 
 Modules:
-    audit       `fedboost audit`: attacks on the own record of a job
+    audit       `fedboost audit attack`: attacks on the own record of a job
     backup      `fedboost backup`, `restore` and `party move`
     bagging     bags of models and of prediction files
     certs       `fedboost certs`: a development CA
@@ -23,6 +23,7 @@ Modules:
     outcome     runs jobs in turn, prints how they go and end, writes reports
     owner       `fedboost party jobs`, `approve`, `deny`, `forget`, `reload`, `account`
     predicting  `fedboost model predict`: scores rows by a job
+    replaying   `fedboost audit replay`, `verify`, `forget`: a guest that can be checked
     schema      `fedboost schema`: JSON Schemas of files
     shelves     finds the stores in which a model's shards lie
     submit      `fedboost job submit`, `watch`, `resume`, `report`

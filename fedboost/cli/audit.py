@@ -1,4 +1,4 @@
-"""`fedboost audit`: a party attacks its own record of a job and reads what others could learn."""
+"""`fedboost audit attack`: a party attacks its own record of a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedboost.audit.linear import SOLVERS
 from fedboost.audit.transcript import AuditResult
 from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import DAEMON, FILE, JSON
-from fedboost.cli.groups import cli
+from fedboost.cli.groups import audit_group
 from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.flow import Artefact
 from fedboost.printable import printable
@@ -31,7 +31,7 @@ from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.settings import load
 
 
-@cli.command("audit")
+@audit_group.command("attack")
 @click.argument("job", shell_complete=jobs_here)
 @DAEMON
 @click.option("--linking", type=click.Choice(LINKINGS), multiple=True,
@@ -47,7 +47,7 @@ def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -
     """Show what the other parties of JOB could have learnt from this one.
 
     \b
-      fedboost audit credit-1a2b3c4d --config configs/party-telco.yaml --out audit.html
+      fedboost audit attack credit-1a2b3c4d --config configs/party-telco.yaml --out audit.html
 
     A host's own bins are attacked by linear programming on the sums that it released, a guest's
     labels by the row groupings that hosts have seen, and by the model's loss who was learnt from;

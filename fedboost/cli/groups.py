@@ -9,6 +9,7 @@ import difflib
 import gc
 import importlib
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, get_args
@@ -102,7 +103,6 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     table={
-        "audit": ("audit", "Show what the other parties of JOB could have learnt from this one."),
         "backup": ("backup", "Write a daemon's store into one file; the daemon may run."),
         "completion": ("complete", "Print what makes a shell complete commands, options, files and "
                        "ids."),
@@ -139,6 +139,37 @@ def cli(verbose: bool, log_format: logs.LogFormat | None) -> None:
     """
     if not logging.getLogger().handlers:  # whoever calls us from a program logs as it likes
         logs.set_up(log_format or "text", logging.DEBUG if verbose else logging.INFO)
+
+
+class AuditGroup(LazyGroup):
+    """The audits; without the name of one, it is the attack, as before there were others."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put `attack` in front of a job's id, and of options that are no group's."""
+        first = args[0] if args else ""
+        is_option = first.startswith("-") and first not in ctx.help_option_names
+        if is_option or _JOB_ID.search(first):
+            args = ["attack", *args]
+        return super().parse_args(ctx, args)
+
+
+_JOB_ID = re.compile("-[0-9a-f]{8}$")
+
+
+@cli.group("audit", cls=AuditGroup, table={
+    "attack": ("audit", "Show what the other parties of JOB could have learnt from this one."),
+    "forget": ("replaying", "Destroy what this party kept of JOB for a replay: its secret, and "
+               "what it received."),
+    "replay": ("replaying", "Show that this party, the guest of JOB, sent what honest training "
+               "sends, and nothing else."),
+    "verify": ("replaying", "Check the signed FILE of a guest's replay, and hold it to what this "
+               "party received."),
+})  # fmt: skip
+def audit_group() -> None:
+    """Attack a job's own record, or replay the guest of one; the daemon may run.
+
+    `fedboost audit JOB` is `fedboost audit attack JOB`.
+    """
 
 
 @cli.group("certs", cls=LazyGroup, table={

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.layout import Layout, Sums
 from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.masking import Masks
+from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Workers
 from fedboost.errors import PeerError
 
@@ -314,9 +315,12 @@ class PrivateKey(Protocol):
     def public_bytes(self) -> bytes:
         """The public key, with its proof, as the scheme's `load_public` reads it."""
 
-    def encrypt(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
+    def encrypt(
+        self, gh: Sums, layout: Layout, secrets: Secrets | None = None
+    ) -> Iterator[Encrypted]:
         """Fresh encryptions of rows, int64 (n, columns) in the layout's order, row after row.
 
+        With `secrets`, which are for these rows alone, the same rows have the same encryptions.
         In blocks of whole rows; an `Encrypted` counts its single ciphertexts, rows · lanes.
         """
 
@@ -347,3 +351,5 @@ class KeyScheme:
     generate: Callable[[int, Workers], PrivateKey]  # (key_bits, workers)
     load_private: Callable[[bytes, Workers], PrivateKey]  # (from the sealed store, workers)
     load_public: Callable[[bytes, int, Workers], PublicKey]  # (from the peer, key_bits, workers)
+    # The same key whenever the secret is the same; None: keys come from the system alone.
+    generate_from: Callable[[int, Workers, Secrets], PrivateKey] | None = None

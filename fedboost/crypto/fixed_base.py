@@ -6,9 +6,8 @@ been asked for to pay for them. All randomness is the operating system's.
 
 from __future__ import annotations
 
-import os
-import secrets
 import threading
+from itertools import count
 
 import gmpy2
 import numpy as np
@@ -16,10 +15,12 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from fedboost.crypto.modular_kernels import numbers
-from fedboost.crypto.moduli import small_primes
+from fedboost.crypto.moduli import challenge, small_primes
 from fedboost.crypto.montgomery import EDGE, LANES, Constants, Numbers, montgomery, product
+from fedboost.crypto.secrets import SYSTEM, RandomSource
 from fedboost.kernels import kernel
 
+_BASE_LABEL = b"fedboost base of powers 1"
 ENCRYPT_WINDOW_BITS = 10  # Paillier: 2 × 103 products a power and 64 MB at 2048 bits
 ENCRYPT_DIRECT = 256  # the table takes as long as 300
 
@@ -90,20 +91,24 @@ class PrimePowers:
             units = [1 + unit for unit in uniform(order, count)]
             powers = (gmpy2.powmod(unit, self.prime, self.square) for unit in units)
             return [(power % self.prime, power // self.prime) for power in powers]
-        with self._drawing:
-            if self._table is None:
-                self._table = self._drawn()
         return self._powers(uniform(order, count))
 
-    def blinded(self, slopes: list[mpz]) -> list[mpz]:
+    def draw(self, count: int, source: RandomSource) -> list[tuple[mpz, mpz]]:
+        """The same, from the numbers that a source gives: of a secret, the same again."""
+        return self._powers(uniform(self.prime - 1, count, source))
+
+    def blinded(self, slopes: list[mpz], source: RandomSource = SYSTEM) -> list[mpz]:
         """(1 + p·slope)·r modulo p² with a fresh random power r for each."""
-        p = self.prime
-        powers = zip(slopes, self.make(len(slopes)), strict=True)
+        p, count = self.prime, len(slopes)
+        made = self.make(count) if source is SYSTEM else self.draw(count, source)
+        powers = zip(slopes, made, strict=True)
         return [z + p * ((w + z * slope) % p) for slope, (z, w) in powers]
 
     def _powers(self, exponents: list[mpz]) -> list[tuple[mpz, mpz]]:
+        with self._drawing:
+            if self._table is None:
+                self._table = self._drawn()
         field, table = montgomery(self.prime), self._table
-        assert table is not None
         width = (len(table) * ENCRYPT_WINDOW_BITS + 7) // 8 + 2  # a digit is read from three bytes
         raw = b"".join([exponent.to_bytes(width, "little") for exponent in exponents])
         digits = np.frombuffer(raw, np.uint8).reshape(-1, width)
@@ -123,9 +128,11 @@ class PrimePowers:
         """
         prime, order = self.prime, self.prime - 1
         factors = [int(f) for f in small_primes() if order % int(f) == 0]
-        while True:
-            drawn = mpz(2 + secrets.randbelow(int(prime) - 3))
-            if all(gmpy2.powmod(drawn, order // factor, prime) != 1 for factor in factors):
+        # As secret as the prime is, and the same whenever powers of it are drawn again.
+        seed = int(prime).to_bytes((prime.bit_length() + 7) // 8, "big")
+        for number in count():
+            drawn = mpz(challenge(_BASE_LABEL, number, seed, int(prime)))
+            if drawn > 1 and all(gmpy2.powmod(drawn, order // f, prime) != 1 for f in factors):
                 break
         field, size = montgomery(prime), 1 << ENCRYPT_WINDOW_BITS
         base, entry, rows = gmpy2.powmod(drawn, prime, self.square), mpz(1), []
@@ -200,10 +207,10 @@ def _multiply_up(
             by_z[row, limb], by_d[row, limb] = z[group, at], d[group, at]
 
 
-def uniform(bound: mpz, count: int) -> list[mpz]:
+def uniform(bound: mpz, count: int, source: RandomSource = SYSTEM) -> list[mpz]:
     """`count` random numbers below `bound`, each uniform to 2^-128."""
     width = (bound.bit_length() + 7) // 8 + 16
-    raw = os.urandom(count * width)
+    raw = source.take(count * width)
     return [
         mpz.from_bytes(raw[start : start + width], "big") % bound
         for start in range(0, len(raw), width)

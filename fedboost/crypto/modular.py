@@ -14,6 +14,7 @@ package's declared width in bits, as with gradients chosen inside their own widt
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -37,6 +38,7 @@ from fedboost.crypto.api import (
 from fedboost.crypto.layout import Layout, Sums
 from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.masking import Masks
+from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.shapes import (
     check_cells,
     check_factors,
@@ -50,6 +52,7 @@ from fedboost.errors import PeerError
 
 SUM_ROWS_MAX = 1 << 15  # rows a task: their products stay near 40 MB at 2048 bits
 SCALE_MAX = 512  # ciphertexts a block: 0.2 s of a worker
+DRAWN_FOR_WORKERS = 8  # by which rows are cut whose encryption can be made again
 OUT_OF_RANGE = "a ciphertext does not decrypt into the declared range"
 
 
@@ -265,20 +268,31 @@ class ModularPrivate:
         """The public key with its proof, as `load_public` reads it."""
         return self._secret.proved()
 
-    def encrypt(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
+    def encrypt(
+        self, gh: Sums, layout: Layout, secrets: Secrets | None = None
+    ) -> Iterator[Encrypted]:
         """Fresh encryptions of the rows, as consecutive blocks; see `api.PrivateKey`.
 
         The workers are a few blocks ahead of whoever takes them.
         """
         layout.check_values(gh)
-        return self._stream(gh, layout)
+        return self._stream(gh, layout, secrets)
 
-    def _stream(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
+    def _stream(self, gh: Sums, layout: Layout, secrets: Secrets | None) -> Iterator[Encrypted]:
         coming: deque[Pending[ByteArray]] = deque()
         most = layout.block_rows(self.width)
-        for cut in blocks(len(gh), self.workers.count, min(16, most), most):
+        # Blocks that can be made again do not hang on how many workers there are, and what they
+        # draw is bound to all rows: no others meet the same numbers.
+        share, own = self.workers.count, None
+        if secrets is not None:
+            digest = hashlib.sha256(np.ascontiguousarray(gh, "<i8").data).digest()
+            share, own = DRAWN_FOR_WORKERS, secrets.child("rows", digest)
+        for cut in blocks(len(gh), share, min(16, most), most):
             fields = layout.fields(gh[cut])
-            coming.append(self.workers.threads.submit(kernels.encrypt_rows, self._secret, fields))
+            key = None if own is None else own.derive("block", cut.start)
+            coming.append(
+                self.workers.threads.submit(kernels.encrypt_rows, self._secret, fields, key)
+            )
             if len(coming) > 2 * self.workers.count:
                 yield seal_encrypted(coming.popleft().result())
         while coming:

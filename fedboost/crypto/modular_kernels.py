@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.joint_sums import sum_columns
 from fedboost.crypto.limbs import ByteArray, as_bytes, integers, rows_of
 from fedboost.crypto.montgomery import montgomery
+from fedboost.crypto.secrets import SYSTEM, RandomSource, SecretSource
 
 
 class ModularKey(Hashable, Protocol):
@@ -47,7 +48,7 @@ class ModularSecret(Hashable, Protocol):
     def key(self) -> ModularKey:
         """The public part."""
 
-    def encrypt(self, plaintexts: list[int]) -> list[mpz]:
+    def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM) -> list[mpz]:
         """A fresh encryption of each; a negative number stands for its remainder."""
 
     def decrypt(self, ciphertexts: list[mpz]) -> list[int] | None:
@@ -191,9 +192,13 @@ def release_packages(
     return field.data(field.restored(packages, np.full(len(packages), 2)))
 
 
-def encrypt_rows(secret: ModularSecret, fields: ByteArray) -> ByteArray:
-    """Fresh encryptions of signed plaintexts, uint8 (count, ciphertext width)."""
-    return as_bytes(secret.encrypt(integers(fields, signed=True)), ciphertext_bytes(secret.key))
+def encrypt_rows(secret: ModularSecret, fields: ByteArray, key: bytes | None = None) -> ByteArray:
+    """Fresh encryptions of signed plaintexts, uint8 (count, ciphertext width); random numbers are
+    drawn from a `key` of 32 bytes, or from the operating system.
+    """
+    source = SYSTEM if key is None else SecretSource(key)
+    plaintexts = integers(fields, signed=True)
+    return as_bytes(secret.encrypt(plaintexts, source), ciphertext_bytes(secret.key))
 
 
 def decrypt_packages(secret: ModularSecret, data: ByteArray) -> ByteArray | None:

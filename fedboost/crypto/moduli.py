@@ -10,10 +10,12 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from fedboost.crypto.secrets import RandomSource
 from fedboost.errors import ConfigError, PeerError
 
 KEY_BITS_MAX = 8192
 SMALL_PRIMES_BELOW = 1 << 16
+PRIME_TESTS = 40  # Miller-Rabin rounds: a composite passes with probability 2^-80
 
 
 def check_key_bits(scheme: str, key_bits: int, least: int) -> None:
@@ -48,6 +50,17 @@ def challenge(label: bytes, index: int, seed: bytes, n: int) -> int:
     """A number that a hash draws from all of these, uniform below n but for 2^-128."""
     drawn = hashlib.shake_256(label + index.to_bytes(4, "big") + seed)
     return int.from_bytes(drawn.digest((n.bit_length() + 7) // 8 + 16), "big") % n
+
+
+def drawn_prime(bits: int, source: RandomSource) -> int:
+    """A random prime of exactly `bits` bits whose two highest are set, so that the product of two
+    has twice as many.
+    """
+    while True:
+        number = int.from_bytes(source.take(-(-bits // 8)), "big") % (1 << bits)
+        candidate = number | 3 << (bits - 2) | 1
+        if gmpy2.is_prime(candidate, PRIME_TESTS):
+            return candidate
 
 
 def joined(values: list[int], width: int) -> bytes:

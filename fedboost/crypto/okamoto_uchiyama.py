@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import secrets
 from dataclasses import dataclass
 
 import gmpy2
@@ -44,12 +43,12 @@ from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.fixed_base import FixedBase, PrimePowers, uniform
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.modular_kernels import numbers
+from fedboost.crypto.secrets import SYSTEM, RandomSource, Secrets, SecretSource
 from fedboost.crypto.workers import Workers
 from fedboost.errors import PeerError
 
 KEY_BITS = 2048
 KEY_BITS_MIN = 2048
-PRIME_TESTS = 40  # Miller-Rabin rounds: a composite passes with probability 2^-80
 ROOTS = 32  # 4 bits each: a bad key passes with probability 2^-128
 BARE_WINDOW_BITS = 8  # 86 products a power and 6 MB at 2048 bits
 _LABEL = b"fedboost okamoto-uchiyama key proof 1"
@@ -95,7 +94,7 @@ class OuSecret:
         """The public part."""
         return OuKey(self.p * self.p * self.q, self.g)
 
-    def encrypt(self, plaintexts: list[int]) -> list[mpz]:
+    def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM) -> list[mpz]:
         """A fresh encryption of each; a negative number stands for its remainder modulo p.
 
         Modulo p² that is (1 + m·slope·p) times a random p-th power, modulo q any unit, for r^n
@@ -104,8 +103,8 @@ class OuSecret:
         powers = _powers_at(self.p)
         p, square = powers.prime, powers.square
         slope = -self._log(gmpy2.powmod(self.g, p - 1, square)) % p
-        blinded = powers.blinded([plaintext * slope % p for plaintext in plaintexts])
-        above = uniform(mpz(self.q), len(plaintexts))
+        blinded = powers.blinded([plaintext * slope % p for plaintext in plaintexts], source)
+        above = uniform(mpz(self.q), len(plaintexts), source)
         return [c + square * k for c, k in zip(blinded, above, strict=True)]
 
     def decrypt(self, ciphertexts: list[mpz]) -> list[int] | None:
@@ -176,17 +175,18 @@ def plaintext_bits(key_bits: int) -> int:
     return key_bits // 3 - 1
 
 
-def draw(key_bits: int) -> OuSecret:
-    """A fresh key of exactly `key_bits` bits, from the operating system's randomness."""
+def draw(key_bits: int, source: RandomSource = SYSTEM) -> OuSecret:
+    """A fresh key of exactly `key_bits` bits."""
     p_bits = _prime_bits(key_bits)
     while True:
-        p, q = _prime(p_bits), _prime(key_bits - 2 * p_bits)
+        p = moduli.drawn_prime(p_bits, source)
+        q = moduli.drawn_prime(key_bits - 2 * p_bits, source)
         n = p * p * q
         # r^n must reach all units but for the cosets that are plaintexts.
         if n.bit_length() == key_bits and (p - 1) % q and (q - 1) % p and p != q:
             break
     while True:
-        g = 2 + secrets.randbelow(n - 2)
+        [g] = (2 + int(number) for number in uniform(mpz(n - 2), 1, source))
         if gmpy2.gcd(g, n) == 1 and gmpy2.powmod(g, p - 1, p * p) != 1:
             return OuSecret(p, q, g)
 
@@ -229,6 +229,13 @@ def generate(key_bits: int, workers: Workers) -> ModularPrivate:
     return ModularPrivate(draw(key_bits), workers)
 
 
+def generate_from(key_bits: int, workers: Workers, secrets: Secrets) -> ModularPrivate:
+    """The key that a secret gives, of exactly `key_bits` bits; a ConfigError below 2048."""
+    moduli.check_key_bits("okamoto-uchiyama", key_bits, KEY_BITS_MIN)
+    source = SecretSource(secrets.derive("okamoto-uchiyama primes", key_bits))
+    return ModularPrivate(draw(key_bits, source), workers)
+
+
 def load_private(data: bytes, workers: Workers) -> ModularPrivate:
     """The key that `OuSecret.to_bytes` wrote."""
     p, q, g = moduli.split(data, len(data) // 3)
@@ -250,13 +257,6 @@ def _prime_bytes(key_bits: int) -> int:
     return (_prime_bits(key_bits) + 7) // 8
 
 
-def _prime(bits: int) -> int:
-    while True:
-        candidate = secrets.randbits(bits) | 3 << (bits - 2) | 1
-        if gmpy2.is_prime(candidate, PRIME_TESTS):
-            return candidate
-
-
 def _challenge(key: OuKey, index: int) -> int:
     """The number whose plaintext and root are asked for: drawn from n and g."""
     width = key.n.bit_length() // 8
@@ -275,4 +275,5 @@ SCHEME = KeyScheme(
     generate=generate,
     load_private=load_private,
     load_public=load_public,
+    generate_from=generate_from,
 )

@@ -17,6 +17,7 @@ from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.fixed_base import PrimePowers
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.paillier_keys import SecretPrimes, check_key_bits, read_public
+from fedboost.crypto.secrets import SYSTEM, RandomSource, Secrets
 from fedboost.crypto.workers import Workers
 
 KEY_BITS = 2048
@@ -56,13 +57,13 @@ class PaillierSecret:
         """The public part."""
         return PaillierKey(self.primes.n)
 
-    def encrypt(self, plaintexts: list[int]) -> list[mpz]:
+    def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM) -> list[mpz]:
         """A fresh encryption of each; a negative number stands for its remainder modulo n."""
         at_p, at_q = _powers(self.primes.p), _powers(self.primes.q)
         p, q, p2, q2 = at_p.prime, at_q.prime, at_p.square, at_q.square
         q2_inverse = gmpy2.invert(q2, p2)
-        every_p = at_p.blinded([plaintext * q % p for plaintext in plaintexts])
-        every_q = at_q.blinded([plaintext * p % q for plaintext in plaintexts])
+        every_p = at_p.blinded([plaintext * q % p for plaintext in plaintexts], source)
+        every_q = at_q.blinded([plaintext * p % q for plaintext in plaintexts], source)
         return [
             c_q + q2 * ((c_p - c_q) * q2_inverse % p2)
             for c_p, c_q in zip(every_p, every_q, strict=True)
@@ -133,6 +134,11 @@ def generate(key_bits: int, workers: Workers) -> ModularPrivate:
     return ModularPrivate(PaillierSecret(paillier_keys.generate(key_bits)), workers)
 
 
+def generate_from(key_bits: int, workers: Workers, secrets: Secrets) -> ModularPrivate:
+    """The key that a secret gives, of exactly `key_bits` bits; a ConfigError below 2048."""
+    return ModularPrivate(PaillierSecret(paillier_keys.draw(key_bits, secrets)), workers)
+
+
 def load_private(data: bytes, workers: Workers) -> ModularPrivate:
     """The key that `PaillierSecret.to_bytes` wrote."""
     p, q = moduli.split(data, len(data) // 2)
@@ -157,4 +163,5 @@ SCHEME = KeyScheme(
     generate=generate,
     load_private=load_private,
     load_public=load_public,
+    generate_from=generate_from,
 )

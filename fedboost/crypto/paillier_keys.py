@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import gmpy2
 
 from fedboost.crypto import moduli
+from fedboost.crypto.secrets import Secrets, SecretSource
 from fedboost.errors import PeerError
 
 KEY_BITS_MIN = 2048
@@ -56,6 +57,16 @@ def generate(key_bits: int) -> SecretPrimes:
         p, q = int(private.p), int(private.q)
         n = int(public.n)
         if n.bit_length() == key_bits and gmpy2.gcd(n, (p - 1) * (q - 1)) == 1:
+            return SecretPrimes(p, q)
+
+
+def draw(key_bits: int, secrets: Secrets) -> SecretPrimes:
+    """The key of exactly `key_bits` bits that a secret gives."""
+    check_key_bits(key_bits)
+    source = SecretSource(secrets.derive("paillier primes", key_bits))
+    while True:
+        p, q = (moduli.drawn_prime(key_bits // 2, source) for _ in range(2))
+        if p != q and gmpy2.gcd(p * q, (p - 1) * (q - 1)) == 1:
             return SecretPrimes(p, q)
 
 

@@ -34,6 +34,7 @@ from fedboost.crypto.limbs import (
     rows_of,
 )
 from fedboost.crypto.masking import Masks
+from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.shapes import (
     check_cells,
     check_factors,
@@ -238,8 +239,11 @@ class ResiduePrivate:
         """Return what a host needs, as `load_public` reads it."""
         return self._secret.public_bytes()
 
-    def encrypt(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
+    def encrypt(
+        self, gh: Sums, layout: Layout, secrets: Secrets | None = None
+    ) -> Iterator[Encrypted]:
         """Encryptions of the rows, as consecutive blocks; see `api.PrivateKey`."""
+        del secrets  # nothing is drawn
         layout.check_values(gh)
         return self._stream(gh, layout)
 

@@ -10,7 +10,7 @@ import hmac
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -76,6 +76,35 @@ class Secrets:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("secrets are not pickled")
+
+
+class RandomSource(Protocol):
+    """Random bytes, one after the other."""
+
+    def take(self, n: int) -> ByteArray:
+        """Return the next `n` bytes."""
+
+
+class SystemSource(RandomSource):
+    """Those of the operating system."""
+
+    def take(self, n: int) -> ByteArray:
+        """See `RandomSource`."""
+        return os.urandom(n)
+
+
+class SecretSource(RandomSource):
+    """Those of a key of 32 bytes (ChaCha20, RFC 8439): the same key gives the same bytes."""
+
+    def __init__(self, key: ByteArray) -> None:
+        self._cipher = Cipher(ChaCha20(key, ByteArray(16)), mode=None).encryptor()
+
+    def take(self, n: int) -> ByteArray:
+        """See `RandomSource`."""
+        return self._cipher.update(ByteArray(n))
+
+
+SYSTEM = SystemSource()
 
 
 class Streams:

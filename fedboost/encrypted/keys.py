@@ -39,8 +39,14 @@ def read_nonces(context: StageContext, got: Mapping[str, pb.Nonce]) -> tuple[byt
 
 
 def generate(context: StageContext) -> PrivateKey:
-    """A fresh key, as the job says."""
+    """A fresh key, as the job says; of an attempt that can be replayed, the one that its secret
+    gives.
+    """
     encryption = context.params.encryption
+    generate_from = SCHEMES[encryption.scheme].generate_from
+    if context.is_replayable and generate_from is not None:
+        secrets = context.secrets.child("key")
+        return generate_from(encryption.key_bits, context.workers, secrets)
     return SCHEMES[encryption.scheme].generate(encryption.key_bits, context.workers)
 
 

@@ -20,6 +20,7 @@ from fedboost.crypto.layout import Layout
 from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted import keys
 from fedboost.encrypted.adding import AddingRows
 from fedboost.encrypted.ciphers import (
@@ -91,12 +92,13 @@ class PackedGuestRows(GuestRows):
     layout: Layout
     tree: int
     gh: Sums
-    has_noise: bool = False  # what hosts answer with
+    has_noise: bool  # what hosts answer with
+    secrets: Secrets | None  # of these rows, where they can be encrypted again
 
     def parts(self) -> Iterator[pb.EncryptedGradients]:
         """Fresh encryptions, in blocks of whole rows (Algorithms 3 and 7, signed)."""
         first = 0
-        for block in self.key.encrypt(self.gh, self.layout):
+        for block in self.key.encrypt(self.gh, self.layout, self.secrets):
             rows = pb.Ciphertexts(count=len(block), data=block.to_bytes())
             yield pb.EncryptedGradients(tree=self.tree, first_row=first, rows=rows)
             first += len(block) // self.sizes.per_row
@@ -128,6 +130,7 @@ class PackedGuest(GuestCipher):
     key: PrivateKey
     value_bits: int
     layouts: Mapping[int, Layout]  # by the most rows that a host has
+    secrets: Secrets | None = None  # of an attempt that can be replayed
 
     def told(self, first_tree: int) -> pb.EncryptionKey:
         """The public key with its proof."""
@@ -141,7 +144,8 @@ class PackedGuest(GuestCipher):
     def rows(self, tree: int, gh: Sums, n_rows: int) -> PackedGuestRows:
         """Encrypted when its parts are asked for."""
         has_noise = self.params.host_noise > 0
-        return PackedGuestRows(self.key, self.layouts[n_rows], tree, gh, has_noise)
+        secrets = None if self.secrets is None else self.secrets.child("tree", tree)
+        return PackedGuestRows(self.key, self.layouts[n_rows], tree, gh, has_noise, secrets)
 
 
 @dataclass(frozen=True)
@@ -276,7 +280,8 @@ class PackedScheme(TreeScheme):
         params, key = context.params, keys.generate(context)
         room = key.plaintext_bits
         layouts = {n: keys.layout(params, value_bits, n, room) for n in set(rows)}
-        return PackedGuest(params, key, value_bits, layouts)
+        secrets = context.secrets.child("encryption") if context.is_replayable else None
+        return PackedGuest(params, key, value_bits, layouts, secrets)
 
     def host_side(
         self,

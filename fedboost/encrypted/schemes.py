@@ -37,6 +37,7 @@ class JobScheme:
     has_modulus: bool  # whether a job may say its bits
     packs_answers: bool  # whether a job may ask for packed answers (Encryption.answers)
     gradient_bits_max: int  # of a job that has few rows, the sign not among them
+    replays: bool  # whether a guest draws all of its randomness from its job's sealed secret
     module: str  # of this package, loaded by who needs its `tree_scheme`
 
 
@@ -50,6 +51,7 @@ def of_numbers(scheme: KeyScheme) -> JobScheme:
         has_modulus=True,
         packs_answers=False,
         gradient_bits_max=BITS_MAX,
+        replays=scheme.generate_from is not None,
         module="packed",
     )
 
@@ -64,6 +66,7 @@ def of_lattice(lattice: LatticeParameters) -> JobScheme:
         has_modulus=False,
         packs_answers=lattice.packs,
         gradient_bits_max=MESSAGE_BITS_MOST - 1,
+        replays=True,
         module="ring",
     )
 

@@ -87,6 +87,7 @@ class StageContext:
     dataset: str = ""  # the name of the party's table in its own file
     shards: Shards = field(default_factory=Embedded)  # who adds up rows
     peer_bytes_max: int = sys.maxsize  # of memory here, that what one peer sends may take
+    is_replayable: bool = False  # keys and encryption are drawn from `secrets`, too
     cipher: Any = None  # `encrypted.ciphers.Cipher` in place of the job's scheme, for an estimate
 
     @property

@@ -102,6 +102,11 @@ class Protocol:
     releases: Callable[[Any, Table, str, int | None], Releases] | None = None
     # What round `number` of a job takes, by kind: rounds of one kind take alike; None: all do.
     round_kind: Callable[[Any, Table, int], object] | None = None
+    # Names what a guest's message is about, where a replay finds another: the guest's state, the
+    # step, the honest message, and the one that left if it is kept. None: no job is replayable.
+    replay_place: Callable[[Any, str, Message, Message | None], str] | None = None
+    # Why jobs with these params cannot be replayed; empty: they can.
+    replay_lacks: Callable[[Any], str] = lambda _: ""
     # Refuses a table before any payload leaves; the bool says whether rows are held out.
     check: Callable[[Role, Any, Frame, bool], None] | None = None
 

@@ -148,7 +148,8 @@ def _terms(asking: Asking) -> Html:
         label = "" if uses is None else uses.label or ""
         who.append([party, roles, dataset, columns, label])
     heads = ["party", "role", "data set", "columns", "label"]
-    raw = spec.model_dump(mode="json", include={"params", "validation"}, exclude_none=True)
+    shown = {"params", "validation", "replayable"}
+    raw = spec.model_dump(mode="json", include=shown, exclude_none=True)
     settings: list[Row] = [
         [tag("code", key.removeprefix("params.")), words] for key, words in in_words(raw)
     ]

@@ -24,6 +24,8 @@ def terms(story: Story) -> Html:
     held = dict(flat(validation, "validation.")) if isinstance(validation, dict) else {}
     if (alignment := story.spec.get("alignment")) is not None:
         held |= dict(flat({"alignment": alignment}))
+    if story.spec.get("replayable"):
+        held["replayable"] = True
     settings: list[Row] = [[tag("code", key), shown(value)] for key, value in given.items()]
     settings += [[tag("code", key), shown(value)] for key, value in held.items()]
     defaults: list[Row] = [

@@ -1,8 +1,10 @@
 """Ciphertexts that are none, under keys of real size: refused where they arrive."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 from operator import itemgetter
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,10 @@ from tests.support import conversations
 from tests.support.federated import Room, now, resealed, type_named
 
 KEY_BITS = 2048
-MAKE = {"paillier": paillier_keys.generate, "okamoto-uchiyama": okamoto_uchiyama.draw}
+MAKE: dict[str, Callable[[int], Any]] = {
+    "paillier": paillier_keys.generate,
+    "okamoto-uchiyama": okamoto_uchiyama.draw,
+}
 # Who is told ciphertexts in which message; `rows` come from the owner of the key.
 MESSAGES = {
     "secureboost": ("EncryptedGradients", "CandidateSums"),

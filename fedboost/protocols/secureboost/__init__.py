@@ -21,13 +21,14 @@ Modules:
     host        a host's steps: encrypted sums, offers of splits
     params      its settings
     plan        which party's columns each layer uses
+    replay      what a replay of the guest covers, and what messages are about
     visibility  what each host may see of trees under way
     walk        order of the steps
 """
 
 from fedboost.encrypted.params import asks
 from fedboost.flow import GUEST, HOST, Protocol
-from fedboost.protocols.secureboost import earlier, plan
+from fedboost.protocols.secureboost import earlier, plan, replay
 from fedboost.protocols.secureboost.params import SecureBoostParams, check
 from fedboost.protocols.secureboost.walk import FLOW, walk
 
@@ -46,5 +47,7 @@ PROTOCOL = Protocol(
     fits=earlier.fits,
     asks=asks,
     releases=plan.releases,
+    replay_place=replay.place,
+    replay_lacks=replay.lacks,
     check=check,
 )

@@ -60,6 +60,7 @@ class Ask:
     key_trees: int | None
     quantile_tolerance: int | None
     roles: tuple[str, ...]
+    guest_replayable: bool | None  # of a job whose guest is another party
 
 
 def _schemes(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -114,6 +115,7 @@ class Policy(Settings):
     group_rows_min: int = Field(20, ge=1)
     own_rows_min: int = Field(5, ge=1)  # our rows in each sum of a horizontal tree; 1: any number
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
+    guest_replayable: bool = False  # whether another guest must keep what an audit of it takes
     # Trees under one secret of a lattice, of jobs whose guest we are: why it is 1, see lattice.md.
     lattice_key_trees_max: int = Field(1, ge=1)
     quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
@@ -144,6 +146,12 @@ class Policy(Settings):
         listed("protocols", self.protocols, ask.protocol, "the protocol")
         for role in ask.roles:
             listed("roles", self.roles, role, "jobs that make this party their")
+        if self.guest_replayable and ask.guest_replayable is False:
+            raise denied(
+                "guest_replayable",
+                "takes part only where the guest can show afterwards that it was honest",
+                "set replayable: true in the job",
+            )
         self._judge_numbers(ask)
 
     def _judge_numbers(self, ask: Ask) -> None:

@@ -6,6 +6,7 @@ a model that the job uses.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -121,6 +122,16 @@ class SignedJob:
     def goes_on(self) -> bool:
         """Return whether the job goes on without hosts that are lost."""
         return getattr(self.params, "dropout", "wait") == "continue"
+
+    @property
+    def is_recorded(self) -> bool:
+        """Return whether this party keeps what a replay of the job takes."""
+        return self.manifest.spec.replayable and self.role is flow.GUEST
+
+    def digest_of(self, *within: str) -> bytes:
+        """32 bytes that no other job has, and nothing else within the job."""
+        named = (self.id, self.manifest_sha256.hex(), *within)
+        return hashlib.sha256("\0".join(("fedboost stage 1", *named)).encode()).digest()
 
     def held_out(self, frame: Frame | None) -> NDArray[np.bool_]:
         """Return a stage's rows held out, (n_rows,); a hybrid job has no common count."""

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from fedboost import flow, protocols
 from fedboost.errors import ConfigError, FedboostError, PeerError
@@ -147,7 +148,21 @@ def read_spec(text: bytes) -> JobSpec:
             todo="leave it out",
             key="parties.aggregator",
         )
+    check_replayable(spec, params)
     return spec
+
+
+def check_replayable(spec: JobSpec, params: Any) -> None:
+    """Refuse a job that asks for a replay which its protocol, or its settings, cannot give."""
+    if not spec.replayable:
+        return
+    protocol = protocols.named(spec.protocol)
+    lacks = protocol.replay_lacks(params)
+    if protocol.replay_place is None:
+        able = [name for name, known in protocols.known().items() if known.replay_place]
+        lacks = f"jobs of {spec.protocol} cannot be replayed, only those of {', '.join(able)}"
+    if lacks:
+        raise ConfigError(lacks, todo="leave replayable out", key="replayable")
 
 
 async def hand_in(

@@ -19,6 +19,9 @@ Modules:
     parts        what all jobs of a party share; the jobs at work
     rehearsing   what default limits would say of a trial
     releases     a host's consent to a merged model
+    replay_results  what a replay says, signed, and a host's look at it
+    replaying    a guest's steps again, held to its ledger
+    replays      replays a job by what the store has kept of it
     results      what a stage leaves
     roles        a party's roles and steps in one stage
     session      one party's side of one stage

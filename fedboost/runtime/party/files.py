@@ -40,6 +40,11 @@ class JobFiles:
             self._checkpoints.save(self._folder(name), START, {"digest": digest}, {})
         return before is None or bool(before.state["digest"] == digest)
 
+    def pinned(self, name: str) -> str:
+        """Return the digest kept under a name; empty where there is none."""
+        kept = self._checkpoints.load(self._folder(name))
+        return "" if kept is None else str(kept.state["digest"])
+
     def read(self) -> dict[str, Any]:
         """Return what the job's steps have written down; see `flow.Notebook`."""
         notebook = self._checkpoints.load(self._folder("notebook"))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedboost import flow
 from fedboost.crypto.secrets import Secrets
@@ -22,7 +21,11 @@ from fedboost.runtime.party.files import JobFiles
 from fedboost.runtime.party.session import Session
 from fedboost.runtime.party.table import JobTable
 from fedboost.runtime.process.clock import now
+from fedboost.runtime.store.recordings import Opening, Recording, Recordings
 from fedboost.runtime.store.store import Store
+
+if TYPE_CHECKING:
+    from fedboost.data.frame import Frame
 
 
 @dataclass
@@ -47,6 +50,7 @@ class PartyJob:
     sent: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes and messages by peer
     passed_over: set[str] = field(default_factory=set)  # see `Outbox`, of sessions that are closed
     keep_row_sets: Callable[[], None] | None = None  # of the open stage, not kept yet
+    recording: Recording | None = None  # of the open stage
 
     def __post_init__(self) -> None:
         self.files = JobFiles(self.signed, self.store)
@@ -98,21 +102,12 @@ class PartyJob:
         self._check_turn(stage, artefacts)
         artefacts |= self._earlier(stage)
         frame = self.table.at(stage, artefacts)
-        seed = Secrets(self.store.vault.seed(self.id))
-        return StageContext(
-            party=signed.party,
-            role=signed.role,
-            table=signed.table,
-            params=signed.params_of(stage),
-            frame=frame,
-            validation=signed.held_out(frame),
-            secrets=seed.child(stage, self.attempt),
-            job_secrets=seed.child(stage, "every attempt"),
+        return stage_context(
+            signed,
+            StagePlace(stage, self.attempt, place),
+            frame,
+            Secrets(self.store.vault.seed(self.id)),
             lasting_secrets=self.store.vault.lasting,
-            job=self.id,
-            origin=self._named(stage),
-            attempt_digest=self._named(stage, str(self.attempt)),
-            place=place,
             kept=self.files.histories.get(stage, {}),
             signer=signer,
             notebook=self.files,
@@ -122,8 +117,19 @@ class PartyJob:
             dataset=signed.dataset,
         )
 
+    def record(self, stage: str, place: Place) -> Recording | None:
+        """Begin to keep what a replay of a stage takes, if the job wants one: of the last stage."""
+        signed = self.signed
+        if not signed.is_recorded or stage != signed.stages[-1]:
+            return None
+        opened = Opening(self.attempt, stage, place, self.files.pinned("table"))
+        self.recording = Recordings(self.store.folder).begin(self.id, opened, self.table.aligned())
+        return self.recording
+
     def keep(self, stage: str, place: Place, taken: Artefact) -> None:
         """Keep a checkpoint."""
+        if self.recording is not None:
+            self.recording.sync()
         self.files.keep(stage, place, taken)
 
     def close(self, stage: str, left: Artefact) -> None:
@@ -140,6 +146,9 @@ class PartyJob:
             self.session.release()
             self.files.let_go()
         self.session = None
+        if self.recording is not None:
+            self.recording.close()
+            self.recording = None
 
     def finish(self, result: dict[str, Any]) -> None:
         """Keep the job's result, which the guest alone hears."""
@@ -180,7 +189,35 @@ class PartyJob:
             artefacts[flow.DISCLOSURE] = self.table.disclosures.load(signed.reused)
         return artefacts
 
-    def _named(self, *within: str) -> bytes:
-        """32 bytes that no other job has, and nothing else within the job."""
-        named = (self.id, self.signed.manifest_sha256.hex(), *within)
-        return hashlib.sha256("\0".join(("fedboost stage 1", *named)).encode()).digest()
+
+@dataclass(frozen=True)
+class StagePlace:
+    """A stage in one attempt, and the place behind which it is opened."""
+
+    stage: str
+    attempt: int
+    place: Place
+
+
+def stage_context(
+    signed: SignedJob, at: StagePlace, frame: Frame | None, seed: Secrets, **more: Any
+) -> StageContext:
+    """Return what a party brings to a stage: what follows from the job, its rows and its secret
+    seed, beside what else it has.
+    """
+    return StageContext(
+        party=signed.party,
+        role=signed.role,
+        table=signed.table,
+        params=signed.params_of(at.stage),
+        frame=frame,
+        validation=signed.held_out(frame),
+        secrets=seed.child(at.stage, at.attempt),
+        job_secrets=seed.child(at.stage, "every attempt"),
+        job=signed.id,
+        origin=signed.digest_of(at.stage),
+        attempt_digest=signed.digest_of(at.stage, str(at.attempt)),
+        place=at.place,
+        is_replayable=signed.is_recorded,
+        **more,
+    )

@@ -18,11 +18,14 @@ from fedboost.messages.job_pb2 import LinkBytes
 from fedboost.runtime.ledger.rows import SALT_BYTES, Noted
 from fedboost.runtime.party.notes import Notes
 from fedboost.runtime.party.step_work import Sendings
+from fedboost.runtime.store.recordings import Recording
 
 if TYPE_CHECKING:
     from fedboost.crypto.secrets import Secrets
 
 log = logging.getLogger(__name__)
+
+SENT_BYTES_KEPT_MAX = 1 << 16  # of a message: who has won a layer's nodes takes less
 
 
 class Links(Protocol):
@@ -30,6 +33,20 @@ class Links(Protocol):
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
         """Returns once the receiver holds the message; raises what it was refused with."""
+
+
+@dataclass(frozen=True)
+class RecordedLinks(Links):
+    """Links whose small messages a recording keeps, so that a replay can say where they differ."""
+
+    links: Links
+    recording: Recording
+
+    async def deliver(self, envelope: Envelope, payload: bytes) -> None:
+        """See `Links`."""
+        if len(payload) <= SENT_BYTES_KEPT_MAX:
+            self.recording.left(envelope, payload)
+        await self.links.deliver(envelope, payload)
 
 
 Keep = Callable[[Envelope, Message], Coroutine[Any, Any, None]]  # takes in what we give ourselves

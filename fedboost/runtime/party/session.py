@@ -39,6 +39,7 @@ from fedboost.runtime.process import logs
 from fedboost.runtime.process.bridge import Bridge, hear_out
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.process.memory import LARGE_ROWS, give_back
+from fedboost.runtime.store.recordings import Recording
 
 # Of one kind and sender, here and not used: those that may wait, and those that wait to wait.
 PARTS_HELD_MAX = PARTS_WAITING_MAX + 2 * (PARTS_IN_FLIGHT_MAX + 1)
@@ -59,6 +60,7 @@ class Session:
     # What the coordinator may hear of what a step told, charged; without an owner, all of it.
     let_out: Callable[[StatusReport], StatusReport] = lambda told: told
     told: list[StatusReport] = field(default_factory=list)  # also what policy keeps back
+    recording: Recording | None = None  # of a stage that can be replayed
     _numbers: tuple[int, ...] = ()  # of the steps that were asked for last
     _current: asyncio.Task[StepReply] | None = None
     _eager: dict[str, Started] = field(default_factory=dict)
@@ -207,6 +209,8 @@ class Session:
             raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
         self._inbox.coming[key] = len(payload)
+        if self.recording is not None:  # before the ledger says that it has come
+            self.recording.came(envelope, payload)
         # It will be in the ledger, so it must come in, whatever becomes of the link it came by.
         waits_on = any(party != sender for party in self._inbox.awaited)
         written = self._notes.came(Noted(envelope, message, DisclosureInfo()), later=waits_on)
@@ -299,6 +303,8 @@ class Session:
         """The step at work, whether it has read ahead of its call or not."""
         self._check_not_stopped()
         self._at_step = step.name
+        if self.recording is not None:
+            self.recording.asked(step.name, asked.number)
         started = self._eager.pop(step.name, None) or self._start(step, since)
         started.call.set_result(asked)
         return started

@@ -16,7 +16,7 @@ from fedboost.runtime.jobs.submitted import read_spec
 from fedboost.runtime.ledger.signed_heads import Recalled
 from fedboost.runtime.party.answers import Answers
 from fedboost.runtime.party.job import PartyJob
-from fedboost.runtime.party.outbox import Terms
+from fedboost.runtime.party.outbox import RecordedLinks, Terms
 from fedboost.runtime.party.parts import PartyParts, check_leader
 from fedboost.runtime.party.session import Session
 from fedboost.runtime.policy import reading
@@ -148,12 +148,14 @@ class Stages:
             parts.spending.tell(job.signed, heard)
             return heard
 
+        recording = await asyncio.to_thread(job.record, request.stage, place)
         session = Session(
             terms=Terms(job.id, job.signed.manifest_sha256, request.attempt),
             protocol=protocols.named(request.stage),
             context=context,
-            links=parts.links,
+            links=parts.links if recording is None else RecordedLinks(parts.links, recording),
             record=parts.record,
+            recording=recording,
             let_out=let_out,
             wait_s=parts.judge.config.timers.step_s,
         )

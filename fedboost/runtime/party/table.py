@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,44 +104,7 @@ class JobTable:
         self.frame = groups.coarsen(self.frame, owned, source, thresholds)
 
     def _load(self, source: SourceSpec) -> None:
-        from fedboost.data.loading import check_label, load_with_ids
-        from fedboost.data.mapped_rows import rows_to_predict, rows_to_train
-        from fedboost.data.reading import TableInMemory
-        from fedboost.data.row_count import row_count_most
-
-        signed, models = self.signed, self.files.store.models
-        folder, selection = self.files.store.folder, signed.selection(models)
-        assert selection is not None
-        is_horizontal = signed.protocol.rows is flow.RowsUsed.OWN
-        needs = signed.role is not flow.GUEST or is_horizontal
-        predicts = signed.protocol.leaves == "predictions"
-        if predicts and signed.model is not None:
-            known = signed.used_model(models)["categories"]
-            self.frame, self.id_cells = rows_to_predict(
-                source, selection, known, folder, party=signed.party, needs_features=needs
-            )
-            return
-        labelled = signed.role in signed.protocol.labelled
-        check_label(selection, signed.party, needs_label=labelled)
-        is_small = isinstance(source, TableInMemory) or row_count_most(source) < LARGE_ROWS
-        if predicts or is_small:
-            self.frame, ids = load_with_ids(
-                source,
-                selection,
-                party=signed.party,
-                needs_features=needs,
-                guest_label=signed.guest_label,
-            )
-            self.id_cells = ids if predicts else None
-            return
-        self.frame = rows_to_train(
-            source,
-            selection,
-            folder,
-            party=signed.party,
-            needs_features=needs,
-            guest_label=signed.guest_label,
-        )
+        self.frame, self.id_cells = loaded(self.signed, source, self.files.store.folder)
 
     def release(self) -> None:
         """Let the table's memory go."""
@@ -261,3 +225,46 @@ class JobTable:
             self.disclosures.check(signed.reused, signed.protocol.name, signed.table)
         except ConfigError as error:
             raise error.at(party=signed.party) from None
+
+
+def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, pa.Table | None]:
+    """Return what a job reads of a party's table, and of one to predict the ids as it has them;
+    `folder` is the party's store.
+    """
+    from fedboost.data.loading import check_label, load_with_ids
+    from fedboost.data.mapped_rows import rows_to_predict, rows_to_train
+    from fedboost.data.reading import TableInMemory
+    from fedboost.data.row_count import row_count_most
+
+    models = folder / "models"
+    selection = signed.selection(models)
+    assert selection is not None
+    is_horizontal = signed.protocol.rows is flow.RowsUsed.OWN
+    needs = signed.role is not flow.GUEST or is_horizontal
+    predicts = signed.protocol.leaves == "predictions"
+    if predicts and signed.model is not None:
+        known = signed.used_model(models)["categories"]
+        return rows_to_predict(
+            source, selection, known, folder, party=signed.party, needs_features=needs
+        )
+    labelled = signed.role in signed.protocol.labelled
+    check_label(selection, signed.party, needs_label=labelled)
+    is_small = isinstance(source, TableInMemory) or row_count_most(source) < LARGE_ROWS
+    if predicts or is_small:
+        frame, ids = load_with_ids(
+            source,
+            selection,
+            party=signed.party,
+            needs_features=needs,
+            guest_label=signed.guest_label,
+        )
+        return frame, ids if predicts else None
+    frame = rows_to_train(
+        source,
+        selection,
+        folder,
+        party=signed.party,
+        needs_features=needs,
+        guest_label=signed.guest_label,
+    )
+    return frame, None

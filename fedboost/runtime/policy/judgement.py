@@ -21,7 +21,7 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Ask
 from fedboost.runtime.jobs.manifest import Manifest, outline, sha256
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.jobs.submitted import check_age, submitter_of
+from fedboost.runtime.jobs.submitted import check_age, check_replayable, submitter_of
 from fedboost.runtime.ledger.signed_heads import Check
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.differences import Summed, count_alignment
@@ -185,6 +185,7 @@ class Judge:
         """Asks the owner's policy; a refusal names the party and the key."""
         name, policy = self.config.name, self.config.policy
         ask = self.ask(job)
+        check_replayable(job.manifest.spec, job.params)  # now that its scheme is chosen
         with refusing(self.config.name):
             policy.judge(ask)
             use = self.use(job)
@@ -252,6 +253,7 @@ class Judge:
             key_trees=asks.key_trees if job.role is GUEST else None,
             quantile_tolerance=None if dataset is None else asks.quantile_tolerance,
             roles=tuple(str(role) for role in job.table.roles_of(name)),
+            guest_replayable=None if job.role is GUEST else job.manifest.spec.replayable,
         )
 
     def measured(

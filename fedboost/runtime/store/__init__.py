@@ -8,6 +8,7 @@ Modules:
     lock            one daemon per store
     outlines        what listings show of a job's manifest
     pieces          lists of checkpoints that only grow
+    recordings      what a replay of a guest's job takes
     rows_in_common  rows and disclosures that later jobs use again
     schema          tables of the database, by version
     sealing         sealed secrets of jobs

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 KEY_BYTES, NONCE_BYTES, SEED_BYTES = 32, 12, 32
 MAGIC = b"fedboost sealed 1\0"
+SECRETS = "secret"  # the folder of a job's
 SECRET_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
@@ -109,7 +110,7 @@ class Vault:
     def _path(self, job: str, name: str) -> Path:
         if not SECRET_NAME.fullmatch(name):
             raise ProtocolError("a secret's name is not one")
-        return self._folder / "jobs" / job_id(job) / "secret" / f"{name}.sealed"
+        return self._folder / "jobs" / job_id(job) / SECRETS / f"{name}.sealed"
 
     def _cipher(self, job: str, name: str) -> AESGCM:
         info = b"\0".join((MAGIC, job.encode(), name.encode()))

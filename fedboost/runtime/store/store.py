@@ -28,8 +28,9 @@ from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transa
 from fedboost.errors import JobError, ProtocolError
 from fedboost.runtime.store.lock import StoreLock, check_here
 from fedboost.runtime.store.outlines import outlined, sha256_of
+from fedboost.runtime.store.recordings import FOLDER
 from fedboost.runtime.store.schema import KIND, damaged, migrate, whole
-from fedboost.runtime.store.sealing import Vault, job_id
+from fedboost.runtime.store.sealing import SECRETS, Vault, job_id
 
 FOLDERS = ("jobs", "models", "predictions", "reports")
 # What a job leaves in files, and how their names end.
@@ -38,7 +39,7 @@ KINDS = {
     "reports": ".html", "jobs": "",
 }  # fmt: skip
 # What a finished job keeps in its folder: of the rest, it could only be resumed.
-STAYS = frozenset({"result.json", "transcript"})
+STAYS = frozenset({"result.json", "transcript", FOLDER})
 
 
 class JobState(StrEnum):
@@ -229,8 +230,7 @@ class Store:
             self._append(id_, () if event is None else (event,))
             if result is not None:
                 self._set(id_, "result", json.dumps(result))
-        if state in FINAL:
-            self.vault.destroy(id_)
+        self._end_secrets(id_, state)
         return self.job(id_)
 
     def next_attempt(self, id_: str) -> int:
@@ -258,9 +258,16 @@ class Store:
         """Remove what a finished job no longer needs of its folder: all but what `STAYS`."""
         folder = self.job_folder(id_)
         with on_disk(folder):
+            stays = STAYS | ({SECRETS} if (folder / FOLDER).exists() else set())
             for path in folder.iterdir() if folder.exists() else ():
-                if path.name not in STAYS:
+                if path.name not in stays:
                     _remove(path)
+
+    def _end_secrets(self, id_: str, state: JobState) -> None:
+        """Destroy the secrets of a job that is over for good, unless it can be replayed."""
+        is_replayable = state is JobState.FINISHED and (self.job_folder(id_) / FOLDER).exists()
+        if state in FINAL and not is_replayable:
+            self.vault.destroy(id_)
 
     def _tidy(self) -> None:
         """Ends what a crash has interrupted: files half written, jobs half ended."""
@@ -268,7 +275,7 @@ class Store:
             for path in self.folder.rglob(f"*{NEW}"):
                 _remove(path)
         for ended in self.jobs(*FINAL):
-            self.vault.destroy(ended.id)
+            self._end_secrets(ended.id, ended.state)
             if ended.state is JobState.CANCELLED:
                 self.discard(ended.id)
             else:

@@ -11,9 +11,10 @@ from fedboost.crypto.blinding import count_bases
 from fedboost.crypto.limbs import as_bytes
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.modular_kernels import numbers
-from fedboost.crypto.moduli import check_modulus
+from fedboost.crypto.moduli import check_modulus, drawn_prime
 from fedboost.crypto.okamoto_uchiyama import OuKey, OuSecret, read_public
 from fedboost.crypto.packing import GhLayout
+from fedboost.crypto.secrets import SYSTEM
 from fedboost.crypto.workers import Serial
 from fedboost.errors import PeerError
 from tests.support.ciphertexts import arrived, encrypted, gradients, single
@@ -121,9 +122,9 @@ def proof_with(key, parts):
 
 def test_a_key_with_a_larger_plaintext_space_has_no_proof():
     """p of half the key: a guest could write above every headroom a host knows of."""
-    p, q = okamoto_uchiyama._prime(BITS // 3 + 40), okamoto_uchiyama._prime(BITS // 3 - 80)
+    p, q = drawn_prime(BITS // 3 + 40, SYSTEM), drawn_prime(BITS // 3 - 80, SYSTEM)
     while (p * p * q).bit_length() != BITS:
-        q = okamoto_uchiyama._prime(BITS // 3 - 80)
+        q = drawn_prime(BITS // 3 - 80, SYSTEM)
     forged = OuSecret(p, q, 3)
     check_modulus(forged.key.n, BITS)
     drawn = [gmpy2.mpz(okamoto_uchiyama._challenge(forged.key, i)) for i in range(32)]
@@ -139,7 +140,7 @@ def test_exponents_a_little_too_long_are_refused():
     """Where bytes leave room for some bits: plaintexts of 264 bits, in a key that promises 260."""
     bits = 784
     while True:
-        p, q = okamoto_uchiyama._prime(264), okamoto_uchiyama._prime(bits - 2 * 264)
+        p, q = drawn_prime(264, SYSTEM), drawn_prime(bits - 2 * 264, SYSTEM)
         forged = OuSecret(p, q, 3)
         if forged.key.n.bit_length() == bits:
             break
@@ -174,7 +175,7 @@ def test_changed_proofs_are_refused(secret):
             read_public(bad, BITS)
     with pytest.raises(PeerError, match="small prime factor"):
         read_public((secret.key.n & ~1).to_bytes(width, "big") + good[width:], BITS)
-    square = okamoto_uchiyama._prime(BITS // 2) ** 2
+    square = drawn_prime(BITS // 2, SYSTEM) ** 2
     with pytest.raises(PeerError, match="a prime or a power"):
         read_public(square.to_bytes(width, "big") + good[width:], BITS)
 

@@ -33,6 +33,7 @@ def ask_of(params):
         key_trees=None,
         quantile_tolerance=None,
         roles=("host",),
+        guest_replayable=None,
     )
 
 

@@ -139,7 +139,7 @@ def nearest(monkeypatch):
     monkeypatch.setitem(keyed.SCHEMES, "nine", replace(keyed.scheme("plain"), name="nine"))
     entry = JobScheme("nine", secure=False, multiplies=False, adds_noise=False,
                       has_modulus=False, packs_answers=False, gradient_bits_max=9,
-                      module="nine_bits")  # fmt: skip
+                      replays=False, module="nine_bits")  # fmt: skip
     added(monkeypatch, entry)
     module = type(packed)("fedboost.encrypted.nine_bits")
     monkeypatch.setattr(module, "tree_scheme", lambda _: NineBits(), raising=False)

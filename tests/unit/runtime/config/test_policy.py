@@ -30,6 +30,7 @@ ASK = Ask(
     key_trees=None,
     quantile_tolerance=None,
     roles=("host",),
+    guest_replayable=None,
 )
 
 
@@ -108,6 +109,9 @@ def test_schemes_that_an_owner_does_not_name_are_denied():
         ({"host_noise_min": 0.5}, {"host_noise": 0.5}),
         ({"host_noise_min": 0.5}, {"host_noise": None}),
         ({}, {"host_noise": 0.0}),
+        ({}, {"guest_replayable": False}),
+        ({"guest_replayable": True}, {"guest_replayable": True}),
+        ({"guest_replayable": True}, {"guest_replayable": None}),
     ],
 )
 def test_each_rule_allows_what_its_key_says(keys, change):
@@ -120,6 +124,13 @@ def test_a_job_with_too_little_noise_is_told_how_much_it_needs():
             policy(host_noise_min=0.5).judge(replace(ASK, host_noise=asked))
         assert caught.value.where["key"] == "policy.host_noise_min"
         assert "set host_noise: 0.5 in the job's params" in str(caught.value.todo)
+
+
+def test_a_guest_that_cannot_be_checked_is_told_what_the_job_lacks():
+    with pytest.raises(PolicyError, match="that it was honest") as caught:
+        policy(guest_replayable=True).judge(replace(ASK, guest_replayable=False))
+    assert caught.value.where["key"] == "policy.guest_replayable"
+    assert "set replayable: true in the job" in str(caught.value.todo)
 
 
 def test_a_rule_without_object_is_not_asked():
@@ -290,7 +301,7 @@ def test_every_key_is_enforced_somewhere():
         "intersection_min", "alignments_per_day", "ids_padded_to", "roles", "holdout_rows_min",
         "quantile_tolerance_min", "jobs_open_max", "jobs_per_day", "metrics_max",
         "aggregation_apart_min", "aggregation_noise", "totals_max", "lattice_key_trees_max",
-        "holdout_max", "peer_ids_max", "placed_max",
+        "holdout_max", "peer_ids_max", "placed_max", "guest_replayable",
     }  # fmt: skip
     assert judged == set(Policy.model_fields)
 

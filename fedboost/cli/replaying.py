@@ -1,0 +1,113 @@
+"""`fedboost audit replay`, `verify` and `forget`: a guest that shows that it was honest."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+from fedboost.cli.complete import jobs_here
+from fedboost.cli.connect import DAEMON, FILE, JSON, YES
+from fedboost.cli.groups import audit_group
+from fedboost.cli.ledger import printable_text
+from fedboost.disk import PUBLIC_MODE, read_file, write_file
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.settings import load
+
+
+@audit_group.command("replay")
+@click.argument("job", shell_complete=jobs_here)
+@DAEMON
+@click.option("--out", type=FILE, help="Writes the result, signed, for the auditor and the hosts.")
+@JSON
+def replay(job: str, config: Path, out: Path | None, as_json: bool) -> int:
+    """Show that this party, the guest of JOB, sent what honest training sends, and nothing else.
+
+    \b
+      fedboost audit replay credit-1a2b3c4d --config configs/party-bank.yaml --out replay.json
+
+    It does the guest's steps again, from the table, the job's sealed secret and what came from the
+    hosts, and holds each payload to the ledger. For jobs with `replayable: true`, while they rest.
+    Hosts check the file with `fedboost audit verify`. Exit code 1 where a payload is another one;
+    tree and node are named.
+    """
+    from fedboost.runtime.party import replay_results, replays
+    from fedboost.runtime.process.workers import ProcessWorkers
+
+    party = load(PartyConfig, config)
+    began = time.process_time()
+    shown = (TextColumn("replaying"), TimeElapsedColumn(), TextColumn("{task.completed} steps"))
+    with ProcessWorkers(len(os.sched_getaffinity(0))) as workers:
+        with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("replaying", total=None)
+            result = replays.replay(
+                party, job, workers, lambda count: progress.advance(task, count)
+            )
+        cpu_s = time.process_time() - began + workers.cpu_seconds()
+    if out is not None:
+        write_file(out.absolute(), replay_results.sign(party, result), PUBLIC_MODE)
+    if as_json:
+        hidden = {"peers": {name: {"hashes"} for name in result.peers}}
+        facts = result.model_dump(mode="json", exclude=hidden)
+        click.echo(json.dumps({**facts, "cpu_seconds": round(cpu_s, 3)}))
+    else:
+        for sentence in result.sentences():
+            click.echo(printable_text(sentence))
+    return 0 if result.is_honest else 1
+
+
+@audit_group.command("verify")
+@click.argument("file", type=FILE)
+@DAEMON
+@JSON
+def verify(file: Path, config: Path, as_json: bool) -> int:
+    """Check the signed FILE of a guest's replay, and hold it to what this party received.
+
+    \b
+      fedboost audit verify replay.json --config configs/party-telco.yaml
+
+    Each payload that this party's ledger says came from the guest must be among those that the
+    replay has confirmed. Exit code 1 if one is not, or the replay found a difference itself.
+    """
+    from fedboost.runtime.party import replay_results
+
+    party = load(PartyConfig, config)
+    result = replay_results.read(party, read_file(file))
+    lacking = replay_results.compare(party, result)
+    if as_json:
+        summary = {"job": result.job, "party": result.party, "is_honest": result.is_honest}
+        click.echo(json.dumps({**summary, "not_replayed": lacking}))
+    else:
+        for sentence in (*result.sentences(), *lacking):
+            click.echo(printable_text(sentence))
+        if not lacking:
+            click.echo(f"{result.party} signed it; all that it sent to {party.name} was replayed")
+    return 0 if result.is_honest and not lacking else 1
+
+
+@audit_group.command("forget")
+@click.argument("job", shell_complete=jobs_here)
+@DAEMON
+@YES
+def forget(job: str, config: Path, yes: bool) -> int:
+    """Destroy what this party kept of JOB for a replay: its secret, and what it received.
+
+    \b
+      fedboost audit forget credit-1a2b3c4d --config configs/party-bank.yaml
+
+    Job, model and ledger stay. Afterwards nobody can show that the guest was honest.
+    """
+    from fedboost.runtime.party import replays
+
+    party = load(PartyConfig, config)
+    if not yes and not click.confirm(f"destroy what a replay of {job} takes?", err=True):
+        click.echo("nothing was destroyed", err=True)
+        return 1
+    replays.forget(party, job)
+    click.echo(f"{job} can no longer be replayed")
+    return 0

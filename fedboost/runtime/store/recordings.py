@@ -1,0 +1,216 @@
+"""What a guest keeps of a job that can be replayed: which steps were asked for, and what came.
+
+STORE/jobs/ID/replay/records     one behind the other, as they happened, over all attempts
+STORE/jobs/ID/replay/rows.npy    which rows of the table were aligned, in their order
+
+A record is its kind, the sizes of its head and of its body, and both. It is written before the
+ledger says that a message has come. The folder stays when the job is done, and with it the job's
+sealed seed; it goes with the job, or when its owner says so. It never leaves the party.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from google.protobuf.message import DecodeError
+
+from fedboost.disk import SECRET_MODE, make_folder, on_disk, replacing
+from fedboost.errors import ConfigError, StoreError
+from fedboost.flow import Place
+from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.model import shards
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FOLDER, RECORDS, ROWS = "replay", "records", "rows.npy"
+_HEADER = struct.Struct("<cIQ")  # kind, bytes of the head, bytes of the body
+_OPENED, _ASKED, _CAME, _LEFT = b"o", b"a", b"c", b"l"
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A stage that is opened in one attempt."""
+
+    attempt: int
+    stage: str
+    place: Place  # behind which
+    table: str  # the digest of the party's whole table, hex
+
+
+@dataclass(frozen=True)
+class RecordedMessage:
+    """A message that came or left; its payload lies in the file."""
+
+    envelope: Envelope
+    path: Path
+    offset: int
+    n_bytes: int
+
+    def payload(self) -> bytes:
+        """Return the payload."""
+        with on_disk(self.path), self.path.open("rb") as file:
+            file.seek(self.offset)
+            return file.read(self.n_bytes)
+
+
+@dataclass
+class RecordedAttempt:
+    """One attempt at the stage."""
+
+    opening: Opening
+    steps: list[tuple[int, str]] = field(default_factory=list)  # number and name, as asked for
+    came: list[RecordedMessage] = field(default_factory=list)
+    left: dict[tuple[int, int, str], RecordedMessage] = field(default_factory=dict)  # small ones
+
+
+class Recording:
+    """The record of an attempt that is under way; made by `Recordings.begin`."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path, self._file = path, file
+
+    def asked(self, step: str, number: int) -> None:
+        """Note a step that was asked for."""
+        self._write(_ASKED, json.dumps([number, step]).encode())
+
+    def came(self, envelope: Envelope, payload: bytes) -> None:
+        """Keep a message that has come."""
+        self._write(_CAME, envelope.SerializeToString(), payload)
+
+    def left(self, envelope: Envelope, payload: bytes) -> None:
+        """Keep a message that leaves."""
+        self._write(_LEFT, envelope.SerializeToString(), payload)
+
+    def sync(self) -> None:
+        """Return once all of it is on the disk, also if the power fails."""
+        with on_disk(self._path):
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """End the record of this attempt; nothing is written after it."""
+        if not self._file.closed:
+            self.sync()
+            self._file.close()
+
+    def _write(self, kind: bytes, head: bytes, body: bytes = b"") -> None:
+        with on_disk(self._path):
+            self._file.write(b"".join((_HEADER.pack(kind, len(head), len(body)), head, body)))
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Those that one party's store holds, by job."""
+
+    store: Path  # its folder
+
+    def folder(self, job: str) -> Path:
+        """Return where that of a job lies; a ConfigError for what is no job's id."""
+        return shards.folder_of(self.store / "jobs", job) / FOLDER
+
+    def begin(self, job: str, opening: Opening, rows: NDArray[np.int64] | None) -> Recording:
+        """Begin the record of an attempt behind those of earlier ones; `rows` are those aligned,
+        None where the job takes all.
+        """
+        import numpy as np
+
+        folder = self.folder(job)
+        make_folder(folder)
+        path = folder / RECORDS
+        with on_disk(path):
+            if rows is not None and not (folder / ROWS).exists():
+                with replacing(folder / ROWS, SECRET_MODE) as file:
+                    np.save(file, rows.astype("<i8", copy=False))
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, SECRET_MODE)
+            records = os.fdopen(handle, "r+b", buffering=0)
+            end = 0
+            for _, _, offset, n_bytes in _records(records):
+                end = offset + n_bytes
+            records.truncate(end)  # what a crash has left half written
+            records.seek(end)
+        recording = Recording(path, records)
+        recording._write(_OPENED, json.dumps(asdict(opening)).encode())
+        return recording
+
+    def attempts(self, job: str) -> list[RecordedAttempt]:
+        """Return what is kept of each attempt, in their order.
+
+        A ConfigError where nothing is kept, a StoreError where the file is damaged.
+        """
+        path = self.folder(job) / RECORDS
+        if not path.exists():
+            raise ConfigError(
+                "nothing is kept here by which the job could be replayed",
+                todo="replay a job with replayable: true, at its guest, before it is forgotten",
+                job=job,
+            )
+        attempts: list[RecordedAttempt] = []
+        try:
+            with on_disk(path), path.open("rb") as file:
+                for kind, head, offset, n_bytes in _records(file):
+                    _take(attempts, kind, head, (path, offset, n_bytes))
+        except (ValueError, TypeError, KeyError, IndexError, DecodeError):
+            raise StoreError(
+                "what was kept of the job for a replay is damaged",
+                todo="restore it from a backup; the job can no longer be replayed without it",
+                private=str(path),
+                file=path.name,
+            ) from None
+        return attempts
+
+    def rows(self, job: str) -> NDArray[np.int64] | None:
+        """Return the aligned rows in their order; None where the job takes all."""
+        import numpy as np
+
+        path = self.folder(job) / ROWS
+        if not path.exists():
+            return None
+        with on_disk(path):
+            rows: NDArray[np.int64] = np.load(path, allow_pickle=False)
+        return rows
+
+    def delete(self, job: str) -> None:
+        """Remove that of a job, if there is one."""
+        shutil.rmtree(self.folder(job), ignore_errors=True)
+
+
+def _records(file: BinaryIO) -> Iterator[tuple[bytes, bytes, int, int]]:
+    """Yield kind and head of each whole record, and where its body lies."""
+    size, at = os.fstat(file.fileno()).st_size, 0
+    while at + _HEADER.size <= size:
+        file.seek(at)
+        kind, head_bytes, body_bytes = _HEADER.unpack(file.read(_HEADER.size))
+        body = at + _HEADER.size + head_bytes
+        if body + body_bytes > size:
+            return
+        yield kind, file.read(head_bytes), body, body_bytes
+        at = body + body_bytes
+
+
+def _take(
+    attempts: list[RecordedAttempt], kind: bytes, head: bytes, lies: tuple[Path, int, int]
+) -> None:
+    """Add a record to the attempts; a ValueError for one that nobody has written."""
+    if kind == _OPENED:
+        opened = json.loads(head)
+        attempts.append(RecordedAttempt(Opening(**{**opened, "place": tuple(opened["place"])})))
+    elif kind == _ASKED:
+        number, step = json.loads(head)
+        attempts[-1].steps.append((int(number), str(step)))
+    elif kind in (_CAME, _LEFT):
+        message = RecordedMessage(Envelope.FromString(head), *lies)
+        if kind == _CAME:
+            attempts[-1].came.append(message)
+        else:
+            envelope = message.envelope
+            attempts[-1].left[envelope.number, envelope.part, envelope.receiver] = message
+    else:
+        raise ValueError(kind)
