@@ -206,7 +206,7 @@ def marking(town, monkeypatch, **rules):
     monkeypatch.setattr(
         secureboost_guest,
         "_leaves",
-        lambda _, tree: {n: np.zeros_like(v) for n, v in GuestTree.leaves(tree).items()},
+        lambda _, trees: [{n: np.zeros(1) for n in GuestTree.leaves(tree, None)} for tree in trees],
     )
     trees = -(-MARKED // (2 * WIDTH))
     params = {"n_estimators": trees, "max_depth": 1, "max_bin": BINS, **LATTICE}

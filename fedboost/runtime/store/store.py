@@ -365,9 +365,22 @@ class Store:
             return self._connection.execute(text, values).fetchall()
 
     def _job(self, row: tuple[Any, ...]) -> StoredJob:
-        values = whole(row)
-        values[2], values[9] = JobState(values[2]), json.loads(values[9] or "null")
-        return StoredJob(*values, read_manifest=partial(self._manifest, values[0], values[10]))
+        id_, name, state, *middle, attempt, result, outline = whole(row)
+        reason, waiting_for, since, created, updated = middle
+        return StoredJob(
+            id=id_,
+            name=name,
+            state=JobState(state),
+            reason=reason,
+            waiting_for=waiting_for,
+            since=since,
+            created=created,
+            updated=updated,
+            attempt=attempt,
+            result=json.loads(result or "null"),
+            outline=outline,
+            read_manifest=partial(self._manifest, id_, outline),
+        )
 
     def _manifest(self, id_: str, outline: bytes) -> bytes:
         rows = self._read("SELECT * FROM manifests WHERE job = ?", (id_,))
