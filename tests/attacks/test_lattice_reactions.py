@@ -26,7 +26,9 @@ SHOP = HOSTS[1]
 QUESTIONS = 18
 SHIFT = 3 << 14  # units of g: some three rows'
 PACKED = {"scheme": "lattice", "answers": "packed"}
-JOB: dict[str, Any] = {"encryption": PACKED, "n_estimators": 1, "max_depth": 1}
+# With few bits of so few rows candidates share their sums, and a shift has no winner.
+SMALL: dict[str, Any] = {"n_estimators": 1, "max_depth": 1, "precision_bits": 15}
+JOB: dict[str, Any] = {"encryption": PACKED, **SMALL}
 
 
 def altered(asked, place, coordinate):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.crypto import id_digests, plain, residues
 from fedboost.crypto.intersection import Exponent
 from fedboost.crypto.limbs import limbs_of, rows_of
@@ -31,7 +32,11 @@ from tests.support.federated import (
 PARTIES = (GUEST, *HOSTS[:2])
 ROWS = 24
 CITIES = ("Aachen", "Bonn", "Chur", "Dresden", "Ulm")  # five, of which four get a bin
-PARAMS = {**PLAIN, "n_estimators": 2, "max_depth": 2, "max_bin": 4, "min_child_weight": 0.5}
+# Of so few rows gradients need all their bits for nodes to divide; `lattice` shows the default.
+PARAMS = {
+    **{**PLAIN, "n_estimators": 2, "max_depth": 2, "max_bin": 4, "min_child_weight": 0.5},
+    "precision_bits": None,
+}
 
 
 NAMES = (
@@ -142,15 +147,14 @@ def secureboost(alter: Alter | None = None) -> Room:
 
 def lattice(alter: Alter | None = None, **more: Any) -> Room:
     """The same under the lattice scheme: nonces first, and answers in parts."""
-    own = {**PARAMS, "encryption": {"scheme": "lattice"}, **more}
+    own = {**PARAMS, "encryption": {"scheme": "lattice"}, "precision_bits": BITS_ENCRYPTED, **more}
     return room_for("secureboost", tables(), own, held=0.25, alter=alter)
 
 
 def forest(alter: Alter | None = None) -> Room:
     """A forest of three trees on samples, then one of one tree on all rows."""
     moving = {"n_trees": [3, 1], "subsample": [0.5, 1.0]}
-    # With fewer bits fewer nodes of so few rows divide.
-    params = {**PARAMS, "forest": {"dynamic": moving}, "precision_bits": None}
+    params = {**PARAMS, "forest": {"dynamic": moving}}
     return room_for("secureboost", tables(), params, held=0.25, alter=alter)
 
 
@@ -174,7 +178,7 @@ def hybridtree(alter: Alter | None = None, **more: Any) -> Room:
 
 def hybridtree_lattice(alter: Alter | None = None) -> Room:
     """The same under the lattice scheme."""
-    return hybridtree(alter, encryption={"scheme": "lattice"})
+    return hybridtree(alter, encryption={"scheme": "lattice"}, precision_bits=BITS_ENCRYPTED)
 
 
 def hybridtree_unscored(alter: Alter | None = None, **more: Any) -> Room:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.params import MAX_DEPTH
 from fedboost.encrypted.params import asks
 from fedboost.errors import ConfigError, DataError
@@ -144,7 +145,9 @@ def test_a_policy_is_asked_for_what_the_job_needs(scheme, key_bits, insecure):
     assert (found.scheme, found.key_bits, found.insecure) == (scheme, key_bits, insecure)
     assert found.gradient_bits == 20
     own = said(encryption={"scheme": scheme}, allow_insecure=True)
-    assert asks(own).gradient_bits == 53  # the most that any number of rows may have
+    assert asks(own).gradient_bits == BITS_ENCRYPTED  # and 53 is the most that any rows may have
+    own = own.model_copy(update={"precision_bits": None})
+    assert asks(own).gradient_bits == 53
 
 
 # What a guest's table must have

@@ -159,10 +159,10 @@ def test_encryption_is_counted_once_a_row_and_tree():
 
 def test_candidates_are_answered_and_read_one_for_each_bin_but_the_last():
     setting = rehearsed("secureboost", PAILLIER)
-    nodes, packages = 5 * 3, 10  # of 16 sums at most
+    nodes, packages = 5 * 3, 3  # of 55 sums at most
     assert total(setting, "telco", "paillier-2048: answer") == nodes * packages
     assert total(setting, "bank", "paillier-2048: decrypt") == nodes * packages
-    packed = nodes * (150 - packages) / 16
+    packed = nodes * (150 - packages) / 55
     assert total(setting, "telco", "paillier-2048: pack") == pytest.approx(packed, rel=0.2)
 
 
