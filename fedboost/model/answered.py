@@ -20,6 +20,7 @@ from fedboost.core.binning import Binning
 from fedboost.core.categories import NO_THRESHOLD
 from fedboost.core.params import TreeParams
 from fedboost.core.placement import ColumnShares, NarrowedRows, sample_of
+from fedboost.data.columns import FLOAT32_MAX
 from fedboost.data.frame import Values
 from fedboost.flow import Charge, Spent
 
@@ -49,6 +50,8 @@ class AnsweredRows:
                 by_category.append(column)
         every = np.ones(values.shape[0], np.bool_)
         sampled = values[sample_of(every)]
+        if isinstance(sampled, np.ndarray):  # the lowest noisy bucket has no least value
+            sampled = np.clip(sampled, -FLOAT32_MAX, FLOAT32_MAX)
         learnt = np.ones(sampled.shape[0], np.bool_)
         usual = binning.fit(sampled, BINS, by_category)
         shares = ColumnShares.of(usual.transform(sampled), usual.n_bins.astype(np.int64), learnt)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MIN
 from fedboost.crypto.lattice import parameters
 from fedboost.encrypted import keys
-from fedboost.encrypted.host_noise import MOST, NoiseScale
+from fedboost.encrypted.host_noise import NoiseScale, spare_rows
 from fedboost.encrypted.ring import tree_scheme
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.settings import parse
@@ -61,8 +61,7 @@ def test_a_lattice_field_holds_the_sum_of_a_nodes_rows_and_its_sign(scheme, data
     scheme_of_trees, params = tree_scheme(scheme), params_of(scheme, bits, host_noise=sigma)
     budget = scheme_of_trees.budget(params, rows, bits)
     field = budget.width(node) - budget.parameters.scale_bits
-    spare = math.ceil(MOST * sigma)
-    assert field == bits + SIGN + math.ceil(math.log2(node + spare))
+    assert field == bits + SIGN + math.ceil(math.log2(node + spare_rows(params)))
 
 
 def test_fewer_bits_put_more_sums_into_a_ciphertext():
