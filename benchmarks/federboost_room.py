@@ -18,6 +18,7 @@ from benchmarks.federboost_jobs import Params, Parts
 from benchmarks.tables import Table
 from fedboost import flow, protocols, wire
 from fedboost.core import metrics
+from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.frame import Frame
@@ -35,7 +36,7 @@ from fedboost.settings import parse
 TERMS = Terms("benchmark", bytes(32), 1)
 WAIT_S = 600.0
 HORIZONTAL = "federboost-horizontal"
-LIMITS = Policy(aggregation_parties_min=2, group_rows_min=1)
+LIMITS = Policy(aggregation_parties_min=2, group_rows_min=1, gradient_bits_max=BITS_MAX)
 
 Rows = NDArray[np.bool_]
 Shards = dict[str, Artefact]

@@ -192,6 +192,12 @@ class SourceSpec(Settings):
         return self.column_bins_max.get(column, self.bins_max)
 
     @property
+    def groups_at_most(self) -> int | None:
+        """Return how many groups jobs may tell apart in the column with the most; None: any."""
+        limits = [self.bins_max, *self.column_bins_max.values()]
+        return None if None in limits else max(limit for limit in limits if limit is not None)
+
+    @property
     def kind(self) -> str:
         """Return the format, or ``sql``; a path without an ending is a folder of parquet."""
         if self.path is None:

@@ -34,7 +34,6 @@ from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.spending import Planned, Spending
 from fedboost.runtime.store.schema import whole
 from fedboost.runtime.store.store import JobState, Store, StoredJob
-from fedboost.settings import Settings
 
 REASON_CHARS_MAX = 500  # a sentence or two
 
@@ -188,7 +187,7 @@ class JobVerdicts:
         if planned is None or not (planned.releases.whole or planned.releases.by_row):
             return _Share("no sums over our rows could be learnt")
         rows, source = self._spending.rows_before(signed)
-        attack = attack_in_words(config.policy, signed.params, rows)
+        attack = attack_in_words(config, signed, rows)
         if not rows:
             words = "how much could be learnt shows when the rows in common are known"
             return _Share(f"{words}; {attack}", risk=Risk.MEDIUM)
@@ -206,13 +205,15 @@ class JobVerdicts:
         return _Share(words, tuple(reasons), Risk.HIGH if after > policy.disclosure_warn else risk)
 
 
-def attack_in_words(policy: Policy, params: Settings, rows: int = 0) -> str:
+def attack_in_words(config: PartyConfig, job: SignedJob, rows: int = 0) -> str:
     """Say what a guest could do that does not follow the protocol, with so many rows in common."""
-    allowed = min(1.0, policy.placed_max)
+    allowed = min(1.0, config.policy.placed_max)
     share = "all" if allowed >= 1.0 else f"{allowed:.0%}"
     people = f" {rows:,}" * (rows > 0)
-    bins = getattr(params, "max_bin", None)
-    groups = "its group" if bins is None else f"one of {bins} groups"
+    bins, table = getattr(job.params, "max_bin", None), config.datasets.get(job.dataset)
+    finest = None if table is None else table.groups_at_most
+    known = [most for most in (bins, finest) if most is not None]
+    groups = f"one of {min(known)} groups" if known else "its group"
     return (
         "a guest that attacks, with its data or a changed program, could place "
         f"{share} of the{people} rows, each in {groups}"

@@ -27,6 +27,7 @@ from benchmarks.hybridtree_accuracy import (
 from benchmarks.hybridtree_data import Dealing
 from benchmarks.hybridtree_plan import MAIN, SKEW, Plan
 from fedboost.core import hybrid, local, objectives
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.hybrid import HostColumns, HybridParams
 from fedboost.errors import ConfigError
 
@@ -160,7 +161,13 @@ def test_the_protocol_scores_rows_as_the_pooled_twin_does(small):
         HostColumns(frame.values, dealt.train.indices[host].astype(np.int32), frame.categorical)
         for host, frame in dealt.train.hosts.items()
     ]
-    own = HybridParams(guest_depth=2, host_depth=2, n_estimators=3, learning_rate=0.1)
+    own = HybridParams(
+        guest_depth=2,
+        host_depth=2,
+        n_estimators=3,
+        learning_rate=0.1,
+        precision_bits=BITS_ENCRYPTED,
+    )
     twin = hybrid.train(guest, hosts, own)
     expected = objectives.transform("binary:logistic", twin.margin)[:, 0]
     assert np.allclose(hybridtree_room.probabilities(done), expected, atol=1e-6)

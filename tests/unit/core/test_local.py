@@ -10,9 +10,11 @@ from fedboost.core import binning, fixed_point, local, metrics, objectives, samp
 from fedboost.core.categories import members
 from fedboost.core.growth import GrowingTree, Rules
 from fedboost.core.local import TrainingTable
+from fedboost.core.objectives import Summary
 from fedboost.core.params import OBJECTIVES, TreeParams
 from fedboost.core.sampling import TreeColumns
 from fedboost.errors import ConfigError, DataError
+from fedboost.settings import parse
 
 
 def sample(seed, n=400, columns=4, missing=0.15):
@@ -331,3 +333,27 @@ def test_fewer_bits_of_precision_give_nearly_the_same_model():
     ]
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
+@pytest.mark.parametrize("more", [{}, {"goss": {"top_rate": 0.3, "other_rate": 0.3}}], ids=str)
+def test_leaves_of_few_bits_are_those_of_the_gradients_themselves(more):
+    """Also where one label far above the others leaves hessians less than a unit."""
+    draw = np.random.default_rng(4)
+    values = np.asfortranarray(draw.normal(size=(400, 3)).astype(np.float32))
+    y = np.where(values[:, 0] > 0, draw.gamma(2.0, 1.0, 400), 0.0)
+    y[7] = 500.0
+    table = local.TrainingTable(values, y)
+    said = {"n_estimators": 1, "max_depth": 3, "precision_bits": 7, "min_child_weight": 0.0}
+    params = parse(TreeParams, {"objective": "reg:tweedie", **said, **more})
+    trained = local.train(table, params)
+    objective = objectives.start(params, Summary.of(params, y, table.weights))
+    g, h = objective.gradients(np.tile(objective.base_margin, (400, 1)), y, table.weights)
+    sample = sampling.of_round(params, g, 0, 0)
+    g, h = (part[sample.rows] * sample.factor[:, None] for part in (g, h))
+    ((tree,),) = trained.rounds
+    bins = trained.binning.transform(values)
+    at = tree.leaf_of_bins(bins, trained.binning.missing)[sample.rows]
+    for leaf in np.unique(at):
+        total = g[at == leaf].sum() / (h[at == leaf].sum() + params.reg_lambda)
+        assert tree.value[leaf, 0] == pytest.approx(-params.learning_rate * total, rel=1e-6)
+    assert len(np.unique(at)) >= 3

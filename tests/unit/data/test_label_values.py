@@ -159,3 +159,11 @@ def test_data_check_says_what_to_write_for_the_classes_of_a_label():
         assert not found.problems
         assert line in " ".join(found.notes)
         assert ("label_values" in " ".join(found.notes)) == bool(line)
+
+
+@pytest.mark.parametrize("least", [1 / 365, 1.0 / label_checks.WEIGHT_RATIO_MAX])
+def test_weights_of_exposures_and_of_inverse_probabilities_differ_little_enough(least):
+    weight = np.array([0.0, least, 0.3, 1.0])
+    label_checks.check_weight_ratio(weight)
+    with pytest.raises(DataError, match="times the least above 0, and 1024 times is the most"):
+        label_checks.check_weight_ratio(np.append(weight, 1.0001 * least * 1024))

@@ -160,6 +160,7 @@ def grouped(categories=None, missing=None, columns=None):
         grouped([-1]),
         grouped([256]),
         grouped([255], [True]),  # in bounds, and more sums than came
+        grouped([5]),
         grouped([3]),
         grouped([4, 1]),
         grouped([[4], [4]]),
