@@ -161,7 +161,7 @@ class ClusterProcesses:
     def _write(self, name: str, config: DaemonConfig) -> None:
         path = self.config(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        raw = config.model_dump(mode="json", exclude_none=True)
+        raw = config.model_dump(mode="json")  # a null may stand against another default
         text = WIDE_OPEN * isinstance(config, PartyConfig) + yaml.safe_dump(raw, sort_keys=False)
         write_file(path, text.encode(), PUBLIC_MODE)
 
