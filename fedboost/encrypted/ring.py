@@ -192,7 +192,7 @@ class RingScheme(TreeScheme):
     def field_of(self, params: EncryptedTreeParams, n_rows: int) -> tuple[Floats, Indices]:
         """See `TreeScheme`: every number is apart."""
         columns = columns_of(params)
-        bits = self.budget(params, n_rows).readable_bits(n_rows)
+        bits = self._budget_of_job(params, n_rows).readable_bits(n_rows)
         return np.full(columns, bits), np.ones(columns, np.int64)
 
     def slots(self, params: EncryptedTreeParams, n_rows: int, seen: AnswersSeen) -> int:

@@ -5,15 +5,19 @@ import json
 import os
 import random
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
+from fedboost.runtime.jobs import submitted
 from fedboost.runtime.store.sealing import SEED_BYTES, Vault
 from fedboost.runtime.transport.identity import Identity
 from tests.simulator.processes import PROCESS, Process
 
 _signed: dict[tuple[bytes, bytes], bytes] = {}  # signatures are random; here each text has one
+
+BEGUN = int(time.time())  # what submissions of all runs are signed at
 
 
 def _seed_of_job(self: Vault, job: str, name: str = "seed") -> bytes:
@@ -57,6 +61,7 @@ def replaced(next_job: Callable[[], int]) -> Iterator[None]:
     nobody = Process("nobody")
     with (
         mock.patch.object(Vault, "seed", _seed_of_job),
+        mock.patch.object(submitted, "signing_time", lambda: BEGUN),
         mock.patch.object(Identity, "sign", _signing(Identity.sign)),
         mock.patch.object(os, "urandom", n_bytes),
         mock.patch.object(random, "_urandom", n_bytes),  # of SystemRandom

@@ -37,9 +37,14 @@ def submission_id(spec: JobSpec, submitter: str, key: str) -> str:
     return f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
+def signing_time() -> int:
+    """Return the time that a signature names, in seconds since 1970."""
+    return int(time.time())
+
+
 def sign_submission(spec: JobSpec, key: str, coordinator: str, identity: Identity) -> Submission:
     """A submission that nobody can alter, or hand in at another coordinator or as another job."""
-    at = int(time.time())
+    at = signing_time()
     return Submission(
         key=key,
         signed_at=at,

@@ -1,0 +1,66 @@
+"""What a default job tells at most, by both readings of the account, and how many fit a budget.
+
+python -m benchmarks.readings [--quick] [--json F] [--record F]
+
+Forecasts, which are bounds: one host with ten columns of 32 equal bins. `sums` is what a guest that
+follows the protocol gets, equations for each bin and row; `placed` the share of rows whose bin the
+sums could tell any guest. No row is placed more than once, so `placed` ends at 1.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks import harness
+from benchmarks.harness import Report, Shown
+from fedboost import protocols
+from fedboost.flow import Table
+from fedboost.runtime.config.policy import Policy
+from fedboost.settings import parse
+
+NAME = "readings"
+SIZES = (3_000, 21_000, 100_000, 1_000_000, 10_000_000)
+COLUMNS, BINS = 10, 32
+PLACED_MAX = 0.25  # that an owner of a large table may set
+JOBS: Mapping[str, dict[str, Any]] = {
+    "default": {},
+    "default, host_noise 1": {"host_noise": 1.0},
+    "25 trees of depth 5": {"max_depth": 5},
+}
+LATTICES = {"lattice": 2_000_000, "lattice-large": math.inf}  # and the most rows of each
+
+
+def row(job: str, settings: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """What a job of so many rows tells at most."""
+    secureboost = protocols.named("secureboost")
+    scheme = next(name for name, most in LATTICES.items() if rows <= most)
+    params = parse(secureboost.params, {**settings, "encryption": {"scheme": scheme}})
+    table = Table(guest="bank", hosts=("telco",))
+    assert secureboost.releases is not None
+    releases = secureboost.releases(params, table, "telco", COLUMNS)
+    assert releases.sum_bits is not None
+    sums = releases.ratio(rows)
+    placed = releases.sum_bits(BINS, rows) / (rows * math.log2(BINS))
+    return {"job": job, "rows": rows, "scheme": scheme, "sums": sums, "placed": placed}
+
+
+def cells(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """A row for people."""
+    fit = int(Policy().disclosure_max / found["sums"])
+    fit_placed = int(PLACED_MAX / found["placed"])
+    placed = f"{min(1.0, found['placed']):.3g}"
+    numbers = f"{found['rows']:,}", f"{found['sums']:.2g}", placed, f"{fit:,}", f"{fit_placed:,}"
+    return found["job"], *numbers
+
+
+def main(given: list[str] | None = None) -> None:
+    """Work out what the command line asks for."""
+    options = harness.arguments(NAME, __doc__, (), given)
+    report = Report(NAME, {"columns": COLUMNS, "bins": BINS, "placed_max": PLACED_MAX})
+    report.rows = [row(job, own, rows) for job, own in JOBS.items() for rows in SIZES]
+    heads = ("job", "rows", "sums", "placed by sums", "jobs at 0.15", "jobs at placed_max 0.25")
+    report.write(options, [Shown("Both readings", heads, [*map(cells, report.rows)])])
+
+
+if __name__ == "__main__":
+    main()
