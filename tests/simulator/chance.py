@@ -61,7 +61,7 @@ def replaced(next_job: Callable[[], int]) -> Iterator[None]:
     nobody = Process("nobody")
     with (
         mock.patch.object(Vault, "seed", _seed_of_job),
-        mock.patch.object(submitted, "signing_time", lambda: BEGUN),
+        mock.patch.object(submitted, "signing_time", return_value=BEGUN),
         mock.patch.object(Identity, "sign", _signing(Identity.sign)),
         mock.patch.object(os, "urandom", n_bytes),
         mock.patch.object(random, "_urandom", n_bytes),  # of SystemRandom
