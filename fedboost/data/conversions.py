@@ -6,7 +6,7 @@ NAME_weekday (1 is Monday), so that a tree can divide by season as well as by ag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -124,6 +124,23 @@ def _are(values: NDArray[np.float64], missing: float) -> NDArray[np.bool_]:
         return values.astype(np.float32) == np.float32(missing)
 
 
+def parts_of_date(name: str) -> dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]]:
+    """Return the columns that a date adds, each with what it is of days since 1970, float32 (n,):
+    NaN of NaN.
+    """
+    return {f"{name}_month": _months, f"{name}_weekday": _weekdays}
+
+
+def _months(days: NDArray[np.float32]) -> NDArray[np.float32]:
+    known = np.where(np.isnan(days), 0, np.floor(days)).astype("datetime64[D]")
+    months = known.astype("datetime64[M]").astype(np.int64) % 12 + 1
+    return np.where(np.isnan(days), np.nan, months).astype(np.float32)
+
+
+def _weekdays(days: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.mod(np.floor(days) + 3, 7) + 1  # 1970-01-01 was a Thursday
+
+
 def _with_date(table: pa.Table, name: str, whole: WholeColumns) -> pa.Table:
     if name not in table.column_names or name not in whole.dates:
         what = "holds something else than dates" if name in table.column_names else "is absent"
@@ -136,18 +153,16 @@ def _with_date(table: pa.Table, name: str, whole: WholeColumns) -> pa.Table:
     moments = _moments(table.column(name), name, is_german=name in whole.german)
     seconds = pc.cast(pc.cast(moments, pa.timestamp("s"), safe=False), pa.int64())
     table = _put(table, name, pc.divide(pc.cast(seconds, pa.float64()), SECONDS_PER_DAY))
-    for part, values in (
-        ("month", pc.month(moments)),
-        ("weekday", pc.day_of_week(moments, count_from_zero=False)),
-    ):
-        if f"{name}_{part}" in table.column_names:
+    values = (pc.month(moments), pc.day_of_week(moments, count_from_zero=False))
+    for part, of_moments in zip(parts_of_date(name), values, strict=True):
+        if part in table.column_names:
             raise DataError(
-                f"the table has a column {name}_{part}, which the date {name} would add",
-                column=f"{name}_{part}",
+                f"the table has a column {part}, which the date {name} would add",
+                column=part,
                 todo="rename it",
                 kind="a date would add a column that the table has",
             )
-        table = table.append_column(f"{name}_{part}", values)
+        table = table.append_column(part, of_moments)
     return table
 
 

@@ -66,7 +66,11 @@ def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:
 
 
 def thresholds(shard: Artefact) -> dict[str, NDArray[np.float32]]:
-    """Return where a host's splits divide each of its columns of numbers, float32."""
+    """Return where a host's splits divide each of its columns of numbers, float32: none of a model
+    of noisy buckets, whose cut points a job may choose.
+    """
+    if "telling" in shard.facts:
+        return {}
     arrays, cuts = shard.arrays, shard.arrays["threshold"].astype(np.float32)
     is_number = cuts != NO_THRESHOLD
     return {

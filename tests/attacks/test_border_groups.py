@@ -11,12 +11,18 @@ import pytest
 
 from fedboost.core.binning import Binning
 from fedboost.crypto.workers import Serial
+from fedboost.data.loading import load_with_ids
+from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
+from fedboost.errors import PolicyError
 from fedboost.job import Validation
 from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.party.value_groups import ValueGroups
+from fedboost.runtime.policy import declared
+from fedboost.runtime.policy.same_tables import Owned
+from fedboost.runtime.store.store import Store
 from tests.support.federated import PLAIN, _left, job_spec, now
 
 GUEST, HOST = "bank", "telco"
@@ -35,12 +41,12 @@ def sources(tmp_path, monkeypatch):
     }
     for party, columns in tables.items():
         pq.write_table(pa.table(columns), tmp_path / f"{party}.parquet")
-    declared = local.declared
+    tables_of = local.declared
 
     def bounded(*asked):
         return {
             name: table.model_copy(update={"bins_max": GROUPS})
-            for name, table in declared(*asked).items()
+            for name, table in tables_of(*asked).items()
         }
 
     monkeypatch.setattr(local, "declared", bounded)
@@ -86,3 +92,32 @@ def test_jobs_with_other_rows_and_bins_tell_many_groups_where_each_has_its_own_c
 ):
     monkeypatch.setattr(ValueGroups, "coarsen", lambda _, frame, *__: frame)
     assert now(groups_told(tmp_path, monkeypatch, sources)) > 5 * GROUPS
+
+
+def rows_with_exact_ages(tmp_path):
+    """The share of rows whose age is read by jobs that name one number after another as missing."""
+    ages = np.random.default_rng(1).integers(18, 60, ROWS)
+    path = tmp_path / "ages.parquet"
+    pq.write_table(pa.table({"id": [f"p{row:03d}" for row in range(ROWS)], "age": ages}), path)
+    table = SourceSpec(path=str(path), bins_max=GROUPS)
+    known = {}
+    with Store(tmp_path / "store", "party telco") as store:
+        for age in range(18, 60):
+            selection = Selection(dataset="ages", missing=float(age))
+            declared.judge(table, declared.Use("ages", selection, "host", ()))
+            frame, _ = load_with_ids(table, selection, party=HOST, needs_features=True)
+            coarse = ValueGroups(store).coarsen(frame, Owned("ages", table.identity), table)
+            (rows,) = np.nonzero(np.isnan(coarse.values[:, 0]))
+            known |= dict.fromkeys(rows.tolist(), age)
+    return np.mean([known.get(row) == age for row, age in enumerate(ages.tolist())])
+
+
+def test_no_job_asks_of_every_value_who_has_it(tmp_path):
+    """The defence is that the owner alone says what counts as missing (`declared.wishes`)."""
+    with pytest.raises(PolicyError, match="missing value '18' of ages, whose owner allows none"):
+        rows_with_exact_ages(tmp_path)
+
+
+def test_jobs_ask_of_every_value_who_has_it_where_they_say_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(declared, "judge", lambda *_: None)
+    assert rows_with_exact_ages(tmp_path) == 1.0

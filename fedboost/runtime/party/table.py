@@ -102,6 +102,10 @@ class JobTable:
             thresholds = vertical.thresholds(shards.load(self.files.used_model))
         groups = ValueGroups(self.files.store)
         self.frame = groups.coarsen(self.frame, owned, source, thresholds)
+        cuts = {self.frame.columns[c]: known for c, known in self.frame.group_cuts.items()}
+        asked = [(t, cuts[name]) for name, t in thresholds.items() if name in cuts]
+        inside = sum(int((~np.isin(t, known)).sum()) for t, known in asked)
+        self.warnings += (*table_warnings.of_thresholds(signed.party, inside),)
 
     def _load(self, source: SourceSpec) -> None:
         self.frame, self.id_cells = loaded(self.signed, source, self.files.store.folder)

@@ -70,6 +70,15 @@ def of_groups(party: str, most: int | None, max_bin: int | None) -> Iterator[Tab
         yield TableWarning(f"{what}; the owner can raise bins_max of the data set", what)
 
 
+def of_thresholds(party: str, inside: int) -> Iterator[TableWarning]:
+    """Yield a warning where thresholds of a model lie inside groups of the table to predict."""
+    if inside:
+        what = f"{party}: the model divides inside groups of the table's values, so scores are near"
+        yield TableWarning(
+            f"{what}: {inside} of its thresholds; train on this table, or raise bins_max", what
+        )
+
+
 def _merged(party: str, frame: Frame) -> Iterator[TableWarning]:
     if frame.merged:
         yield TableWarning(

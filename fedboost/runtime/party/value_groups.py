@@ -3,17 +3,22 @@
 They are fixed by the first job on the table, over all of its rows, and are the same for every job,
 peer and protocol after it. A table is coarsened before a protocol sees it:
 
-    numbers      from one cut point to the next      become the smallest of them
+    numbers      from one cut point to the next      become the cut point below them
+    dates        as numbers: days                    and so month and weekday of these
     categories   beyond the most frequent ones       become missing
 
 So whatever anybody does in whatever jobs, a value is known to be in one of `bins_max` groups at
-most. Nobody but the owner has a say in the rows or the cut points.
+most. Nobody but the owner has a say in the rows, the cut points, or what counts as missing; whether
+a column holds numbers or categories is settled by the first job. Cut points have few digits: they
+are nobody's value.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
@@ -23,14 +28,17 @@ from numpy.typing import NDArray
 
 from fedboost.core import binning
 from fedboost.core.binning import Cuts
+from fedboost.data import conversions
 from fedboost.data.frame import Frame
 from fedboost.data.sources import SourceSpec
+from fedboost.errors import DataError
 from fedboost.kernels import kernel
 from fedboost.mapped import let_go
 from fedboost.runtime.policy.same_tables import SAME, Owned
 from fedboost.runtime.store.store import Store
 
 NO_CUTS = np.empty(0, np.float32)
+DIGITS_MOST = 9  # of a float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +65,10 @@ class NumberGroups:
             cuts = _refined(kept, distinct, counts, most)
         else:
             ends = binning.bin_ends(counts, most)
-            cuts = binning.between(distinct[ends], distinct[ends + 1])
-        values = np.concatenate([np.nextafter(cuts[:1], np.float32(-np.inf)), cuts])
-        values = values if len(values) else np.zeros(1, np.float32)
-        groups, begins = np.unique(np.searchsorted(cuts, distinct, side="right"), return_index=True)
-        values[groups] = distinct[begins]
+            cuts = _short(distinct[ends], distinct[ends + 1])
+            if len(distinct) <= most:  # each value is a group
+                return cls(most, cuts, distinct if len(distinct) else np.zeros(1, np.float32))
+        values = np.concatenate([_below(cuts, distinct), cuts])
         if np.float32(0) in distinct:  # of which a sparse table keeps none
             values[np.searchsorted(cuts, np.float32(0), side="right")] = 0.0
         return cls(most, cuts, values)
@@ -146,9 +153,12 @@ class ValueGroups:
         another column of that name of ours, if it has all `thresholds` of the model, or at these.
         """
         kept, made = self._known(table), {}
+        derived = {
+            name for of_date in map(conversions.parts_of_date, source.dates) for name in of_date
+        }
         for column, name in enumerate(frame.columns):
             most, before = source.groups_of(name), kept.get(name)
-            if most is not None:
+            if most is not None and name not in derived:
                 cuts = (thresholds or {}).get(name, NO_CUTS)
                 groups = self._settled(frame, column, most, before, cuts)
                 if groups is not before:
@@ -156,13 +166,24 @@ class ValueGroups:
         if made:
             kept = self._keep(table, made)
         bounded = {name: kept[name] for name in kept if source.groups_of(name) is not None}
-        return _coarsened(frame, bounded) if bounded else frame
+        return _coarsened(frame, bounded, source.dates) if bounded else frame
 
     def _settled(
         self, frame: Frame, column: int, most: int, before: Groups | None, thresholds: Cuts
     ) -> Groups:
         """The groups of a column: those `before`, if they are as the owner wants them."""
         name = frame.columns[column]
+        kind = CategoryGroups if name in frame.categories else NumberGroups
+        if before is not None and not isinstance(before, kind):
+            words = ("numbers", "categories")
+            settled, asked = words if isinstance(before, NumberGroups) else reversed(words)
+            raise DataError(
+                f"the first job on the table read the column {name!r} as {settled}, this one as "
+                f"{asked}: together they would tell more of its values than bins_max allows",
+                column=name,
+                todo="name the columns in 'categorical' that the first job named",
+                kind="the job reads a column otherwise than the first job on the table",
+            )
         if name in frame.categories:
             texts = before.texts if isinstance(before, CategoryGroups) else ()
             has_all = len(texts) == most or {*frame.categories[name]} <= {*texts}
@@ -226,7 +247,7 @@ def _codes(frame: Frame, column: int) -> tuple[tuple[str, ...], Cuts]:
     return frame.categories[frame.columns[column]], frame.values[:, column]
 
 
-def _coarsened(frame: Frame, by_name: Mapping[str, Groups]) -> Frame:
+def _coarsened(frame: Frame, by_name: Mapping[str, Groups], dates: Sequence[str]) -> Frame:
     values, cuts = frame.values, {}
     frame.allow_changes()
     for column, name in enumerate(frame.columns):
@@ -235,6 +256,20 @@ def _coarsened(frame: Frame, by_name: Mapping[str, Groups]) -> Frame:
             groups.apply(frame, column)
         if isinstance(groups, NumberGroups):
             cuts[column] = groups.cuts
+    place = {name: column for column, name in enumerate(frame.columns)}
+    for date in dates:
+        for part, of_days in conversions.parts_of_date(date).items():
+            if part not in place or (date in place and date not in by_name):
+                continue
+            if date not in place:
+                raise DataError(
+                    f"the column {part!r} says more of {date!r} than its groups do",
+                    column=part,
+                    todo=f"name {date!r} in the job's columns, too, or leave {part!r} out",
+                    kind="a job reads a part of a date without the date",
+                )
+            assert isinstance(values, np.ndarray)
+            values[:, place[part]] = of_days(values[:, place[date]])
     if not isinstance(values, np.ndarray):
         values.eliminate_zeros()
     return replace(frame, values=values, group_cuts=cuts)
@@ -252,7 +287,31 @@ def _refined(cuts: Cuts, distinct: Cuts, counts: NDArray[np.int64], most: int) -
         below = np.cumsum(counts[inside])
         half = np.searchsorted(below, below[-1] / 2) + 1
         above = inside[min(max(1, half), len(inside) - 1)]
-        cuts = np.sort(np.append(cuts, binning.between(distinct[above - 1], distinct[above])))
+        cuts = np.sort(np.append(cuts, _short(distinct[above - 1 : above], distinct[above:][:1])))
+    return cuts
+
+
+def _below(cuts: Cuts, distinct: Cuts) -> Cuts:
+    """A number with few digits that stands for what lies below all cut points, float32 (1,)."""
+    if not len(cuts):
+        return np.zeros(1, np.float32)
+    least = np.nextafter(cuts[:1], np.float32(-np.inf))
+    if len(distinct):
+        least = np.minimum(least, distinct[:1])
+    return _short(least - (cuts[:1] - least), least)
+
+
+def _short(low: Cuts, high: Cuts) -> Cuts:
+    """The float32 number with the fewest digits in (low, high], for each pair."""
+    cuts = binning.between(low, high)
+    for place, (below, above) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+        scale = math.floor(math.log10(max(abs(below), abs(above), sys.float_info.min)))
+        for digits in range(DIGITS_MOST):
+            step = 10.0 ** (scale - digits)
+            short = np.float32(math.floor(above / step) * step)
+            if below < short <= above:
+                cuts[place] = short
+                break
     return cuts
 
 

@@ -70,9 +70,13 @@ def wishes(table: SourceSpec, use: Use) -> Iterator[Wish]:
     yield _one_of("label", selection.label, table.labels, "labels")
     yield _one_of("weight", selection.weight, table.weights, "weights")
     if selection.missing is not None:
-        declared = selection.missing if table.missing is None else table.missing
+        # A job that could choose it would ask of every value who has it.
+        is_bounded = table.bins_max is not None or table.column_bins_max
+        is_open = table.missing is None and not is_bounded
+        declared = selection.missing if is_open else table.missing
+        allowed = NONE if declared is None else f"{declared:g}"
         fits = selection.missing == declared
-        yield Wish("missing value", f"{selection.missing:g}", f"{declared:g}", "missing", fits)
+        yield Wish("missing value", f"{selection.missing:g}", allowed, "missing", fits)
     yield Wish("role", use.role, listed(table.roles), "roles", use.role in table.roles)
     peers = use.peers if table.peers is None else table.peers
     allowed = "those of the policy" if table.peers is None else listed(peers)

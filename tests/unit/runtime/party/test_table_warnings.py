@@ -220,3 +220,9 @@ def test_more_bins_than_an_owners_groups_are_warned_of():
     assert not [*table_warnings.of_groups("telco", 32, 32)]
     assert not [*table_warnings.of_groups("telco", None, 256)]
     assert not [*table_warnings.of_groups("telco", 32, None)]
+
+
+def test_thresholds_inside_groups_of_a_table_to_predict_are_warned_of():
+    (warning,) = table_warnings.of_thresholds("telco", 3)
+    assert "3 of its thresholds" in warning.text
+    assert not [*table_warnings.of_thresholds("telco", 0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedboost.core import binning
 from fedboost.data.frame import Frame
 from fedboost.data.sources import SourceSpec
 from fedboost.encoded_ids import EncodedIds
+from fedboost.errors import DataError
 from fedboost.runtime.party.value_groups import NumberGroups, ValueGroups
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store
@@ -82,16 +84,19 @@ def test_a_column_of_few_values_stays_as_it_is(store: Store) -> None:
     np.testing.assert_array_equal(given.values[:, 0], values)
 
 
-def test_each_value_becomes_the_smallest_of_its_group(store: Store) -> None:
+def test_each_value_becomes_a_short_number_of_its_group(store: Store) -> None:
     values = drawn(1)
     values[5] = np.nan
     given = ValueGroups(store).coarsen(frame(values), TABLE, spec(8))
     cuts = given.group_cuts[0]
     assert len(cuts) == 7
     column = values.astype(np.float32)
-    place = np.searchsorted(cuts, column[~np.isnan(column)], side="right")
-    smallest = np.array([column[~np.isnan(column)][place == g].min() for g in range(8)])
-    assert given.values[:, 0].tolist() == pytest.approx(coarse(column, cuts, smallest), nan_ok=True)
+    told = np.unique(given.values[~np.isnan(column), 0])
+    assert told[1:].tolist() == cuts.tolist()
+    assert told[0] <= np.nanmin(column)
+    assert given.values[:, 0].tolist() == pytest.approx(coarse(column, cuts, told), nan_ok=True)
+    assert all(len(str(number).strip("-0").replace(".", "")) <= 4 for number in told)
+    assert not np.isin(told, column).any()  # nobody's own value
 
 
 def test_cut_points_stay_whatever_the_table_holds_later(store: Store) -> None:
@@ -167,3 +172,31 @@ def test_a_table_to_predict_is_cut_like_the_one_that_a_model_was_trained_on(stor
     given = groups.coarsen(frame(drawn(2)), other, spec(8), {"c0": strange})
     assert set(strange) < set(given.group_cuts[0])
     assert len(given.group_cuts[0]) == 7
+
+
+def test_parts_of_a_date_follow_its_groups(store: Store) -> None:
+    days = np.random.default_rng(1).integers(0, 20_000, 1000).astype(np.float64)
+    table = SourceSpec(path="customers.csv", bins_max=8, dates=["c0"])
+    raw = frame(days, days % 12, days % 7)
+    raw = replace(raw, columns=("c0", "c0_month", "c0_weekday"))
+    given = ValueGroups(store).coarsen(raw, TABLE, table)
+    assert len(np.unique(given.values, axis=0)) == len(np.unique(given.values[:, 0])) <= 8
+    whole = given.values.astype(np.float64)
+    for day, month, weekday in np.unique(whole, axis=0):
+        date = np.datetime64("1970-01-01") + np.timedelta64(int(np.floor(day)), "D")
+        assert (month, weekday) == (date.item().month, date.item().isoweekday())
+    apart = replace(frame(days % 12), columns=("c0_month",))
+    with pytest.raises(DataError, match="says more of 'c0'"):
+        ValueGroups(store).coarsen(apart, TABLE, table)
+
+
+def test_a_column_is_read_as_the_first_job_read_it(store: Store) -> None:
+    codes = np.repeat([0.0, 1.0], 500)
+    groups = ValueGroups(store)
+    groups.coarsen(frame(codes), TABLE, spec(8))
+    with pytest.raises(DataError, match="read the column 'c0' as numbers, this one as categories"):
+        groups.coarsen(frame(codes, texts=("18", "19")), TABLE, spec(8))
+    other = Owned("other", "d" * 32)
+    groups.coarsen(frame(codes, texts=("18", "19")), other, spec(8))
+    with pytest.raises(DataError, match="as categories, this one as numbers"):
+        groups.coarsen(frame(codes), other, spec(8))
