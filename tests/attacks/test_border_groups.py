@@ -15,6 +15,7 @@ from fedboost.data.loading import load_with_ids
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import PolicyError
+from fedboost.flow import Role
 from fedboost.job import Validation
 from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.cluster import local
@@ -100,11 +101,11 @@ def rows_with_exact_ages(tmp_path):
     path = tmp_path / "ages.parquet"
     pq.write_table(pa.table({"id": [f"p{row:03d}" for row in range(ROWS)], "age": ages}), path)
     table = SourceSpec(path=str(path), bins_max=GROUPS)
-    known = {}
+    known: dict[int, int] = {}
     with Store(tmp_path / "store", "party telco") as store:
         for age in range(18, 60):
             selection = Selection(dataset="ages", missing=float(age))
-            declared.judge(table, declared.Use("ages", selection, "host", ()))
+            declared.judge(table, declared.Use("ages", selection, Role.HOST, ()))
             frame, _ = load_with_ids(table, selection, party=HOST, needs_features=True)
             coarse = ValueGroups(store).coarsen(frame, Owned("ages", table.identity), table)
             (rows,) = np.nonzero(np.isnan(coarse.values[:, 0]))
