@@ -15,7 +15,8 @@ from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
 from fedboost.report.tables import names
 from fedboost.report.terms import flat
-from fedboost.runtime.config.policy import Ask, Policy
+from fedboost.runtime.config.ask import Ask
+from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.jobs.signed import SignedJob

@@ -28,7 +28,7 @@ from fedboost.protocols.federboost_vertical import guest as training
 from fedboost.protocols.predict import guest as predicting
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import PredictPolicy
-from fedboost.runtime.policy import spending
+from fedboost.runtime.policy import noisy_values
 from fedboost.settings import parse
 from tests.support.federated import _left, job_spec
 
@@ -181,7 +181,7 @@ def noise_by_id_alone(patch):
         return by_value(state, purpose, np.zeros_like(true))
 
     patch.setattr(ValueNoise, "_words", by_id)
-    patch.setattr(spending, "further_values", lambda *_: [])
+    patch.setattr(noisy_values, "further", lambda *_: [])
 
 
 def noise_of_any_table(patch):
@@ -207,7 +207,7 @@ def test_the_same_table_is_told_again_with_the_same_noise_and_nothing_is_charged
 
 
 def test_a_changed_table_is_charged_again_and_its_changes_are_not_read(tmp_path, monkeypatch):
-    """The defences: the value in `ValueNoise`, and `spending.further_values`."""
+    """The defences: the value in `ValueNoise`, and `noisy_values.further`."""
     found = heard(tmp_path, monkeypatch, AFTER, epsilon_row_max=2 * EPSILON)
     assert found.share_read < BY_CHANCE + 0.12
     assert found.noise == (EPSILON, EPSILON)
@@ -232,7 +232,7 @@ def test_changes_of_a_table_are_read_exactly_where_noise_goes_by_id_alone(tmp_pa
 
 
 def test_another_table_meets_noise_of_its_own_and_is_charged(tmp_path, monkeypatch):
-    """The defences: the table in the noise's derivation, and `spending.further_values`."""
+    """The defences: the table in the noise's derivation, and `noisy_values.further`."""
     found = heard(tmp_path, monkeypatch, AFTER, epsilon_row_max=EPSILON, asked_of="june")
     assert found.share_read < BY_CHANCE + 0.12
     assert found.noise == (EPSILON, EPSILON)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -18,6 +17,7 @@ from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.errors import PolicyError
 from fedboost.job import AUTO
+from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.fields import Names, Ratio, Words
 from fedboost.runtime.config.refusals import (
     NOISE,
@@ -32,35 +32,6 @@ from fedboost.settings import NameIn, Settings
 
 Tell = Literal["metrics", "curves", "figures"]
 Part = Literal["guest", "host", "aggregator"]
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What a job wants of this party; every field must be said, so that none is forgotten.
-
-    `dataset` is None for a role without data (aggregator); `key_bits` is None for schemes
-    without a modulus and protocols without a key; `gradient_bits` is None where no encrypted
-    gradients travel; `insecure` is what the scheme declares of itself; `contributors` is None
-    where nothing is added up under masks; `goes_on` says whether sums go on over fewer where some
-    are lost; `host_noise` is None for a guest and for protocols whose hosts release no sums;
-    `quantile_tolerance` is None where the job does not say one.
-    """
-
-    coordinator: str
-    peers: tuple[str, ...]
-    dataset: str | None
-    protocol: str
-    scheme: str | None
-    key_bits: int | None
-    gradient_bits: int | None
-    insecure: bool
-    contributors: int | None
-    goes_on: bool
-    host_noise: float | None
-    key_trees: int | None
-    quantile_tolerance: int | None
-    roles: tuple[str, ...]
-    guest_replayable: bool | None  # of a job whose guest is another party
 
 
 def _schemes(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -250,11 +221,8 @@ class Policy(Settings):
             if most is None or exceeds(earlier + amount, most):
                 wish = "no noise" if amount == math.inf else f"epsilon {amount:g}"
                 allowed = "no disclosed values" if most is None else f"epsilon {most:g}"
-                spent = (
-                    ""
-                    if not earlier
-                    else f"earlier jobs have disclosed {epsilon_in_words(earlier)}, "
-                )
+                told = epsilon_in_words(earlier)
+                spent = f"earlier jobs have disclosed {told}, " if earlier else ""
                 raise denied(
                     key,
                     f"allows {allowed} {what}, {spent}the job asks for {wish}",

@@ -17,8 +17,8 @@ from fedboost.data.frame import Frame
 from fedboost.errors import ConfigError, PeerError, PolicyError
 from fedboost.flow import GUEST, StageContext
 from fedboost.messages.party_pb2 import Signature
+from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.config.policy import Ask
 from fedboost.runtime.jobs.manifest import Manifest, outline, sha256
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.jobs.submitted import check_age, check_replayable, submitter_of

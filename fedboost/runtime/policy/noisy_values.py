@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.noise import NO_CODE
-from fedboost.flow import NoisyValues
+from fedboost.flow import Charge, DisclosureInfo, NoisyValues, Spent
 from fedboost.runtime.store.schema import whole
 
 BLOCK_ROWS = 1 << 20  # of one row of the store
@@ -79,3 +79,17 @@ def _pairs(ids: NDArray[np.int64], codes: NDArray[np.uint8]) -> NDArray[np.int64
 def _most(pairs: NDArray[np.int64]) -> int:
     """The values of the id that has the most."""
     return int(np.bincount(pairs // CODES).max()) if len(pairs) else 0
+
+
+def further(sql: sqlite3.Connection, about: DisclosureInfo) -> list[Charge]:
+    """Note the noisy values behind a message; return the charges of those that it tells first, in
+    columns that it is not charged for anyway.
+    """
+    if about.noisy is None:
+        return []
+    paid = {charge.column for charge in about.charges if charge.kind is Spent.EPSILON}
+    return [
+        Charge(Spent.EPSILON, about.noisy.epsilon * count, column)
+        for column, count in note(sql, about.noisy).items()
+        if count and column not in paid
+    ]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fedboost import protocols
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import ConfigError, PolicyError
-from fedboost.flow import HOST, Charge, DisclosureInfo, Releases, Spent, StageContext
+from fedboost.flow import HOST, Charge, Releases, Spent, StageContext
 from fedboost.messages.job_pb2 import PlacedRows, Released, StatusReport
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
@@ -126,7 +126,7 @@ class Spending:
             digest = envelope.payload_sha256.hex()
             if about.is_free_again and accounts.has_left(sql, job, peer, digest):
                 continue
-            charges = [*about.charges, *further_values(sql, about)]
+            charges = [*about.charges, *noisy_values.further(sql, about)]
             with refusing(self._party):
                 self._charge(sql, self._jobs[job], peer, charges, stage=envelope.stage)
 
@@ -314,24 +314,9 @@ class Spending:
         before, most = released.before, released.before + released.planned
         earlier = f", {before:.2g} of them by earlier jobs" if before else ""
         return (
-            f"{self._party} will have released up to {most:.2g} sums per bin and row "
-            f"to {job.table.guest}{earlier}; its policy warns above "
-            f"{released.warn:g}: who is in a bin could begin to show"
+            f"by the end, {job.table.guest} may hold {most:.2g} sums per bin and row about "
+            f"{self._party}{earlier}; the policy of {self._party} warns above {released.warn:g}"
         )
-
-
-def further_values(sql: sqlite3.Connection, about: DisclosureInfo) -> list[Charge]:
-    """Note the noisy values behind a message; return the charges of those that it tells first, in
-    columns that it is not charged for anyway.
-    """
-    if about.noisy is None:
-        return []
-    paid = {charge.column for charge in about.charges if charge.kind is Spent.EPSILON}
-    return [
-        Charge(Spent.EPSILON, about.noisy.epsilon * count, column)
-        for column, count in noisy_values.note(sql, about.noisy).items()
-        if count and column not in paid
-    ]
 
 
 def judge_expected(

@@ -20,8 +20,8 @@ from distributed.cli import dask_scheduler, dask_worker
 from fedboost import protocols
 from fedboost.job import JobSpec
 from fedboost.runtime.client.config import client_config
+from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
-from fedboost.runtime.config.policy import Ask
 from fedboost.runtime.estimate.estimate import held_bytes
 from fedboost.runtime.estimate.scenes import Said, from_words
 from fedboost.runtime.party.job_memory import DAEMON_BYTES, WORKER_BYTES

@@ -8,7 +8,8 @@ from fedboost.errors import ConfigError, PolicyError
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost import host as host_steps
 from fedboost.protocols.secureboost.params import SecureBoostParams
-from fedboost.runtime.config.policy import Ask, Policy
+from fedboost.runtime.config.ask import Ask
+from fedboost.runtime.config.policy import Policy
 from fedboost.settings import parse
 from tests.support import conversations, hybrid_jobs, secureboost_jobs
 from tests.support.federated import contexts_for, now

@@ -13,7 +13,8 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.secureboost import guest as guest_steps
 from fedboost.protocols.secureboost import host as host_steps
 from fedboost.protocols.secureboost.params import SecureBoostParams
-from fedboost.runtime.config.policy import Ask, Policy
+from fedboost.runtime.config.ask import Ask
+from fedboost.runtime.config.policy import Policy
 from fedboost.settings import parse
 from tests.support import conversations
 from tests.support.federated import GUEST, HOSTS, changing, frame_of, now, room_for, with_seed

@@ -513,7 +513,7 @@ def test_trees_and_rounds_of_a_result_are_told_apart():
 def test_released_sums_stand_beside_the_limits_of_their_owners():
     metered = journal(kept=21)
     metered.events.add(at=metered.events[0].at).warned.CopyFrom(
-        Warned(party="telco", warning="telco will have released up to 0.13 sums")
+        Warned(party="telco", warning="by the end, bank may hold 0.13 sums")
     )
     told = metered.events[-2].finished.told.released
     told.add(party="telco", planned=0.08, counted=0.07, before=0.05, warn=0.06, max=0.15)
@@ -525,7 +525,7 @@ def test_released_sums_stand_beside_the_limits_of_their_owners():
     assert "Released sums per bin and row" in shown
     assert "telco 0.080 0.070 0.050 100% 0.120 warned above 0.06 refused above 0.15" in shown
     assert "shop 0.020 0.010 – 40% 0.010" in shown
-    assert "Warning about telco telco will have released" in part(page, "timeline")
+    assert "Warning about telco by the end, bank may hold" in part(page, "timeline")
     assert "Released sums" not in part(render(journal(kept=21)), "disclosure")
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from fedboost.errors import ConfigError, PolicyError
+from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.daemons import undeclared
-from fedboost.runtime.config.policy import Ask, Policy
+from fedboost.runtime.config.policy import Policy
 from fedboost.settings import parse
 
 OPEN = {

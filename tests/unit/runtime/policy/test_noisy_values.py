@@ -9,7 +9,6 @@ import pytest
 from fedboost.crypto.noise import NO_CODE
 from fedboost.flow import Charge, DisclosureInfo, NoisyValues, Spent
 from fedboost.runtime.policy import noisy_values
-from fedboost.runtime.policy.spending import further_values
 from fedboost.runtime.store.store import Store
 
 IDS = np.arange(10, 16, dtype=np.uint64)
@@ -120,10 +119,10 @@ def test_a_message_is_charged_for_further_values_but_not_twice(store):
     other = CODES.copy()
     other[0] = 200
     with store.transaction() as sql:
-        assert further_values(sql, DisclosureInfo(charges=paid)) == []
-        assert further_values(sql, DisclosureInfo(charges=paid, noisy=values())) == []
-        assert further_values(sql, DisclosureInfo(noisy=values())) == []
-        charges = further_values(sql, DisclosureInfo(noisy=values(codes=other)))
+        assert noisy_values.further(sql, DisclosureInfo(charges=paid)) == []
+        assert noisy_values.further(sql, DisclosureInfo(charges=paid, noisy=values())) == []
+        assert noisy_values.further(sql, DisclosureInfo(noisy=values())) == []
+        charges = noisy_values.further(sql, DisclosureInfo(noisy=values(codes=other)))
     assert charges == list(paid)
 
 
