@@ -21,12 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.arrays import Bits, Floats, Indices, Rows
-from fedboost.core.binning import Binning
+from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins, SparseBins, cell_type
 from fedboost.kernels import kernel
-from fedboost.mapped import array_beside
+from fedboost.mapped import array_beside, let_go
 
-SAMPLED_MOST = 1 << 17  # rows by which shares of bins are counted
+SAMPLED_MOST = 1 << 17  # rows of a sample
+ROWS_COUNTED = 1 << 16  # of a table at a time
+EMPTY = 2.0**-10  # of a row: what all cells without rows weigh together
+
+Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +43,17 @@ class ColumnShares:
 
     @classmethod
     def of(cls, bins: Bins, n_bins: Indices, learnt: Bits) -> ColumnShares:
-        """Count the rows that are learnt from, or a sample of them; bool (n,)."""
-        cells = _shares(bins, n_bins, sample_of(learnt))
-        entropy = np.array([entropy_of(shares) for shares in cells])
-        return cls(max(1, int(np.count_nonzero(learnt))), cells, entropy)
+        """Count all rows: a cell in which one row is, held out or not, is in no sample for sure.
+
+        Bits are divided by the rows that are learnt from, bool (n,).
+        """
+        return cls.counted(counts_of(bins, n_bins), int(np.count_nonzero(learnt)))
+
+    @classmethod
+    def counted(cls, counts: Sequence[Counts], rows: int) -> ColumnShares:
+        """Return the shares of cells in which so many rows are; bits are divided by `rows`."""
+        cells = [held / max(1, int(held.sum())) for held in counts]
+        return cls(max(1, rows), cells, np.array([entropy_of(shares) for shares in cells]))
 
     def placed(self, bits: Floats) -> Floats:
         """Return bits told of the columns as shares of the rows; nothing can be told of a column
@@ -57,6 +68,39 @@ def sample_of(learnt: Bits, most: int = SAMPLED_MOST) -> Indices:
     """Return so many rows of those that are learnt from, at most, at equal distances."""
     (rows,) = np.nonzero(learnt)
     return rows[:: max(1, -(-len(rows) // most))]
+
+
+def counts_of(bins: Bins, n_bins: Indices) -> list[Counts]:
+    """Return how many rows are in each cell of each column: its bins, then missing values."""
+    if isinstance(bins, SparseBins):
+        return [_counts_of_entries(bins, column, n) for column, n in enumerate(n_bins.tolist())]
+    counts = [np.zeros(n_cells + 1, np.int64) for n_cells in n_bins.tolist()]
+    for first in range(0, len(bins), ROWS_COUNTED):
+        block = bins[first : first + ROWS_COUNTED]
+        for column, held in enumerate(counts):
+            cells = np.minimum(block[:, column], len(held) - 1)
+            counts[column] = held + np.bincount(cells, minlength=len(held))
+        let_go(bins)
+    return counts
+
+
+def vary(values: Values) -> Bits:
+    """bool (columns,): in which columns of values (n, columns) two rows differ."""
+    differ = np.zeros(values.shape[1], np.bool_)
+    for column in range(len(differ) if values.shape[0] else 0):
+        if isinstance(values, np.ndarray):
+            differ[column] = _varies(values[:, column], values[0, column])
+            let_go(values)
+            continue
+        stored = values.data[values.indptr[column] : values.indptr[column + 1]]
+        is_full = len(stored) == values.shape[0]
+        differ[column] = _varies(stored, stored[0] if is_full else np.float32(0))
+    return differ
+
+
+def entropy_least(rows: int) -> float:
+    """Return the entropy of a column in which one of so many rows is unlike all others, in bits."""
+    return entropy_of(np.array([1.0, rows - 1.0]) / rows)
 
 
 def entropy_of(shares: Floats) -> float:
@@ -120,8 +164,8 @@ class NarrowedRows:
 
     def _untold(self, column: int) -> _NarrowedColumn:
         n_rows, n_bins = self.n_rows, int(self.binning.n_bins[column])
-        # No bin is impossible, though the sample may have no row in it.
-        cells = self.shares.cells[column] + 1.0 / (SAMPLED_MOST * (n_bins + 1))
+        # No bin is impossible: what is left of a row's bins always weighs something.
+        cells = self.shares.cells[column] + EMPTY / (max(1, n_rows) * (n_bins + 1))
         lacks = self.shares.cells[column][n_bins] > 0.0
         low = array_beside(self.beside, (n_rows,), cell_type(n_bins + 1))
         high = array_beside(self.beside, (n_rows,), cell_type(n_bins + 1))
@@ -131,19 +175,19 @@ class NarrowedRows:
         return _NarrowedColumn(low, high, may_lack, below, float(cells[n_bins]) if lacks else 0.0)
 
 
-def _shares(bins: Bins, n_bins: Indices, rows: Indices) -> list[Floats]:
-    counts = []
-    sampled = None if isinstance(bins, SparseBins) else bins[rows]
-    for column, n_cells in enumerate(n_bins.tolist()):
-        if isinstance(bins, SparseBins):  # of all rows: entries have no order by row
-            stored, in_column = bins.column(column)
-            held = np.bincount(np.minimum(in_column, n_cells), minlength=n_cells + 1)
-            held[min(int(bins.zero[column]), n_cells)] += bins.n_rows - len(stored)
-        else:
-            assert sampled is not None
-            held = np.bincount(np.minimum(sampled[:, column], n_cells), minlength=n_cells + 1)
-        counts.append(held / max(1, int(held.sum())))
-    return counts
+def _counts_of_entries(bins: SparseBins, column: int, n_cells: int) -> Counts:
+    stored, in_column = bins.column(column)
+    held = np.bincount(np.minimum(in_column, n_cells), minlength=n_cells + 1).astype(np.int64)
+    held[min(int(bins.zero[column]), n_cells)] += bins.n_rows - len(stored)
+    return held
+
+
+def _varies(values: NDArray[np.float32], first: np.float32) -> bool:
+    for start in range(0, len(values), ROWS_COUNTED):
+        block = values[start : start + ROWS_COUNTED]
+        if not (np.isnan(block).all() if np.isnan(first) else (block == first).all()):
+            return True
+    return False
 
 
 @kernel

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats
+from fedboost.arrays import Bits, Floats
 from fedboost.encrypted import schemes
 from fedboost.encrypted.host_noise import NoiseScale
 from fedboost.job import AUTO
@@ -60,6 +60,19 @@ class NodeField:
         """Whether a sibling's sums follow from the parent's: not where other sums or noise mix."""
         return self.is_exact and set(self.bits) == {1}
 
+    def follows(
+        self, candidates: NodeCandidates, beside: TellingNode, n_bins: NDArray[np.integer[Any]]
+    ) -> Floats:
+        """Return how many of the bits of `told` follow from a sibling's sums and the parent's,
+        float64 (columns,): where a number leaves modulo less, its lower bits alone.
+        """
+        sums = np.minimum(
+            _independent(candidates, n_bins, is_exact=True),
+            _independent(beside.candidates, n_bins, is_exact=True),
+        )
+        bits = min(self.bits[1], beside.field.bits[1])
+        return np.asarray(np.log2(2.0 * n_bins + 2.0) + bits * sums, np.float64)
+
     def told(self, candidates: NodeCandidates, n_bins: NDArray[np.integer[Any]]) -> Floats:
         """Return the most bits that the node's sums can tell of each column, float64 (columns,).
 
@@ -73,6 +86,15 @@ class NodeField:
             else:
                 told += bits * _independent(candidates, n_bins, is_exact=self.is_exact)
         return np.asarray(told, np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class TellingNode:
+    """What a node of a layer tells."""
+
+    columns: Bits  # bool (columns,): those of which it has sums
+    candidates: NodeCandidates
+    field: NodeField
 
 
 def forecast(

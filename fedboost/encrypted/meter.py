@@ -36,7 +36,7 @@ from fedboost.core.placement import NarrowedRows
 from fedboost.core.sampling import TreeColumns
 from fedboost.encrypted import capacity
 from fedboost.encrypted.candidates import Named, NodeCandidates
-from fedboost.encrypted.capacity import NodeField
+from fedboost.encrypted.capacity import NodeField, TellingNode
 from fedboost.encrypted.params import EncryptedTreeParams
 from fedboost.encrypted.tree_batch import STRIDE
 from fedboost.flow import Charge, Releases, Spent, StageContext
@@ -54,9 +54,9 @@ class Meter:
         self.equations = np.zeros(len(columns), np.int64)
         self._names, self._values, self._placement = columns, values, placement
         self._n_bins = placement.binning.n_bins
-        # bool (columns,): which of them each node of the last layer told, and of this one
+        # bool (columns,): which of them each node of the last layer told
         self._above: dict[int, Bits] = {}
-        self._layer: dict[int, Bits] = {}
+        self._layer: dict[int, TellingNode] = {}
 
     @classmethod
     def of(cls, context: StageContext, binning: Binning, bins: Bins) -> Meter:
@@ -79,7 +79,8 @@ class Meter:
 
     def begin_layer(self) -> None:
         """The nodes that come next are children of the last ones."""
-        self._above, self._layer = self._layer, {}
+        self._above = {number: node.columns for number, node in self._layer.items()}
+        self._layer = {}
 
     def charge(
         self, offered: Mapping[int, NodeCandidates], fields: Mapping[int, NodeField]
@@ -89,10 +90,11 @@ class Meter:
         """
         before, bits = self.equations.copy(), np.zeros(len(self.equations))
         for number, candidates in offered.items():
-            columns = self._layer[number] = candidates.tells(len(before))
-            new = columns & ~self._follows(number, columns)
-            self.equations += self._values * new
-            bits += self._bits(candidates, fields[number], new)
+            node = TellingNode(candidates.tells(len(before)), candidates, fields[number])
+            self._layer[number] = node
+            follows = self._follows(number, node.columns)
+            self.equations += self._values * (node.columns & ~follows)
+            bits += self._bits(number, node, follows)
         return (*self._equations(self.equations - before), *self._placed(bits))
 
     def divided(
@@ -138,13 +140,18 @@ class Meter:
             return none
         beside = self._layer.get(place * STRIDE + sibling(node))
         above = self._above.get(place * STRIDE + parent(node))
-        return none if beside is None or above is None else columns & beside & above
+        return none if beside is None or above is None else columns & beside.columns & above
 
-    def _bits(self, candidates: NodeCandidates, field: NodeField, new: Bits) -> Floats:
-        """Return what a node's sums can tell of each column, and no more than its rows hold."""
-        told = field.told(candidates, self._n_bins)
-        if field.has_differences:
-            told = told * new
+    def _bits(self, number: int, node: TellingNode, follows: Bits) -> Floats:
+        """Return what a node's sums can tell of each column, and no more than its rows hold; of
+        columns that follow from its sibling what it tells more than that.
+        """
+        field, n_bins = node.field, self._n_bins
+        told = field.told(node.candidates, n_bins)
+        if field.has_differences and follows.any():
+            place, own = divmod(number, STRIDE)
+            beside = self._layer[place * STRIDE + sibling(own)]
+            told -= follows * field.follows(node.candidates, beside, n_bins)
         return np.minimum(told, field.rows * self._placement.shares.entropy)
 
     def _equations(self, counted: Counts) -> Iterator[Charge]:

@@ -19,7 +19,15 @@ from fedboost.core import binning
 from fedboost.core.binning import Binning
 from fedboost.core.categories import NO_THRESHOLD
 from fedboost.core.params import TreeParams
-from fedboost.core.placement import ColumnShares, NarrowedRows, sample_of
+from fedboost.core.placement import (
+    ROWS_COUNTED,
+    ColumnShares,
+    Counts,
+    NarrowedRows,
+    counts_of,
+    entropy_least,
+    sample_of,
+)
 from fedboost.data.columns import FLOAT32_MAX
 from fedboost.data.frame import Values
 from fedboost.flow import Charge, Spent
@@ -57,8 +65,10 @@ class AnsweredRows:
         shares = ColumnShares.of(usual.transform(sampled), usual.n_bins.astype(np.int64), learnt)
         most = max([1, *(len(column_cuts) + 1 for column_cuts in cuts)])
         own = Binning(most, tuple(cuts), {c: usual.categories[c] for c in by_category})
-        held = ColumnShares.of(own.transform(sampled), own.n_bins.astype(np.int64), learnt)
-        held = replace(held, rows=max(1, values.shape[0]), entropy=shares.entropy)
+        held = ColumnShares.counted(_counts(own, values), values.shape[0])
+        # Of bins that few rows are in the sample may have none.
+        least = (held.entropy > 0.0) * entropy_least(held.rows)
+        held = replace(held, entropy=np.maximum(shares.entropy, least))
         placement = NarrowedRows(values.shape[0], values, own, held)
         return cls(arrays, names, placement, np.zeros(values.shape[1]))
 
@@ -78,3 +88,16 @@ class AnsweredRows:
         self.bits = np.zeros_like(self.bits)
         told = np.flatnonzero(placed).tolist()
         return tuple(Charge(Spent.PLACED, float(placed[c]), self.names[c]) for c in told)
+
+
+def _counts(own: Binning, values: Values) -> list[Counts]:
+    """Count the rows in each bin, without the bins of a whole table beside it."""
+    n_bins = own.n_bins.astype(np.int64)
+    if not isinstance(values, np.ndarray):
+        return counts_of(own.transform(values), n_bins)
+    counts = [np.zeros(n_cells + 1, np.int64) for n_cells in n_bins.tolist()]
+    for first in range(0, len(values), ROWS_COUNTED):
+        block = own.transform(np.asarray(values[first : first + ROWS_COUNTED]))
+        more = counts_of(block, n_bins)
+        counts = [held + of_block for held, of_block in zip(counts, more, strict=True)]
+    return counts

@@ -74,7 +74,7 @@ def test_counts_of_rows_are_read_from_sums_where_gradients_carry_an_offset(heard
     """As in FATE, where g + offset travels and every sum holds its rows' number."""
     encrypt, offset = ResiduePrivate.encrypt, np.array([1, 0])
     monkeypatch.setattr(
-        ResiduePrivate, "encrypt", lambda self, gh, layout: encrypt(self, gh + offset, layout)
+        ResiduePrivate, "encrypt", lambda self, gh, *given: encrypt(self, gh + offset, *given)
     )
     assert sums_with_rows_moved(heard, 0.0) != sums_with_rows_moved(heard, 3.0)
 

@@ -7,7 +7,7 @@ tell is more than honest ones do: they are judged as they leave.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import binning
-from fedboost.core.placement import ColumnShares, sample_of
+from fedboost.core.placement import ColumnShares, entropy_least, sample_of, vary
 from fedboost.flow import Releases
 
 if TYPE_CHECKING:
@@ -67,7 +67,12 @@ class Learnt:
         values = self.frame.values[sampled]
         cuts = binning.fit(values, self.max_bin, self.frame.categorical)
         n_bins, learnt = cuts.n_bins.astype(np.int64), np.ones(len(sampled), np.bool_)
-        return n_bins, ColumnShares.of(cuts.transform(values), n_bins, learnt)
+        shares = ColumnShares.of(cuts.transform(values), n_bins, learnt)
+        # Of values that few rows have the sample may have none.
+        told = vary(self.frame.values)
+        least = told * entropy_least(max(1, self.frame.n_rows))
+        entropy = np.maximum(shares.entropy, least)
+        return np.maximum(n_bins, 1 + told), replace(shares, entropy=entropy)
 
     @property
     def _told(self) -> NDArray[np.bool_]:

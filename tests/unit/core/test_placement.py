@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csc_array
 
 from fedboost.core.binning import Binning
 from fedboost.core.bins import SparseBins
-from fedboost.core.placement import SAMPLED_MOST, ColumnShares, NarrowedRows, entropy_of
+from fedboost.core.placement import (
+    SAMPLED_MOST,
+    ColumnShares,
+    NarrowedRows,
+    entropy_least,
+    entropy_of,
+    vary,
+)
 from tests import tiers
 
 
@@ -88,12 +96,12 @@ def test_categories_tell_how_uncertain_their_sides_are_and_no_more_than_rows_hol
     assert placement.divide(0, -1, False, rows, bins[:, 0] > 0) == 0.0
 
 
-def test_shares_are_of_the_rows_that_are_learnt_from_and_alike_for_sparse_tables():
+def test_shares_are_of_all_rows_and_alike_for_sparse_tables():
     bins = np.array([[0], [0], [0], [1], [2]], np.uint8)
     learnt = np.array([True, True, False, True, False])
     dense = ColumnShares.of(bins, np.array([2]), learnt)
     assert dense.rows == 3
-    assert dense.cells[0].tolist() == pytest.approx([2 / 3, 1 / 3, 0.0])
+    assert dense.cells[0].tolist() == [0.6, 0.2, 0.2]  # a held-out row is the only one of the last
     stored = np.array([3, 4], np.int32), np.array([1, 2], np.uint8)
     sparse = SparseBins(5, np.array([0, 2]), *stored, np.zeros(1, np.uint8))
     assert ColumnShares.of(sparse, np.array([2]), learnt).cells[0].tolist() == [0.6, 0.2, 0.2]
@@ -106,10 +114,43 @@ def test_a_column_of_one_bin_tells_nothing():
     assert entropy_of(np.array([0.5, 0.25, 0.25])) == 1.5
 
 
-def test_a_bin_that_no_sampled_row_is_in_is_possible():
+FEW = np.arange(1, 2 * SAMPLED_MOST, 6000)  # of every other row a sample has none
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize("cell", [1, 2])
+def test_who_is_in_a_cell_of_few_rows_is_told_in_full(cell, held_out):
+    """A rare value, and a missing one, in a column where all other rows are alike."""
     bins = np.zeros((2 * SAMPLED_MOST, 1), np.uint8)
-    bins[:2] = [[1], [3]]  # the sample has the first, and not the second
-    placement = binned(bins, 4)
-    rows = np.arange(len(bins), dtype=np.int32)
-    bits = placement.divide(0, 2, False, rows, bins[:, 0] > 2)
-    assert 10 < bits < 40
+    bins[FEW] = cell
+    learnt = np.ones(len(bins), bool)
+    learnt[FEW] = not held_out
+    placement, rows = binned(bins, 2, learnt), np.arange(len(bins), dtype=np.int32)
+    bits = placement.divide(0, 0, False, rows, bins[:, 0] > 0)
+    [placed] = placement.shares.placed(np.array([bits]))
+    assert placed == pytest.approx(1.0, rel=0.01)
+
+
+def test_who_lacks_a_value_is_told_by_two_cuts_where_few_do():
+    bins = np.random.default_rng(3).integers(0, 32, (2 * SAMPLED_MOST, 1)).astype(np.uint8)
+    bins[FEW] = 32
+    placement, rows = binned(bins, 32), np.arange(len(bins), dtype=np.int32)
+    lacks = bins[:, 0] == 32
+    left = lacks | (bins[:, 0] <= 5)
+    placement.divide(0, 5, True, rows, ~left)
+    bits = placement.divide(0, 5, False, rows[left], lacks[left])
+    assert bits > len(FEW) * math.log2(len(rows) / len(FEW) / 6)
+
+
+def test_columns_vary_where_one_row_differs():
+    values = np.zeros((300_000, 5), np.float32, order="F")
+    values[299_999, 1] = 1.0
+    values[7, 2] = np.nan
+    values[:, 3] = np.nan
+    values[:-1, 4] = np.nan
+    expected = [False, True, True, False, True]
+    assert vary(values).tolist() == expected
+    assert vary(csc_array(values)).tolist() == expected
+    assert vary(values[:0]).tolist() == [False] * 5
+    assert entropy_least(2) == 1.0
+    assert entropy_least(1) == 0.0

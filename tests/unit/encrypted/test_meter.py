@@ -300,6 +300,30 @@ def test_of_two_siblings_one_places_rows_where_sums_are_exact_and_apart():
     assert of_pair(NodeField(10, {2: 4.0})) == pytest.approx(2 * one)
 
 
+def test_two_siblings_place_as_many_rows_as_the_one_whose_sums_hold_more_in_any_order():
+    """The smaller node's answers leave modulo less: what they lack of the other's is told by it."""
+    shape, whole = math.log2(22), 10 * math.log2(10)
+
+    def of_pair(left, right, *batches):
+        meter = metering()
+        meter.begin_layer()
+        meter.charge({0: offer(0)}, {0: FIELD})
+        meter.begin_layer()
+        offered, fields = {1: offer(*left[0]), 2: offer(*right[0])}, {1: left[1], 2: right[1]}
+        for node in offered.values():
+            node.listed.bin[:] = np.arange(len(node.listed.bin))
+        every = [placed(meter.charge({n: offered[n] for n in batch}, fields)) for batch in batches]
+        return sum(told.get("a", 0.0) for told in every) * whole - shape
+
+    one, two = ((0,), NodeField(10, {1: 4.0})), ((0,), NodeField(10, {1: 7.0}))
+    more = (0, 0), NodeField(10, {1: 5.0})
+    for batches in ([(1, 2)], [(2, 1)], [(1,), (2,)], [(2,), (1,)]):
+        assert of_pair(one, one, *batches) == pytest.approx(4.0)
+        assert of_pair(one, two, *batches) == pytest.approx(7.0)
+        assert of_pair(one, more, *batches) == pytest.approx(10.0)
+        assert of_pair(more, two, *batches) == pytest.approx(12.0)  # 2 of 5 bits, and 2 bits of one
+
+
 def test_a_division_places_rows_by_what_it_adds():
     meter, rows = metering(1), {0: np.arange(10, dtype=np.int32)}
     half = {0: (0, 4, False, b"")}

@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy.sparse import csc_array
 
 from fedboost.core.categories import NO_THRESHOLD
+from fedboost.core.placement import SAMPLED_MOST
 from fedboost.flow import Charge, Spent
 from fedboost.model.answered import AnsweredRows
 
@@ -57,3 +59,18 @@ def test_categories_count_by_how_uncertain_their_sides_are():
     answered = AnsweredRows.of(shard(NO_THRESHOLD), ["income"], VALUES)
     answered.note(0, EVERY, VALUES[:, 0] >= 16)
     assert sum(one.amount for one in answered.charges()) == pytest.approx(1 / 5, rel=1e-3)
+
+
+@pytest.mark.parametrize("form", [np.asarray, csc_array])
+def test_who_has_a_value_of_few_rows_is_told_in_full(form):
+    values = np.zeros((2 * SAMPLED_MOST, 2), np.float32)
+    few = np.arange(1, len(values), 6000)  # of every other row a sample has none
+    values[few] = [1.0, np.nan]
+    answered = AnsweredRows.of(shard(0.5), ["smoker", "other"], form(values))
+    answered.note(0, np.arange(len(values)), values[:, 0] > 0.5)
+    [charge] = answered.charges()
+    assert charge.amount >= 1.0
+    answered = AnsweredRows.of({**shard(0.5), "feature": np.ones(1, int)}, "ab", form(values))
+    answered.note(0, np.arange(len(values)), np.isnan(values[:, 1]))
+    [charge] = answered.charges()
+    assert charge.amount >= 1.0

@@ -39,3 +39,13 @@ def test_divisions_place_a_bit_of_each_row_and_layer():
     assert table().placed(bits(40.0, layers=1)) == pytest.approx(0.6)
     assert table().placed(bits(0.0, layers=3)) == 1.0
     assert table().placed(Releases(0)) == 0.0
+
+
+@pytest.mark.parametrize("rare", [1.0, np.nan])
+def test_a_column_that_no_sampled_row_differs_in_is_placed_by_few_bits(rare):
+    values = np.zeros((1 << 15, 1), np.float32)
+    values[1] = rare  # the sample has not this row
+    ids = [b"%d" % row for row in range(len(values))]
+    learnt = Learnt(frame_of(ids, values), np.zeros(len(values), bool), 4)
+    assert learnt.sums_placed(bits(5.0, layers=1)) == pytest.approx(10 / 16.44, rel=0.01)
+    assert learnt.placed(bits(0.0, layers=1)) == 1.0
