@@ -210,11 +210,16 @@ def compare(config: PartyConfig, result: ReplayResult) -> list[str]:
 def signed_job(config: PartyConfig, job: str) -> tuple[SignedJob, JobState]:
     """Return a job of a party's store, which a daemon may have open; a ConfigError for another."""
     path = config.store / "store.sqlite"
-    text = "SELECT manifest, state FROM jobs WHERE id = ?"
+    text = "SELECT text, state FROM jobs LEFT JOIN manifests ON job = id WHERE id = ?"
     with on_disk(path), closing(opened(path, "ro")) as connection:
         row = connection.execute(text, (job,)).fetchone()
     if row is None:
         raise ConfigError(f"this party has no job {job[:80]}", todo="fedboost party jobs")
+    if row[0] is None:
+        raise ConfigError(
+            f"{job[:80]} never began here, and its text is no longer kept",
+            todo="only a job that began can be replayed",
+        )
     manifest.outline(row[0]).check_version()
     terms = manifest.decode(row[0])
     return SignedJob(config.name, terms, manifest.sha256(row[0])), JobState(row[1])
