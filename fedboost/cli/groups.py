@@ -163,7 +163,7 @@ _JOB_ID = re.compile("-[0-9a-f]{8}$")
     "replay": ("replaying", "Show that this party, the guest of JOB, sent what honest training "
                "sends, and nothing else."),
     "verify": ("replaying", "Check the signed FILE of a guest's replay, and hold it to what this "
-               "party received."),
+               "party got and sent."),
 })  # fmt: skip
 def audit_group() -> None:
     """Attack a job's own record, or replay the guest of one; the daemon may run.

@@ -33,8 +33,8 @@ def replay(job: str, config: Path, out: Path | None, as_json: bool) -> int:
 
     It does the guest's steps again, from the table, the job's sealed secret and what came from the
     hosts, and holds each payload to the ledger. For jobs with `replayable: true`, while they rest.
-    Hosts check the file with `fedboost audit verify`. Exit code 1 where a payload is another one;
-    tree and node are named.
+    Hosts check the file with `fedboost audit verify`. Exit code 1 where a payload is another one,
+    tree and node of which are named, and where hosts have not signed all that passed.
     """
     from fedboost.runtime.party import replay_results, replays
     from fedboost.runtime.process.workers import ProcessWorkers
@@ -52,8 +52,9 @@ def replay(job: str, config: Path, out: Path | None, as_json: bool) -> int:
     if out is not None:
         write_file(out.absolute(), replay_results.sign(party, result), PUBLIC_MODE)
     if as_json:
-        hidden = {"peers": {name: {"hashes"} for name in result.peers}}
-        facts = result.model_dump(mode="json", exclude=hidden)
+        ways = {"sent": {"hashes"}, "came": {"hashes"}}
+        facts = result.model_dump(mode="json", exclude={"peers": dict.fromkeys(result.peers, ways)})
+        facts |= {"is_honest": result.is_honest, "not_shown": result.not_shown}
         click.echo(json.dumps({**facts, "cpu_seconds": round(cpu_s, 3)}))
     else:
         for sentence in result.sentences():
@@ -66,28 +67,31 @@ def replay(job: str, config: Path, out: Path | None, as_json: bool) -> int:
 @DAEMON
 @JSON
 def verify(file: Path, config: Path, as_json: bool) -> int:
-    """Check the signed FILE of a guest's replay, and hold it to what this party received.
+    """Check the signed FILE of a guest's replay, and hold it to what this party got and sent.
 
     \b
       fedboost audit verify replay.json --config configs/party-telco.yaml
 
-    Each payload that this party's ledger says came from the guest must be among those that the
-    replay has confirmed. Exit code 1 if one is not, or the replay found a difference itself.
+    What this party's ledger says came from the guest must be what the replay has confirmed, and
+    what it sent to the guest what the replay was given. Exit code 1 if anything differs or is
+    missing, or the replay found a difference itself.
     """
     from fedboost.runtime.party import replay_results
 
     party = load(PartyConfig, config)
     result = replay_results.read(party, read_file(file))
-    lacking = replay_results.compare(party, result)
+    differing = replay_results.compare(party, result)
+    unseen = {name: count for name, count in result.not_shown.items() if name != party.name}
     if as_json:
-        summary = {"job": result.job, "party": result.party, "is_honest": result.is_honest}
-        click.echo(json.dumps({**summary, "not_replayed": lacking}))
+        summary = {"job": result.job, "party": result.party, "is_confirmed": result.is_confirmed}
+        click.echo(json.dumps({**summary, "differing": differing, "not_shown": unseen}))
     else:
-        for sentence in (*result.sentences(), *lacking):
+        for sentence in (*result.sentences(), *differing):
             click.echo(printable_text(sentence))
-        if not lacking:
-            click.echo(f"{result.party} signed it; all that it sent to {party.name} was replayed")
-    return 0 if result.is_honest and not lacking else 1
+        if not differing:
+            passed = f"all that passed between it and {party.name} was replayed"
+            click.echo(f"{result.party} signed it; {passed}")
+    return 0 if result.is_confirmed and not differing else 1
 
 
 @audit_group.command("forget")

@@ -1,5 +1,9 @@
 """A guest with hostile data or a changed program reads rows; its replay says so."""
 
+import hashlib
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,15 +11,22 @@ import numpy as np
 from fedboost.core import binning
 from fedboost.encrypted import rounds
 from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.encrypted.offers import Best
+from fedboost.encrypted.offers import Best, Offers
 from fedboost.encrypted.rounds import OpenRound
+from fedboost.messages.protocol import encrypted_pb2 as pb
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.ledger.rows import GENESIS, row_hash
+from fedboost.runtime.party import replay_results
 from fedboost.runtime.party.replay_results import ColumnSummary
-from tests.support.replayed import ROWS, TREES, host_values, spec, tables, trained
+from fedboost.runtime.store import recordings
+from fedboost.runtime.store.recordings import Recordings
+from tests.support.replayed import GUEST, HOST, ROWS, TREES, host_values, spec, tables, trained
 
 BITS = 8  # people that one number tells apart under the lattice
 PEOPLE = range(20, 20 + BITS)
 UNIT = (2**15 - 1) / 2 ** (BITS - 1)  # what a weight of 1 is where 128 is the greatest number
-ONE_LAYER: dict[str, Any] = {"n_estimators": 1, "max_depth": 1}
+# With 15 bits of a gradient, which an owner may allow, a number tells all of `PEOPLE` apart.
+ONE_LAYER: dict[str, Any] = {"n_estimators": 1, "max_depth": 1, "precision_bits": 15}
 
 
 def people_read(numbers, unit):
@@ -82,10 +93,11 @@ def marking(patch):
     start = rounds.Rounds.start_round
 
     def start_round(self, fixed):
-        start(self, fixed)
+        gradients = start(self, fixed)
         gh = np.zeros_like(self.round.gh)
         gh[list(PEOPLE), 1] = 1 << np.arange(BITS)
         self.round = OpenRound(self.round.sample, gh)
+        return gradients
 
     patch.setattr(rounds.Rounds, "start_round", start_round)
 
@@ -150,3 +162,109 @@ def test_winners_that_do_not_gain_most_pass_a_replay_by_the_program_that_named_t
     made = halved(tmp_path)
     halving(monkeypatch)
     assert made.replay().is_honest
+
+
+# 109 as well: what came, written anew when the job is over
+
+PACKAGES: dict[str, Any] = {  # 48 sums, 16 in a package
+    **{**ONE_LAYER, "precision_bits": 52, "max_bin": 25},
+    "encryption": {"scheme": "paillier"},
+}
+
+
+def swapped(message):
+    """The sums of a host with its three packages in another order: each stands for others."""
+    assert message.packages.count == 3
+    width = len(message.packages.data) // 3
+    other = pb.CandidateSums.FromString(message.SerializeToString())
+    other.packages.data = message.packages.data[width:] + message.packages.data[:width]
+    return other
+
+
+def swapping(patch):
+    """The guest takes other sums than came, so that another candidate gains most."""
+    add = Offers.add
+    patch.setattr(Offers, "add", lambda self, part: add(self, swapped(part)))
+
+
+def records_written_anew(made):
+    """The same sums in the record of what came; returns new hashes by the true ones."""
+    path, changed = Recordings(made.store).folder(made.job) / recordings.RECORDS, {}
+    with path.open("rb") as file:
+        kept = list(recordings._records(file))
+    whole, records = path.read_bytes(), []
+    came = [message for one in Recordings(made.store).attempts(made.job) for message in one.came]
+    by_offset = {message.offset: message.envelope for message in came}
+    for kind, head, at, n_bytes in kept:
+        is_came = kind == recordings._CAME
+        body, envelope = whole[at : at + n_bytes], by_offset[at] if is_came else None
+        if envelope is not None and envelope.step == "sum_candidates":
+            body = swapped(pb.CandidateSums.FromString(body)).SerializeToString()
+            true, envelope.payload_sha256 = envelope.payload_sha256, hashlib.sha256(body).digest()
+            changed[true.hex()] = envelope.payload_sha256.hex()
+        front = head if envelope is None else envelope.SerializeToString()
+        records.append(recordings._HEADER.pack(kind, len(front), len(body)) + front + body)
+    path.write_bytes(b"".join(records))
+    return changed
+
+
+def ledger_written_anew(made, changed):
+    """A chain that is whole, with other hashes of what came, and without heads."""
+    database = made.store / "store.sqlite"
+    with closing(Ledger(database, read_only=True)) as ledger:
+        rows = ledger.rows()
+    with closing(sqlite3.connect(database)) as sql, sql:
+        for trigger in ("ledger_stays", "ledger_signed_keeps"):
+            sql.execute(f"DROP TRIGGER {trigger}")
+        sql.execute("DELETE FROM ledger_signed")
+        previous = GENESIS
+        for row in rows:
+            other = replace(row, sha256=changed.get(row.sha256, row.sha256), previous=previous)
+            previous = row_hash(other)
+            sql.execute(
+                "UPDATE ledger SET sha256 = ?, previous = ?, hash = ? WHERE n = ?",
+                (other.sha256, other.previous, previous, other.n),
+            )
+        sql.execute("UPDATE ledger_head SET hash = ?", (previous,))
+
+
+def forged(folder):
+    """A job of that guest, as its store says afterwards; it ends when a division shows the swap,
+    and by then the host has said how the guest's candidate divides its rows.
+    """
+    table = tables(z=np.zeros(ROWS))  # the guest's own column never wins
+    made = trained(folder, spec(**PACKAGES), table, change=swapping)
+    assert made.state == "failed"
+    found = made.replay()
+    assert not found.is_confirmed
+    assert "who has won" in found.difference
+    changed = records_written_anew(made)
+    assert changed
+    ledger_written_anew(made, changed)
+    return made
+
+
+def test_a_guest_that_forges_what_came_is_found_by_the_host_that_sent_it(tmp_path):
+    """The defence is `replay_results.compare`, both ways; what hosts have not signed is not
+    honest before they compared it.
+    """
+    made = forged(tmp_path)
+    result = made.replay()
+    assert result.is_confirmed  # nobody sees it at the guest
+    assert not result.is_honest
+    payloads = result.peers[HOST].sent.payloads + result.peers[HOST].came.payloads
+    assert result.not_shown == {HOST: payloads}
+    host, file = made.configs[HOST], replay_results.sign(made.configs[GUEST], result)
+    assert replay_results.compare(host, replay_results.read(host, file)) == [
+        "the replay was given 1 payloads that this party never sent"
+    ]
+
+
+def test_a_guest_that_forges_what_came_passes_where_a_host_compares_what_it_received_alone(
+    tmp_path, monkeypatch
+):
+    made = forged(tmp_path)
+    monkeypatch.setattr(replay_results, "_forged", lambda *_: [])
+    result = made.replay()
+    assert result.is_confirmed
+    assert replay_results.compare(made.configs[HOST], result) == []

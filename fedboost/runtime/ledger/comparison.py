@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -21,7 +21,7 @@ from fedboost.job import Name
 from fedboost.runtime.ledger import signed_heads
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import GENESIS, KeptHead, Row, chained, content_hash, row_hash
-from fedboost.runtime.ledger.signed_heads import Check, Statement
+from fedboost.runtime.ledger.signed_heads import Check, PairDigest, Statement
 from fedboost.settings import Settings
 
 EXPORT_BYTES_MAX = 1 << 30  # about a million rows
@@ -184,10 +184,38 @@ def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
 
 def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
     """Return where a party's rows of a job do not fit what was signed at each commit."""
+    return [
+        Difference(
+            f"{_moment(head)}: {head.party} signed that {theirs.entries} payloads "
+            f"passed between us; here they are {mine.entries}, or others"
+        )
+        for _, head, mine, theirs in _commits(ledger, party, job)
+        if mine != theirs
+    ]
+
+
+def signed_alike(ledger: Ledger, party: str, job: str) -> dict[str, set[int]]:
+    """Return, by peer, the numbers of a party's rows of a job about which the peer has signed the
+    same at a commit.
+    """
+    known: dict[str, set[int]] = {}
+    for rows, head, mine, theirs in _commits(ledger, party, job):
+        if mine == theirs:
+            known.setdefault(head.party, set()).update(
+                row.n for row in rows if row.peer == head.party
+            )
+    return known
+
+
+def _commits(
+    ledger: Ledger, party: str, job: str
+) -> Iterator[tuple[list[Row], Statement, PairDigest, PairDigest]]:
+    """Yield, of each commit and each peer that signed it, our rows since the commit before, its
+    statement, and what passed between us by ours and by its own.
+    """
     rows, since = ledger.rows(job), dict[int, int]()
     _check_known(job, rows, ledger.kept(job))
     stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(job)]
-    differences: list[Difference] = []
     for head in (statement for statement in stated if statement.party == party):
         attempt_rows = [
             row
@@ -199,14 +227,8 @@ def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
         others = [peer for peer in stated if peer.moment == head.moment and peer.party != party]
         for peer in others:
             mine, theirs = now.get(peer.party), peer.pairs.get(party)
-            if mine is not None and theirs is not None and mine != theirs:
-                differences.append(
-                    Difference(
-                        f"{_moment(head)}: {peer.party} signed that {theirs.entries} payloads "
-                        f"passed between us; here they are {mine.entries}, or others"
-                    )
-                )
-    return differences
+            if mine is not None and theirs is not None:
+                yield attempt_rows, peer, mine, theirs
 
 
 def _check_known(job: str, rows: Sequence[Row], kept: Sequence[KeptHead]) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
+from collections.abc import Sequence, Set
 from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +26,7 @@ from fedboost.job import Name
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.ledger import signed_heads
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
 from fedboost.runtime.party.table import loaded
@@ -98,13 +101,25 @@ class ReplayedTable(Settings):
         )
 
 
-class ReplayedPeer(Settings):
-    """The guest's payloads to one peer that are byte for byte those of honest training."""
+class ReplayedPayloads(Settings):
+    """What passed one way between the guest and a peer."""
 
     payloads: int
     bytes: int
-    signed: int  # of them, those before a head of its own ledger that the peer has signed
-    hashes: list[str]  # of each, SHA-256 over its salt and its SHA-256, rising
+    signed: int  # of them, those about which the peer has signed the same at a commit
+    hashes: list[str]  # of each, SHA-256 over place, size, salt and SHA-256 (`place_hash`), rising
+
+
+class ReplayedPeer(Settings):
+    """The payloads between the guest and one peer."""
+
+    sent: ReplayedPayloads  # those of the guest's that are byte for byte what honest training sends
+    came: ReplayedPayloads  # those that the replay's steps were given as the peer's
+
+    @property
+    def unsigned(self) -> int:
+        """How many of them the peer has not signed."""
+        return sum(way.payloads - way.signed for way in (self.sent, self.came))
 
 
 class ReplayResult(Settings):
@@ -119,7 +134,7 @@ class ReplayResult(Settings):
     stage: str  # that was replayed
     attempts: int
     is_whole: bool  # whether the last attempt came to the stage's end
-    is_honest: bool
+    is_confirmed: bool  # all that was sent is what honest training sends, given what came
     difference: str  # where honest training would have sent something else; empty: nowhere
     ledger: list[str]  # where peers have signed other ledgers; nothing where all agree
     table: ReplayedTable
@@ -130,26 +145,46 @@ class ReplayResult(Settings):
         """Return what is signed: JSON with sorted keys and no spaces, on one line."""
         return manifest.canonical(self.model_dump(mode="json"))
 
+    @property
+    def not_shown(self) -> dict[str, int]:
+        """How many payloads each peer has not signed: only there it is known what passed."""
+        return {name: peer.unsigned for name, peer in self.peers.items() if peer.unsigned}
+
+    @property
+    def is_honest(self) -> bool:
+        """Whether all is confirmed, and signed by the peers."""
+        return self.is_confirmed and not self.not_shown
+
     def sentences(self) -> list[str]:
         """Say it to a person."""
         tries = f"{self.attempts} attempt{'s' * (self.attempts != 1)} at {self.stage}"
         said = [f"{self.party}'s part of {self.job}, {tries}:"]
         for name, peer in self.peers.items():
-            signed = f"{peer.signed:,} of them under a head that {name} has signed"
-            said.append(
-                f"{peer.payloads:,} payloads to {name} are those of honest training, {signed}"
-            )
+            said += [
+                f"{peer.sent.payloads:,} payloads to {name} are those of honest training, "
+                f"{peer.sent.signed:,} of them under a head that {name} has signed",
+                f"{peer.came.payloads:,} payloads of {name} were given to the replay, "
+                f"{peer.came.signed:,} of them under a head that {name} has signed",
+            ]
         said += [self.table.weights.in_words("weights"), self.table.labels.in_words("labels")]
         for stage, count in self.other_payloads.items():
             said.append(f"{count:,} payloads of the stage {stage} were not replayed")
         said += self.ledger
-        if not self.is_honest:
+        if not self.is_confirmed:
             return [
                 *said,
                 f"NOT HONEST: {self.difference or 'the ledger is not what peers signed'}",
             ]
         end = "" if self.is_whole else ", as far as the job went"
-        return [*said, f"honest{end}: every payload is byte for byte what honest training sends"]
+        same = "every payload is byte for byte what honest training sends"
+        if self.is_honest:
+            return [*said, f"honest{end}: {same}, and hosts have signed all that passed"]
+        for name, count in self.not_shown.items():
+            said.append(
+                f"NOT SHOWN: {count:,} payloads that passed with {name} are under no head that "
+                f"{name} has signed; check there: fedboost audit verify"
+            )
+        return [*said, f"{same}{end}, if the payloads that came are those that hosts sent"]
 
 
 def sign(config: PartyConfig, result: ReplayResult) -> bytes:
@@ -182,24 +217,30 @@ def read(config: PartyConfig, content: bytes) -> ReplayResult:
 
 
 def compare(config: PartyConfig, result: ReplayResult) -> list[str]:
-    """Return in words what a host knows otherwise: other terms of the job, other rows in common, or
-    payloads of the guest that the result does not confirm; a ConfigError where it has no such job.
+    """Return in words what a host knows otherwise: other terms of the job, other rows in common,
+    payloads of the guest that the result does not confirm, or payloads of the host that are not
+    those that the replay was given; a ConfigError where it has no such job.
     """
-    signed, _ = signed_job(config, result.job)
+    signed, state = signed_job(config, result.job)
     with closing(Ledger(config.store / "store.sqlite", read_only=True)) as ledger:
         rows = [
             row
             for row in ledger.rows(result.job)
-            if (row.direction, row.peer, row.stage) == ("in", result.party, result.stage)
+            if (row.peer, row.stage) == (result.party, signed.stages[-1])
         ]
     peer = result.peers.get(config.name)
-    known = set() if peer is None else {*peer.hashes}
+    sent = set() if peer is None else {*peer.sent.hashes}
+    came = set() if peer is None else {*peer.came.hashes}
+    got = [row for row in rows if row.direction == "in"]
+    left = [row for row in rows if row.direction == "out"]
+    # What was on its way when an attempt broke off need not have come.
+    whole = max((row.attempt for row in rows), default=0) if state is JobState.FINISHED else None
     differing = [
-        f"row {row.n}: {row.kind.rpartition('.')[2]} of step {row.step} (attempt {row.attempt}, "
-        f"number {row.number}, part {row.part}) is not among the payloads that were replayed"
-        for row in rows
-        if salted(row) not in known
+        f"{_named(row)} is not among the payloads that were replayed"
+        for row in got
+        if place_hash(config.name, row) not in sent
     ]
+    differing += _forged(config.name, left, came, whole)
     if signed.manifest_sha256.hex() != result.manifest_sha256:
         differing.insert(0, "the job that was replayed is not the one that this party signed")
     if _ids_of(config, signed) not in (None, result.table.ids_sha256):
@@ -207,14 +248,40 @@ def compare(config: PartyConfig, result: ReplayResult) -> list[str]:
     return differing
 
 
+def _forged(party: str, left: Sequence[Row], came: Set[str], whole: int | None) -> list[str]:
+    """Return where what a replay was given is not what a host sent; of attempt `whole` all of it
+    must have come.
+    """
+    ours = {place_hash(party, row): row for row in left}
+    differing = [
+        f"{_named(row)} left this party and is not what the replay was given"
+        for digest, row in ours.items()
+        if digest not in came and row.attempt == whole
+    ]
+    others = len(came - ours.keys())
+    if others:
+        differing.append(f"the replay was given {others:,} payloads that this party never sent")
+    return differing
+
+
+def _named(row: Row) -> str:
+    kind, place = row.kind.rpartition(".")[2], f"number {row.number}, part {row.part}"
+    return f"row {row.n}: {kind} of step {row.step} (attempt {row.attempt}, {place})"
+
+
 def signed_job(config: PartyConfig, job: str) -> tuple[SignedJob, JobState]:
     """Return a job of a party's store, which a daemon may have open; a ConfigError for another."""
     path = config.store / "store.sqlite"
-    text = "SELECT manifest, state FROM jobs WHERE id = ?"
+    text = "SELECT text, state FROM jobs LEFT JOIN manifests ON job = id WHERE id = ?"
     with on_disk(path), closing(opened(path, "ro")) as connection:
         row = connection.execute(text, (job,)).fetchone()
     if row is None:
         raise ConfigError(f"this party has no job {job[:80]}", todo="fedboost party jobs")
+    if row[0] is None:
+        raise ConfigError(
+            f"{job[:80]} never began here, and its text is no longer kept",
+            todo="only a job that began can be replayed",
+        )
     manifest.outline(row[0]).check_version()
     terms = manifest.decode(row[0])
     return SignedJob(config.name, terms, manifest.sha256(row[0])), JobState(row[1])
@@ -234,9 +301,11 @@ def _ids_of(config: PartyConfig, signed: SignedJob) -> str | None:
     return frame.take(left.arrays["rows"].astype(np.int64)).ids_digest().hex()
 
 
-def salted(row: Row) -> str:
-    """Return what two ends of a payload know of it and nobody else can guess."""
-    return hashlib.sha256(f"{row.salt} {row.sha256}".encode()).hexdigest()
+def place_hash(party: str, row: Row) -> str:
+    """Return the hash of what both ends of a payload know of it, its place and its salt among that;
+    nobody else can guess it. `party` is the one whose row it is.
+    """
+    return hashlib.sha256(json.dumps(signed_heads.entry(party, row)).encode()).hexdigest()
 
 
 def _hash_of(values: Floats) -> str:

@@ -70,6 +70,7 @@ class SentPayloads:
     sent: Mapping[MessageKey, Row]
     came: Mapping[MessageKey, Row]
     confirmed: dict[MessageKey, Row] = field(default_factory=dict)
+    fed: dict[MessageKey, Row] = field(default_factory=dict)  # what steps were given of `came`
 
     @classmethod
     def of(cls, protocol: flow.Protocol, rows: Sequence[Row]) -> SentPayloads:
@@ -81,17 +82,20 @@ class SentPayloads:
         }
         return cls(protocol, by_way["out"], by_way["in"])
 
-    def check_came(self, message: RecordedMessage) -> None:
+    def check_came(self, envelope: Envelope) -> None:
         """Refuse a kept message that the ledger does not say has come."""
-        envelope = message.envelope
-        key = (envelope.attempt, envelope.number, envelope.part, envelope.sender)
-        row = self.came.get(key)
-        if row is None or row.sha256 != envelope.payload_sha256.hex():
+        row = self.came.get(_key_of_sender(envelope))
+        if row is None or _said(row) != _said_of(envelope):
             raise DataError(
                 f"what is kept of {envelope.sender}'s {envelope.step} (number {envelope.number}) "
                 "is not what the ledger says has come",
                 todo="restore the store from one backup",
             )
+
+    def feed(self, envelope: Envelope) -> None:
+        """Take note of a message that a step is given."""
+        key = _key_of_sender(envelope)
+        self.fed[key] = self.came[key]
 
     def confirm(self, noted: Noted, attempt: RecordedAttempt, state: Any, *, is_last: bool) -> None:
         """Take note of a message that is the one that left.
@@ -165,7 +169,7 @@ class ReplayWalk(flow.Run):
         self._steps = self.attempt.steps
         self._unread: dict[str, list[RecordedMessage]] = {}
         for message in self.attempt.came:
-            self.payloads.check_came(message)
+            self.payloads.check_came(message.envelope)
             self._unread.setdefault(message.envelope.kind, []).append(message)
         self._failed: Exception | None = None  # why the record of what leaves was refused
 
@@ -304,6 +308,7 @@ class ReplayWalk(flow.Run):
                     todo="restore it from a backup",
                     file=message.path.name,
                 )
+            self.payloads.feed(message.envelope)
             await self.session.accept(message.envelope, payload)
 
     def _record(self, _: Sequence[Noted], leaving: Sequence[Noted]) -> None:
@@ -367,6 +372,10 @@ def _copied(taken: Artefact) -> Artefact:
 
 def _key_of_row(row: Row) -> MessageKey:
     return row.attempt, row.number, row.part, row.peer
+
+
+def _key_of_sender(envelope: Envelope) -> MessageKey:
+    return envelope.attempt, envelope.number, envelope.part, envelope.sender
 
 
 def _said(row: Row) -> tuple[object, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,10 +23,11 @@ from fedboost.runtime.ledger.rows import Row
 from fedboost.runtime.party.job import StagePlace, stage_context
 from fedboost.runtime.party.outbox import Terms
 from fedboost.runtime.party.replay_results import (
+    ReplayedPayloads,
     ReplayedPeer,
     ReplayedTable,
     ReplayResult,
-    salted,
+    place_hash,
     signatures_of,
     signed_job,
 )
@@ -96,7 +97,7 @@ def replay(
         signed_heads.verify(ledger, config.name, checker(config))
         rows = ledger.rows(job)
         against = [one.text for one in comparison.review(ledger, config.name, job)]
-        heads = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(job)]
+        signed_rows = comparison.signed_alike(ledger, config.name, job)
         at = ledger.now()
     payloads = SentPayloads.of(signed.protocol, rows)
     difference, is_whole = "", False
@@ -115,11 +116,17 @@ def replay(
         stage=stage,
         attempts=len(attempts),
         is_whole=is_whole,
-        is_honest=not difference and not against,
+        is_confirmed=not difference and not against,
         difference=difference,
         ledger=against,
         table=ReplayedTable.of(frame, signed.held_out(frame), digest),
-        peers=_by_peer(signed.peers, [*payloads.confirmed.values()], heads, config.name),
+        peers={
+            peer: ReplayedPeer(
+                sent=_of_peer(config.name, peer, payloads.confirmed.values(), signed_rows),
+                came=_of_peer(config.name, peer, payloads.fed.values(), signed_rows),
+            )
+            for peer in signed.peers
+        },
         other_payloads=_others(rows, stage),
     )
 
@@ -178,28 +185,17 @@ def _rows(
     return (frame if rows is None else frame.take(rows)), digest
 
 
-def _by_peer(
-    peers: Collection[str],
-    confirmed: Sequence[Row],
-    heads: Sequence[signed_heads.Statement],
-    party: str,
-) -> dict[str, ReplayedPeer]:
-    """Return what was confirmed of the payloads to each peer."""
-    ours = {head.moment: head.n for head in heads if head.party == party}
-    summed = {}
-    for peer in peers:
-        rows = [row for row in confirmed if row.peer == peer]
-        last: dict[int, int] = {}  # by attempt, our last row when the peer signed
-        for head in heads:
-            if head.party == peer and head.moment in ours:
-                last[head.attempt] = max(last.get(head.attempt, 0), ours[head.moment])
-        summed[peer] = ReplayedPeer(
-            payloads=len(rows),
-            bytes=sum(row.bytes for row in rows),
-            signed=sum(row.n <= last.get(row.attempt, 0) for row in rows),
-            hashes=sorted(map(salted, rows)),
-        )
-    return summed
+def _of_peer(
+    party: str, peer: str, rows: Iterable[Row], signed: Mapping[str, set[int]]
+) -> ReplayedPayloads:
+    """Return what the result says of the rows about one peer."""
+    some = [row for row in rows if row.peer == peer]
+    return ReplayedPayloads(
+        payloads=len(some),
+        bytes=sum(row.bytes for row in some),
+        signed=sum(row.n in signed.get(peer, ()) for row in some),
+        hashes=sorted(place_hash(party, row) for row in some),
+    )
 
 
 def _others(rows: Sequence[Row], stage: str) -> dict[str, int]:

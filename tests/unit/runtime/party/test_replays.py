@@ -40,7 +40,8 @@ def test_an_honest_guest_is_found_honest_and_hosts_can_hold_it_to_what_came(hone
     assert result.is_whole
     assert (result.difference, result.ledger, result.attempts) == ("", [], 1)
     peer = result.peers[HOST]
-    assert peer.payloads == peer.signed == len(peer.hashes) > 10
+    for way in (peer.sent, peer.came):
+        assert way.payloads == way.signed == len(way.hashes) > 5
     assert result.other_payloads == {"align": 3}
     assert result.table.weights.distinct == 1
     file = replay_results.sign(honest.configs[GUEST], result)
@@ -60,12 +61,25 @@ def test_a_result_that_was_altered_is_not_the_guests(honest):
 def test_a_payload_that_no_replay_confirmed_is_found_by_the_host_that_got_it(honest):
     result = honest.replay()
     peer = result.peers[HOST]
-    fewer = peer.model_copy(update={"hashes": peer.hashes[1:]})
+    sent = peer.sent.model_copy(update={"hashes": peer.sent.hashes[1:]})
+    fewer = peer.model_copy(update={"sent": sent})
     found = replay_results.compare(
         honest.configs[HOST], result.model_copy(update={"peers": {HOST: fewer}})
     )
     assert len(found) == 1
     assert "is not among the payloads that were replayed" in found[0]
+
+
+def test_payloads_that_a_host_sent_must_be_those_that_a_replay_was_given(honest):
+    result = honest.replay()
+    peer = result.peers[HOST]
+    came = peer.came.model_copy(update={"hashes": ["0" * 64, *peer.came.hashes[1:]]})
+    other = peer.model_copy(update={"came": came})
+    left, strange = replay_results.compare(
+        honest.configs[HOST], result.model_copy(update={"peers": {HOST: other}})
+    )
+    assert "left this party and is not what the replay was given" in left
+    assert strange == "the replay was given 1 payloads that this party never sent"
 
 
 def test_other_rows_and_another_job_than_the_hosts_are_found_by_it(honest):
@@ -94,8 +108,10 @@ def test_an_honest_guest_is_found_honest_over_a_pause(tmp_path, step, times, kee
     assert made.state == "finished"
     monkeypatch.undo()
     result = made.replay()
-    assert result.is_honest, result.difference
+    assert result.is_confirmed, result.difference
     assert (result.attempts, result.is_whole) == (2, True)
+    assert not result.is_honest  # of an attempt that broke off hosts have not signed the end
+    assert f"NOT SHOWN: {result.not_shown[HOST]} payloads" in "\n".join(result.sentences())
     assert replay_results.compare(made.configs[HOST], result) == []
 
 
@@ -107,7 +123,7 @@ def test_an_honest_guest_is_found_honest_over_a_pause_between_two_classes(tmp_pa
     made = trained(tmp_path, job, classes, run=resumed, timers=Timers(keep_s=0.0))
     monkeypatch.undo()
     result = made.replay()
-    assert result.is_honest, result.difference
+    assert result.is_confirmed, result.difference
     assert result.attempts == 2
 
 
@@ -119,7 +135,9 @@ def test_a_guest_with_a_key_is_found_honest_over_a_pause_with_another_key(
     job = spec(encryption={"scheme": scheme}, n_estimators=1, max_depth=1)
     made = trained(tmp_path, job, run=resumed)
     monkeypatch.undo()
-    assert made.replay().is_honest
+    result = made.replay()
+    assert result.is_confirmed
+    assert replay_results.compare(made.configs[HOST], result) == []
     with sqlite3.connect(made.store / "store.sqlite") as sql:
         keys = sql.execute("SELECT sha256 FROM ledger WHERE step = 'share_key'").fetchall()
     assert len(set(keys)) == 2
@@ -283,7 +301,7 @@ def test_the_commands_replay_verify_and_forget(honest, tmp_path):
     assert facts["cpu_seconds"] > 0
     shown = CliRunner().invoke(cli, ["audit", "verify", str(out), "--config", str(files[HOST])])
     assert shown.exit_code == 0, shown.output
-    assert f"all that it sent to {HOST} was replayed" in shown.output
+    assert f"all that passed between it and {HOST} was replayed" in shown.output
     shown = CliRunner().invoke(
         cli, ["audit", "forget", honest.job, "--config", str(files[GUEST])], input="n\n"
     )
