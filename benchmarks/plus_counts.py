@@ -140,7 +140,7 @@ def counting(plaintext_bits: int) -> Iterator[Operations]:
     def prefix_sums(cells: Ciphertexts, offsets: NDArray[Any]) -> None:
         done.additions += (len(cells) - (len(offsets) - 1)) * cells.lanes
 
-    def encrypt(gh: NDArray[np.int64], layout: GhLayout) -> None:
+    def encrypt(gh: NDArray[np.int64], layout: GhLayout, _: Any = None) -> None:
         done.encryptions += len(gh) * len(layout.lanes)
 
     def release(

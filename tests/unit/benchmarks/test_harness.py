@@ -143,7 +143,7 @@ def asked(monkeypatch):
         for key, number in more.items():
             done[key] += number
 
-    watch(residues.ResiduePrivate, "encrypt", lambda gh, layout: count(encrypted=len(gh)))
+    watch(residues.ResiduePrivate, "encrypt", lambda gh, *_: count(encrypted=len(gh)))
     watch(residues.ResiduePrivate, "decrypt", lambda packages, *_: count(decrypted=len(packages)))
     watch(residues.ResiduePublic, "segment_sum", lambda _, rows, cells, n: count(added=cells.size))
 

@@ -93,11 +93,11 @@ def test_a_survey_counts_what_the_owner_calls_missing(tmp_path):
 
 def test_a_job_cannot_call_another_number_missing_than_the_owner(tmp_path):
     use = Use("t", Selection(missing=0), Role.HOST, ())
-    judge(source(tmp_path), use)
     judge(source(tmp_path, missing=0), use)
-    with pytest.raises(PolicyError, match="missing value '0' of t, whose owner allows -9") as no:
-        judge(source(tmp_path, missing=-9), use)
-    assert no.value.where["key"] == "datasets.t.missing"
+    for declared, allowed in ((None, "none"), (-9, "-9")):
+        with pytest.raises(PolicyError, match=f"'0' of t, whose owner allows {allowed}") as no:
+            judge(source(tmp_path, missing=declared), use)
+        assert no.value.where["key"] == "datasets.t.missing"
 
 
 def test_a_job_that_says_none_is_written_as_before():
