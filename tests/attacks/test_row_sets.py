@@ -399,7 +399,10 @@ def test_a_job_that_another_party_refuses_leaves_no_sets(ran):
 )
 def test_a_job_whose_trees_leave_out_few_rows_is_refused_in_every_protocol(ran, name, party, key):
     """Trees leave out a fiftieth of the training rows, goss a hundredth, and trees half of them."""
-    few = [{"subsample": 0.98}, {"goss": {"top_rate": 0.5, "other_rate": 0.49}}]
+    few: list[small_jobs.Raw] = [
+        {"subsample": 0.98},
+        {"goss": {"top_rate": 0.5, "other_rate": 0.49}},
+    ]
     specs = [small_jobs.spec(name, **says) for says in (*few, {"subsample": 0.5})]
     journals = ran(small_jobs.tables(name), specs, {party: BOTH})
     assert [journal.status.state for journal in journals] == ["failed", "failed", "finished"]
