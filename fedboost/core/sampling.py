@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import chain, combinations
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Rows, Sums
+from fedboost.arrays import Bits, Floats, Rows, Sums
 from fedboost.core import forest
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import layer_of
 from fedboost.core.threads import Threads
+from fedboost.errors import PolicyError
 
 BLOCK = 1 << 16  # numbers that are made of words at once
 
@@ -229,6 +231,49 @@ def drawn(
         forest_rows(params.seed, round_number, place, n_rows, rate, party)
         for place in range(int(forest.sizes(params)[this]))
     )
+
+
+def check_draws(
+    params: TreeParams, classes: Bits, least: int, key: str, *, before: int = 0, party: int = 0
+) -> None:
+    """Refuse, by a PolicyError, a job of which two trees' sums would tell of few rows.
+
+    Trees of a round have the same gradients, and first trees those of other jobs' first trees, so
+    a difference of sums is one of rows: those that a tree leaves out, and those that only one of
+    two trees of a round has, must be `least` of each class at least, or none. classes bool
+    (classes, n) of all training rows; `before` and `party` as in `of_round`. Which rows goss keeps
+    is not known ahead, but their count is. `key` names the limit.
+    """
+    n_rows = classes.shape[1]
+    if least == 1:
+        counts: Iterable[int] = ()
+    elif params.goss is not None:
+        counts = (n_rows - sum(goss_counts(n_rows, *params.goss.rates)),)
+    elif (forest.rates(params) >= 1.0).all():
+        counts = ()
+    else:
+        rounds = range(params.n_estimators)
+        trees = (drawn(params, n_rows, before + this, this, party) for this in rounds)
+        counts = (fewest_apart(of_one, classes) for of_one in trees)
+    if any(0 < count < least for count in counts):
+        raise PolicyError(
+            f"the policy sums trees' rows only where {least} at least, of each class too, or none "
+            "tell two trees apart, or a tree from all rows; the job's draws would leave fewer",
+            todo="use another seed, a smaller subsample, or none, or ask the party's owner",
+            key=key,
+        )
+
+
+def fewest_apart(trees: Sequence[Rows], classes: Bits) -> int:
+    """Return the smallest count, of a class, of rows that a tree leaves out or that only one of
+    two trees has; 0 where all trees learn from all rows.
+    """
+    left_out = np.ones((len(trees), classes.shape[1]), np.bool_)
+    for mask, rows in zip(left_out, trees, strict=True):
+        mask[rows] = False
+    apart = (a ^ b for a, b in combinations(left_out, 2))
+    counts = (int(np.count_nonzero(mask & of)) for mask in chain(left_out, apart) for of in classes)
+    return min((count for count in counts if count), default=0)
 
 
 def of_groups(

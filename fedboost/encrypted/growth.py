@@ -15,7 +15,7 @@ from fedboost.core.params import TreeParams
 from fedboost.core.partition import Partition
 from fedboost.core.sampling import Sample
 from fedboost.errors import PeerError
-from fedboost.flow import DisclosureInfo
+from fedboost.flow import DisclosureInfo, StageContext
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.state import state
@@ -140,6 +140,15 @@ def check_sample(
         expected[rows] = True
         if not np.array_equal(sample, expected):
             raise PeerError("the guest chose other rows for a tree than the job's seed draws")
+
+
+def check_draws(context: StageContext, before: int = 0, party: int = 0) -> None:
+    """Refuse, by a PolicyError, a job whose trees tell few of a host's rows apart; `before` and
+    `party` as in `check_sample`.
+    """
+    alike = np.ones((1, int(np.count_nonzero(~context.validation))), np.bool_)
+    least, key = context.limits.group_rows_min, "policy.group_rows_min"
+    sampling.check_draws(context.params, alike, least, key, before=before, party=party)
 
 
 def _standing(chosen: NDArray[np.bool_], at: NDArray[np.int32] | None) -> Partition:

@@ -88,7 +88,7 @@ def choose_below(monkeypatch):
         held = drawn(*given)
         learns = held.learns.copy()
         learns[np.flatnonzero(learns)[0]] = False
-        return replace(held, learns=learns)
+        return replace(held, learns=learns, fractions=held.fractions[1:])
 
     monkeypatch.setattr(HeldRows, "drawn", chosen)
 

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedboost.aggregation.contributor import Contributor
+from fedboost.core import sampling
+from fedboost.core.params import TreeParams
 from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import fold_rows, validation_rows
 from fedboost.data.ids import encode_ids
@@ -111,9 +113,9 @@ def horizontal_tables():
     }
 
 
-def horizontal(held):
+def horizontal(held, **more):
     params = {
-        "n_estimators": 1, "max_depth": 1, "max_bin": VALUES, "base_score": 0.5,
+        **more, "n_estimators": 1, "max_depth": 1, "max_bin": VALUES, "base_score": 0.5,
         "domains": {column: [float(v) for v in range(VALUES)] for column in COLUMNS},
     }  # fmt: skip
     data = {name: {"label": "y"} for name in SIZES}
@@ -126,13 +128,14 @@ def horizontal(held):
 
 @pytest.fixture
 def roots(monkeypatch):
-    """The first total that the guest reads in each job: the root's, of all parties."""
+    """The first total that the guest reads in each job: every root's, of all parties."""
     seen, real = {}, Contributor.total
 
     def total(self, parts, most):
         read = real(self, parts, most)
         if self.party == "aa" and self._fresh == 0 and read is not None:
-            seen[self._context.job] = read[:CELLS].reshape(len(COLUMNS), VALUES + 1, 2).copy()
+            whole = read[: len(read) // CELLS * CELLS]
+            seen[self._context.job] = whole.reshape(-1, len(COLUMNS), VALUES + 1, 2).copy()
         return read
 
     monkeypatch.setattr(Contributor, "total", total)
@@ -163,11 +166,14 @@ def test_four_horizontal_jobs_left_one_person_where_sets_were_not_taken_together
     monkeypatch.setattr(Judge, "row_sets", lambda *_: lambda: None)
     tables = horizontal_tables()
     journals = ran(tables, [horizontal(held) for held in HORIZONTAL], OWNERS)
-    everybody, first, second, share = (roots[journal.status.id] for journal in journals)
-    alone = everybody + share - first - second
+    everybody, first, second, share = (roots[journal.status.id][0] for journal in journals)
+    row = the_one_row(tables["cc"]["id"])
+    assert_is_person(everybody + share - first - second, tables["cc"], row)
+
+
+def assert_is_person(alone, table, row):
+    """The sums of one row tell its columns and its label."""
     cells = np.abs(alone[:, :, 1]).argmax(axis=1)
-    table = tables["cc"]
-    row = the_one_row(table["id"])
     assert cells.tolist() == [table[column][row] for column in COLUMNS]
     assert int(alone[0, cells[0], 0] < 0) == table["y"][row]
 
@@ -245,6 +251,92 @@ def test_a_hosts_sums_left_one_person_where_it_did_not_look_at_sets(ran, heard, 
     assert cut == VALUES_OF_X[person]
 
 
+# Two trees with equal gradients, whose rows differ by one person
+
+
+NEARLY_ALL = 0.9995
+PAIRS = {
+    "trees of a round": [{"forest": {"n_trees": 2, "subsample": NEARLY_ALL}}],
+    "first trees of two jobs": [{}, {"subsample": NEARLY_ALL}],
+}
+
+
+def left_out(says, seed, counts):
+    """The rows that each tree of the first round leaves out, of each party that draws."""
+    params = TreeParams(**says, seed=seed)
+    drawn = [sampling.drawn(params, n, 0, 0, party) for party, n in enumerate(counts)]
+    every = [np.arange(n) for n in counts]
+    return [list(map(np.setdiff1d, every, part)) for part in zip(*drawn, strict=True)]
+
+
+def searched(says, counts):
+    """A seed by which the round's last tree leaves out one row of the last party, and no other tree
+    any; and that row.
+    """
+    expected = [[0] * len(counts)] * (len(left_out(says, 0, counts)) - 1)
+    expected.append([0] * (len(counts) - 1) + [1])
+    for seed in range(10_000):
+        trees = left_out(says, seed, counts)
+        if [[len(part) for part in tree] for tree in trees] == expected:
+            return seed, int(trees[-1][-1][0])
+    raise AssertionError("no seed leaves out one row")
+
+
+def horizontal_pair(pair):
+    seed, row = searched(pair[-1], list(SIZES.values()))
+    return [horizontal(None, seed=seed, **says) for says in pair], row
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_contributors_sum_no_two_trees_that_differ_by_one_person(pair, ran, roots):
+    specs, _ = horizontal_pair(pair)
+    journals = ran(horizontal_tables(), specs, OWNERS)
+    assert [journal.status.state for journal in journals[:-1]] == ["finished"] * (len(pair) - 1)
+    error = refusal(journals[-1])
+    assert (error.where["party"], error.where["key"]) == ("cc", "policy.holdout_rows_min")
+    assert journals[-1].status.id not in roots
+    assert "another seed" in error.todo
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_two_trees_of_contributors_left_one_person_where_draws_were_not_counted(
+    pair, ran, roots, monkeypatch
+):
+    monkeypatch.setattr(sampling, "check_draws", lambda *_, **__: None)
+    tables, (specs, row) = horizontal_tables(), horizontal_pair(pair)
+    journals = ran(tables, specs, OWNERS)
+    more, fewer = np.concatenate([roots[journal.status.id] for journal in journals])
+    assert_is_person(more - fewer, tables["cc"], row)
+
+
+def vertical_pair(pair):
+    seed, row = searched(pair[-1], [len(PEOPLE)])
+    specs = [vertical(None) for _ in pair]
+    params = [{**spec.params, **says, "seed": seed} for spec, says in zip(specs, pair, strict=True)]
+    return [s.model_copy(update={"params": p}) for s, p in zip(specs, params, strict=True)], row
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_a_host_sums_no_two_trees_that_differ_by_one_person(pair, ran):
+    specs, _ = vertical_pair(pair)
+    journals = ran(VERTICAL, specs, {TELCO: by_default("group_rows_min")})
+    assert [journal.status.state for journal in journals[:-1]] == ["finished"] * (len(pair) - 1)
+    error = refusal(journals[-1])
+    assert (error.where["party"], error.where["key"]) == (TELCO, "policy.group_rows_min")
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_two_trees_of_a_host_left_one_person_where_draws_were_not_counted(
+    pair, ran, heard, monkeypatch
+):
+    monkeypatch.setattr(sampling, "check_draws", lambda *_, **__: None)
+    specs, row = vertical_pair(pair)
+    ran(VERTICAL, specs, {TELCO: by_default("group_rows_min")})
+    more, fewer = (np.sort(root[:, 1]) for root in heard)
+    read = np.append(more != fewer, True).argmax()  # no sum of a left side has the last bin
+    assert read == VALUES_OF_X[row]
+
+
 # Every protocol, at everybody whose rows are summed or measured
 
 
@@ -294,3 +386,26 @@ def test_a_job_that_another_party_refuses_leaves_no_sets(ran):
     journals = ran(small_jobs.tables("secureboost"), specs, owners)
     assert [journal.status.state for journal in journals] == ["finished", "failed", "finished"]
     assert refusal(journals[1]).where["party"] == HOST
+
+
+@pytest.mark.parametrize(
+    ("name", "party", "key"),
+    [
+        ("secureboost", HOST, SUMMED),
+        ("hybridtree", HOST, SUMMED),
+        ("federboost-horizontal", GUEST, LABELLED),
+        ("federboost-horizontal", HOST, LABELLED),
+    ],
+)
+def test_a_job_whose_trees_leave_out_few_rows_is_refused_in_every_protocol(ran, name, party, key):
+    """Trees leave out a fiftieth of the training rows, goss a hundredth, and trees half of them."""
+    few: list[small_jobs.Raw] = [
+        {"subsample": 0.98},
+        {"goss": {"top_rate": 0.5, "other_rate": 0.49}},
+    ]
+    specs = [small_jobs.spec(name, **says) for says in (*few, {"subsample": 0.5})]
+    journals = ran(small_jobs.tables(name), specs, {party: BOTH})
+    assert [journal.status.state for journal in journals] == ["failed", "failed", "finished"]
+    for journal in journals[:2]:
+        error = refusal(journal)
+        assert (error.where["party"], error.where["key"]) == (party, key)

@@ -369,15 +369,6 @@ def test_hybridtree_grows_the_plain_trees_on_every_table(how):
     assert_as_plain(hybrid_jobs.made({"host_depth": 3}, **how))
 
 
-def test_hosts_of_hybridtree_without_rows_in_a_tree_get_empty_streams():
-    job = hybrid_jobs.made({"subsample": 0.3, "n_estimators": 6}, shares=[range(3), range(120)])
-    done = assert_as_plain(job)
-    sent = [p for p in done.room.posted if p.envelope.step == "encrypt_gradients"]
-    counts = [p.message.gradients.rows.count for p in sent if p.envelope.receiver == HOSTS[0]]
-    assert 0 in counts
-    assert any(counts)
-
-
 def test_hosts_of_hybridtree_have_streams_of_their_own_length(monkeypatch):
     monkeypatch.setattr(ring_answers, "BLOCKS_EACH", 1)
     shares = [range(10), range(6000)]

@@ -475,7 +475,9 @@ def lasting_of(party: str) -> Callable[[str], Secrets]:
 
 
 # What owners of small tables allow.
-SMALL = Policy(group_rows_min=1, own_rows_min=1, intersection_min=1, gradient_bits_max=64)
+SMALL = Policy(
+    group_rows_min=1, own_rows_min=1, holdout_rows_min=1, intersection_min=1, gradient_bits_max=64
+)
 
 
 def contexts_for(

@@ -31,11 +31,13 @@ from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they ar
 )
 from fedboost.aggregation.party import labels as labels_of
 from fedboost.aggregation.statistic import Statistic
-from fedboost.core import objectives
+from fedboost.arrays import Floats
+from fedboost.core import objectives, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.growth import Rules
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
+from fedboost.core.params import CLASSIFYING
 from fedboost.core.quantiles import Ranked, Search
 from fedboost.core.row_shards import SharedTable
 from fedboost.errors import PeerError
@@ -357,6 +359,7 @@ def _plant(party: HistogramParty, binning: Binning) -> None:
         bins = binning.transform(party.table.values[rows])
         watched[part] = Watched(bins, label[rows], weight[rows], margin)
     place = party.context.table.of(EVERYBODY).index(party.context.party)
+    _check_draws(party, label[party.context.parts["train"]], place)
     table, least = party.table, (party.context.limits.own_rows_min,)
     moves = columns.directions(params.monotone_constraints, table.names, table.categorical)
     bins = watched["train"].bins
@@ -365,3 +368,12 @@ def _plant(party: HistogramParty, binning: Binning) -> None:
     facts = [party.table.names, tables.cuts_facts(binning)]
     party.cells = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     party.training = TreeBoosting(rules, (objective, summary, counts), watched, place)
+
+
+def _check_draws(party: HistogramParty, label: Floats, place: int) -> None:
+    """Refuse, by a PolicyError, a job whose trees tell few of our training rows apart."""
+    params, classes = party.params, np.ones((1, len(label)), np.bool_)
+    if params.objective in CLASSIFYING:
+        classes = label == np.unique(label)[:, None]
+    least = party.context.limits.holdout_rows_min
+    sampling.check_draws(params, classes, least, "policy.holdout_rows_min", party=place)

@@ -25,6 +25,7 @@ from fedboost.encrypted.growth import (
     Growth,
     about_divisions,
     about_leaves,
+    check_draws,
     check_sample,
     read_sample,
 )
@@ -130,6 +131,7 @@ def begin(context: StageContext) -> Host:
     if isinstance(bins, SparseBins) and not context.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
     host = Host(context, cuts, bins, Meter.of(context, cuts, bins), HostRecord(context, cuts, bins))
+    check_draws(context, party=_number(host))
     if not host.is_scored:
         host.answering = MaskingHost(context)
     return host

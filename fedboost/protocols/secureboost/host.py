@@ -24,6 +24,7 @@ from fedboost.encrypted.ciphers import HostCipher, HostRows
 from fedboost.encrypted.growth import (
     Growth,
     about_divisions,
+    check_draws,
     check_sample,
     read_divisions,
     read_sample,
@@ -122,6 +123,7 @@ def accept_key(host: Host, got: pb.EncryptionKey) -> Out:
         raise PeerError(
             f"the guest begins at tree {got.first_tree}, it began at {host.first_tree} before"
         )
+    check_draws(host.context, earlier.rounds_before(host.context, host.first_tree))
     host.side = side
     return Out()
 

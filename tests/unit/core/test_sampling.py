@@ -9,6 +9,7 @@ from fedboost.core import sampling
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.params import Goss, TreeParams
 from fedboost.core.sampling import TreeColumns
+from fedboost.errors import PolicyError
 
 
 def test_draws_never_change_between_releases():
@@ -210,3 +211,46 @@ def test_fractions_of_a_table_are_those_of_its_parties():
     whole = sampling.of_groups(params, g, 0, (10, 20)).fractions(2)
     parties = [sampling.of_round(params, g[:n], 0, 0, party) for party, n in enumerate((10, 20))]
     assert (whole == np.concatenate([one.fractions(2) for one in parties])).all()
+
+
+def all_alike(rows):
+    return np.ones((1, rows), np.bool_)
+
+
+def test_rows_apart_are_counted_of_each_tree_of_each_two_and_of_each_class():
+    everything, one_less = np.arange(100, dtype=np.int32), np.arange(99, dtype=np.int32)
+    half, shifted = np.arange(50, dtype=np.int32), np.arange(3, 53, dtype=np.int32)
+    assert sampling.fewest_apart([everything], all_alike(100)) == 0
+    assert sampling.fewest_apart([everything, everything], all_alike(100)) == 0
+    assert sampling.fewest_apart([one_less], all_alike(100)) == 1
+    assert sampling.fewest_apart([half], all_alike(100)) == 50
+    assert sampling.fewest_apart([half, shifted], all_alike(100)) == 6
+    rare = np.arange(100) >= 97
+    assert sampling.fewest_apart([half], np.stack([rare, ~rare])) == 3
+    assert sampling.fewest_apart([], all_alike(0)) == 0
+
+
+@pytest.mark.parametrize("says", [{}, {"subsample": 0.5}, {"forest": {"n_trees": 2}}])
+def test_draws_that_leave_many_rows_out_or_none_are_allowed(says):
+    params = TreeParams(n_estimators=3, **says)
+    sampling.check_draws(params, all_alike(200), 20, "policy.group_rows_min")
+
+
+def test_draws_are_counted_in_every_round_and_of_the_party_that_asks():
+    params = TreeParams(n_estimators=30, subsample=0.9)
+    few = [
+        (before, party)
+        for before in range(40)
+        for party in range(2)
+        if 200 - len(sampling.rows(params.seed, before, 200, 0.9, party)) < 18
+    ]
+    assert few
+    for before, party in few:
+        one = params.model_copy(update={"n_estimators": 1})
+        with pytest.raises(PolicyError, match="18 at least"):
+            sampling.check_draws(one, all_alike(200), 18, "k", before=before, party=party)
+        sampling.check_draws(one, all_alike(200), 1, "k", before=before, party=party)
+    [last, *_] = [before for before, party in few if party == 0 and before]
+    whole = params.model_copy(update={"n_estimators": last + 1})
+    with pytest.raises(PolicyError):
+        sampling.check_draws(whole, all_alike(200), 18, "k")
