@@ -71,6 +71,13 @@ def _own(party: int) -> tuple[int, ...]:
     return (party,) if party else ()
 
 
+def _rate_words(rate: float) -> tuple[int, int]:
+    """Return a rate's 64 bits as two numbers, so that rows at one rate are no subset of those at a
+    larger one: two jobs whose rates differ a little would otherwise differ by one row.
+    """
+    return divmod(int(np.float64(rate).view(np.uint64)), 1 << 32)
+
+
 def _uniform(words: NDArray[np.uint64]) -> Floats:
     """Random words as numbers in [0, 1)."""
     fractions = (words >> np.uint64(11)).astype(np.float64)
@@ -80,7 +87,7 @@ def _uniform(words: NDArray[np.uint64]) -> Floats:
 def _with_chance(rate: float, n_rows: int, seed: int, purpose: Purpose, *numbers: int) -> Rows:
     if rate >= 1.0 or n_rows == 0:
         return np.arange(n_rows, dtype=np.int32)
-    words = draws(seed, purpose, *numbers, n=n_rows)
+    words = draws(seed, purpose, *numbers, *_rate_words(rate), n=n_rows)
     chosen = np.flatnonzero(_uniform(words) < rate)
     return (chosen if len(chosen) else np.array([np.argmin(words)])).astype(np.int32)
 
@@ -323,7 +330,8 @@ def goss(
     n_top, n_other = goss_counts(n, top_rate, other_rate)
     order = np.argsort(-np.abs(gradients).sum(axis=1), kind="stable")
     rest = np.sort(order[n_top:])
-    words = draws(seed, Purpose.GOSS, round_number, *_own(party), n=len(rest))
+    numbers = (*_own(party), *_rate_words(top_rate), *_rate_words(other_rate))
+    words = draws(seed, Purpose.GOSS, round_number, *numbers, n=len(rest))
     others = rest[np.argsort(words, kind="stable")[:n_other]]
     factor = np.zeros(n)
     factor[order[:n_top]] = 1.0

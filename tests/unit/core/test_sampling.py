@@ -254,3 +254,13 @@ def test_draws_are_counted_in_every_round_and_of_the_party_that_asks():
     whole = params.model_copy(update={"n_estimators": last + 1})
     with pytest.raises(PolicyError):
         sampling.check_draws(whole, all_alike(200), 18, "k")
+
+
+def test_rows_of_two_rates_are_drawn_apart():
+    """Drawn from the same words, two jobs of nearly one rate would differ by one row."""
+    many, fewer = (sampling.rows(5, 0, 600, rate) for rate in (0.9, 0.899))
+    assert len(np.setdiff1d(many, fewer)) > 20
+    assert len(np.setdiff1d(fewer, many)) > 20
+    gradients = np.linspace(1, 2, 600)[:, None]
+    (kept, _), (other, _) = (sampling.goss(gradients, 5, 0, 0.2, rate) for rate in (0.5, 0.501))
+    assert len(np.setxor1d(kept, other)) > 100
