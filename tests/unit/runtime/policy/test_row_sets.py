@@ -12,6 +12,7 @@ from fedboost.errors import StoreError
 from fedboost.runtime.policy.row_sets import ALL_ROWS, Atoms, RowSets, refine
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store
+from tests import tiers
 
 TABLE = Owned("credit", "file:credit")
 NONE = Atoms(np.zeros(0, np.uint64), {})
@@ -219,3 +220,58 @@ def test_ids_are_kept_as_hashes_under_a_key_of_the_store(tmp_path):
                 found.append(RowSets(store).hashes(ids).tolist())
     assert found[0] == found[1] != found[2] == found[3]
     assert len({*found[0], *found[2]}) == 4
+
+
+def leaning_job(draw, tried, people):
+    """Sets by someone who wants few people: sets tried before, combined, with a few rows moved.
+
+    Returns the set's number of each person: a job trains on one part and may hold out the other.
+    """
+    inside = np.zeros(people, np.bool_)
+    for members in draw.sample(tried, min(len(tried), draw.randint(0, 3))):
+        inside = draw.choice((np.logical_xor, np.logical_and, np.logical_or))(inside, members)
+    start, width = draw.randrange(people), draw.choice((0, 1, 2, 5, 20, people // 2))
+    inside[np.arange(start, start + width) % people] ^= True
+    tried.append(inside)
+    return np.where(inside, 1, draw.choice((0, 2))).astype(np.uint32)
+
+
+def leverage(sets):
+    """How much of one person's row the combination nearest to it is about, float64 (people,): 1
+    where some combination of the sets' sums is about this row alone.
+    """
+    left, sizes, _ = np.linalg.svd(np.stack(sets, axis=1).astype(np.float64), full_matrices=False)
+    return (left[:, sizes > 1e-9] ** 2).sum(axis=1)
+
+
+SCHEDULES = 10_000 if tiers.runs(tiers.Tier.LONG) else 60
+PEOPLE_FEW, JOBS = 80, 12
+
+
+def leaned(row_sets, seed, least):
+    """What an observer makes of the sums of a schedule's jobs, and how many were taken."""
+    draw, tried, summed = random.Random(seed), [], []
+    table, taken = Owned(f"t{seed}-{least}", f"file:t{seed}-{least}"), 0
+    hashes = hashes_of(range(PEOPLE_FEW))
+    for _ in range(JOBS):
+        numbers = leaning_job(draw, tried, PEOPLE_FEW)
+        if row_sets.add(table, Atoms.of(hashes, {ALL_ROWS: numbers}), least) is None:
+            taken += 1
+            summed += [numbers == each for each in (1, 2) if (numbers == each).any()]
+    return leverage(summed).max() if summed else 0.0, taken
+
+
+def test_no_combination_of_the_sums_of_allowed_jobs_is_about_few_rows(row_sets):
+    """Integer combinations are among all combinations, so one rank answers for every decoder."""
+    most = Counter()
+    for seed in range(SCHEDULES):
+        least = (5, 10, 20)[seed % 3]
+        found, taken = leaned(row_sets, seed, least)
+        assert found <= 1 / least + 1e-9, seed
+        most[min(taken, 3)] += 1
+    assert most[3] > SCHEDULES / 4  # jobs were taken, so there was something to combine
+
+
+def test_the_observer_finds_single_rows_where_no_atom_is_refused(row_sets):
+    found = [leaned(row_sets, seed, 1)[0] > 1 - 1e-9 for seed in range(60)]
+    assert np.mean(found) > 0.7
