@@ -232,14 +232,15 @@ def test_a_search_for_cut_points_is_rehearsed_on_as_many_rows_as_it_needs():
 @pytest.mark.parametrize(
     ("rows", "guest", "host"), [(1_000_000, 0.27, 0.31), (10_000_000, 1.25, 0.80)]
 )
-def test_memory_is_what_daemons_have_held_or_somewhat_more(rows, guest, host):
+def test_memory_is_about_what_daemons_have_held_or_more(rows, guest, host):
     """In gigabytes: what the job of `benchmarks.scale` held at once, without pages of files, of
-    which 0.15 are a daemon's without rows. Work that large tables do part by part counts as whole.
+    which 0.15 are a daemon's without rows. Work that large tables do part by part counts as whole,
+    and encrypted rows as far as rehearsals of some thousand rows hold them at their peak.
     """
     with ProcessWorkers(1) as apart:  # as of a daemon: other tests' threads allocate, too
         (held,) = apart.map(scaled.held, [(rows,)])
     for party, measured in (("guest", guest), ("host", host)):
-        assert measured <= 0.15 + held[party] / 1e9 <= 1.5 * measured
+        assert 0.9 * measured <= 0.15 + held[party] / 1e9 <= 2.2 * measured
 
 
 def test_a_party_that_only_adds_up_has_memory_too():
