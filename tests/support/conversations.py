@@ -153,8 +153,8 @@ def lattice(alter: Alter | None = None, **more: Any) -> Room:
 
 def forest(alter: Alter | None = None) -> Room:
     """A forest of three trees on samples, then one of one tree on all rows."""
-    moving = {"n_trees": [3, 1], "subsample": [0.5, 1.0]}
-    params = {**PARAMS, "forest": {"dynamic": moving}}
+    moving = {"n_trees": [3, 1], "subsample": [0.4, 1.0]}
+    params = {**PARAMS, "seed": 10, "forest": {"dynamic": moving}}
     return room_for("secureboost", tables(), params, held=0.25, alter=alter)
 
 

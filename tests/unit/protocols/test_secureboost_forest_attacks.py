@@ -25,8 +25,8 @@ from tests.unit.protocols.test_secureboost_attacks import (
 from tests.unit.protocols.test_secureboost_attacks import outcome as outcome_of_single_trees
 
 TELCO, SHOP = HOSTS[:2]
-TREES, ROWS = 3, 14  # of the first round: trees, and training rows that some tree learns from
-# In it telco's splits divide the roots of the second and the third tree; the first one stays whole.
+TREES, ROWS = 3, 15  # of the first round: trees, and training rows that some tree learns from
+# In it telco's splits divide the roots of the second and the third tree, the guest's the first's.
 ROOTS = [0, STRIDE, 2 * STRIDE]
 DIVIDED = [STRIDE, 2 * STRIDE]
 OPENED = [STRIDE + 2, 2 * STRIDE + 2]
@@ -298,8 +298,9 @@ async def test_a_candidate_of_another_trees_node_is_refused_and_changes_nothing(
     room = await halted("divide_rows")
     me, good = room.state(TELCO), last_to(room, TELCO)
     counts = [me.tree_batch.offered[root].shape.n_sums for root in ROOTS]
-    assert counts[2] < counts[0]
-    lies = [choose([2 * STRIDE], [1], [counts[2]])]  # which the first tree's root has
+    fewest = min(counts)
+    assert fewest < max(counts)
+    lies = [choose([ROOTS[counts.index(fewest)]], [1], [fewest])]  # which another tree's root has
     lies += [choose([node], [1], [0]) for node in NOWHERE]
     for lie in lies:
         bad = pb.WonSplits()
@@ -366,7 +367,7 @@ async def test_a_refused_division_moves_no_row_of_any_tree():
             guest_steps.grow_nodes(me, {**got, TELCO: bad})
         assert state() == before
     guest_steps.grow_nodes(me, got)
-    assert [len(tree.totals) for tree in me.growing.tree_batch.trees] == [1, 3, 3]
+    assert [len(tree.totals) for tree in me.growing.tree_batch.trees] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("row", range(24))
