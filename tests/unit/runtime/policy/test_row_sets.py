@@ -3,6 +3,7 @@
 import random
 import threading
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -250,7 +251,7 @@ PEOPLE_FEW, JOBS = 80, 12
 
 def leaned(row_sets, seed, least):
     """What an observer makes of the sums of a schedule's jobs, and how many were taken."""
-    draw, tried, summed = random.Random(seed), [], []
+    draw, tried, summed = random.Random(seed), list[Any](), list[Any]()
     table, taken = Owned(f"t{seed}-{least}", f"file:t{seed}-{least}"), 0
     hashes = hashes_of(range(PEOPLE_FEW))
     for _ in range(JOBS):
@@ -263,7 +264,7 @@ def leaned(row_sets, seed, least):
 
 def test_no_combination_of_the_sums_of_allowed_jobs_is_about_few_rows(row_sets):
     """Integer combinations are among all combinations, so one rank answers for every decoder."""
-    most = Counter()
+    most: Counter[int] = Counter()
     for seed in range(SCHEDULES):
         least = (5, 10, 20)[seed % 3]
         found, taken = leaned(row_sets, seed, least)
