@@ -57,7 +57,7 @@ class NodeField:
 
     @property
     def has_differences(self) -> bool:
-        """Whether a sibling's sums follow from the parent's: not where other sums or noise mix."""
+        """Return whether sums follow from a sibling's: not where others or noise mix in."""
         return self.is_exact and set(self.bits) == {1}
 
     def follows(
@@ -110,10 +110,9 @@ def forecast(
     def most(bins: int, rows: int) -> float:
         if params.encryption.scheme == AUTO:
             return math.inf
-        bits, together = schemes.of(params).field_of(params, rows)
-        is_exact = not params.host_noise
+        scheme, is_exact = schemes.of(params), not params.host_noise
+        bits, together = scheme.field_of(params, rows)
         if not is_exact:
-            scheme = schemes.of(params)
             sigma = NoiseScale.of(params, scheme.bits_of(params, rows)).sigma
             bits = under_noise(bits, sigma.astype(np.float64))
         shape = math.log2(2 * bins + 2)

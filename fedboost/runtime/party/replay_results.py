@@ -118,7 +118,7 @@ class ReplayedPeer(Settings):
 
     @property
     def unsigned(self) -> int:
-        """How many of them the peer has not signed."""
+        """Return how many of them the peer has not signed."""
         return sum(way.payloads - way.signed for way in (self.sent, self.came))
 
 
@@ -147,12 +147,12 @@ class ReplayResult(Settings):
 
     @property
     def not_shown(self) -> dict[str, int]:
-        """How many payloads each peer has not signed: only there it is known what passed."""
+        """Return how many payloads each peer has not signed: it alone knows what passed."""
         return {name: peer.unsigned for name, peer in self.peers.items() if peer.unsigned}
 
     @property
     def is_honest(self) -> bool:
-        """Whether all is confirmed, and signed by the peers."""
+        """Return whether all is confirmed, and signed by the peers."""
         return self.is_confirmed and not self.not_shown
 
     def sentences(self) -> list[str]:

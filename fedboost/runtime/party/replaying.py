@@ -18,6 +18,7 @@ from fedboost.errors import DataError, FedboostError, PeerError, ProtocolError, 
 from fedboost.flow import START, Artefact, CheckpointPolicy, Place, StageContext, Step
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, Turn
+from fedboost.runtime.ledger.comparison import SAID_ALIKE
 from fedboost.runtime.ledger.rows import Noted, Row
 from fedboost.runtime.party.outbox import Links, Terms
 from fedboost.runtime.party.session import Session
@@ -25,7 +26,6 @@ from fedboost.runtime.store.recordings import RecordedAttempt, RecordedMessage
 
 # Of a message: attempt, number of its step, part, the peer.
 MessageKey = tuple[int, int, int, str]
-SAID_ALIKE = ("step", "kind", "bytes", "sha256", "salt")
 WAIT_S = 600.0  # for what lies on the disk
 
 
@@ -118,23 +118,14 @@ class SentPayloads:
             left = wire.decode(type(noted.message), known.payload(), envelope.sender)
         where = place(state, envelope.step, noted.message, left)
         text = where if row is not None else f"{where}; nothing of it left"
-        raise DifferenceFoundError(_difference(envelope, text))
+        raise DifferenceFoundError(_difference(envelope, envelope.receiver, text))
 
     def check_all(self, attempt: int) -> None:
         """Raise a DifferenceFoundError for a message of an attempt that no step has given."""
         for key, row in self.sent.items():
             if key[0] == attempt and key not in self.confirmed:
-                raise DifferenceFoundError(
-                    ReplayDifference(
-                        row.attempt,
-                        row.step,
-                        row.kind.rpartition(".")[2],
-                        row.number,
-                        row.part,
-                        row.peer,
-                        "no step of honest training sends it there",
-                    )
-                )
+                where = "no step of honest training sends it there"
+                raise DifferenceFoundError(_difference(row, row.peer, where))
 
 
 class NoLinks(Links):
@@ -387,13 +378,6 @@ def _said_of(envelope: Envelope) -> tuple[object, ...]:
     return (envelope.step, envelope.kind, envelope.payload_bytes, *hashes)
 
 
-def _difference(envelope: Envelope, where: str) -> ReplayDifference:
-    return ReplayDifference(
-        envelope.attempt,
-        envelope.step,
-        envelope.kind.rpartition(".")[2],
-        envelope.number,
-        envelope.part,
-        envelope.receiver,
-        where,
-    )
+def _difference(sent: Envelope | Row, peer: str, where: str) -> ReplayDifference:
+    message = sent.kind.rpartition(".")[2]
+    return ReplayDifference(sent.attempt, sent.step, message, sent.number, sent.part, peer, where)

@@ -20,17 +20,17 @@ from fedboost.runtime.store.store import Store
 def alignments_today(store: Store, peer: str, table: Owned) -> int:
     """Return how often `peer` has aligned its ids with those of a table today (UTC)."""
     text = "SELECT runs FROM alignments WHERE peer = ? AND dataset = ? AND day = ?"
-    with store.transaction() as sql:
-        runs = [
-            sql.execute(text, (peer, name, store.today())).fetchone()
-            for name in names_of(sql, table)
-        ]
-    return max((row[0] for row in runs if row), default=0)
+    return _most_today(store, text, peer, table)
 
 
 def peer_ids_today(store: Store, peer: str, table: Owned) -> int:
     """Return how many ids `peer` has brought to alignments with a table today (UTC)."""
     text = "SELECT ids FROM peer_ids WHERE peer = ? AND dataset = ? AND day = ?"
+    return _most_today(store, text, peer, table)
+
+
+def _most_today(store: Store, text: str, peer: str, table: Owned) -> int:
+    """Return the largest count that a query finds under any of the names of a table."""
     with store.transaction() as sql:
         counts = [
             sql.execute(text, (peer, name, store.today())).fetchone()

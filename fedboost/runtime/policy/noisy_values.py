@@ -42,7 +42,7 @@ def note(sql: sqlite3.Connection, noisy: NoisyValues) -> Mapping[str, int]:
 def _known(
     sql: sqlite3.Connection, noisy: NoisyValues
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """What was told under the same noise: ids (n,) and codes (n, columns), `NO_CODE` for none."""
+    """Return what the same noise has told: ids (n,), codes (n, columns), `NO_CODE` for none."""
     text = "SELECT noise, columns, ids, codes, hash FROM noisy_values WHERE noise = ?"
     every_id, every_code = [np.empty(0, np.uint64)], [np.empty((0, len(noisy.columns)), np.uint8)]
     for row in sql.execute(text, (noisy.noise,)):

@@ -34,12 +34,12 @@ class Learnt:
 
     @property
     def columns(self) -> int:
-        """How many columns are learnt from."""
+        """Return the number of columns that are learnt from."""
         return len(self.frame.columns)
 
     @cached_property
     def rows(self) -> int:
-        """How many rows are."""
+        """Return the number of rows that are learnt from."""
         return int(np.count_nonzero(~self.held_out))
 
     def sums_placed(self, releases: Releases) -> float:
