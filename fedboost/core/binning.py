@@ -246,6 +246,14 @@ def between(low: Cuts, high: Cuts) -> Cuts:
     return np.where((low < middle) & (middle <= high), middle, high).astype(np.float32)
 
 
+@kernel
+def coarsen(numbers: Cuts, cuts: Cuts, values: Cuts) -> None:
+    """Write over each number, float32 (n,), that of its bin: `values` (cuts + 1,); NaN stays."""
+    for i in range(len(numbers)):
+        if not np.isnan(numbers[i]):
+            numbers[i] = values[np.searchsorted(cuts, numbers[i], side="right")]
+
+
 def _look_up(column: Cuts, codes: Codes, missing: int) -> Codes:
     """The bin of each code, `missing` for NaN and for codes that have none."""
     table = np.full(

@@ -302,7 +302,7 @@ def test_an_owner_sees_at_which_step_a_job_is_and_what_has_left(town, board, hou
     assert world.owner(town.cluster, "telco", "approve", job, "--yes").code == 0
     go(house, "/running")
     shows(house, "of secureboost", ".card")
-    shows(house, "at most at its end", ".card svg")
+    shows(house, "expected at its end", ".card svg")
     before = house.locator(".card dd").nth(1).inner_text()
     house.wait_for_function(
         "before => document.querySelectorAll('.card dd')[1].innerText !== before", arg=before

@@ -54,6 +54,7 @@ class Warm:
     rows: int = ROWS
     group_rows_min: int = 1  # of the host's policy
     own_rows_min: int = 1  # of everybody's
+    bins_max: int | None = None  # of everybody's tables
     then: str = ""  # a protocol that predicts with its model
     split: str = ""  # hybridtree's own, which that one has to say again
     method: str = "auto"  # of its alignment
@@ -66,9 +67,10 @@ def _encrypted(scheme: str, **more: Any) -> dict[str, Any]:
 
 
 JOBS = {
-    "lattice": Warm("secureboost", _encrypted("lattice, packed"), group_rows_min=20),
+    "lattice": Warm("secureboost", _encrypted("lattice, packed"), group_rows_min=20, bins_max=32),
     "lattice, many rows": Warm("secureboost", _encrypted("lattice, vectors", max_bin=2), rows=2000),
-    "lattice, sparse": Warm("secureboost", _encrypted("lattice"), table="sparse", then="predict"),
+    "lattice, sparse": Warm("secureboost", _encrypted("lattice"), table="sparse", bins_max=32,
+                            then="predict"),
     "lattice, classes": Warm("secureboost", _encrypted("lattice", objective="multi:softprob",
                                                        num_class=3), classes=3),
     "lattice, noise": Warm("secureboost", _encrypted("lattice-4096", host_noise=1.0)),
@@ -152,7 +154,12 @@ async def _run(folder: Path, name: str, job: Warm) -> None:
         for node in cluster.parties.values():
             keys = {"group_rows_min": job.group_rows_min, "own_rows_min": job.own_rows_min}
             policy = node.config.policy.model_copy(update=keys)
-            node.config = node.config.model_copy(update={"policy": policy})
+            tables = {
+                name: table.model_copy(update={"bins_max": job.bins_max})
+                for name, table in node.config.datasets.items()
+            }
+            update = {"policy": policy, "datasets": tables}
+            node.config = node.config.model_copy(update=update)
         trained = await _finished(cluster, spec, name)
         if job.then:
             await _finished(cluster, _spec(job, model=trained), name)

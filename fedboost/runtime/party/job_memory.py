@@ -131,7 +131,7 @@ class JobMemory:
 
     async def _fits(self, job: PartyJob) -> bool:
         if not self._held and min(self._stated) == math.inf:
-            return next(iter(self._queue)) == job.id
+            return self._is_next(job)
         for paused in list(self._jobs.values()):  # whose tables are read again when they go on
             if paused.halted is not None and paused.id not in self._held:
                 await paused.forget()
@@ -147,15 +147,18 @@ class JobMemory:
                 key=key,
                 todo="ask its owner, whose log says how much",
             )
-        rooms = [need]
-        for held in self._held.values():
+        for held in list(self._held.values()):  # any of which may leave meanwhile
             held.room = await self._need(held.job) if held.room is None else held.room
-            rooms.append(held.room)
+        rooms = [need, *(held.room for held in self._held.values() if held.room is not None)]
         taken = Space(*map(sum, zip(*rooms, strict=True)))
         fits = not self._held or self._free.holds(taken)
         if not fits:
             log.info("%s waits: %s; with others %s", job.id, self._short(need), self._short(taken))
-        return fits and next(iter(self._queue)) == job.id
+        return fits and self._is_next(job)
+
+    def _is_next(self, job: PartyJob) -> bool:
+        """Return whether it is a job's turn; it is nobody's who has left meanwhile."""
+        return next(iter(self._queue), None) == job.id
 
     def _short(self, need: Space) -> str:
         free, disk = self._free, ""

@@ -32,7 +32,6 @@ from fedboost.data import conversions
 from fedboost.data.frame import Frame
 from fedboost.data.sources import SourceSpec
 from fedboost.errors import DataError
-from fedboost.kernels import kernel
 from fedboost.mapped import let_go
 from fedboost.runtime.policy.same_tables import SAME, Owned
 from fedboost.runtime.store.store import Store
@@ -94,7 +93,7 @@ class NumberGroups:
 
     def coarsen(self, numbers: Cuts) -> None:
         """Write the value of its group over each of some numbers, float32 (n,)."""
-        _coarsen(numbers, self.cuts, self.values)
+        binning.coarsen(numbers, self.cuts, self.values)
 
 
 @dataclass(frozen=True)
@@ -313,11 +312,3 @@ def _short(low: Cuts, high: Cuts) -> Cuts:
                 cuts[place] = short
                 break
     return cuts
-
-
-@kernel
-def _coarsen(column: Cuts, cuts: Cuts, values: Cuts) -> None:
-    """Write over each number of a column the value of its group."""
-    for i in range(len(column)):
-        if not np.isnan(column[i]):
-            column[i] = values[np.searchsorted(cuts, column[i], side="right")]

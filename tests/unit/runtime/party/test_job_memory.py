@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from fedboost.errors import ConfigError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.runtime.cluster.local import LocalClient
+from fedboost.runtime.config.daemons import Timers
 from fedboost.runtime.estimate.footprint import estimated, footprint
 from fedboost.runtime.party import job_memory
 from fedboost.runtime.party.job_memory import DAEMON_BYTES, GB, WORKER_BYTES, JobMemory, Space
@@ -173,6 +175,9 @@ TREES = JobSpec.model_validate(
 )
 
 
+TERMS = SimpleNamespace(spec=TREES, params={})  # of a manifest
+
+
 def test_a_footprint_is_the_table_and_what_the_training_takes_here(tmp_path):
     source = world.write(tmp_path / "telco.parquet", world.toy(columns=3))
     alone = estimated(JOB.model_dump_json(), "telco", source)
@@ -193,3 +198,36 @@ def test_memory_is_the_least_of_the_machine_s_and_the_control_groups(tmp_path):
     assert allowed_bytes(tmp_path, ours) == machine
     (tmp_path / "docker" / "memory.max").write_text("1000000\n")
     assert allowed_bytes(tmp_path, ours) == 1_000_000
+
+
+@pytest.mark.parametrize("leaves", ["held", "asks"])
+def test_a_job_may_leave_while_jobs_are_estimated(leaves, monkeypatch):
+    """A job that was cancelled meanwhile gets no memory, and does not keep others waiting."""
+    monkeypatch.setattr(job_memory, "allowed_bytes", lambda: DAEMON_BYTES + 250_000_000)
+    config = SimpleNamespace(
+        name=OWNED, memory_gb=None, disk_gb=None, processes=0, timers=Timers(peer_lost_s=100)
+    )
+    jobs = {
+        name: SimpleNamespace(
+            id=name, signed=SimpleNamespace(dataset=name, party=OWNED, manifest=TERMS)
+        )
+        for name in ("held", "asks")
+    }
+    memory = JobMemory(config, lambda: {name: name for name in jobs}, {})
+
+    def need(spec, party, table):  # called in a thread while the loop does other things
+        if table == "held":
+            asyncio.run_coroutine_threadsafe(left(), loop).result()
+        return Space(100_000_000)
+
+    async def left():
+        memory.leave(leaves)
+
+    async def both():
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        return await memory.take(jobs["held"]), await memory.take(jobs["asks"])
+
+    loop, memory.of = None, need
+    assert now(both()) == (True, leaves == "held")
+    assert [*memory._held] == (["asks"] if leaves == "held" else ["held"])
