@@ -54,6 +54,7 @@ class GhLayout(Layout):
     compress: bool = True
     g_noise: int = 0  # the most that is added to a G before it leaves, either way
     h_noise: int = 0  # to an H
+    has_offsets: bool = False  # sums leave with offsets that bring them into the range of sums
 
     def __post_init__(self) -> None:
         if self.value_bits < 1 or self.n_rows < 1 or self.outputs < 1:
@@ -124,12 +125,18 @@ class GhLayout(Layout):
         """Return True if sums leave with this noise and multiples: none, or what there is room
         for.
         """
+        if self.has_offsets:
+            return masks is not None and self._are_offsets(masks)
         pair = (self.g_noise, self.h_noise)
         if masks is None or not any(pair):
             return masks is None and not any(pair)
         fits = masks.limbs.shape[1:] == (self.columns, 1)
         most = np.tile(pair, self.outputs) + self.bound
         return fits and bool((np.abs(masks.limbs[..., 0]) <= most).all())
+
+    def _are_offsets(self, masks: Masks) -> bool:
+        fits = masks.limbs.shape[1:] == (self.columns, 1)
+        return fits and bool(((masks.limbs >= 0) & (masks.limbs <= self.bound)).all())
 
     def modulus(self, rows: int) -> int:
         """Return what sums of a node with so many rows count modulo, where they have noise: a power

@@ -20,6 +20,7 @@ Modules:
     cells         which rows add to which cells of a histogram
     choice        the scheme of a job that leaves it open
     ciphers       the interface of a scheme for guest and host
+    gradient_check  finds gradients above their declared bits
     growth        where rows stand in a tree, for guest and host
     guest_tree    a growing tree at the guest
     host_noise    noise on every sum that a host releases

@@ -32,6 +32,8 @@ from fedboost.flow import StageContext
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.shards import Embedded
 
+NO_NODE = (1 << 63) - 1  # of a tree: of sums over all of its rows with signs
+
 P = TypeVar("P", bound=EncryptedTreeParams)
 S = TypeVar("S")
 
@@ -259,6 +261,14 @@ class HostRows(ABC, Generic[H]):
     @abstractmethod
     def blind(self, nodes: Sequence[NodeSums[Any]]) -> Iterator[pb.Ciphertexts]:
         """The nodes' sums with their noise, blinded, node after node: one part or several."""
+
+    def blind_signed(self, tree: int, sums: H, offsets: Sums, rows: int) -> pb.Ciphertexts:
+        """Return sums over so many rows with signs, blinded; `offsets` int64 (sums, 2·outputs)
+        bring them into the range of sums without signs.
+        """
+        parts = [*self.blind([NodeSums(tree, NO_NODE, rows, Pairs.of(sums), offsets)])]
+        count, data = sum(part.count for part in parts), b"".join(part.data for part in parts)
+        return pb.Ciphertexts(count=count, data=data)
 
 
 class HostCipher(ABC):

@@ -200,6 +200,16 @@ class PackedHostRows(HostRows[Ciphertexts]):
         keys.blinders.prepare(2 * len(released))  # the next layer has up to twice as many nodes
         yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
 
+    def blind_signed(
+        self, tree: int, sums: Ciphertexts, offsets: Sums, rows: int
+    ) -> pb.Ciphertexts:
+        """See `HostRows`; of noise they have none."""
+        keys = self.keys
+        assert isinstance(keys.layout, GhLayout)
+        layout = replace(keys.layout, has_offsets=True)
+        released = keys.key.release(sums, layout, keys.blinders, [len(sums)], as_masks(offsets))
+        return pb.Ciphertexts(count=len(released), data=released.to_bytes())
+
     def _masked(self, node: NodeSums[Pairs[Ciphertexts]], noise: Sums) -> Sums:
         """A node's noise with multiples that drown what stands above the node's part of a field."""
         assert self.noise is not None

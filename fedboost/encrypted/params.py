@@ -67,6 +67,7 @@ class EncryptedTreeParams(TreeParams):
     sparse_histograms: bool = True  # a column's most frequent bin is not added up (6.2)
     # σ of what a host adds to every sum, in rows with the greatest gradient and hessian of the job.
     host_noise: float = Field(0.0, ge=0.0, le=64.0)
+    gradient_check: bool = False  # whether hosts check that gradients keep to their bits
 
     # Bits of a gradient above those of the objective's own: what else a row's may hold.
     gradient_spare_bits: ClassVar[int] = 0
@@ -102,6 +103,12 @@ class EncryptedTreeParams(TreeParams):
                 f"{scheme.name} cannot",
                 "use another scheme, or leave host_noise out",
             )
+        if self.gradient_check and not scheme.adds_noise:
+            yield Lack(
+                "gradient_check adds numbers that a host knows to encrypted sums, which "
+                f"{scheme.name} cannot",
+                "use another scheme, or leave gradient_check out",
+            )
 
     @model_validator(mode="after")
     def _noise_hides_no_reaction(self) -> Self:
@@ -131,12 +138,13 @@ def asks(params: EncryptedTreeParams) -> Asks:
     """Return what the parameters ask of a party's policy; of `auto`, what any scheme does."""
     scheme = params.encryption.chosen
     if scheme is None:
-        return Asks(scheme=AUTO, host_noise=params.host_noise)
+        return Asks(scheme=AUTO, host_noise=params.host_noise, gradient_check=params.gradient_check)
     return Asks(
         scheme=scheme.name,
         key_bits=params.encryption.key_bits if scheme.has_modulus and scheme.secure else None,
         gradient_bits=params.gradient_bits(scheme),
         insecure=not scheme.secure,
         host_noise=params.host_noise,
+        gradient_check=params.gradient_check,
         key_trees=None if scheme.has_modulus else params.encryption.key_trees,
     )

@@ -58,6 +58,7 @@ class Asks:
     insecure: bool = False  # the scheme hides nothing from a curious peer
     epsilon: float | None = None  # of a value that a host discloses; inf: without noise
     host_noise: float | None = None  # σ of what hosts add to sums; None where they release none
+    gradient_check: bool | None = None  # hosts check that gradients keep to their bits
     key_trees: int | None = None  # trees under one secret of a lattice; None for other schemes
     own_cells: bool = False  # contributors add up cells of their own rows (own_rows_min)
     quantile_tolerance: int | None = None  # rows, said for a search of cut points; None: default

@@ -98,6 +98,22 @@ REVEALS: dict[str, tuple[str, str]] = {
         "to the hosts, which training rows take part in each tree; with goss, that these have large gradients or were drawn.",
         "encrypted under the guest's key. A tree's keys reveal nothing: they are ring-LWE samples and a random nonce.",
     ),
+    "fedboost.encrypted.SignedSums": (
+        "to the guest, sums of its own gradients.",
+        "blinded ciphertexts under the guest's key.",
+    ),
+    "fedboost.encrypted.SumsCommitment": (
+        "to the hosts, nothing before it is opened.",
+        "a salted hash.",
+    ),
+    "fedboost.encrypted.SignSeed": (
+        "to the guest, random signs.",
+        "not at all.",
+    ),
+    "fedboost.encrypted.OpenedSums": (
+        "to the hosts, one noisy sum of each number with random signs, of each set.",
+        "noise as wide as such sums are.",
+    ),
     "fedboost.encrypted.CandidateSums": (
         "to the guest, this host's candidate sums without column, bin or row count, with noise of the host's where the job has `host_noise`, and how many there are; of a categorical column, which sums belong together, how many categories it has, and whether rows of the node lack a value in it.",
         "blinded ciphertexts under the guest's key.",

@@ -129,14 +129,23 @@ def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iter
         yield Rule("Sums over others", wish, allowed, "policy.aggregation_apart_min")
         most = "any number" if policy.totals_max == inf else f"{policy.totals_max:g}"
         yield Rule("Totals per row", "counted", most, "policy.totals_max", is_later=True)
-    if ask.host_noise is not None:
-        least = f"{policy.host_noise_min:g} at least"
-        yield Rule("Noise on our sums", f"{ask.host_noise:g}", least, "policy.host_noise_min")
+    yield from _of_sums(ask, policy)
     if signed.scored_share:
         wish = f"{signed.scored_share:.0%} of those in common, held out"
         allowed = f"{policy.holdout_max:.0%} at most; more for guests that may ask for predictions"
         yield Rule("Rows scored", wish, allowed, "policy.holdout_max")
     yield from _later(signed, policy)
+
+
+def _of_sums(ask: Ask, policy: Policy) -> Iterator[Rule]:
+    """Yield rules for sums of our columns."""
+    if ask.host_noise is not None:
+        least = f"{policy.host_noise_min:g} at least"
+        yield Rule("Noise on our sums", f"{ask.host_noise:g}", least, "policy.host_noise_min")
+    if ask.gradient_check is not None:
+        wish = "checked by us" if ask.gradient_check else "not checked"
+        allowed = "only if we check them" if policy.gradient_check else "checked or not"
+        yield Rule("The gradients' bits", wish, allowed, "policy.gradient_check")
 
 
 def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:

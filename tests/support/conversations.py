@@ -45,7 +45,7 @@ NAMES = (
     *("federboost_vertical", "predict", "warm_start"),
     *("federboost_horizontal", "dropout"),
     *("gbun", "gbun_dropout", "hybridtree", "lattice"),
-    "hybridtree_lattice",
+    *("hybridtree_lattice", "checked", "hybridtree_checked"),
     *("hybridtree_unscored", "predict_hybrid", "predict_unscored"),
 )
 # The conversations of predictions: whose model they use.
@@ -74,7 +74,7 @@ def tables(rows: int = ROWS) -> dict[str, Any]:
     The last column of the first host holds categories.
     """
     draw = np.random.default_rng(1)
-    ids = [b"%02d" % i for i in range(rows)]
+    ids = [b"%0*d" % (len(str(rows - 1)), i) for i in range(rows)]
     frames, pull = {}, np.zeros(rows)
     for k, party in enumerate(PARTIES):
         values = np.round(draw.normal(size=(rows, 1 + k)), 1).astype(np.float32)
@@ -151,6 +151,18 @@ def lattice(alter: Alter | None = None, **more: Any) -> Room:
     return room_for("secureboost", tables(), own, held=0.25, alter=alter)
 
 
+def checked(alter: Alter | None = None) -> Room:
+    """One tree of one layer on 360 rows, whose gradients the hosts check."""
+    own = {**PARAMS, "n_estimators": 1, "max_depth": 1, "gradient_check": True}
+    return room_for("secureboost", tables(360), own, held=0.0, alter=alter)
+
+
+def hybridtree_checked(alter: Alter | None = None) -> Room:
+    """The same of 600 rows, of which hosts have 400 each."""
+    own = {"n_estimators": 1, "guest_depth": 1, "host_depth": 1, "gradient_check": True}
+    return hybridtree(alter, 600, (range(400), range(200, 600)), **own)
+
+
 def forest(alter: Alter | None = None) -> Room:
     """A forest of three trees on samples, then one of one tree on all rows."""
     moving = {"n_trees": [3, 1], "subsample": [0.4, 1.0]}
@@ -158,16 +170,21 @@ def forest(alter: Alter | None = None) -> Room:
     return room_for("secureboost", tables(), params, held=0.25, alter=alter)
 
 
-def hybridtree(alter: Alter | None = None, **more: Any) -> Room:
+def hybridtree(
+    alter: Alter | None = None,
+    n_rows: int = 36,
+    of_hosts: tuple[range, ...] = (range(15), range(5, 32)),
+    **more: Any,
+) -> Room:
     """Two trees: two layers on the guest's 36 rows, and up to two of each host's below them.
 
     The hosts have 15 and 27 of these rows and share ten; four of them nobody has.
     """
-    frames, held = tables(36), {}
-    for host, rows in zip(PARTIES[1:], (range(15), range(5, 32)), strict=True):
+    frames, held = tables(n_rows), {}
+    for host, rows in zip(PARTIES[1:], of_hosts, strict=True):
         frames[host] = frames[host].take(rows)
         held[f"with_{host}"] = np.array(rows, np.int64)
-    pairs = Artefact(arrays={"rows": np.arange(36), **held})
+    pairs = Artefact(arrays={"rows": np.arange(n_rows), **held})
     own = {k: v for k, v in PARAMS.items() if k != "max_depth"}
     own |= {"guest_depth": 2, "host_depth": 2, "min_child_weight": 0.2}
     artefacts = {GUEST: {"align-pairs": pairs}}

@@ -27,7 +27,7 @@ FILE = Path(__file__).parent / "messages.json"
 NAMES = (
     *("echo", "align", "align_pairs", "secureboost", "federboost_vertical", "predict"),
     *("federboost_horizontal", "gbun", "hybridtree", "aggregation", "encrypted"),
-    *("predict_hybrid", "answers", "lattice_job", "oblivious", "align_hints"),
+    *("predict_hybrid", "answers", "lattice_job", "oblivious", "align_hints", "checks"),
 )
 # Packages of messages that several protocols send: whose conversation shows them.
 SHOWN_BY = {
@@ -37,10 +37,12 @@ SHOWN_BY = {
     "encrypted": "secureboost",
     "answers": "hybridtree",
     "lattice_job": "secureboost",
+    "checks": "secureboost",
 }
 ANSWERS = ("AnswerKey", "SharedRows", "LeafAnswers")  # of `encrypted`, with unscored splits alone
 # What the lattice scheme says otherwise, or alone, of `encrypted`.
 LATTICE = ("Nonce", "EncryptionKey", "EncryptedGradients", "CandidateSums")
+CHECKS = ("SignedSums", "SumsCommitment", "SignSeed", "OpenedSums")  # of gradients
 HINTS = ("PairKey", "Hint")  # of `align`, with several hosts
 LONG = 1 << 14  # bytes of a message that is written down by its digest
 COLUMNS = ("federboost_horizontal", "gbun")  # ask for columns that a table may not have
@@ -58,6 +60,8 @@ def package(kind):
         return "lattice_job"
     if message in HINTS:
         return "align_hints"
+    if message in CHECKS:
+        return "checks"
     return "answers" if message in ANSWERS else name
 
 
@@ -97,6 +101,8 @@ def room_of(name, alter=None):
         return conversations.secureboost(alter)
     if name == "lattice_job":
         return conversations.lattice(alter)
+    if name == "checks":
+        return conversations.checked(alter)
     return getattr(conversations, name)(alter)
 
 

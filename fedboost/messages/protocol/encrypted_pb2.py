@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from fedboost.messages import array_pb2 as fedboost_dot_messages_dot_array__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*fedboost/messages/protocol/encrypted.proto\x12\x12\x66\x65\x64\x62oost.encrypted\x1a\x1d\x66\x65\x64\x62oost/messages/array.proto\"*\n\x0b\x43iphertexts\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x16\n\x05Nonce\x12\r\n\x05nonce\x18\x01 \x01(\x0c\"d\n\rEncryptionKey\x12\x0e\n\x06scheme\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x12\n\nvalue_bits\x18\x03 \x01(\r\x12\x12\n\nfirst_tree\x18\x04 \x01(\r\x12\x0e\n\x06nonces\x18\x05 \x03(\x0c\"\xbc\x01\n\x12\x45ncryptedGradients\x12\x0c\n\x04tree\x18\x01 \x01(\r\x12\x11\n\tfirst_row\x18\x02 \x01(\x04\x12-\n\x04rows\x18\x03 \x01(\x0b\x32\x1f.fedboost.encrypted.Ciphertexts\x12$\n\x0btaking_part\x18\x04 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1e\n\x05trees\x18\x05 \x01(\x0b\x32\x0f.fedboost.Array\x12\x10\n\x08tree_key\x18\x06 \x01(\x0c\"\xd0\x01\n\rCandidateSums\x12#\n\ncandidates\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12\x31\n\x08packages\x18\x02 \x01(\x0b\x32\x1f.fedboost.encrypted.Ciphertexts\x12 \n\x07\x63olumns\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\ncategories\x18\x04 \x01(\x0b\x32\x0f.fedboost.Array\x12 \n\x07missing\x18\x05 \x01(\x0b\x32\x0f.fedboost.Array\"\x8f\x01\n\tWonSplits\x12\x1e\n\x05nodes\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1d\n\x04tied\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\ncandidates\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1e\n\x05sizes\x18\x04 \x01(\x0b\x32\x0f.fedboost.Array\"S\n\x0cRowDivisions\x12\x1e\n\x05nodes\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\ngoes_right\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\"+\n\tAnswerKey\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"+\n\nSharedRows\x12\x1d\n\x04rows\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\"@\n\x0bLeafAnswers\x12\x31\n\x08packages\x18\x01 \x01(\x0b\x32\x1f.fedboost.encrypted.Ciphertextsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*fedboost/messages/protocol/encrypted.proto\x12\x12\x66\x65\x64\x62oost.encrypted\x1a\x1d\x66\x65\x64\x62oost/messages/array.proto\"*\n\x0b\x43iphertexts\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x16\n\x05Nonce\x12\r\n\x05nonce\x18\x01 \x01(\x0c\"d\n\rEncryptionKey\x12\x0e\n\x06scheme\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x12\n\nvalue_bits\x18\x03 \x01(\r\x12\x12\n\nfirst_tree\x18\x04 \x01(\r\x12\x0e\n\x06nonces\x18\x05 \x03(\x0c\"\xbc\x01\n\x12\x45ncryptedGradients\x12\x0c\n\x04tree\x18\x01 \x01(\r\x12\x11\n\tfirst_row\x18\x02 \x01(\x04\x12-\n\x04rows\x18\x03 \x01(\x0b\x32\x1f.fedboost.encrypted.Ciphertexts\x12$\n\x0btaking_part\x18\x04 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1e\n\x05trees\x18\x05 \x01(\x0b\x32\x0f.fedboost.Array\x12\x10\n\x08tree_key\x18\x06 \x01(\x0c\";\n\nSignedSums\x12-\n\x04sums\x18\x01 \x01(\x0b\x32\x1f.fedboost.encrypted.Ciphertexts\" \n\x0eSumsCommitment\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\"\x18\n\x08SignSeed\x12\x0c\n\x04seed\x18\x01 \x01(\x0c\"9\n\nOpenedSums\x12\x1d\n\x04sums\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12\x0c\n\x04salt\x18\x02 \x01(\x0c\"\xd0\x01\n\rCandidateSums\x12#\n\ncandidates\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12\x31\n\x08packages\x18\x02 \x01(\x0b\x32\x1f.fedboost.encrypted.Ciphertexts\x12 \n\x07\x63olumns\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\ncategories\x18\x04 \x01(\x0b\x32\x0f.fedboost.Array\x12 \n\x07missing\x18\x05 \x01(\x0b\x32\x0f.fedboost.Array\"\x8f\x01\n\tWonSplits\x12\x1e\n\x05nodes\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1d\n\x04tied\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\ncandidates\x18\x03 \x01(\x0b\x32\x0f.fedboost.Array\x12\x1e\n\x05sizes\x18\x04 \x01(\x0b\x32\x0f.fedboost.Array\"S\n\x0cRowDivisions\x12\x1e\n\x05nodes\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\x12#\n\ngoes_right\x18\x02 \x01(\x0b\x32\x0f.fedboost.Array\"+\n\tAnswerKey\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"+\n\nSharedRows\x12\x1d\n\x04rows\x18\x01 \x01(\x0b\x32\x0f.fedboost.Array\"@\n\x0bLeafAnswers\x12\x31\n\x08packages\x18\x01 \x01(\x0b\x32\x1f.fedboost.encrypted.Ciphertextsb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,16 +40,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENCRYPTIONKEY']._serialized_end=265
   _globals['_ENCRYPTEDGRADIENTS']._serialized_start=268
   _globals['_ENCRYPTEDGRADIENTS']._serialized_end=456
-  _globals['_CANDIDATESUMS']._serialized_start=459
-  _globals['_CANDIDATESUMS']._serialized_end=667
-  _globals['_WONSPLITS']._serialized_start=670
-  _globals['_WONSPLITS']._serialized_end=813
-  _globals['_ROWDIVISIONS']._serialized_start=815
-  _globals['_ROWDIVISIONS']._serialized_end=898
-  _globals['_ANSWERKEY']._serialized_start=900
-  _globals['_ANSWERKEY']._serialized_end=943
-  _globals['_SHAREDROWS']._serialized_start=945
-  _globals['_SHAREDROWS']._serialized_end=988
-  _globals['_LEAFANSWERS']._serialized_start=990
-  _globals['_LEAFANSWERS']._serialized_end=1054
+  _globals['_SIGNEDSUMS']._serialized_start=458
+  _globals['_SIGNEDSUMS']._serialized_end=517
+  _globals['_SUMSCOMMITMENT']._serialized_start=519
+  _globals['_SUMSCOMMITMENT']._serialized_end=551
+  _globals['_SIGNSEED']._serialized_start=553
+  _globals['_SIGNSEED']._serialized_end=577
+  _globals['_OPENEDSUMS']._serialized_start=579
+  _globals['_OPENEDSUMS']._serialized_end=636
+  _globals['_CANDIDATESUMS']._serialized_start=639
+  _globals['_CANDIDATESUMS']._serialized_end=847
+  _globals['_WONSPLITS']._serialized_start=850
+  _globals['_WONSPLITS']._serialized_end=993
+  _globals['_ROWDIVISIONS']._serialized_start=995
+  _globals['_ROWDIVISIONS']._serialized_end=1078
+  _globals['_ANSWERKEY']._serialized_start=1080
+  _globals['_ANSWERKEY']._serialized_end=1123
+  _globals['_SHAREDROWS']._serialized_start=1125
+  _globals['_SHAREDROWS']._serialized_end=1168
+  _globals['_LEAFANSWERS']._serialized_start=1170
+  _globals['_LEAFANSWERS']._serialized_end=1234
 # @@protoc_insertion_point(module_scope)

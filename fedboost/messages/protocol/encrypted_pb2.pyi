@@ -51,6 +51,32 @@ class EncryptedGradients(_message.Message):
     tree_key: bytes
     def __init__(self, tree: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[_Union[Ciphertexts, _Mapping]] = ..., taking_part: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., trees: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., tree_key: _Optional[bytes] = ...) -> None: ...
 
+class SignedSums(_message.Message):
+    __slots__ = ("sums",)
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    sums: Ciphertexts
+    def __init__(self, sums: _Optional[_Union[Ciphertexts, _Mapping]] = ...) -> None: ...
+
+class SumsCommitment(_message.Message):
+    __slots__ = ("digest",)
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    digest: bytes
+    def __init__(self, digest: _Optional[bytes] = ...) -> None: ...
+
+class SignSeed(_message.Message):
+    __slots__ = ("seed",)
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    seed: bytes
+    def __init__(self, seed: _Optional[bytes] = ...) -> None: ...
+
+class OpenedSums(_message.Message):
+    __slots__ = ("sums", "salt")
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    sums: _array_pb2.Array
+    salt: bytes
+    def __init__(self, sums: _Optional[_Union[_array_pb2.Array, _Mapping]] = ..., salt: _Optional[bytes] = ...) -> None: ...
+
 class CandidateSums(_message.Message):
     __slots__ = ("candidates", "packages", "columns", "categories", "missing")
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]

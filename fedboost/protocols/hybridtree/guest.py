@@ -17,6 +17,7 @@ from fedboost.core.objectives import Objective, Summary
 from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted import keys, leaf_answers, schemes
+from fedboost.encrypted.gradient_check import SETS, commit_sums, open_sums
 from fedboost.encrypted.growth import read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestRules, Won
 from fedboost.encrypted.host_noise import NoiseScale
@@ -37,6 +38,12 @@ from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.streams import nothing, side_by_side
 from fedboost.protocols.hybridtree.view import views
 from fedboost.state import restore_into
+
+__all__ = (
+    "add_values", "begin", "bytes_max", "choose_splits", "close_model", "close_round",
+    "close_tree", "commit_sums", "encrypt_gradients", "finish", "grow_nodes", "grow_top",
+    "hear_nonces", "open_sums", "restore", "share_key", "share_rows", "snapshot", "start_round",
+)  # fmt: skip
 
 LOOP = "round"  # what the outermost loop counts
 LAYERS = "layer"  # and that over the hosts' layers of a tree
@@ -147,8 +154,7 @@ def encrypt_gradients(guest: Guest) -> Iterator[Out]:
     """To each host the packed gradients of its rows that take part, in parts, side by side."""
     number, side = guest.trees_closed, guest.side
     encrypted = {
-        host: side.rows(number, view.gh[view.learns], view.n_training)
-        for host, view in guest.views.items()
+        host: side.rows(number, view.sent, view.n_training) for host, view in guest.views.items()
     }
     guest.growing.encrypted = encrypted
     streams = {host: rows.parts() for host, rows in encrypted.items()}
@@ -319,6 +325,9 @@ def bytes_max(guest: Guest, step: str) -> int:
         return most * guest.key.width + 1024
     if not Guest.growing.is_set(guest):
         return wire.PIECE_BYTES
+    if step == "commit_sums":
+        rows = guest.growing.encrypted.values()
+        return max(held.bytes_max([SETS]) for held in rows) + wire.PIECE_BYTES
     opened = max(
         (len(tree_batch.opened) for tree_batch in guest.growing.tree_batches.values()), default=0
     )

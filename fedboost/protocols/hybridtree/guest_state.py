@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats
+from fedboost.arrays import Floats, Sums
 from fedboost.core import fixed_point
 from fedboost.core.bins import Bins
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import PrivateKey
 from fedboost.encrypted.ciphers import GuestCipher, GuestRows
+from fedboost.encrypted.gradient_check import CheckedGuest
 from fedboost.encrypted.guest_tree import GuestRules, GuestTreeBatch, GuestTreeState
 from fedboost.encrypted.leaf_answers import Precision
 from fedboost.encrypted.record import GuestRecord
@@ -52,7 +54,7 @@ class OpenTree:
 
 
 @dataclass(kw_only=True)
-class Guest(Rounds):
+class Guest(Rounds, CheckedGuest):
     """What the guest remembers between steps."""
 
     params: HybridTreeParams
@@ -84,6 +86,11 @@ class Guest(Rounds):
         if not coarse.is_coarse:
             return self.rules
         return replace(self.rules, fixed=fixed_point.widest(coarse, self.n_training))
+
+    def sent(self) -> Mapping[str, tuple[GuestRows, Sums]]:
+        """See `CheckedGuest`: to each host of its own rows."""
+        rows = self.growing.encrypted
+        return {host: (rows[host], view.sent) for host, view in self.views.items()}
 
     @property
     def n_training(self) -> int:

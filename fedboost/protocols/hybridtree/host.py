@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,8 @@ from fedboost.encrypted import answers, keys, leaf_values
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.candidates import Named, choices_bytes_max, read_choices
 from fedboost.encrypted.cells import BinnedTable, Cells
-from fedboost.encrypted.ciphers import HostCipher, HostRows
+from fedboost.encrypted.ciphers import HostCipher
+from fedboost.encrypted.gradient_check import CheckingHost, check_sums, show_signs, sign_rows
 from fedboost.encrypted.growth import (
     Growth,
     about_divisions,
@@ -57,9 +57,9 @@ from fedboost.slot import Slot
 from fedboost.state import Growing, state
 
 __all__ = (
-    "accept_key", "answer_rows", "begin", "bytes_max", "divide_rows", "finish",
+    "accept_key", "answer_rows", "begin", "bytes_max", "check_sums", "divide_rows", "finish",
     "hear_answer_keys", "learn_shared", "offer_answer_key", "offer_nonce", "receive_gradients",
-    "restore", "snapshot", "sum_candidates",
+    "restore", "show_signs", "sign_rows", "snapshot", "sum_candidates",
 )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ CHECKPOINT = HybridTreeHostState  # what `snapshot` keeps
 
 
 @dataclass
-class Host:
+class Host(CheckingHost):
     """What a host remembers between steps."""
 
     context: StageContext
@@ -88,13 +88,13 @@ class Host:
     meter: Meter
     record: HostRecord  # for an audit of our own
     splits: list[OwnSplit] = field(default_factory=list)
+    value_bits: int = 0  # that the guest declares
     # The tree that grows, or the last one
     tree_batch: HostTreeBatch = field(default_factory=HostTreeBatch)
     # With unscored splits
     leaves: list[LeafValues] = field(default_factory=list)  # of finished trees
     earlier_key: bytes = b""  # of an attempt that this one carries on
     side = Slot[HostCipher]("a key of the guest")
-    gradients = Slot[HostRows[Any]]("gradients of this attempt")
     answering = Slot[MaskingHost]("masks of a job with unscored splits")
 
     @cached_property
@@ -151,7 +151,7 @@ def accept_key(host: Host, got: EncryptionKey) -> Out:
         side = _leaf_side(host, got)
     if got.first_tree:
         raise PeerError(f"the guest begins at tree {got.first_tree}, the job continues no model")
-    host.side = side
+    host.side, host.value_bits = side, got.value_bits
     return Out()
 
 
@@ -175,7 +175,7 @@ def receive_gradients(host: Host, got: Iterator[BottomRows]) -> Out:
         host.record.add(host.tree_batch)
         host.tree_batch = tree_batch
         host.meter.begin_trees()
-    host.gradients = complete
+    host.take_gradients(complete, n_rows)
     return Out()
 
 

@@ -67,6 +67,11 @@ class HostView:
         """Return which of the guest's rows are this host's training rows, int64, ascending."""
         return self.rows[self.training]
 
+    @property
+    def sent(self) -> Sums:
+        """Return the gradients that the host gets, int64 (n, columns)."""
+        return self.gh[self.learns]
+
     def _of_all(self, gh: Sums) -> Sums:
         """Gradients of all of the host's rows, 0 of those that are held out."""
         of_all = np.zeros((len(self.rows), gh.shape[1]), np.int64)

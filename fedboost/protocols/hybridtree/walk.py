@@ -8,8 +8,12 @@ from fedboost.messages.protocol.encrypted_pb2 import (
     EncryptionKey,
     LeafAnswers,
     Nonce,
+    OpenedSums,
     RowDivisions,
     SharedRows,
+    SignedSums,
+    SignSeed,
+    SumsCommitment,
 )
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 
@@ -34,12 +38,20 @@ FLOW = (
         takes=BottomRows,
         after=("accept_key", "learn_shared", "divide_rows", "answer_rows"),
     ),
+    # Scored, where the job has gradients checked.
+    sign_rows := Step("sign_rows", HOST, gives=SignedSums),
+    commit_sums := Step(
+        "commit_sums", GUEST, takes=SignedSums, gives=SumsCommitment, after=("encrypt_gradients",)
+    ),
+    show_signs := Step("show_signs", HOST, takes=SumsCommitment, gives=SignSeed),
+    open_sums := Step("open_sums", GUEST, takes=SignSeed, gives=OpenedSums),
+    check_sums := Step("check_sums", HOST, takes=OpenedSums),
     # Scored: once for each of the hosts' layers.
     sum_candidates := Step(
         "sum_candidates",
         HOST,
         gives=CandidateSums,
-        after=("receive_gradients", "divide_rows"),
+        after=("receive_gradients", "check_sums", "divide_rows"),
         streams=True,
     ),
     choose_splits := Step(
@@ -47,7 +59,7 @@ FLOW = (
         GUEST,
         takes=CandidateSums,
         gives=ChosenSplits,
-        after=("encrypt_gradients", "grow_nodes"),
+        after=("encrypt_gradients", "open_sums", "grow_nodes"),
     ),
     divide_rows := Step("divide_rows", HOST, takes=ChosenSplits, gives=RowDivisions),
     grow_nodes := Step("grow_nodes", GUEST, takes=RowDivisions),
@@ -93,6 +105,8 @@ async def grow_scored(run: Run) -> None:
     for number in run.rounds("class", classes):
         await run(grow_top)
         first: tuple[Step, ...] = (encrypt_gradients, receive_gradients)
+        if run.params.gradient_check:
+            first += (sign_rows, commit_sums, show_signs, open_sums, check_sums)
         for _ in run.rounds("layer", run.params.host_depth, keeps=CheckpointPolicy.NOW_AND_THEN):
             await run(*first, sum_candidates, choose_splits, divide_rows, grow_nodes)
             first = ()  # every attempt has a key of its own

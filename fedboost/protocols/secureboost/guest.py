@@ -16,6 +16,7 @@ from fedboost.core.objectives import Summary
 from fedboost.encrypted import keys, schemes
 from fedboost.encrypted.candidates import Shape
 from fedboost.encrypted.ciphers import GuestCipher, GuestRows, addressed
+from fedboost.encrypted.gradient_check import SETS, CheckedGuest, commit_sums, open_sums
 from fedboost.encrypted.growth import Division, about_divisions, read_divisions, write_sample
 from fedboost.encrypted.guest_tree import GuestRules, GuestTree, GuestTreeBatch, GuestTreeState, Won
 from fedboost.encrypted.host_noise import NoiseScale
@@ -35,6 +36,12 @@ from fedboost.protocols.secureboost.plan import Plan
 from fedboost.protocols.secureboost.visibility import Visibility, VisibilityState
 from fedboost.slot import Slot
 from fedboost.state import Growing, restore_into, state
+
+__all__ = (
+    "begin", "bytes_max", "choose_splits", "close_model", "close_round", "close_trees",
+    "commit_sums", "encrypt_gradients", "finish", "grow_alone", "grow_nodes", "hear_nonces",
+    "open_layer", "open_sums", "restore", "share_key", "snapshot", "start_round",
+)  # fmt: skip
 
 LAYERS = "layer"  # what the loop over a tree's layers counts
 
@@ -71,7 +78,7 @@ class OpenTrees:
 
 
 @dataclass(kw_only=True)
-class Guest(Rounds):
+class Guest(Rounds, CheckedGuest):
     """What the guest remembers between steps."""
 
     rules: GuestRules
@@ -90,6 +97,16 @@ class Guest(Rounds):
         """Plan of the round under way; whose turn it is starts anew with every job."""
         this = len(self.history) - self.first_round
         return plan.of_round(self.context.params, self.context.table, this)
+
+    @property
+    def sampled_gh(self) -> Sums:
+        """The gradients of the rows that take part, int64 (n, 2·outputs)."""
+        rows, gh = self.round.sample.rows, self.growing.tree_batch.trees[0].gh
+        return gh[self.context.parts["train"][rows]] if len(rows) < len(gh) else gh
+
+    def sent(self) -> Mapping[str, tuple[GuestRows, Sums]]:
+        """See `CheckedGuest`: the same to all."""
+        return dict.fromkeys(self.plan.hosts, (self.encrypted, self.sampled_gh))
 
 
 def begin(context: StageContext) -> Guest:
@@ -149,9 +166,7 @@ def start_round(guest: Guest) -> Out:
 def encrypt_gradients(guest: Guest) -> Iterator[Out]:
     """The packed gradients of the rows that take part, in parts (Algorithms 3 and 7, signed)."""
     train, sample = guest.context.parts["train"], guest.round.sample
-    gh = guest.growing.tree_batch.trees[0].gh
-    if len(sample.rows) < len(gh):
-        gh = gh[train[sample.rows]]
+    gh = guest.sampled_gh
     rows = guest.encrypted = guest.side.rows(guest.trees_closed, gh, _training(guest))
     for number, part in enumerate(rows.parts()):
         about = DisclosureInfo(part.rows.count // rows.sizes.per_row)
@@ -298,6 +313,8 @@ def bytes_max(guest: Guest, step: str) -> int:
         return len(tree_batch.trees) * len(guest.y) // 8 + 8 * len(opened) + wire.PIECE_BYTES
     if not Guest.encrypted.is_set(guest):
         return keys.NONCE_BYTES_MAX
+    if step == "commit_sums":
+        return guest.encrypted.bytes_max([SETS]) + wire.PIECE_BYTES
     size = guest.encrypted.bytes_max([_most_sums(guest)] * len(opened))
     return min(wire.MESSAGE_BYTES_MAX, size + wire.PIECE_BYTES)
 

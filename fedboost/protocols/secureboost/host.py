@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,8 @@ from fedboost.encrypted import answers, keys
 from fedboost.encrypted.answers import Gradients
 from fedboost.encrypted.candidates import choices_bytes_max, read_choices
 from fedboost.encrypted.cells import BinnedTable, Cells
-from fedboost.encrypted.ciphers import HostCipher, HostRows
+from fedboost.encrypted.ciphers import HostCipher
+from fedboost.encrypted.gradient_check import CheckingHost, check_sums, show_signs, sign_rows
 from fedboost.encrypted.growth import (
     Growth,
     about_divisions,
@@ -43,6 +43,11 @@ from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.secureboost import earlier, plan
 from fedboost.slot import Slot
 from fedboost.state import Growing, state
+
+__all__ = (
+    "accept_key", "begin", "bytes_max", "check_sums", "divide_rows", "finish", "offer_nonce",
+    "receive_gradients", "restore", "show_signs", "sign_rows", "snapshot", "sum_candidates",
+)  # fmt: skip
 
 FRONTIER_NODES_MAX = 1 << 14  # one layer of the deepest tree TreeParams allows
 
@@ -70,7 +75,7 @@ CHECKPOINT = SecureBoostHostState  # what `snapshot` keeps
 
 
 @dataclass
-class Host:
+class Host(CheckingHost):
     """What a host remembers between steps."""
 
     context: StageContext
@@ -79,13 +84,13 @@ class Host:
     meter: Meter
     record: HostRecord  # for an audit of our own
     splits: list[OwnSplit] = field(default_factory=list)  # of this job
+    value_bits: int = 0  # that the guest declares
     # The trees that grow, or the last ones; numbers begin with the model that the job continues
     tree_batch: HostTreeBatch = field(default_factory=HostTreeBatch)
     layers: int = 0  # in which we offer candidates
     divided: dict[int, NDArray[np.bool_]] = field(default_factory=dict)  # our own, this layer
     side = Slot[HostCipher]("a key of the guest")
     first_tree = Slot[int]("a first tree of this job, as the guest says it")
-    gradients = Slot[HostRows[Any]]("gradients of this attempt")
 
     @cached_property
     def table(self) -> BinnedTable:
@@ -124,7 +129,7 @@ def accept_key(host: Host, got: pb.EncryptionKey) -> Out:
             f"the guest begins at tree {got.first_tree}, it began at {host.first_tree} before"
         )
     check_draws(host.context, earlier.rounds_before(host.context, host.first_tree))
-    host.side = side
+    host.side, host.value_bits = side, got.value_bits
     return Out()
 
 
@@ -145,7 +150,7 @@ def receive_gradients(host: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
         host.record.add(host.tree_batch)
         host.tree_batch, host.layers, host.divided = tree_batch, _layers(host, tree_batch.first), {}
         host.meter.begin_trees()
-    host.gradients = complete
+    host.take_gradients(complete, n_rows)
     return Out()
 
 

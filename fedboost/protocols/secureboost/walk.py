@@ -7,7 +7,11 @@ from fedboost.messages.protocol.encrypted_pb2 import (
     EncryptedGradients,
     EncryptionKey,
     Nonce,
+    OpenedSums,
     RowDivisions,
+    SignedSums,
+    SignSeed,
+    SumsCommitment,
     WonSplits,
 )
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
@@ -30,15 +34,27 @@ FLOW = (
     receive_gradients := Step(
         "receive_gradients", HOST, takes=EncryptedGradients, after=("accept_key", "divide_rows")
     ),
+    # Where the job has gradients checked.
+    sign_rows := Step("sign_rows", HOST, gives=SignedSums),
+    commit_sums := Step(
+        "commit_sums", GUEST, takes=SignedSums, gives=SumsCommitment, after=("encrypt_gradients",)
+    ),
+    show_signs := Step("show_signs", HOST, takes=SumsCommitment, gives=SignSeed),
+    open_sums := Step("open_sums", GUEST, takes=SignSeed, gives=OpenedSums),
+    check_sums := Step("check_sums", HOST, takes=OpenedSums),
+    # A layer.
     open_layer := Step(
-        "open_layer", GUEST, gives=Frontier, after=("encrypt_gradients", "grow_nodes")
+        "open_layer",
+        GUEST,
+        gives=Frontier,
+        after=("encrypt_gradients", "open_sums", "grow_nodes"),
     ),
     sum_candidates := Step(
         "sum_candidates",
         HOST,
         takes=Frontier,
         gives=CandidateSums,
-        after=("receive_gradients", "divide_rows"),
+        after=("receive_gradients", "check_sums", "divide_rows"),
         streams=True,
     ),
     choose_splits := Step("choose_splits", GUEST, takes=CandidateSums, gives=WonSplits),
@@ -58,6 +74,9 @@ async def walk(run: Run) -> None:
         await run(offer_nonce, hear_nonces)
     await run(share_key, accept_key)
     classes = run.params.trees_per_round
+    sends: tuple[Step, ...] = (encrypt_gradients, receive_gradients)
+    if run.params.gradient_check:
+        sends += (sign_rows, commit_sums, show_signs, open_sums, check_sums)
     for round_ in run.rounds(plan.loop(run.params), run.params.n_estimators):
         hosts = plan.of_round(run.params, run.table, round_)
         begin: tuple[Step, ...] = (start_round,)
@@ -67,7 +86,7 @@ async def walk(run: Run) -> None:
                 hosts.host_layers,
                 *(open_layer, sum_candidates, choose_splits, divide_rows, grow_nodes),
                 # Every attempt has a key of its own.
-                first=(*begin, encrypt_gradients, receive_gradients),
+                first=(*begin, *sends),
                 among=hosts.hosts,
             )
             begin = () if has_begun else begin

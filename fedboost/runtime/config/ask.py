@@ -13,8 +13,8 @@ class Ask:
     without a modulus and protocols without a key; `gradient_bits` is None where no encrypted
     gradients travel; `insecure` is what the scheme declares of itself; `contributors` is None
     where nothing is added up under masks; `goes_on` says whether sums go on over fewer where some
-    are lost; `host_noise` is None for a guest and for protocols whose hosts release no sums;
-    `quantile_tolerance` is None where the job does not say one.
+    are lost; `host_noise` and `gradient_check` are None for a guest and for protocols whose hosts
+    release no sums; `quantile_tolerance` is None where the job does not say one.
     """
 
     coordinator: str
@@ -28,6 +28,7 @@ class Ask:
     contributors: int | None
     goes_on: bool
     host_noise: float | None
+    gradient_check: bool | None
     key_trees: int | None
     quantile_tolerance: int | None
     roles: tuple[str, ...]

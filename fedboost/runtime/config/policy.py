@@ -86,6 +86,7 @@ class Policy(Settings):
     group_rows_min: int = Field(20, ge=1)
     own_rows_min: int = Field(5, ge=1)  # our rows in each sum of a horizontal tree; 1: any number
     host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
+    gradient_check: bool = False  # whether we check in such jobs that gradients keep to their bits
     guest_replayable: bool = False  # whether another guest must keep what an audit of it takes
     # Trees under one secret of a lattice, of jobs whose guest we are: why it is 1, see lattice.md.
     lattice_key_trees_max: int = Field(1, ge=1)
@@ -122,6 +123,12 @@ class Policy(Settings):
                 "guest_replayable",
                 "takes part only where the guest can show afterwards that it was honest",
                 "set replayable: true in the job",
+            )
+        if self.gradient_check and ask.gradient_check is False:
+            raise denied(
+                "gradient_check",
+                "takes part only where hosts check that gradients keep to their bits",
+                "set gradient_check: true in the job's params",
             )
         self._judge_numbers(ask)
 

@@ -250,6 +250,7 @@ class Judge:
             contributors=job.contributors,
             goes_on=dataset is not None and job.goes_on,
             host_noise=None if job.role is GUEST else asks.host_noise,
+            gradient_check=None if job.role is GUEST else asks.gradient_check,
             key_trees=asks.key_trees if job.role is GUEST else None,
             quantile_tolerance=None if dataset is None else asks.quantile_tolerance,
             roles=tuple(str(role) for role in job.table.roles_of(name)),

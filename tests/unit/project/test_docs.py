@@ -269,7 +269,8 @@ def test_a_picture_has_every_step_of_a_job_with_default_parameters():
     drawn = pictures.pictures()["flow-secureboost.svg"]
     flow = protocols.named("secureboost").flow
     missing = {step.name for step in flow if step.name not in drawn}
-    assert missing == {"grow_alone"}  # mode: layered
+    checking = {"sign_rows", "commit_sums", "show_signs", "open_sums", "check_sums"}
+    assert missing == {"grow_alone", *checking}  # mode: layered; gradient_check
     assert drawn.count("first layer)") == 1
     assert drawn.count("for each ") == 3
 

@@ -31,6 +31,7 @@ def ask_of(params):
         contributors=None,
         goes_on=False,
         host_noise=wanted.host_noise,
+        gradient_check=None,
         key_trees=None,
         quantile_tolerance=None,
         roles=("host",),

@@ -78,6 +78,7 @@ def test_a_broken_scheme_needs_the_jobs_word_and_every_policys():
         contributors=None,
         goes_on=False,
         host_noise=wanted.host_noise,
+        gradient_check=None,
         key_trees=None,
         quantile_tolerance=None,
         roles=("host",),

@@ -28,6 +28,7 @@ ASK = Ask(
     contributors=None,
     goes_on=False,
     host_noise=None,
+    gradient_check=None,
     key_trees=None,
     quantile_tolerance=None,
     roles=("host",),
@@ -111,6 +112,9 @@ def test_schemes_that_an_owner_does_not_name_are_denied():
         ({"host_noise_min": 0.5}, {"host_noise": None}),
         ({}, {"host_noise": 0.0}),
         ({}, {"guest_replayable": False}),
+        ({}, {"gradient_check": False}),
+        ({"gradient_check": True}, {"gradient_check": True}),
+        ({"gradient_check": True}, {"gradient_check": None}),
         ({"guest_replayable": True}, {"guest_replayable": True}),
         ({"guest_replayable": True}, {"guest_replayable": None}),
     ],
@@ -132,6 +136,13 @@ def test_a_guest_that_cannot_be_checked_is_told_what_the_job_lacks():
         policy(guest_replayable=True).judge(replace(ASK, guest_replayable=False))
     assert caught.value.where["key"] == "policy.guest_replayable"
     assert "set replayable: true in the job" in str(caught.value.todo)
+
+
+def test_a_policy_may_want_gradients_checked():
+    with pytest.raises(PolicyError, match="that gradients keep to their bits") as caught:
+        policy(gradient_check=True).judge(replace(ASK, gradient_check=False))
+    assert caught.value.where["key"] == "policy.gradient_check"
+    assert "set gradient_check: true in the job" in str(caught.value.todo)
 
 
 def test_a_rule_without_object_is_not_asked():
@@ -302,7 +313,7 @@ def test_every_key_is_enforced_somewhere():
         "intersection_min", "alignments_per_day", "ids_padded_to", "roles", "holdout_rows_min",
         "quantile_tolerance_min", "jobs_open_max", "jobs_per_day", "metrics_max",
         "aggregation_apart_min", "aggregation_noise", "totals_max", "lattice_key_trees_max",
-        "holdout_max", "peer_ids_max", "placed_max", "guest_replayable",
+        "holdout_max", "peer_ids_max", "placed_max", "guest_replayable", "gradient_check",
     }  # fmt: skip
     assert judged == set(Policy.model_fields)
 

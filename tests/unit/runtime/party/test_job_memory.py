@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,11 +11,11 @@ from fedboost.errors import ConfigError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.runtime.cluster.local import LocalClient
-from fedboost.runtime.config.daemons import Timers
 from fedboost.runtime.estimate.footprint import estimated, footprint
 from fedboost.runtime.party import job_memory
 from fedboost.runtime.party.job_memory import DAEMON_BYTES, GB, WORKER_BYTES, JobMemory, Space
 from fedboost.runtime.process.memory_limit import allowed_bytes
+from fedboost.runtime.transport.addresses import Timers
 from tests.attacks.test_border_approval import JOB, OWNED, town, until
 from tests.e2e import world
 from tests.support.federated import now
@@ -175,9 +176,6 @@ TREES = JobSpec.model_validate(
 )
 
 
-TERMS = SimpleNamespace(spec=TREES, params={})  # of a manifest
-
-
 def test_a_footprint_is_the_table_and_what_the_training_takes_here(tmp_path):
     source = world.write(tmp_path / "telco.parquet", world.toy(columns=3))
     alone = estimated(JOB.model_dump_json(), "telco", source)
@@ -204,30 +202,30 @@ def test_memory_is_the_least_of_the_machine_s_and_the_control_groups(tmp_path):
 def test_a_job_may_leave_while_jobs_are_estimated(leaves, monkeypatch):
     """A job that was cancelled meanwhile gets no memory, and does not keep others waiting."""
     monkeypatch.setattr(job_memory, "allowed_bytes", lambda: DAEMON_BYTES + 250_000_000)
-    config = SimpleNamespace(
-        name=OWNED, memory_gb=None, disk_gb=None, processes=0, timers=Timers(peer_lost_s=100)
+    timers, terms = Timers(peer_lost_s=100), SimpleNamespace(spec=TREES, params={})
+    config: Any = SimpleNamespace(
+        name=OWNED, memory_gb=None, disk_gb=None, processes=0, timers=timers
     )
-    jobs = {
-        name: SimpleNamespace(
-            id=name, signed=SimpleNamespace(dataset=name, party=OWNED, manifest=TERMS)
-        )
-        for name in ("held", "asks")
-    }
-    memory = JobMemory(config, lambda: {name: name for name in jobs}, {})
-
-    def need(spec, party, table):  # called in a thread while the loop does other things
-        if table == "held":
-            asyncio.run_coroutine_threadsafe(left(), loop).result()
-        return Space(100_000_000)
+    jobs: dict[str, Any] = {}
+    for name in ("held", "asks"):
+        signed = SimpleNamespace(dataset=name, party=OWNED, manifest=terms)
+        jobs[name] = SimpleNamespace(id=name, signed=signed)
+    tables: Any = {name: name for name in jobs}
+    memory = JobMemory(config, lambda: tables, {})
 
     async def left():
         memory.leave(leaves)
 
     async def both():
-        nonlocal loop
         loop = asyncio.get_running_loop()
+
+        def need(spec, party, table):  # called in a thread while the loop does other things
+            if table == "held":
+                asyncio.run_coroutine_threadsafe(left(), loop).result()
+            return Space(100_000_000)
+
+        memory.of = need
         return await memory.take(jobs["held"]), await memory.take(jobs["asks"])
 
-    loop, memory.of = None, need
     assert now(both()) == (True, leaves == "held")
     assert [*memory._held] == (["asks"] if leaves == "held" else ["held"])
