@@ -156,7 +156,7 @@ _HYBRID = {k: v for k, v in _SQUARED.items() if k != "max_depth"} | {
 _SECUREBOOST = Toy("secureboost", "secureboost", {**_SQUARED, **OPEN})
 _SCORED = Toy("hybrid-scored", "hybridtree", {**_HYBRID, **OPEN, "split": "scored"})
 _FEW = {"n_estimators": 2, "max_depth": 2}
-_RING = {"encryption": {"scheme": "lattice"}}
+_RING = {"encryption": {"scheme": "lattice"}, "gradient_check": True}
 _UNSCORED = Toy(
     name="hybrid-unscored",
     protocol="hybridtree",
