@@ -100,11 +100,12 @@ class SignedRows:
 
     def sums(self, gradients: Sums) -> Sums:
         """The signed sums of the rows' numbers, int64 (n, numbers), as this process knows them."""
-        signed = [
-            np.where(self._smallest >= number, self._signs, np.int8(0)).astype(np.int64)
+        smallest, signs = self._smallest, self._signs
+        sums = [
+            np.where(smallest >= number, signs, np.int8(0)).astype(np.int64) @ gradients
             for number in self.sets
         ]
-        return np.array([signs @ gradients for signs in signed], np.int64).reshape(-1, self.numbers)
+        return np.array(sums, np.int64).reshape(-1, self.numbers)
 
     @property
     def _count(self) -> int:
@@ -189,7 +190,7 @@ def check_sums(host: CheckingHost, got: pb.OpenedSums) -> Out:
     if question is None or not held.commitment:
         raise PeerError("the guest opened sums that it was not asked for")
     sums = read_sums(got.sums, question)
-    if commitment_of(sums, got.salt) != held.commitment:
+    if len(got.salt) != SEED_BYTES or commitment_of(sums, got.salt) != held.commitment:
         raise PeerError("the guest opened other sums than it had committed to")
     most = 2 * np.array([*question.sets.values()], np.int64)[:, None]  # the guest's noise, too
     if (np.abs(sums - question.offsets) > most).any():
