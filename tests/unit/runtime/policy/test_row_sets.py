@@ -14,6 +14,7 @@ from fedboost.runtime.policy.row_sets import ALL_ROWS, Atoms, RowSets, refine
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store
 from tests import tiers
+from tests.support.row_decoding import leverage
 
 TABLE = Owned("credit", "file:credit")
 NONE = Atoms(np.zeros(0, np.uint64), {})
@@ -235,14 +236,6 @@ def leaning_job(draw, tried, people):
     inside[np.arange(start, start + width) % people] ^= True
     tried.append(inside)
     return np.where(inside, 1, draw.choice((0, 2))).astype(np.uint32)
-
-
-def leverage(sets):
-    """How much of one person's row the combination nearest to it is about, float64 (people,): 1
-    where some combination of the sets' sums is about this row alone.
-    """
-    left, sizes, _ = np.linalg.svd(np.stack(sets, axis=1).astype(np.float64), full_matrices=False)
-    return (left[:, sizes > 1e-9] ** 2).sum(axis=1)
 
 
 SCHEDULES = 10_000 if tiers.runs(tiers.Tier.LONG) else 60
