@@ -1,6 +1,7 @@
 """A random adversary at the owner's border: whatever everybody else does, what left a host, or a
 guest about its labels, is what its account says, within its policy, noted, and approved where
-somebody is asked.
+somebody is asked. Of a host nobody reads more single rows than it has charged, by whole numbers,
+and no combination of its sums is about few rows.
 
 A few schedules on each change, two hundred with `--all`, ten thousand with `--long`. A seed that
 fails is in the case's name:
@@ -17,9 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedboost.core.placement import NarrowedRows
 from fedboost.core.sampling import RowDraws
 from fedboost.crypto.noise import ValueNoise
 from fedboost.encoded_ids import EncodedIds
+from fedboost.encrypted.capacity import NodeField
 from fedboost.errors import UnreachableError
 from fedboost.model import shards
 from fedboost.protocols.align import host as align_host
@@ -253,6 +256,31 @@ def _only(*kinds):
     return leans
 
 
+def _hostile(patched):
+    """Schedules of jobs whose guest alone is hostile, and that tell little by what they declare."""
+    _only("sums")(patched)
+    for name in ("HOSTILE", "ALONE", "CALM"):
+        patched.setattr(adversary, name, 1.0)
+    patched.setattr(adversary, "CHOSEN_BINS", (2,))
+    patched.setattr(adversary, "CHOSEN_BITS", (4,))
+
+
+def _equations_alone(patched):
+    """Sums are charged as equations, and hardly for the bits that their fields hold."""
+    told = NodeField.told
+    _hostile(patched)
+    patched.setattr(NodeField, "told", lambda *given: 1e-6 * told(*given))
+    patched.setattr(NodeField, "follows", _always(0.0))
+
+
+def _put_hostile(owner, name, instead):
+    def off(patched):
+        _hostile(patched)
+        patched.setattr(owner, name, _always(instead))
+
+    return off
+
+
 def _put(owner, name, instead=None, *kinds):
     def off(patched):
         _only(*kinds)(patched)
@@ -301,6 +329,23 @@ OFF = {
     ),
     "ids of peers have a limit": (_put(Policy, "judge_peer_ids"), "more ids of a peer than"),
     "few ids are not opened": (_put(align_host, "check_common"), "fewer ids opened"),
+    "fields of sums are charged": (_equations_alone, "more rows read than the account says"),
+    "and divisions": (
+        _put_hostile(NarrowedRows, "divide", 0.0),
+        "more rows read than the account says",
+    ),
+    "jobs' rows are judged together": (
+        _put_hostile(Judge, "row_sets", lambda: None),
+        "jobs that together tell of few",
+    ),
+    "trees have the rows that are drawn": (
+        _put_hostile(secureboost_host, "check_sample", None),
+        "a tree that leaves out few rows",
+    ),
+    "and leave out many": (
+        _put_hostile(secureboost_host, "check_draws", None),
+        "a tree that leaves out few rows",
+    ),
     "only points of the guest's are opened": (_any_point, "opened what nobody had sent"),
 }
 

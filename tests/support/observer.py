@@ -164,7 +164,7 @@ class Observer:
         """Of each job: equations about any bin of each of `columns`, and divisions of nodes."""
         found: dict[str, tuple[int, int]] = {}
         under_way: dict[tuple[str, int], Layers] = {}
-        for one in self._in_turn(host):
+        for one in self.in_turn(host):
             e, name = one.envelope, type(one.message).__name__
             layers = under_way.setdefault((e.job, e.attempt), Layers())
             if one.is_taken and e.receiver == host:
@@ -184,7 +184,7 @@ class Observer:
                 found[e.job] = sums, divisions + len(nodes)
         return found
 
-    def _in_turn(self, host: str) -> Iterator[Left]:
+    def in_turn(self, host: str) -> Iterator[Left]:
         """What a host took in and gave, as its steps did: what comes before its step waits for it.
 
         A message of the host answers those of lower numbers that had come by then; of a step that
@@ -253,7 +253,7 @@ class Observer:
         indices = {id(one): place for place, one in enumerate(self.left)}
         asked: dict[tuple[str, int], set[int]] = {}  # and not answered yet
         told: dict[tuple[str, int], set[int]] = {}
-        for one in self._in_turn(host):
+        for one in self.in_turn(host):
             e, name = one.envelope, type(one.message).__name__
             rows: Any = ()
             if one.is_taken and e.receiver == host and name == "Questions":
