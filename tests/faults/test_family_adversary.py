@@ -247,9 +247,12 @@ def _each_name(patched):
 
 
 def _only(*kinds):
-    """Schedules that lean towards what is to be shown train by these protocols alone."""
+    """Schedules that lean towards what is to be shown train by these protocols alone, with guests
+    whose numbers are as they should be.
+    """
 
     def leans(patched):
+        patched.setattr(adversary, "HOSTILE", 0.0)
         known = {kind: adversary.KINDS[kind] for kind in kinds or adversary.KINDS}
         patched.setattr(adversary, "KINDS", known)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,9 +56,9 @@ class HostBorder(Schedule):
         """What an observer has seen leave is what the account says, and within the policy."""
         self.assert_noted()
         self._assert_sums()
+        self._assert_noise()
         self._assert_read()
         self._assert_placed()
-        self._assert_noise()
         self._assert_predictions()
         self._assert_alignments()
 
@@ -79,13 +79,8 @@ class HostBorder(Schedule):
         else:  # some columns of a node have no groups of so many rows
             fewer = {job: min(seen.get(job, 0.0), told) for job, told in said.items()}
             self._assert_same(fewer, said, "sums")
-        apart = self.limits.apart
-        for guests in ([g for g in GUESTS if g not in apart], *([g] for g in apart)):
-            told: dict[str, float] = {}
-            for entry in self.entries:
-                for column, amount in entry.told.items() if entry.guest in guests else ():
-                    told[column] = told.get(column, 0.0) + amount
-            assert most(told) <= self.limits.disclosure_max + 1e-9, "more sums than allowed"
+        for told in self._most_told(Spent.SUMS):
+            assert told <= self.limits.disclosure_max + 1e-9, "more sums than allowed"
         deepest = max(self.observer.deepest.values(), default=0)
         assert deepest <= TREES["max_depth"], "sums of more layers than the job has"
 
@@ -114,9 +109,8 @@ class HostBorder(Schedule):
         for job in placed.keys() - self.cut_off():
             most_placed = len(COLUMNS) * PLACED_EACH * answers.get(job, 0)
             assert placed[job] <= most_placed, "rows are placed by what has not left"
-        for entry in self.entries:
-            within = self.limits.placed_max >= 1.0 or entry.placed <= self.limits.placed_max + 1e-9
-            assert within, "more rows placed than allowed"
+        for told in self._most_told(Spent.PLACED) if self.limits.placed_max < 1.0 else ():
+            assert told <= self.limits.placed_max + 1e-9, "more rows placed than allowed"
 
     def _assert_noise(self) -> None:
         seen = self.observer.noise(HOST, EPSILON)
@@ -168,6 +162,17 @@ class HostBorder(Schedule):
             assert counted <= tried, "alignments that nobody asked for"
         most_runs = max(self.aligned.values(), default=0)
         assert most_runs <= self.limits.alignments_per_day, "more alignments than allowed"
+
+    def _most_told(self, kind: Spent) -> Iterator[float]:
+        """What the account says of the most told column, of guests who may compare notes."""
+        apart = self.limits.apart
+        for guests in ([g for g in GUESTS if g not in apart], *([g] for g in apart)):
+            told: dict[str, float] = {}
+            for entry in self.entries:
+                amounts = entry.charged.get(kind, {}) if entry.guest in guests else {}
+                for column, amount in amounts.items():
+                    told[column] = told.get(column, 0.0) + amount
+            yield most(told)
 
     def _charged(self, kind: Spent) -> dict[str, float]:
         return {e.job: sum(e.charged[kind].values()) for e in self.entries if kind in e.charged}

@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedboost.core import histogram, sampling
+from fedboost.core import histogram, label_checks, sampling
 from fedboost.core.sampling import Sample
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.packing import GhLayout
 from fedboost.encrypted.guest_tree import GuestTree
 from fedboost.encrypted.offers import Best
 from fedboost.encrypted.packed import PackedGuest
-from fedboost.model.labels import label_checks
 
 GAIN = 1e9  # of a winner that is chosen for other reasons
 WEIGHT_RATIO_LOG2 = int(np.log2(label_checks.WEIGHT_RATIO_MAX))

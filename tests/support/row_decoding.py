@@ -74,4 +74,5 @@ def leverage(sets: Sequence[NDArray[np.bool_]]) -> NDArray[np.float64]:
     Of a combination that is about k rows alone it is 1/k for each of them, at least.
     """
     left, sizes, _ = np.linalg.svd(np.stack(sets, axis=1).astype(np.float64), full_matrices=False)
-    return (left[:, sizes > 1e-9] ** 2).sum(axis=1)
+    found: NDArray[np.float64] = (left[:, sizes > 1e-9] ** 2).sum(axis=1)
+    return found

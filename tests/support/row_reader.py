@@ -49,7 +49,8 @@ class HostTable:
     def shares(self, column: int) -> NDArray[np.float64]:
         """The share of rows in each bin."""
         counts = np.bincount(self.bins[:, column], minlength=int(self.n_bins[column]))
-        return counts / max(1, len(self.bins))
+        shares: NDArray[np.float64] = counts / max(1, len(self.bins))
+        return shares
 
 
 @dataclass
@@ -192,7 +193,7 @@ class RowReader:
     @staticmethod
     def _begun(trees: Mapping[tuple[str, int], Trees], table: HostTable) -> Trees:
         """An attempt's trees; where an earlier one has left some about the same rows, in these."""
-        for (job, _), before in reversed(trees.items()):
+        for (job, _), before in reversed([*trees.items()]):
             if job == table.job and before.table.ids == table.ids:
                 return Trees(table, nodes=dict(before.nodes))
         return Trees(table)
@@ -261,8 +262,8 @@ def _hear(state: Trees, message: Any) -> None:
     elif name == "BottomRows":
         _fill(state, message.gradients)
         if message.HasField("at") and _is_first(message.gradients):
-            at = wire.unpack(message.at, "i4", (None,), "at")
-            state.nodes = {int(n): np.flatnonzero(at == n) for n in np.unique(at[at >= 0])}
+            at = np.array(_nodes(message.at))
+            state.nodes = {int(n): np.flatnonzero(at == n) for n in np.unique(at) if n >= 0}
             state.opened = _nodes(message.open)
     elif name == "ChosenSplits":
         state.opened = _nodes(message.open)
