@@ -276,9 +276,11 @@ def _equations_alone(patched):
     patched.setattr(NodeField, "follows", _always(0.0))
 
 
-def _put_hostile(owner, name, instead):
+def _put_hostile(owner, name, instead, **leans):
     def off(patched):
         _hostile(patched)
+        for lean, choices in leans.items():
+            patched.setattr(adversary, lean, choices)
         patched.setattr(owner, name, _always(instead))
 
     return off
@@ -338,7 +340,7 @@ OFF = {
         "more rows read than the account says",
     ),
     "jobs' rows are judged together": (
-        _put_hostile(Judge, "row_sets", lambda: None),
+        _put_hostile(Judge, "row_sets", lambda: None, LEFT_OUT=(0, 1, 2)),
         "jobs that together tell of few",
     ),
     "trees have the rows that are drawn": (
@@ -346,7 +348,7 @@ OFF = {
         "a tree that leaves out few rows",
     ),
     "and leave out many": (
-        _put_hostile(secureboost_host, "check_draws", None),
+        _put_hostile(secureboost_host, "check_draws", None, ROWS_CHOSEN=({"subsample": 0.95},)),
         "a tree that leaves out few rows",
     ),
     "only points of the guest's are opened": (_any_point, "opened what nobody had sent"),
