@@ -109,8 +109,8 @@ class HostBorder(Schedule):
         for job in placed.keys() - self.cut_off():
             most_placed = len(COLUMNS) * PLACED_EACH * answers.get(job, 0)
             assert placed[job] <= most_placed, "rows are placed by what has not left"
-        for told in self._most_told(Spent.PLACED) if self.limits.placed_max < 1.0 else ():
-            assert told <= self.limits.placed_max + 1e-9, "more rows placed than allowed"
+        for share in self._most_told(Spent.PLACED) if self.limits.placed_max < 1.0 else ():
+            assert share <= self.limits.placed_max + 1e-9, "more rows placed than allowed"
 
     def _assert_noise(self) -> None:
         seen = self.observer.noise(HOST, EPSILON)

@@ -96,7 +96,8 @@ class Known:
         assert (left > 0.0).all(), "a reading is wrong"
         truth = self.possible[column][np.arange(len(left)), self.table.bins[:, column]]
         assert truth.all(), "a reading is wrong"
-        return np.minimum(1.0, -np.log2(left) / entropy)
+        shown: NDArray[np.float64] = np.clip(-np.log2(left) / entropy, 0.0, 1.0)
+        return shown
 
 
 @dataclass
