@@ -230,18 +230,29 @@ class Schedule:
         way = way or self.draw.choice(("killed", "copied", "restored", "restored"))
         if way == "copied" or (way == "restored" and self._kept is None):
             self.did.append(f"{self.victim}'s store is copied")
-            await self.town.back_up(self.victim)
-            self._kept = self.observer.era(), set(self._approved), set(self._denied)
+            await self.town.back_up(self.victim, self._keep)
         elif way == "restored":
             self.did.append(f"{self.victim}'s store is restored")
-            assert self._kept is not None
-            eras, self._approved, self._denied = self._kept[0], *map(set, self._kept[1:])
-            await self.town.restore(self.victim)
-            self.observer.era(eras)
+            await self.town.restore(self.victim, self._forget)
             self._owed = dict(self._lacking())
         else:
             self.did.append(f"{self.victim} dies")
             await self.town.restart(self.victim)
+
+    def _keep(self) -> None:
+        """Notes what the victim's store says, which is being copied."""
+        self._kept = self.observer.era(), set(self._approved), set(self._denied)
+
+    def _forget(self) -> None:
+        """Forgets what the victim's store does not say that has been restored.
+
+        Like `_keep` while the victim is dead: another copy may have been made since somebody
+        wanted this one back, and nobody calls the victim meanwhile.
+        """
+        assert self._kept is not None
+        eras, approved, denied = self._kept
+        self._approved, self._denied = set(approved), set(denied)
+        self.observer.era(eras)
 
     def _lacking(self) -> Iterator[tuple[str, str]]:
         """Of each of the others who keeps one, a head of the victim's that its ledger lacks."""

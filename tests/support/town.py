@@ -80,13 +80,23 @@ class Town:
         async with self.restarting:
             pass
 
-    async def back_up(self, name: str) -> None:
-        """The same, and its store is copied before it comes back."""
-        await self.restart(name, lambda folder: self._copy(folder, self.backups / name))
+    async def back_up(self, name: str, copied: Callable[[], None] = lambda: None) -> None:
+        """The same, and its store is copied before it comes back; then `copied` is called."""
 
-    async def restore(self, name: str) -> None:
-        """The same, with the store as it was copied."""
-        await self.restart(name, lambda folder: self._copy(self.backups / name, folder))
+        def meanwhile(folder: Path) -> None:
+            self._copy(folder, self.backups / name)
+            copied()
+
+        await self.restart(name, meanwhile)
+
+    async def restore(self, name: str, copied: Callable[[], None] = lambda: None) -> None:
+        """The same, with the store as it was copied; before it comes back `copied` is called."""
+
+        def meanwhile(folder: Path) -> None:
+            self._copy(self.backups / name, folder)
+            copied()
+
+        await self.restart(name, meanwhile)
 
     def has_backup(self, name: str) -> bool:
         """Whether the store of a party can be restored."""
