@@ -200,10 +200,9 @@ class Adversary(HostBorder):
                 {"fold": draw.randrange(2), "folds": draw.choice((2, 3, 6)), "seed": seed},
             )
         )
-        said = (
-            f"the guest's {own or 'column'}, {self._guest.habit}, {chosen}, held out {validation}"
-        )
-        self.did.append(said)
+        rows = f"{ROWS - left_out} people from {first} on, held out {validation}"
+        weights = "weights, " if own else ""
+        self.did.append(f"{guest} chooses {weights}{self._guest.habit}, {chosen}, {rows}")
         return chosen, validation
 
     async def _predict(self, model: str) -> None:
