@@ -11,7 +11,6 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -20,6 +19,7 @@ from benchmarks import encryption_jobs, harness, plus_jobs, tables
 from benchmarks.encryption_plan import LATTICE
 from benchmarks.harness import Report, Shown
 from benchmarks.tables import GUEST
+from benchmarks.tree_cost import Cost
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 
@@ -53,7 +53,7 @@ def measured(rows: int | None, turns: int) -> list[dict[str, Any]]:
             for _ in range(turns):
                 for kind in KINDS:
                     done = run(job(spec, kind))
-                    cost = encryption_jobs.Cost.of(done)
+                    cost = Cost.of(done)
                     cpu = sum(sum(step.cpu_seconds.values()) for step in done.steps)
                     row = {"kind": kind, "rows": len(table.y), "cpu_s": cpu, "wall_s": cost.wall_s,
                            "sent": cost.sent, "replay_cpu_s": None}  # fmt: skip
@@ -78,7 +78,7 @@ def cells(kind: str, rows: list[dict[str, Any]]) -> tuple[str, ...]:
     """A row for people: means of a kind's jobs, beside the usual ones."""
 
     def figure(of: str, what: str) -> float:
-        return mean(row[what] for row in rows if row["kind"] == of)
+        return float(mean(row[what] for row in rows if row["kind"] == of))
 
     whole = [figure(kind, what) for what in ("wall_s", "cpu_s", "sent")]
     ratios = [figure(kind, what) / figure(USUAL, what) for what in ("wall_s", "cpu_s", "sent")]
@@ -91,7 +91,7 @@ def cells(kind: str, rows: list[dict[str, Any]]) -> tuple[str, ...]:
 def main(given: list[str] | None = None) -> None:
     """Measure what the command line asks for."""
     options = harness.arguments(NAME, __doc__, (), given)
-    settings: Mapping[str, Any] = {"data": DATA, "trees": TREES, "depth": DEPTH, "turns": TURNS}
+    settings: dict[str, Any] = {"data": DATA, "trees": TREES, "depth": DEPTH, "turns": TURNS}
     report = Report(NAME, settings)
     report.rows = measured(QUICK if options.quick else None, 1 if options.quick else TURNS)
     heads = ("job", "s a tree", "CPU s of all parties", "MB a tree", "CPU s of a replay")
