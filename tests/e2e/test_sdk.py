@@ -57,26 +57,31 @@ def test_the_same_with_await_in_a_loop_of_ones_own(town):
     assert seen.count("round") == 2
 
 
+def submitted_to_manual(client):
+    """A job that waits for an owner's word, and for nothing else any more."""
+    job = client.submit(world.job("bank", ("telco", "manual")))
+
+    def waits():
+        return [one.party for one in job.status().waiting] == ["manual"]
+
+    world.wait_for(waits, 10, "the job waits for manual")
+    return job
+
+
 def test_an_owner_approves_from_python(town):
     certs = town.folder / "certs"
     with (
         Client(at(town, COORDINATOR), tls=certs, user=USER) as client,
         PartyClient(str(town.config("manual")), tls=certs, user=OWNER) as manual,
     ):
-        job = client.submit(world.job("bank", ("telco", "manual")))
-
-        def waits():
-            return [one.party for one in job.status().waiting] == ["manual"]
-
-        world.wait_for(waits, 10, "the job waits for manual")
+        job = submitted_to_manual(client)
         assert manual.approve(job.id).id == job.id
         assert job.wait(progress=False)["state"] == "finished"
         assert next(one for one in manual.jobs() if one.id == job.id).state == "finished"
 
 
 def test_a_denied_job_raises_the_refusal(town, client):
-    job = client.submit(world.job("bank", ("telco", "manual")))
-    world.wait_for(lambda: job.status().waiting, 10, "the job waits")
+    job = submitted_to_manual(client)
     with PartyClient(at(town, "manual"), tls=town.folder / "certs", user=OWNER) as manual:
         manual.deny(job.id)
     with pytest.raises(PolicyError, match="manual's owner denied the job"):
