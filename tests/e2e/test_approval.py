@@ -15,8 +15,17 @@ JOB = world.job("bank", ("telco", "manual"))
 def waiting(town):
     """A job that waits for the owner of `manual`."""
     id_ = world.submit(town, JOB)
-    world.wait_for(lambda: world.call(town, "status", id_).waiting, 10, "the job waits")
+    until_manual_is_asked(town, id_)
     return id_
+
+
+def until_manual_is_asked(town, id_):
+    """Return once a job waits for the owner of `manual`, and for nobody's program any more."""
+
+    def waits():
+        return [one.party for one in world.call(town, "status", id_).waiting] == ["manual"]
+
+    world.wait_for(waits, 10, "the job waits for manual")
 
 
 def seen_by_manual(town, id_, user=OWNER):
@@ -48,7 +57,7 @@ def test_a_party_that_denies_the_lattice_gets_paillier_and_all_read_why(town):
     small = {"encryption": {}, "n_estimators": 1, "max_depth": 1}
     id_ = world.submit(town, world.job("bank", ("telco", "manual"), params=small))
     why = "manual's policy does not allow lattice"
-    world.wait_for(lambda: world.call(town, "status", id_).waiting, 10, "the job waits")
+    until_manual_is_asked(town, id_)
     assert f"encryption: paillier: {why}\n" in world.ask(town, "job", "status", id_).out
     approved = world.owner(town, "manual", "approve", id_, "--yes", user=OWNER)
     assert f"encryption: paillier: {why}\n" in approved.err
