@@ -160,8 +160,15 @@ def test_daemons_killed_at_one_write_after_the_other_lose_nothing(toy, kills):
     own = ground(toy)
     plan = KillEach({kill[1:] for kill in kills})
     left = own.run(plan=plan)
-    assert not plan.due, "not everybody was killed"
+    assert all(may_be_joined(toy, *due) for due in plan.due), "not everybody was killed"
     check(own.toy, left, own.whole)
+
+
+def may_be_joined(toy: str, process: str, what: str, _: When) -> bool:
+    """Whether a daemon writes the same at once with more, as others may be ahead after a kill."""
+    parts = {*what.removeprefix("ledger ").split(", ")}
+    known = [other for name, own, other in lines(WRITES) if (name, own) == (toy, process)]
+    return any(parts < {*other.removeprefix("ledger ").split(", ")} for other in known)
 
 
 @pytest.mark.parametrize(("toy", "process", "what", "when"), list(cases()))

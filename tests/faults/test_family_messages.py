@@ -105,6 +105,9 @@ def test_the_list_of_messages_is_what_happens(toy, request):
 # One host answers as hosts of pairs do. No toy's policy asks for a sample: `test_align_oprf` does.
 ELSEWHERE = {"align.answer_with_tags", "align.match_tags", "align.count_common"}
 ELSEWHERE |= {"align-pairs.count_common"}
+# Gradients are checked as in secureboost; lies about it are in `test_family_mutations`.
+ELSEWHERE |= {f"hybridtree.{name}" for name in ("sign_rows", "commit_sums", "show_signs")}
+ELSEWHERE |= {"hybridtree.open_sums"}
 # Nobody signs who is left before a host is lost, and a toy's trees are too few to be asked for at
 # once: `test_lost_parties` and `test_lost_parties_gbun`.
 MANY = ("sign_survivors", "reveal_shares", "open_whole")

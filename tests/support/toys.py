@@ -156,7 +156,7 @@ _HYBRID = {k: v for k, v in _SQUARED.items() if k != "max_depth"} | {
 _SECUREBOOST = Toy("secureboost", "secureboost", {**_SQUARED, **OPEN})
 _SCORED = Toy("hybrid-scored", "hybridtree", {**_HYBRID, **OPEN, "split": "scored"})
 _FEW = {"n_estimators": 2, "max_depth": 2}
-_RING = {"encryption": {"scheme": "lattice"}, "gradient_check": True}
+_RING = {"encryption": {"scheme": "lattice"}}
 _UNSCORED = Toy(
     name="hybrid-unscored",
     protocol="hybridtree",
@@ -209,7 +209,7 @@ TOYS = {  # the quickest first
             is_drawn_again=False,
         ),
         _UNSCORED,
-        Toy("lattice", "secureboost", {**_SQUARED, **_FEW, **_RING}),
+        Toy("lattice", "secureboost", {**_SQUARED, **_FEW, **_RING, "gradient_check": True}),
         Toy("hybrid-lattice", "hybridtree", {**_HYBRID, **_RING, "n_estimators": 2}),
         Toy(
             name="warm-start",
