@@ -242,7 +242,8 @@ class IncomingStream:
             if await self._outgoing.carry(caller.name, parcel.number):
                 return
         async with self._replying:
-            await self._reply(receipt)
+            with suppress(grpc.aio.InternalError):  # who has gone posts again what has no answer
+                await self._reply(receipt)
 
 
 class IncomingStreams:
