@@ -18,6 +18,7 @@ Modules:
     candidates    candidates of one node, in canonical and in secret order
     capacity      how many bits the sums of a node can tell
     cells         which rows add to which cells of a histogram
+    check_steps   steps of a check of gradients
     choice        the scheme of a job that leaves it open
     ciphers       the interface of a scheme for guest and host
     gradient_check  finds gradients above their declared bits

@@ -86,7 +86,7 @@ class SignedRows:
         return (drawn + quarter).reshape(-1, self.numbers)
 
     def noise(self, secrets: Secrets) -> Sums:
-        """What a guest adds before it opens, int64 (sets, numbers): as wide as honest sums are."""
+        """Draw what a guest adds to sums, int64 (sets, numbers): as wide as honest ones are."""
         wide = np.array([*self.sets.values()], np.int64).repeat(self.numbers)
         drawn = _drawn(secrets, "noise", (2 * wide + 1).tolist())
         return (drawn - wide).reshape(-1, self.numbers)
@@ -218,7 +218,7 @@ class Committed:
         return self.read + self.noise
 
     def open(self, got: pb.SignSeed, gradients: Sums, value_bits: int, host: str) -> pb.OpenedSums:
-        """What was committed to; a PeerError where these are not sums with the signs of `got`.
+        """Open what was committed to; a PeerError where these are not sums with the signs of `got`.
 
         `gradients` int64 (n, numbers) are those of the rows that the host has.
         """
@@ -277,7 +277,7 @@ def open_sums(guest: CheckedGuest, got: Mapping[str, pb.SignSeed]) -> Out:
 def _committed(
     got: pb.SignedSums, rows: GuestRows, gradients: Sums, value_bits: int, secrets: Secrets
 ) -> Committed:
-    """What a host's question about these gradients decrypts to; a PeerError for what does not."""
+    """Read a host's question about these gradients; a PeerError for what does not decrypt."""
     n_rows, numbers = gradients.shape
     plain = SignedRows(bytes(SEED_BYTES), n_rows, numbers, value_bits)  # as large as any
     expected = rows.count([len(plain.sets)]) if plain.sets else 0

@@ -1,6 +1,7 @@
 """The table of steps, and the order in which they come."""
 
 from fedboost.encrypted import keys
+from fedboost.encrypted.check_steps import CHECK_STEPS
 from fedboost.flow import GUEST, HOST, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.encrypted_pb2 import (
     AnswerKey,
@@ -8,12 +9,8 @@ from fedboost.messages.protocol.encrypted_pb2 import (
     EncryptionKey,
     LeafAnswers,
     Nonce,
-    OpenedSums,
     RowDivisions,
     SharedRows,
-    SignedSums,
-    SignSeed,
-    SumsCommitment,
 )
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 
@@ -39,13 +36,7 @@ FLOW = (
         after=("accept_key", "learn_shared", "divide_rows", "answer_rows"),
     ),
     # Scored, where the job has gradients checked.
-    sign_rows := Step("sign_rows", HOST, gives=SignedSums),
-    commit_sums := Step(
-        "commit_sums", GUEST, takes=SignedSums, gives=SumsCommitment, after=("encrypt_gradients",)
-    ),
-    show_signs := Step("show_signs", HOST, takes=SumsCommitment, gives=SignSeed),
-    open_sums := Step("open_sums", GUEST, takes=SignSeed, gives=OpenedSums),
-    check_sums := Step("check_sums", HOST, takes=OpenedSums),
+    *CHECK_STEPS,
     # Scored: once for each of the hosts' layers.
     sum_candidates := Step(
         "sum_candidates",
@@ -106,7 +97,7 @@ async def grow_scored(run: Run) -> None:
         await run(grow_top)
         first: tuple[Step, ...] = (encrypt_gradients, receive_gradients)
         if run.params.gradient_check:
-            first += (sign_rows, commit_sums, show_signs, open_sums, check_sums)
+            first += CHECK_STEPS
         for _ in run.rounds("layer", run.params.host_depth, keeps=CheckpointPolicy.NOW_AND_THEN):
             await run(*first, sum_candidates, choose_splits, divide_rows, grow_nodes)
             first = ()  # every attempt has a key of its own

@@ -1,17 +1,14 @@
 """The table of steps, and the order in which they come."""
 
 from fedboost.encrypted import keys
+from fedboost.encrypted.check_steps import CHECK_STEPS
 from fedboost.flow import GUEST, HOST, Run, Step
 from fedboost.messages.protocol.encrypted_pb2 import (
     CandidateSums,
     EncryptedGradients,
     EncryptionKey,
     Nonce,
-    OpenedSums,
     RowDivisions,
-    SignedSums,
-    SignSeed,
-    SumsCommitment,
     WonSplits,
 )
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
@@ -35,13 +32,7 @@ FLOW = (
         "receive_gradients", HOST, takes=EncryptedGradients, after=("accept_key", "divide_rows")
     ),
     # Where the job has gradients checked.
-    sign_rows := Step("sign_rows", HOST, gives=SignedSums),
-    commit_sums := Step(
-        "commit_sums", GUEST, takes=SignedSums, gives=SumsCommitment, after=("encrypt_gradients",)
-    ),
-    show_signs := Step("show_signs", HOST, takes=SumsCommitment, gives=SignSeed),
-    open_sums := Step("open_sums", GUEST, takes=SignSeed, gives=OpenedSums),
-    check_sums := Step("check_sums", HOST, takes=OpenedSums),
+    *CHECK_STEPS,
     # A layer.
     open_layer := Step(
         "open_layer",
@@ -76,7 +67,7 @@ async def walk(run: Run) -> None:
     classes = run.params.trees_per_round
     sends: tuple[Step, ...] = (encrypt_gradients, receive_gradients)
     if run.params.gradient_check:
-        sends += (sign_rows, commit_sums, show_signs, open_sums, check_sums)
+        sends += CHECK_STEPS
     for round_ in run.rounds(plan.loop(run.params), run.params.n_estimators):
         hosts = plan.of_round(run.params, run.table, round_)
         begin: tuple[Step, ...] = (start_round,)
