@@ -232,6 +232,8 @@ def serve(listener: socket.socket, alive: int, folder: Path) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     while True:
         for key, _ in selector.select():
+            if selector.get_map().get(key.fd) is not key:
+                continue  # let go of in this round; its number may be another's by now
             if key.fd == alive:
                 _end(running)
             elif key.fileobj is listener:
@@ -245,7 +247,7 @@ def serve(listener: socket.socket, alive: int, folder: Path) -> NoReturn:
                     selector.unregister(link)
                 with contextlib.suppress(OSError), link:
                     link.send(str(os.waitstatus_to_exitcode(status)).encode())
-            elif key.fd in selector.get_map():  # else its process has ended in this round
+            else:
                 _told(key, selector)
 
 
@@ -265,7 +267,8 @@ def _begin(
         pid = os.fork()
         if not pid:
             _carry_out(Order(**json.loads(said)), fds, folder)
-        link.send(str(pid).encode())
+        with contextlib.suppress(OSError):  # a caller that has died already: `_told` ends its fork
+            link.send(str(pid).encode())
         watched = os.pidfd_open(pid)
         running[watched] = pid, link
         selector.register(watched, selectors.EVENT_READ)

@@ -1,7 +1,9 @@
 """A fork of a warm Python is to its caller what a Python of its own is: compared one by one."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import time
 
@@ -70,6 +72,18 @@ def test_signals_reach_the_fork(number):
         asked.send_signal(number)
         assert asked.wait(ENDS_S) == -number
     world.wait_for(lambda: gone(pid), ENDS_S, "the fork is gone")
+
+
+@pytest.mark.some(1, of="forks")
+def test_callers_that_die_before_they_are_answered_harm_nobody(tmp_path):
+    with open(os.devnull, "r+b") as nothing:
+        for _ in range(50):
+            link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            link.connect(str(warm.server().address))
+            order = warm.Order(["-c", "0"], str(tmp_path), {}, [1], new_session=False)
+            socket.send_fds(link, [json.dumps(vars(order)).encode()], [nothing.fileno()])
+            link.close()
+    assert ran(stand_in(), "print('well')", tmp_path) == (0, "well\n", [])
 
 
 @pytest.mark.some(1, of="forks")
