@@ -24,11 +24,11 @@ from benchmarks.tables import GUEST, HOST
 from fedboost.crypto import id_digests
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.settings import parse
 
 ECDH, OPRF, UNSAID = "ecdh", "oprf", "unsaid"  # the last: the job leaves it to the program
 METHODS = (OPRF, ECDH, UNSAID)

@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.tables import GUEST, HOST, data_folder
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET, cluster
 from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy.spending import Spending
-from fedboost.settings import parse
 
 Charges = Callable[[Spending, Sequence[Noted], sqlite3.Connection], None]
 

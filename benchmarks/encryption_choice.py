@@ -22,11 +22,11 @@ from benchmarks.plus_jobs import DEPTH, SHAPE
 from benchmarks.plus_tables import Row, of
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.encrypted.ciphers import AnswersSeen
-from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.ring_answers import best_slots, cost_of
-from fedboost.errors import ConfigError
-from fedboost.settings import parse
+from fedboost.encrypted.lattice.answers import best_slots, cost_of
+from fedboost.encrypted.scheme.ciphers import AnswersSeen
+from fedboost.encrypted.scheme.params import EncryptedTreeParams
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 
 CORES = 8  # of each party
 LINKS = {"10 Mbit/s": 1e7, "100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/s": 1e10}

@@ -19,12 +19,12 @@ from benchmarks.links import Link
 from benchmarks.plus_tables import Row
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost import protocols
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.settings import parse
 
 # A ping waits behind what has been written, and at 20 Mbit/s megabytes take seconds.
 TIMERS = Timers(keepalive_timeout_s=120.0, peer_lost_s=120.0, call_s=120.0)

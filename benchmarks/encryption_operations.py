@@ -23,7 +23,7 @@ from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES as KEYED
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 
 OPERATIONS = "operations"  # in the place of a data set: they are of none
 JOB_ROWS = 1_000_000  # whose sums are to fit

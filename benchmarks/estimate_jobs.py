@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 
 from fedboost.data.sources import SourceSpec
 from fedboost.data.split import SplitPlan, split_table
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
-from fedboost.settings import parse
 
 GUEST = "bank"
 HELD = {"fraction": 0.3, "seed": 7}

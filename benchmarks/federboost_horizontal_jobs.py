@@ -12,9 +12,9 @@ from benchmarks import federboost_jobs, tables
 from benchmarks.federboost_jobs import SEED, TREES, Around, Params, Train
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost.data.sources import SourceSpec
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
-from fedboost.settings import parse
 
 Shares = Mapping[str, Table]  # each party's rows, the guest's first
 

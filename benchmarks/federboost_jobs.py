@@ -13,10 +13,10 @@ from benchmarks import harness, tables
 from benchmarks.harness import JobRun
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost.data.sources import SourceSpec
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import DATASET
-from fedboost.settings import parse
 
 Params = Mapping[str, Any]
 Parts = dict[str, tuple[str, ...]]

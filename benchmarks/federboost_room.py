@@ -16,22 +16,23 @@ from numpy.typing import NDArray
 
 from benchmarks.federboost_jobs import Params, Parts
 from benchmarks.tables import Table
-from fedboost import flow, protocols, wire
+from fedboost import flow, protocols
 from fedboost.core import metrics
 from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids
 from fedboost.flow import MODEL, Artefact, CheckpointPolicy, Role, StageContext, Step
+from fedboost.ground import wire
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial, Workers
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
 from fedboost.model import kinds
 from fedboost.runtime.config.policy import Policy, PredictPolicy
 from fedboost.runtime.ledger.rows import Noted
-from fedboost.runtime.party.outbox import Terms
-from fedboost.runtime.party.session import Session
-from fedboost.settings import parse
+from fedboost.runtime.party.stage.outbox import Terms
+from fedboost.runtime.party.stage.session import Session
 
 TERMS = Terms("benchmark", bytes(32), 1)
 WAIT_S = 600.0

@@ -18,7 +18,7 @@ from fedboost.core import gbun, metrics, objectives
 from fedboost.core.binning import Values
 from fedboost.core.gbun import GbunParams
 from fedboost.core.metrics import MetricName
-from fedboost.errors import JobError
+from fedboost.ground.errors import JobError
 
 Predictions = NDArray[np.float32]  # (n,), or with several classes (n, classes)
 THREADS = 1  # of the others: beside other work two wait for one another

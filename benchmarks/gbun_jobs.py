@@ -24,17 +24,17 @@ from benchmarks.links import Link
 from benchmarks.plus_tables import Row
 from benchmarks.tables import Table
 from fedboost.core import gbun, local
-from fedboost.crypto.workers import Serial
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import JobError
+from fedboost.ground.errors import JobError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.model import networks
 from fedboost.runtime.cluster import local as in_process
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.settings import parse
 
 AGGREGATOR = "sum"  # has no rows, so that every party's bytes travel
 NETWORKS, TREES = "gbun", "federboost-horizontal"

@@ -20,7 +20,7 @@ from benchmarks.tables import Table
 from fedboost.core import binning, local, metrics
 from fedboost.core.local import TrainingTable
 from fedboost.core.params import TreeParams
-from fedboost.runtime.party.value_groups import NumberGroups
+from fedboost.runtime.party.job.value_groups import NumberGroups
 
 NAME = "groups"
 DATA = ("default_credit", "give_credit", "susy_30k", "higgs_11k", "breast", "vehicle")

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import JobError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import JobError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.model import shards

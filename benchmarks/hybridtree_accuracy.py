@@ -15,10 +15,10 @@ from benchmarks.hybridtree_data import Dealing, Dealt, Parties
 from benchmarks.plus_tables import Row
 from fedboost.core import binning, local, metrics, objectives
 from fedboost.core.binning import Binning
-from fedboost.core.growth import Rules
 from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
+from fedboost.core.rules import Rules
 
 Likely = NDArray[np.float64]  # (n,) probabilities of class 1
 Scores = dict[str, float]

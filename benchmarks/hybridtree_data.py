@@ -17,7 +17,7 @@ from fedboost.data.loading import frame_of
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.split import PartyColumns, SplitPlan, split_table
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 DATA = ("adult", "covtype")
 OWN_TEST = {"adult": ("adult_train", "adult_test")}

@@ -31,9 +31,9 @@ from benchmarks.tree_cost import Cost
 from fedboost.core import local
 from fedboost.data.sources import SourceSpec
 from fedboost.data.split import write_tables
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
-from fedboost.settings import parse
 
 NODE_LEVEL, PLUS = "SecureBoost, all switches off", "SecureBoost+"
 PLUS_SAMPLED = "SecureBoost+, GOSS"

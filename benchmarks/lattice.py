@@ -25,7 +25,7 @@ from fedboost.crypto.lattice.polynomials import DIGEST_BYTES, NONCE_BYTES, Origi
 from fedboost.crypto.lattice.released import AnswerShape, release
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 
 ABOUT = "what each operation of the lattice scheme costs"
 ROWS, QUICK_ROWS = 1_000_000, 100_000

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from fedboost.disk import PUBLIC_MODE, write_file
+from fedboost.ground.disk import PUBLIC_MODE, write_file
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 

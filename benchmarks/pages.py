@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Shown
-from fedboost.settings import read_yaml
+from fedboost.ground.settings import read_yaml
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 BLOCK = re.compile(r"(<!-- generated: claims -->\n).*?(<!-- end -->)", re.DOTALL)

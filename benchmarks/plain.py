@@ -22,16 +22,16 @@ import numpy as np
 from benchmarks import federboost_jobs, federboost_room, harness, tables
 from benchmarks.harness import Report, Shown, say
 from fedboost.core import binning, local, objectives
-from fedboost.core.growth import Rules
 from fedboost.core.local import Training, TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.row_shards import SharedTable
+from fedboost.core.rules import Rules
+from fedboost.ground.shards import Shards
 from fedboost.runtime.config.daemons import DaskWorkers, LocalWorkers
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.party.dask_shards import DaskShards
+from fedboost.runtime.party.workers.dask_shards import DaskShards
 from fedboost.runtime.process.threads import ThreadWorkers
-from fedboost.shards import Shards
 
 NAME = "plain"
 POOLED = {"pooled_100k": (100_000, 20), "pooled_1m": (1_000_000, 6)}  # rows, trees a run

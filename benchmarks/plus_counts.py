@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import BlindedPackages, Ciphertexts, Encrypted
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
-from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import JobError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import JobError
+from fedboost.ground.workers import Serial, Workers
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.model import shards

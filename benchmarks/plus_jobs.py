@@ -13,9 +13,9 @@ from benchmarks import harness, plus_counts, tables
 from benchmarks.harness import JobRun, say
 from benchmarks.plus_counts import PlainRun
 from benchmarks.tables import GUEST, HOST, Table
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
-from fedboost.settings import parse
 
 BINARY = ("give_credit", "epsilon_5k")
 MULTI = ("sensorless_2k", "vehicle", "covtype")

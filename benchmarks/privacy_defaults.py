@@ -16,9 +16,9 @@ from fedboost import flow, protocols
 from fedboost.audit import attacks, transcript
 from fedboost.audit.attacks import AttackPlan
 from fedboost.audit.findings import Linking
+from fedboost.ground.settings import parse
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.runtime.config.policy import Policy
-from fedboost.settings import parse
 
 BUDGETS = "budgets"
 LIMIT = Policy().disclosure_max

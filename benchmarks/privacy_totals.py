@@ -23,8 +23,8 @@ from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.tree import Split, Tree
+from fedboost.ground.settings import parse
 from fedboost.runtime.config.policy import Policy
-from fedboost.settings import parse
 
 TOTALS = "sums under masks"
 ALONE, FEW = "sums of one row", "sums of few rows"

@@ -18,7 +18,7 @@ from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.modular import ModularPublic
 from fedboost.crypto.montgomery import Montgomery, Numbers
 from fedboost.crypto.paillier import PaillierKey
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 
 
 class _Tally:

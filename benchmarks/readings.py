@@ -15,8 +15,8 @@ from benchmarks import harness
 from benchmarks.harness import Report, Shown
 from fedboost import protocols
 from fedboost.flow import Table
+from fedboost.ground.settings import parse
 from fedboost.runtime.config.policy import Policy
-from fedboost.settings import parse
 
 NAME = "readings"
 SIZES = (3_000, 21_000, 100_000, 1_000_000, 10_000_000)

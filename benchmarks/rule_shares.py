@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from fedboost.core import fixed_point, growth, histogram
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
-from fedboost.core.growth import Rules
 from fedboost.core.params import TreeParams
+from fedboost.core.rules import Rules
 from fedboost.core.tree import LEAF, Positions, Tree
 from fedboost.model.conditions import Known, Question, Rule, RuleMatch, asked_by, ways
 

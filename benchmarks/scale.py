@@ -23,9 +23,9 @@ from benchmarks.encryption_plan import Plan
 from benchmarks.harness import Report, Shown
 from benchmarks.scale_predict import LEARNED_ROWS, Predicted
 from fedboost.data.sources import SourceSpec
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.cluster import ClusterProcesses
-from fedboost.settings import parse
 
 ABOUT = "memory and seconds of large tables"
 ROWS, QUICK_ROWS = (1_000_000,), (50_000,)

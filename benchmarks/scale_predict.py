@@ -18,9 +18,9 @@ from fedboost.core import local
 from fedboost.core.params import TreeParams
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Artefact
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.model import shards, whole
-from fedboost.settings import parse
 
 LEARNED_ROWS = 50_000  # that the models are trained on
 OWN = "own"  # the model that its party holds whole

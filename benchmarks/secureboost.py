@@ -17,10 +17,10 @@ from benchmarks.floor import Counts, HostTable, Layers, Packing
 from benchmarks.harness import JobRun, Report, Shown, say
 from benchmarks.products import products_made
 from benchmarks.tables import GUEST, HOST, Table
-from fedboost.errors import JobError
+from fedboost.ground.errors import JobError
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
-from fedboost.settings import parse
 
 DATA = ("default_credit", "give_credit")
 TREES = 25

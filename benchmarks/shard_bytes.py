@@ -28,15 +28,15 @@ from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial
-from fedboost.encrypted.adding import AddingRows, AddingTree
-from fedboost.encrypted.cells import BinnedTable, Cells
-from fedboost.encrypted.ciphers import NodeSums
-from fedboost.encrypted.node_cells import Chosen, Making
-from fedboost.encrypted.packed import KeyedRows
-from fedboost.encrypted.ring_host import PackingAt, RingHostRows
-from fedboost.encrypted.ring_shards import RingRows
-from fedboost.shards import Embedded, MakePart
+from fedboost.encrypted.cells.adding import AddingRows, AddingTree
+from fedboost.encrypted.cells.node_cells import Chosen, Making
+from fedboost.encrypted.cells.row_cells import BinnedTable, Cells
+from fedboost.encrypted.lattice.host import PackingAt, RingHostRows
+from fedboost.encrypted.lattice.shards import RingRows
+from fedboost.encrypted.number.packed import KeyedRows
+from fedboost.encrypted.scheme.ciphers import NodeSums
+from fedboost.ground.shards import Embedded, MakePart
+from fedboost.ground.workers import Serial
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
 GUEST, HOST = "guest", "host"

@@ -22,11 +22,11 @@ from fedboost.core.metrics import METRICS
 from fedboost.core.params import OBJECTIVES, metrics_of
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
+from fedboost.ground.settings import Settings
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.daemons import metrics
-from fedboost.settings import Settings
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 SIGNATURE_MAX = 90  # characters; longer ones are broken

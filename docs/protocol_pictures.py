@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fedboost import protocols
-from fedboost.encrypted import choice
-from fedboost.encrypted.params import Encryption
+from fedboost.encrypted.scheme import choice
+from fedboost.encrypted.scheme.params import Encryption
 from fedboost.flow import (
     AGGREGATOR,
     GUEST,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from fedboost.settings import NameIn, Settings
+from fedboost.ground.settings import NameIn, Settings
 
 BOUNDS = {
     "ge": "≥ {}",

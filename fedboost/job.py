@@ -16,15 +16,15 @@ from pydantic import (
 )
 
 from fedboost.data.selection import Selection
-from fedboost.errors import ConfigError
 from fedboost.flow import Table
-from fedboost.settings import Settings, parse
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import Settings, parse
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from fedboost.encoded_ids import EncodedIds
+    from fedboost.ground.ids import EncodedIds
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
@@ -164,7 +164,7 @@ class PassedOver(Settings):
 
 
 class ChosenScheme(Settings):
-    """What `encryption.scheme: auto` has become in a job; see `encrypted.choice`."""
+    """What `encryption.scheme: auto` has become in a job; see `encrypted.scheme.choice`."""
 
     scheme: str
     passed: Annotated[tuple[PassedOver, ...], Field(strict=False)] = ()  # in the rule's order

@@ -56,10 +56,10 @@ INTERRUPTED = -signal.SIGINT
 ORDER_S_MAX = 5.0  # from a connection to its order
 # What commands import when they are used, and what documents compare with.
 USED = (
-    "fedboost.kernel_files", "fedboost.runtime.daemons.daemon", "fedboost.runtime.daemons.metrics",
-    "fedboost.pages.serving", "fedboost.data.svmlight", "fedboost.data.svmlight",
-    "cryptography.hazmat.backends.openssl",
-    "fedboost.sdk", "fedboost.report.page", "fedboost.audit", "aiohttp", "sklearn.metrics",
+    "fedboost.ground.kernel_files", "fedboost.runtime.daemons.daemon",
+    "fedboost.runtime.daemons.metrics", "fedboost.pages.serving", "fedboost.data.svmlight",
+    "cryptography.hazmat.backends.openssl", "fedboost.sdk",
+    "fedboost.report.page", "fedboost.audit", "aiohttp", "sklearn.metrics",
     "sklearn.model_selection", "xgboost",
 )  # fmt: skip
 

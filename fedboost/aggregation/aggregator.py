@@ -13,15 +13,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
 from fedboost.aggregation.contributor import PART_WORDS
 from fedboost.aggregation.recovery import commitment, self_stream, share_of, sign_of, threshold
-from fedboost.arrays import Words
 from fedboost.crypto import shamir
 from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream, is_private_of
 from fedboost.crypto.shamir import SHARE_BYTES
-from fedboost.errors import PeerError, UnreachableError
 from fedboost.flow import EVERYBODY, Artefact, Out, Place, StageContext
+from fedboost.ground import wire
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import PeerError, UnreachableError
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.aggregation_pb2 import Gathered, Masked, RevealedShares, Total

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
 from fedboost.aggregation import standing
 from fedboost.aggregation.opened import OpenedSums
 from fedboost.aggregation.recovery import Epoch, keys_of, pair_of, sign_of, threshold
@@ -17,14 +16,15 @@ from fedboost.aggregation.statistic import Statistic
 from fedboost.crypto.gaussian import discrete_gaussian
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.crypto.shamir import HOLDERS_MAX
-from fedboost.errors import (
+from fedboost.flow import EVERYBODY, GUEST, StageContext
+from fedboost.ground import wire
+from fedboost.ground.errors import (
     ConfigError,
     PeerError,
     PolicyError,
     ProtocolError,
     UnreachableError,
 )
-from fedboost.flow import EVERYBODY, GUEST, StageContext
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     Gathered,

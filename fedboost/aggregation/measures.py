@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Rows
 from fedboost.core import fixed_point, objectives
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.local import Watched
@@ -17,8 +16,9 @@ from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Summary
 from fedboost.core.params import CLASSIFYING, BoostingParams
 from fedboost.core.tallies import Tally
-from fedboost.errors import DataError, JobError
-from fedboost.state import Growing, state
+from fedboost.ground.arrays import Floats, Rows
+from fedboost.ground.errors import DataError, JobError
+from fedboost.ground.state import Growing, state
 
 Vector = NDArray[np.int64]
 

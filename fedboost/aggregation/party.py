@@ -7,12 +7,12 @@ from typing import Protocol
 
 import numpy as np
 
-from fedboost import wire
 from fedboost.aggregation.contributor import Contributor, Vector
 from fedboost.aggregation.statistic import Statistic
-from fedboost.arrays import Floats
 from fedboost.core import objectives
 from fedboost.flow import Charge, DisclosureInfo, Out, Spent, StageContext
+from fedboost.ground import wire
+from fedboost.ground.arrays import Floats
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     Gathered,

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
 from fedboost.crypto import shamir
 from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.shamir import SHARE_BYTES, Share
-from fedboost.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.flow import EVERYBODY, StageContext
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,

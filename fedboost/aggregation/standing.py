@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.masking import add_stream
-from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import GUEST, START, Place, StageContext
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.kernels import kernel
 from fedboost.messages.protocol.aggregation_pb2 import Stand, Standing
 
 PRIME = (1 << 89) - 1

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from fedboost.flow import AGGREGATOR, EVERYBODY, Run, Step
+from fedboost.ground.settings import Settings
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     Gathered,
@@ -22,7 +23,6 @@ from fedboost.messages.protocol.aggregation_pb2 import (
     Survivors,
     Total,
 )
-from fedboost.settings import Settings
 
 
 class Aggregation(Settings):

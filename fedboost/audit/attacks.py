@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from fedboost.arrays import Bits, Floats
 from fedboost.audit import linear
 from fedboost.audit.findings import (
     CLUSTERS,
@@ -25,7 +24,8 @@ from fedboost.audit.linear import Coefficients, Solver
 from fedboost.audit.releases import KnownReleases, counts
 from fedboost.core import metrics
 from fedboost.core.metrics import PROBABILITY_MIN, one_column
-from fedboost.errors import DataError
+from fedboost.ground.arrays import Bits, Floats
+from fedboost.ground.errors import DataError
 
 Groupings = NDArray[np.int16]  # (rows, trees) the node of each row, −1 where the host has none
 

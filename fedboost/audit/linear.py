@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 from scipy.sparse import coo_array, csr_array
 
-from fedboost.arrays import Bits, Floats
 from fedboost.audit.releases import KnownReleases, ReleasedTree, counts, independent, known_nodes
-from fedboost.errors import DataError
+from fedboost.ground.arrays import Bits, Floats
+from fedboost.ground.errors import DataError
 
 Rows = NDArray[np.int64]
 Coefficients = Callable[[int], Floats]  # of a tree by its place: (rows, values)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits
 from fedboost.core.bins import Dense
+from fedboost.ground.arrays import Bits
 
 Cells = Dense
 Nodes = NDArray[np.int32]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedboost.arrays import Bits, Floats
 from fedboost.audit import attacks
 from fedboost.audit.attacks import AttackPlan, Groupings, GuestView
 from fedboost.audit.findings import Finding
@@ -15,8 +14,9 @@ from fedboost.audit.releases import KnownReleases, ReleasedTree
 from fedboost.core import objectives
 from fedboost.core.params import CLASSIFYING
 from fedboost.encrypted import record
-from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
+from fedboost.ground.arrays import Bits, Floats
+from fedboost.ground.errors import ConfigError
 
 
 @dataclass(frozen=True)

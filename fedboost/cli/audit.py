@@ -21,14 +21,14 @@ from fedboost.audit.transcript import AuditResult
 from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import DAEMON, FILE, JSON
 from fedboost.cli.groups import audit_group
-from fedboost.disk import PUBLIC_MODE, write_file
 from fedboost.flow import Artefact
-from fedboost.printable import printable
+from fedboost.ground.disk import PUBLIC_MODE, write_file
+from fedboost.ground.printable import printable
+from fedboost.ground.settings import load
 from fedboost.report import page, units
 from fedboost.report.audit import LINKED
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.store.transcripts import Transcripts
-from fedboost.settings import load
 
 
 @audit_group.command("attack")

@@ -12,15 +12,15 @@ from typing import Any
 import click
 import pyarrow.parquet as pq
 
-from fedboost import wire
 from fedboost.cli.connect import CoordinatorAccess
 from fedboost.cli.predicting import PredictionRequest, check_folder, scored_by_job
 from fedboost.cli.shelves import Shelves, refuse_others
 from fedboost.data.predictions import Predictions, parted, write_parquet
 from fedboost.data.reading import read_table
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import GUEST, Artefact
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, FedboostError
 from fedboost.model import bag, kinds
 from fedboost.model.bag import By, Kind
 

@@ -24,7 +24,8 @@ from fedboost.cli.connect import DIRECTORY, FILE, JSON, run
 from fedboost.cli.groups import cli, cluster_group
 from fedboost.cli.outcome import follow, write_report
 from fedboost.data.sources import SourceSpec, source_at
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import load, parse, read_yaml
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.model import kinds, shards
@@ -37,7 +38,6 @@ from fedboost.runtime.cluster.local import COORDINATOR, LocalCluster, complete
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.process import logs
 from fedboost.runtime.store.store import JobState
-from fedboost.settings import load, parse, read_yaml
 
 AGAIN = click.option(
     "--resume/--fresh",

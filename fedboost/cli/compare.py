@@ -11,15 +11,15 @@ import click
 from fedboost.cli.connect import FILE, JSON, OUT
 from fedboost.cli.groups import ledger_group
 from fedboost.cli.ledger import CONFIG, opened_ledger, printable_text
-from fedboost.disk import SECRET_MODE, read_file, write_file
-from fedboost.errors import ConfigError
+from fedboost.ground.disk import SECRET_MODE, read_file, write_file
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import load
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger import comparison, signed_heads
 from fedboost.runtime.ledger.comparison import Difference
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.policy.judgement import Signatures, Trust, checker
 from fedboost.runtime.transport.tls import Revocations, load_identity
-from fedboost.settings import load
 
 
 @ledger_group.command("verify")

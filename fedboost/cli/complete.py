@@ -13,7 +13,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from fedboost.cli.groups import cli
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 
 LOOK_S = 2.0  # a coordinator that takes longer completes nothing
 VARIABLE = "_FEDBOOST_COMPLETE"
@@ -42,9 +42,9 @@ def completion(shell: str) -> None:
 
 def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Jobs at the coordinator."""
+    from fedboost.ground.settings import home
     from fedboost.runtime.client.client import CoordinatorClient
     from fedboost.runtime.client.config import client_config
-    from fedboost.settings import home
 
     async def ask() -> list[str]:
         given = context.params
@@ -60,9 +60,9 @@ def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[s
 
 def jobs_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Jobs in the store of the party whose file is in --config."""
-    from fedboost.disk import on_disk, opened
+    from fedboost.ground.disk import on_disk, opened
+    from fedboost.ground.settings import load
     from fedboost.runtime.config.daemons import PartyConfig
-    from fedboost.settings import load
 
     path = context.params.get("config")
     if path is None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fedboost.ground.settings import home
 from fedboost.runtime.client.config import ClientConfig, client_config, unprotected
 from fedboost.runtime.process.bridge import to_its_end
-from fedboost.settings import home
 
 if TYPE_CHECKING:
     from fedboost.runtime.client.client import CoordinatorClient

@@ -17,7 +17,8 @@ import click
 from fedboost.cli.connect import DAEMON, JSON, run
 from fedboost.cli.groups import cli, coordinator_group, party_group
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.settings import load, read_yaml
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.pages import token
@@ -27,10 +28,9 @@ from fedboost.runtime.process import deadline, logs
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import Role
 from fedboost.runtime.transport.tls import load_identity
-from fedboost.settings import load, read_yaml
 
 if TYPE_CHECKING:
-    from fedboost.runtime.party.job_memory import Space
+    from fedboost.runtime.party.job.memory import Space
 
 # What Arrow and numba load wherever it is installed, for 0.3 s; a daemon has no use for it.
 UNUSED = ("pandas", "coverage")

@@ -20,8 +20,8 @@ from fedboost.data.reading import placed, read_table
 from fedboost.data.sources import SourceSpec, source_at
 from fedboost.data.split import SplitPlan, split_table, write_tables
 from fedboost.data.survey import ColumnSurvey, TableSurvey, survey
-from fedboost.errors import DataError
-from fedboost.settings import parse
+from fedboost.ground.errors import DataError
+from fedboost.ground.settings import parse
 
 COLUMN_HEADS = ("column", "type", "role", "missing", "distinct", "min", "max")
 COLUMNS_SHOWN_MAX = 200  # more rows than this nobody reads in a terminal

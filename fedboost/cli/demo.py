@@ -21,10 +21,10 @@ from fedboost.cli.outcome import conclude
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
-from fedboost.settings import parse
 
 PARTIES = {"clinic": slice(0, 10), "laboratory": slice(10, 20), "imaging": slice(20, 30)}
 SHARED = 0.95  # of all patients that each organisation knows, drawn apart for each

@@ -18,7 +18,8 @@ from rich.table import Table
 from fedboost.cli.cluster import read_sources
 from fedboost.cli.connect import FILE, JSON
 from fedboost.cli.groups import cli
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import home, parse, read_yaml
 from fedboost.job import JobSpec
 from fedboost.report import units
 from fedboost.runtime.cluster.local import DATASET, complete
@@ -27,7 +28,6 @@ from fedboost.runtime.estimate.prices import Prices, cache_file
 from fedboost.runtime.estimate.scenes import Said, Setting, from_tables, from_words
 from fedboost.runtime.jobs.submitted import check
 from fedboost.runtime.process.memory_limit import machine_bytes
-from fedboost.settings import home, parse, read_yaml
 
 MEMORY_WARNS, BYTES_WARN, SECONDS_WARN = 1e9, 1e9, 3600.0
 SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(bit|B)/s")
@@ -227,7 +227,7 @@ def warm(as_json: bool) -> None:
     user of it reads it, or else in the user's own cache. Needed again after an update or on another
     kind of processor; what is there already is not compiled again.
     """
-    from fedboost import kernel_files
+    from fedboost.ground import kernel_files
     from fedboost.runtime.cluster import warming
 
     logging.disable(logging.WARNING)  # what parties of made-up tables warn of

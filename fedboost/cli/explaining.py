@@ -31,15 +31,15 @@ from fedboost.cli.shelves import (
 from fedboost.data.frame import Frame
 from fedboost.data.loading import load_with_ids
 from fedboost.data.predictions import free_name, id_columns, write_parquet
-from fedboost.disk import PUBLIC_MODE, write_file
-from fedboost.errors import ConfigError
+from fedboost.ground.disk import PUBLIC_MODE, write_file
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.printable import printable
 from fedboost.model import branches, kinds
 from fedboost.model.branches import Picture
 from fedboost.model.contributions import Contributions, contributions, joined, known, parties
 from fedboost.model.scoring import selection_of
 from fedboost.model.vertical import Whole
 from fedboost.model.xgboost_json import feature_names
-from fedboost.printable import printable
 from fedboost.report import trees
 from fedboost.report.contributions import TOP, Effect, ranked, svg
 from fedboost.report.units import plural

@@ -15,18 +15,18 @@ from fedboost.cli.connect import DAEMON, DIRECTORY, JSON, OUT, TLS, YES, own_dae
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder
 from fedboost.cli.shelves import PARTY, RELEASED, Shelves, open_shelves, stores, whole_model
-from fedboost.disk import PUBLIC_MODE, SECRET_MODE, write_file
+from fedboost.ground.disk import PUBLIC_MODE, SECRET_MODE, write_file
+from fedboost.ground.printable import printable
+from fedboost.ground.settings import load
 from fedboost.model import kinds, shards
 from fedboost.model.shards import Packed
 from fedboost.model.xgboost_json import xgboost_json
-from fedboost.printable import printable
 from fedboost.report.units import plural
 from fedboost.runtime.client.client import Owner
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.party import model_store, releases
-from fedboost.runtime.party.releases import Release
-from fedboost.settings import load
+from fedboost.runtime.party.owner import model_store, releases
+from fedboost.runtime.party.owner.releases import Release
 
 
 @model_group.command("export")

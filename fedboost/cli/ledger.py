@@ -15,11 +15,11 @@ from rich.text import Text
 
 from fedboost.cli.connect import JSON, config_option
 from fedboost.cli.groups import ledger_group
-from fedboost.printable import printable
+from fedboost.ground.printable import printable
+from fedboost.ground.settings import load
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
-from fedboost.settings import load
 
 CONFIG = config_option("The party's settings file.", "file")
 

@@ -10,7 +10,7 @@ import sys
 import click
 
 from fedboost.cli.groups import cli
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 from fedboost.runtime.process import logs
 
 log = logging.getLogger(__name__)

@@ -20,11 +20,11 @@ from fedboost.cli.connect import FILE, JSON, OUT, YES, CoordinatorAccess, connec
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import PredictionRequest, alone, scored_by_job
 from fedboost.cli.shelves import PARTY, Shelves, pairs, stores
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.printable import printable
 from fedboost.model import kinds
 from fedboost.model.bag import By
 from fedboost.model.kinds.kind import ImportanceShare, SharedRule
-from fedboost.printable import printable
 from fedboost.report import units
 
 TREES_SHOWN = 2

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from fedboost.audit.findings import Finding
-from fedboost.errors import FedboostError, UnreachableError
+from fedboost.ground.errors import FedboostError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.progress import Progress, summary

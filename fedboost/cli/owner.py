@@ -17,6 +17,7 @@ from rich.text import Text
 from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import DAEMON, JSON, TLS, YES, own_daemon, run
 from fedboost.cli.groups import party_group
+from fedboost.ground.settings import load
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import (
     DenyRequest,
@@ -30,7 +31,6 @@ from fedboost.runtime.client.client import ask_owner
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.account import Account, AccountEntry, totals
-from fedboost.settings import load
 
 OWNED_FIELDS = (
     "id", "name", "protocol", "state", "dataset", "parties", "reason", "coordinator", "submitter",

@@ -19,9 +19,10 @@ from fedboost.cli.connect import CoordinatorAccess
 from fedboost.cli.outcome import conclude, follow
 from fedboost.cli.shelves import Shelves, in_order
 from fedboost.data.sources import SourceSpec
-from fedboost.disk import PUBLIC_MODE, copy_file
-from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
+from fedboost.ground.disk import PUBLIC_MODE, copy_file
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import kinds
@@ -33,7 +34,6 @@ from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.store.rows_in_common import RowsInCommon
-from fedboost.settings import parse
 
 NAME_CHARS_MAX = 63 - len("-predict")  # of a job's name
 

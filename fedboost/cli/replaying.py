@@ -15,9 +15,9 @@ from fedboost.cli.complete import jobs_here
 from fedboost.cli.connect import DAEMON, FILE, JSON, YES
 from fedboost.cli.groups import audit_group
 from fedboost.cli.ledger import printable_text
-from fedboost.disk import PUBLIC_MODE, read_file, write_file
+from fedboost.ground.disk import PUBLIC_MODE, read_file, write_file
+from fedboost.ground.settings import load
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.settings import load
 
 
 @audit_group.command("replay")
@@ -36,7 +36,7 @@ def replay(job: str, config: Path, out: Path | None, as_json: bool) -> int:
     Hosts check the file with `fedboost audit verify`. Exit code 1 where a payload is another one,
     tree and node of which are named, and where hosts have not signed all that passed.
     """
-    from fedboost.runtime.party import replay_results, replays
+    from fedboost.runtime.party.owner import replay_results, replays
     from fedboost.runtime.process.workers import ProcessWorkers
 
     party = load(PartyConfig, config)
@@ -76,7 +76,7 @@ def verify(file: Path, config: Path, as_json: bool) -> int:
     what it sent to the guest what the replay was given. Exit code 1 if anything differs or is
     missing, or the replay found a difference itself.
     """
-    from fedboost.runtime.party import replay_results
+    from fedboost.runtime.party.owner import replay_results
 
     party = load(PartyConfig, config)
     result = replay_results.read(party, read_file(file))
@@ -106,7 +106,7 @@ def forget(job: str, config: Path, yes: bool) -> int:
 
     Job, model and ledger stay. Afterwards nobody can show that the guest was honest.
     """
-    from fedboost.runtime.party import replays
+    from fedboost.runtime.party.owner import replays
 
     party = load(PartyConfig, config)
     if not yes and not click.confirm(f"destroy what a replay of {job} takes?", err=True):

@@ -14,16 +14,16 @@ import click
 
 from fedboost.cli.cluster import FOLDER
 from fedboost.cli.connect import CONFIG_VARIABLE, DIRECTORY, FILE, Command
-from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import load
 from fedboost.model import kinds, shards
 from fedboost.model.export import FILE_BYTES_MAX
 from fedboost.model.vertical import Whole
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.party import releases
+from fedboost.runtime.party.owner import releases
 from fedboost.runtime.store.forgetting import delete_model, refuse_used
-from fedboost.settings import load
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from fedboost.cli.outcome import (
     watched,
     write_report,
 )
+from fedboost.ground.settings import load, parse, read_yaml
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs.submitted import check, hand_in
-from fedboost.settings import load, parse, read_yaml
 
 
 @job_group.command("submit")

@@ -19,8 +19,9 @@ from fedboost.cli.groups import job_group
 from fedboost.cli.sweeping import RECORD, START_S, Course, Where, in_process
 from fedboost.data.reading import read_sheet
 from fedboost.data.sources import SourceSpec
-from fedboost.disk import PUBLIC_MODE, write_file
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.ground.disk import PUBLIC_MODE, write_file
+from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.settings import parse, read_yaml
 from fedboost.job import JobSpec
 from fedboost.report import units
 from fedboost.report.page import of_sweep
@@ -29,7 +30,6 @@ from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import complete
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.submitted import check
-from fedboost.settings import parse, read_yaml
 from fedboost.sweep import leaks, plan
 from fedboost.sweep.plan import SECTION, Sweep, in_words
 from fedboost.sweep.record import TRAIN, SweepRecord, TrialResult, load

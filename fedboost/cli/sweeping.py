@@ -13,15 +13,15 @@ from fedboost import protocols
 from fedboost.cli.cluster import in_this_process
 from fedboost.cli.outcome import follow
 from fedboost.data.sources import SourceSpec
-from fedboost.disk import PUBLIC_MODE, make_folder, write_file
-from fedboost.errors import FedboostError, JobError, UnreachableError
+from fedboost.ground.disk import PUBLIC_MODE, make_folder, write_file
+from fedboost.ground.errors import FedboostError, JobError, UnreachableError
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.client.client import Jobs, result_of
 from fedboost.runtime.cluster import local
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
-from fedboost.settings import parse
 from fedboost.sweep.plan import Sweep, SweepJob, in_words
 from fedboost.sweep.record import (
     FINISHED,

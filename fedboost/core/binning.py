@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.bins import Bins, Dense, SparseBins, cell_type
-from fedboost.errors import DataError
-from fedboost.kernels import kernel
-from fedboost.mapped import array_beside, let_go
+from fedboost.ground.errors import DataError
+from fedboost.ground.kernels import kernel
+from fedboost.ground.mapped import array_beside, let_go
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array

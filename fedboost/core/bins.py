@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Indices, Rows
+from fedboost.ground.arrays import Indices, Rows
 
 Dense = NDArray[np.unsignedinteger[Any]]  # of the `cell_type`
 

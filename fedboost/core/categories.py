@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Indices, Sums
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import MAX_BIN, TreeParams
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Floats, Indices, Sums
+from fedboost.ground.kernels import kernel
 
 Sets = NDArray[np.uint8]
 

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedboost.arrays import Floats, Indices
 from fedboost.core import quantiles, sampling
 from fedboost.core.binning import Binning, Cuts, Values
 from fedboost.core.bins import Bins, Dense, SparseBins
@@ -34,7 +33,8 @@ from fedboost.core.networks import (
 from fedboost.core.params import MAX_BIN
 from fedboost.core.quantiles import SearchParams
 from fedboost.core.sampling import Purpose
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Floats, Indices
+from fedboost.ground.kernels import kernel
 
 Form = Literal["standard", "rank", "bins", "auto"]
 WEIGHTS_MAX = 64  # of an output: more say less than a matrix of weights does

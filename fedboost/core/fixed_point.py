@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats
 from fedboost.core.gradient_bits import BITS_MAX, BITS_MIN
 from fedboost.core.threads import Threads, shared
-from fedboost.errors import ConfigError, JobError
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import ConfigError, JobError
+from fedboost.ground.kernels import kernel
 
 Integers = NDArray[np.int64]
 

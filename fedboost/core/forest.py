@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats
 from fedboost.core.params import TreeParams
+from fedboost.ground.arrays import Floats
 
 Counts = NDArray[np.int64]
 

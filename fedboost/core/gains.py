@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits, Floats, Indices, Sums
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
 from fedboost.core.split import Limits
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Bits, Floats, Indices, Sums
+from fedboost.ground.kernels import kernel
 
 Groups = NDArray[np.uint16]
 Moves = NDArray[np.signedinteger[Any]]

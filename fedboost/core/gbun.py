@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from threadpoolctl import ThreadpoolController
 
-from fedboost.arrays import Floats
 from fedboost.core import metrics, objectives
 from fedboost.core.binning import Values
 from fedboost.core.column_readings import ColumnParams, ColumnReading
@@ -33,7 +32,8 @@ from fedboost.core.metrics import METRICS
 from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import BoostingParams
-from fedboost.errors import DataError, JobError
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import DataError, JobError
 
 OUTPUTS_MAX = 1024  # a round solves a system of so many equations for each class
 CONDITION_MIN = 1e-10  # of a system, reciprocal: sums in fixed point tell less than that from 0

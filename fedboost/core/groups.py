@@ -16,7 +16,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits, Rows
 from fedboost.core import histogram, split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
@@ -24,8 +23,9 @@ from fedboost.core.params import MAX_BIN
 from fedboost.core.partition import Partition, left_child, parent, sibling
 from fedboost.core.sampling import TreeColumns
 from fedboost.core.split import Candidates
-from fedboost.kernels import kernel
-from fedboost.state import state
+from fedboost.ground.arrays import Bits, Rows
+from fedboost.ground.kernels import kernel
+from fedboost.ground.state import state
 
 Numbers = NDArray[np.uint16]  # (columns, n_cells) the group of each cell, rising with the bins
 Counts = NDArray[np.int64]  # (columns, n_cells)

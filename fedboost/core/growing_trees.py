@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedboost.arrays import Sums
 from fedboost.core import forest
 from fedboost.core.bins import Bins
-from fedboost.core.growth import GrowingTree, Rules
+from fedboost.core.growth import GrowingTree
 from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.objectives import Gradients
+from fedboost.core.rules import Rules
 from fedboost.core.sampling import Sample, TreeColumns
+from fedboost.ground.arrays import Sums
 
 
 class GrowingTrees:

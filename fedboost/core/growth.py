@@ -7,79 +7,30 @@ Sums are integers, so the same trees grow wherever the rows lie.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Rows, Sums
-from fedboost.core import categories, gains, groups, histogram, monotone, own_rows, split
-from fedboost.core.binning import Binning
+from fedboost.core import categories, gains, groups, histogram, monotone, split
 from fedboost.core.bins import Bins
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
-from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum, MinimumState, Numbers, Segments
 from fedboost.core.leaf_gradients import LeafGradients
-from fedboost.core.monotone import Bounds, Directions
+from fedboost.core.monotone import Bounds
 from fedboost.core.own_rows import OwnRows
-from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, Partition, layers_of, left_child, parent, right_child
-from fedboost.core.row_shards import SharedTable, SharedTree
+from fedboost.core.row_shards import SharedTree
+from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
 from fedboost.core.split import UNLIMITED, Limits
-from fedboost.core.threads import Threads
 from fedboost.core.tree import Node, Split, Tree, divide_rows, grown, made, made_above
-from fedboost.state import restore_into, state
+from fedboost.ground.arrays import Rows, Sums
+from fedboost.ground.state import restore_into, state
 
 Places = tuple[Rows, NDArray[np.int16]]  # columns and bins
 Won = tuple[Split, Sums]  # a node's split and the sums (2·outputs,) on its left
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What decides how a tree of this job grows, whatever its rows are."""
-
-    params: TreeParams
-    binning: Binning
-    fixed: FixedPoint
-    least: Rows | None = None  # (all columns,): rows of a group of cells (groups); None: one
-    # Of each party that the rows are of (core.own_rows), and how many rows each has, one after the
-    # other. Empty: all columns see the same rows. A party that is alone needs no row_groups.
-    own_rows_min: tuple[int, ...] = ()
-    row_groups: tuple[int, ...] = ()
-    directions: Directions | None = None  # (all columns,) of predictions; None: any (monotone)
-    threads: Threads | None = field(default=None, compare=False)  # that share the work
-    # Whoever else adds up the rows to learn from (core.row_shards); None: the tree itself.
-    elsewhere: SharedTable | None = field(default=None, compare=False)
-
-    def bounds(self, nodes: Sequence[int], known: Mapping[int, Bounds]) -> Floats | None:
-        """float64 (nodes, 2): the bounds of weights below some nodes; None where nobody asks."""
-        if self.directions is None:
-            return None
-        return np.array([known.get(node, monotone.ANY) for node in nodes]).reshape(-1, 2)
-
-    def bound(
-        self, known: dict[int, Bounds], node: int, at: tuple[int, int] | None, sums: Sums
-    ) -> None:
-        """Notes the bounds below the children of a node, with `sums` (2, 2) on either side, that is
-        divided `at` a column and bin; None for one of a host.
-        """
-        if self.directions is None:
-            return
-        direction = 0 if at is None else int(self.directions[at[0]])
-        if at is not None and at[1] == self.binning.n_bins[at[0]] - 1:
-            direction = direction and monotone.BY_WEIGHT
-        interval = known.get(node, monotone.ANY)
-        below = monotone.of_children(sums, direction, interval, self.params, self.fixed)
-        known[left_child(node)], known[right_child(node)] = below
-
-    def gains(self, left: Sums, total: Sums, bounds: Floats | None) -> Floats:
-        """The gains of candidates int64 (n, 2·outputs) of a node, total (2·outputs,), whose columns
-        have no direction; bounds (2,) of its weights.
-        """
-        limits = gains.NO_BOUNDS if bounds is None else bounds[None]
-        return gains.gains(left, total, self.params, self.fixed, limits)
 
 
 @state
@@ -125,7 +76,7 @@ class GrowingTree(GrowingState):
         self.splits, self.bounds = {}, {}
         self.minimum: Minimum | None = Minimum.of(rules.binning, bins, columns.all, rules.least)
         self._views: Sequence[OwnRows | SharedTree] = (
-            own_rows.of_parties(rules, bins, gh, rows, columns.all)
+            rules.own_rows(bins, gh, rows, columns.all)
             if rules.elsewhere is None
             else [rules.elsewhere.planted(gh, rows, columns.all)]
         )

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fedboost.arrays import Indices, Rows, Sums
 from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.partition import Partition, sibling, smaller_child
 from fedboost.core.threads import Threads, shared
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Indices, Rows, Sums
+from fedboost.ground.kernels import kernel
 
 ROWS_AHEAD = 32  # so many rows' bins and gradients are fetched at a time
 

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedboost.arrays import Bits, Floats, Rows, Sums
 from fedboost.core import (
     binning,
     fixed_point,
@@ -39,13 +38,15 @@ from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.groups import Minimum
-from fedboost.core.growth import GrowingTree, Rules, choose
+from fedboost.core.growth import GrowingTree, choose
 from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.params import MAX_DEPTH, TreeParams
 from fedboost.core.partition import ROOT, Partition, left_child, right_child
+from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
 from fedboost.core.tree import Node, Split, Tree, grown
+from fedboost.ground.arrays import Bits, Floats, Rows, Sums
 
 COUNTED_MAX = 64.0  # a gradient for hosts that count rows is cut at so many times the greatest |g|
 VALUE_MAX = 16.0  # a bottom node's value is cut at so many times the greatest |g| / the greatest h

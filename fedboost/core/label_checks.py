@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedboost.arrays import Floats
 from fedboost.core.params import CLASSIFYING, COUNTING, BoostingParams
-from fedboost.errors import DataError
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import DataError
 
 CLASSES_SHOWN = 10  # in an error
 ROWS_MIN = 2  # a label of fewer rows is in no error

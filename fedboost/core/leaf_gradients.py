@@ -12,10 +12,10 @@ from typing import Self
 
 import numpy as np
 
-from fedboost.arrays import Floats, Rows, Sums
 from fedboost.core import fixed_point, histogram, split
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
+from fedboost.ground.arrays import Floats, Rows, Sums
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,21 +11,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedboost.arrays import Floats, Rows
 from fedboost.core import binning, label_checks, margins, metrics, monotone, objectives, sampling
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.growing_trees import leaf_gradients, planted
-from fedboost.core.growth import GrowingTree, Rules
+from fedboost.core.growth import GrowingTree
 from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Gradients, Objective, Summary
 from fedboost.core.params import TreeParams
+from fedboost.core.rules import Rules
 from fedboost.core.threads import Threads, shared
 from fedboost.core.tree import Tree
-from fedboost.errors import ConfigError, DataError
-from fedboost.state import Growing, state
+from fedboost.ground.arrays import Floats, Rows
+from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.state import Growing, state
 
 GRADIENT_WORK = 8  # cells whose adding up takes as long as the gradients of a margin
 Grow = Callable[[GrowingTree], Tree]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.objectives import MARGIN_MAX
 from fedboost.core.params import COUNTING, BoostingParams
-from fedboost.errors import JobError
+from fedboost.ground.errors import JobError
 
 
 def check(params: BoostingParams, margin: NDArray[np.float64], number: int) -> None:

@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedboost.arrays import Floats
-from fedboost.errors import DataError
-from fedboost.kernels import kernel
-from fedboost.settings import NameIn
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import DataError
+from fedboost.ground.kernels import kernel
+from fedboost.ground.settings import NameIn
 
 # What an objective predicts of a row: the chance of label 1, one of each class, or a number.
 Predicts = Literal["chance", "classes", "number"]

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Sums
 from fedboost.core import split
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
+from fedboost.ground.arrays import Floats, Sums
 
 Directions = NDArray[np.int8]  # by column: 1 where predictions may not fall with it, −1 rise, 0
 Bounds = tuple[float, float]

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats
 from fedboost.core import sampling
 from fedboost.core.sampling import Purpose
 from fedboost.core.xxhash import pair_hash
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Floats
+from fedboost.ground.kernels import kernel
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array, csr_array

@@ -14,12 +14,12 @@ from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
-from fedboost.arrays import Floats
 from fedboost.core.fixed_point import FixedPoint, for_rows, power_of_two_above
 from fedboost.core.label_checks import check_labels, check_weight
 from fedboost.core.params import COUNTING, BoostingParams, ObjectiveName, TreeParams
-from fedboost.errors import DataError
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import DataError
+from fedboost.ground.kernels import kernel
 
 Gradients = tuple[Floats, Floats]
 

@@ -19,21 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits, Rows, Sums
 from fedboost.core import split
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
 from fedboost.core.partition import ROOT
 from fedboost.core.tree import Split
-from fedboost.kernels import kernel
-
-if TYPE_CHECKING:
-    from fedboost.core.growth import Rules
+from fedboost.ground.arrays import Bits, Rows, Sums
+from fedboost.ground.kernels import kernel
 
 Nodes = NDArray[np.int16]  # heap ids: the deepest tree that TreeParams allows has 2^15 − 1 nodes
 ColumnPart = tuple[Rows, int]  # int32 ascending, and the index of the first among all of the tree
@@ -155,18 +152,6 @@ def _indices(nodes: Sequence[int]) -> Rows:
     indices = np.full((1 << (max(nodes) + 1).bit_length()) - 1, -1, np.int32)
     indices[np.array(nodes)] = np.arange(len(nodes))
     return indices
-
-
-def of_parties(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: Rows) -> list[OwnRows]:
-    """Return how the columns see the rows of each party; none where no party asks for it."""
-    if max(rules.own_rows_min, default=1) == 1:
-        return []
-    ends = np.cumsum(rules.row_groups or (len(gh),))[:-1]
-    parts = np.split(rows, np.searchsorted(rows, ends))
-    return [
-        OwnRows(rules.binning, bins, gh, party_rows, (columns, 0), least)
-        for party_rows, least in zip(parts, rules.own_rows_min, strict=True)
-    ]
 
 
 @kernel

@@ -9,8 +9,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from fedboost.core import other_names
 from fedboost.core.gradient_bits import BITS_MAX, BITS_MIN
 from fedboost.core.metrics import METRICS, MetricName, Predicts
-from fedboost.errors import ConfigError
-from fedboost.settings import Settings
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import Settings
 
 ObjectiveName = Literal[
     "binary:logistic",

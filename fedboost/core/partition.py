@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Indices, Rows
 from fedboost.core.bins import Dense
 from fedboost.core.threads import Threads, shared
-from fedboost.kernels import kernel
-from fedboost.state import state
+from fedboost.ground.arrays import Indices, Rows
+from fedboost.ground.kernels import kernel
+from fedboost.ground.state import state
 
 ROOT = 0
 DIVIDING_WORK = 3  # cells whose adding up takes as long as moving a row

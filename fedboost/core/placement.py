@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits, Floats, Indices, Rows
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins, SparseBins, cell_type
-from fedboost.kernels import kernel
-from fedboost.mapped import array_beside, let_go
+from fedboost.ground.arrays import Bits, Floats, Indices, Rows
+from fedboost.ground.kernels import kernel
+from fedboost.ground.mapped import array_beside, let_go
 
 SAMPLED_MOST = 1 << 17  # rows of a sample
 ROWS_COUNTED = 1 << 16  # of a table at a time

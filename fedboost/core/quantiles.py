@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedboost.core.binning import Cuts, Values, present_values
-from fedboost.errors import JobError
-from fedboost.settings import Settings
+from fedboost.ground.errors import JobError
+from fedboost.ground.settings import Settings
 
 Counts = NDArray[np.int64]
 Keys = NDArray[np.int64]

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Rows, Sums
 from fedboost.core import histogram
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
@@ -24,7 +23,8 @@ from fedboost.core.categories import NO_THRESHOLD
 from fedboost.core.own_rows import ColumnPart, OwnRows
 from fedboost.core.partition import Partition
 from fedboost.core.tree import Split, divide_rows
-from fedboost.shards import Shards
+from fedboost.ground.arrays import Rows, Sums
+from fedboost.ground.shards import Shards
 
 Splits = Mapping[int, Split]  # of one layer, by heap id
 

@@ -12,13 +12,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits, Floats, Rows, Sums
 from fedboost.core import forest
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import layer_of
 from fedboost.core.threads import Threads
-from fedboost.errors import PolicyError
+from fedboost.ground.arrays import Bits, Floats, Rows, Sums
+from fedboost.ground.errors import PolicyError
 
 BLOCK = 1 << 16  # numbers that are made of words at once
 

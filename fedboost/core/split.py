@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Sums
 from fedboost.core import categories
 from fedboost.core.bins import Dense
 from fedboost.core.categories import Sets
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
+from fedboost.ground.arrays import Floats, Sums
 
 GAIN_MIN = 1e-6  # XGBoost's kRtEps: less is rounding, not a gain
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats
 from fedboost.core import metrics
 from fedboost.core.fixed_point import bits_for, power_of_two_above
 from fedboost.core.metrics import OfCounts, OfRanking, OfRows, Ranking, WeightedMean
 from fedboost.core.params import CLASSIFYING, BoostingParams
-from fedboost.errors import ConfigError, DataError, JobError
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import ConfigError, DataError, JobError
 
 Integers = NDArray[np.int64]
 

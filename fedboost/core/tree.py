@@ -16,8 +16,8 @@ from fedboost.core.params import MAX_DEPTH
 from fedboost.core.partition import ROOT, Partition, layer_of, left_child, right_child
 from fedboost.core.split import goes_right, turns
 from fedboost.core.threads import Threads, shared
-from fedboost.errors import DataError
-from fedboost.kernels import kernel
+from fedboost.ground.errors import DataError
+from fedboost.ground.kernels import kernel
 
 Values = NDArray[np.float32]
 Positions = NDArray[np.int32]

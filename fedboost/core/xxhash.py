@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedboost.kernels import inlined
+from fedboost.ground.kernels import inlined
 
 PRIME_2, PRIME_3 = np.uint32(2246822519), np.uint32(3266489917)
 PRIME_4, PRIME_5 = np.uint32(668265263), np.uint32(374761393)

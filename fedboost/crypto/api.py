@@ -26,8 +26,8 @@ from fedboost.crypto.layout import Layout, Sums
 from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.masking import Masks
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Workers
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
+from fedboost.ground.workers import Workers
 
 Index = slice | NDArray[np.integer] | NDArray[np.bool_]
 

@@ -18,7 +18,7 @@ from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.moduli import challenge, small_primes
 from fedboost.crypto.montgomery import EDGE, LANES, Constants, Numbers, montgomery, product
 from fedboost.crypto.secrets import SYSTEM, RandomSource
-from fedboost.kernels import kernel
+from fedboost.ground.kernels import kernel
 
 _BASE_LABEL = b"fedboost base of powers 1"
 ENCRYPT_WINDOW_BITS = 10  # Paillier: 2 × 103 products a power and 64 MB at 2048 bits

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.secrets import Purpose, Secrets
-from fedboost.errors import FedboostError
-from fedboost.kernels import kernel
+from fedboost.ground.errors import FedboostError
+from fedboost.ground.kernels import kernel
 
 Numbers = NDArray[np.int64]
 

@@ -12,11 +12,11 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
-from fedboost.encoded_ids import EncodedIds, framed
-from fedboost.errors import PeerError
-from fedboost.kernels import kernel
-from fedboost.sha256 import BLOCK_BYTES, sha256_each
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import PeerError
+from fedboost.ground.hashes import BLOCK_BYTES, sha256_each
+from fedboost.ground.ids import EncodedIds, framed
+from fedboost.ground.kernels import kernel
 
 KEY_BYTES = 32
 PADS = 0x36, 0x5C  # HMAC's, of the inner and the outer hash (FIPS 198-1)

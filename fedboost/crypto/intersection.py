@@ -27,8 +27,8 @@ from gmpy2 import mpz
 from nacl.bindings import crypto_scalarmult
 from numpy.typing import NDArray
 
-from fedboost.crypto.workers import Workers, blocks
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
+from fedboost.ground.workers import Workers, blocks
 
 POINT_BYTES = 32
 FIELD = mpz(2) ** 255 - 19

@@ -29,8 +29,8 @@ from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.limbs import ByteArray, integers, rows_of
 from fedboost.crypto.moduli import check_key_bits, joined, split
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic, residue_bytes
-from fedboost.crypto.workers import Workers
-from fedboost.errors import ConfigError, PeerError
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.workers import Workers
 
 KEY_BITS = 1024
 KEY_BITS_MIN = 1024

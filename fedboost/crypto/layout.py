@@ -27,7 +27,7 @@ from fedboost.crypto.limbs import (
     limbs_of,
 )
 from fedboost.crypto.masking import Masks
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 HEADROOM_BITS = 41  # blinding above the package: what lies there is hidden below 2^-40 of it
 SUM_BITS_MAX = 62  # sums are handed out as int64

@@ -40,7 +40,7 @@ from fedboost.crypto.layout import (
     lanes_of,
 )
 from fedboost.crypto.masking import Masks
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 MASK_SLACK_BITS = 40  # a mask this much wider than a value hides it but for 2^-40
 

@@ -29,9 +29,9 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.limbs import LIMB_BITS, Limbs
-from fedboost.errors import PeerError
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import PeerError
 
 KEY_BYTES = 32  # of private and public X25519 keys, of pair secrets and of stream keys
 AES_BLOCK_BYTES = 16

@@ -47,8 +47,8 @@ from fedboost.crypto.shapes import (
     check_released,
     check_segments,
 )
-from fedboost.crypto.workers import Pending, Serial, Workers, blocks
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
+from fedboost.ground.workers import Pending, Serial, Workers, blocks
 
 SUM_ROWS_MAX = 1 << 15  # rows a task: their products stay near 40 MB at 2048 bits
 SCALE_MAX = 512  # ciphertexts a block: 0.2 s of a worker

@@ -11,7 +11,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from fedboost.crypto.secrets import RandomSource
-from fedboost.errors import ConfigError, PeerError
+from fedboost.ground.errors import ConfigError, PeerError
 
 KEY_BITS_MAX = 8192
 SMALL_PRIMES_BELOW = 1 << 16

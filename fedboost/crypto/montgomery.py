@@ -17,9 +17,9 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.limbs import ByteArray, as_bytes
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Words
+from fedboost.ground.kernels import kernel
 
 LANES = 32
 LIMB_BITS_MAX = 28

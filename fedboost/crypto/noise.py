@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto import id_digests
 from fedboost.crypto.secrets import Purpose, Secrets
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
 
 Values = NDArray[np.uint8]
 WORDS = 1 << 64

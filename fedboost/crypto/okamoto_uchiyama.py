@@ -44,8 +44,8 @@ from fedboost.crypto.fixed_base import FixedBase, PrimePowers, uniform
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.secrets import SYSTEM, RandomSource, Secrets, SecretSource
-from fedboost.crypto.workers import Workers
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
+from fedboost.ground.workers import Workers
 
 KEY_BITS = 2048
 KEY_BITS_MIN = 2048

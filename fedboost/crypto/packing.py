@@ -19,7 +19,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Sums
 from fedboost.crypto.layout import (
     HEADROOM_BITS,
     SUM_BITS_MAX,
@@ -30,7 +29,8 @@ from fedboost.crypto.layout import (
     lanes_of,
 )
 from fedboost.crypto.masking import Masks
-from fedboost.errors import ConfigError
+from fedboost.ground.arrays import Sums
+from fedboost.ground.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fedboost.crypto.fixed_base import PrimePowers
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.paillier_keys import SecretPrimes, check_key_bits, read_public
 from fedboost.crypto.secrets import SYSTEM, RandomSource, Secrets
-from fedboost.crypto.workers import Workers
+from fedboost.ground.workers import Workers
 
 KEY_BITS = 2048
 KEY_BITS_MIN = paillier_keys.KEY_BITS_MIN

@@ -19,7 +19,7 @@ import gmpy2
 
 from fedboost.crypto import moduli
 from fedboost.crypto.secrets import Secrets, SecretSource
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 
 KEY_BITS_MIN = 2048
 ROOTS = 8  # 16 bits each: a bad key passes with probability 2^-128

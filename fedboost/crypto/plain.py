@@ -9,8 +9,8 @@ from __future__ import annotations
 from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.limbs import ByteArray, resized
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
-from fedboost.crypto.workers import Workers
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
+from fedboost.ground.workers import Workers
 
 WIDTH = 32  # bytes
 PLAINTEXT_BITS = 8 * WIDTH - 1

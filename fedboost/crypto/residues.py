@@ -43,9 +43,9 @@ from fedboost.crypto.shapes import (
     check_released,
     check_segments,
 )
-from fedboost.crypto.workers import blocks
-from fedboost.errors import ConfigError, PeerError
-from fedboost.kernels import kernel
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.kernels import kernel
+from fedboost.ground.workers import blocks
 
 SPARE_BYTES = 8  # above a residue, for the carries of a sum
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from fedboost.crypto import iterative_affine, okamoto_uchiyama, paillier, plain
 from fedboost.crypto.api import KeyScheme
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 SCHEMES: Mapping[str, KeyScheme] = {
     module.SCHEME.name: module.SCHEME

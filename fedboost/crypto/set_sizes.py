@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedboost.errors import ConfigError, DataError, PolicyError
+from fedboost.ground.errors import ConfigError, DataError, PolicyError
 
 if TYPE_CHECKING:
     from fedboost.crypto.intersection import Points
-    from fedboost.crypto.workers import Workers
+    from fedboost.ground.workers import Workers
 
 SET_IDS_MAX = 1 << 30  # ids of a set, padding included
 CURVE_IDS_MAX = 1 << 24  # of them on the curve: 512 MiB of points, which each party shuffles whole

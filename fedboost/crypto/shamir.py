@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import gmpy2
 
 from fedboost.crypto.secrets import Purpose, Secrets
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 
 PRIME = (1 << 256) + 297  # the first one in which every secret has room
 SECRET_BYTES = 32

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Ciphertexts, Held
 from fedboost.crypto.layout import Layout, Packages
 from fedboost.crypto.masking import Masks
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.ground.errors import PeerError, ProtocolError
 
 
 def check_cells(rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> None:

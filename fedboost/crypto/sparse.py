@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.api import Adder, H
-from fedboost.errors import ProtocolError
+from fedboost.ground.errors import ProtocolError
 
 Indices = NDArray[np.integer]
 

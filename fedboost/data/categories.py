@@ -32,7 +32,7 @@ from fedboost.data.columns import (
     without_missing_words,
 )
 from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers, holds_dates
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 
 # A model keeps every text, and a column with more is a name of its rows. Codes stay exact in
 # float32, which counts up to 2^24.

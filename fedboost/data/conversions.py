@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedboost.data.columns import READABLE, kind_of, plain, read_numbers, without_missing_words
 from fedboost.data.sheet import Sheet
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 
 if TYPE_CHECKING:
     from fedboost.data.sources import SourceSpec

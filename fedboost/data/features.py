@@ -29,7 +29,7 @@ from fedboost.data.columns import (
 from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers, holds_dates
 from fedboost.data.frame import Values
 from fedboost.data.sheet import SparseColumns, pick
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from fedboost.data.frame import BATCH_ROWS
 from fedboost.data.sources import RowFilter, SourceSpec, StorageKeys
 from fedboost.data.stored import Stored, absent, gone, missing_extra, refused
-from fedboost.errors import ConfigError, DataError, FedboostError
+from fedboost.ground.errors import ConfigError, DataError, FedboostError
 
 LOG = "_delta_log"
 # Of what a storage says, in any case: a key is refused, a table is not there.

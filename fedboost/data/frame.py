@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.encoded_ids import EncodedIds
-from fedboost.kernels import kernel
-from fedboost.mapped import let_go, rows_of
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.kernels import kernel
+from fedboost.ground.mapped import let_go, rows_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array

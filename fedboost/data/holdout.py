@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import ConfigError
-from fedboost.sha256 import sha256_each
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.hashes import sha256_each
+from fedboost.ground.ids import EncodedIds
 
 RANK_LABEL = b"fedboost.validation.1"
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.data.ids import parts_of
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
 
 LOOKED_AT = 20_000  # ids, evenly spread over the table: a cause that matters shows in as many
 MORE_OFTEN = 0.3  # by how much a larger share of the unmatched ids has it than of the matched ones

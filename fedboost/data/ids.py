@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from fedboost.data.columns import kind_of, plain
 from fedboost.data.sources import IdFormat
-from fedboost.encoded_ids import LENGTH_BYTES, EncodedIds, framed
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
+from fedboost.ground.ids import LENGTH_BYTES, EncodedIds, framed
 
 PART_BYTES_MAX = 1024  # an id longer than this is a document, and would be sent to no use
 SIGN = r"^[+-]"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedboost.data.categories import canonical, written
 from fedboost.data.columns import READABLE, kind_of
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError
 
 LABEL_NAMES = ("y", "label", "target", "class")
 

@@ -24,8 +24,8 @@ from fedboost.data.reading import placed, read_sheet
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import IdFormat, SourceSpec
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.ids import EncodedIds
 
 ROW_INDEX = re.compile(r"__index_level_[0-9]+__")  # how pandas stores an index without a name
 

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedboost.arrays import Indices
 from fedboost.data.categories import CATEGORIES_MAX
 from fedboost.data.features import Fault, fault_errors
 from fedboost.data.frame import BATCH_ROWS, Frame, listed
@@ -22,8 +21,9 @@ from fedboost.data.reading import placed
 from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.encoded_ids import EncodedIds
-from fedboost.mapped import array_beside, let_go, mapped_array, mapped_table
+from fedboost.ground.arrays import Indices
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.mapped import array_beside, let_go, mapped_array, mapped_table
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedboost.data.frame import BATCH_ROWS
-from fedboost.disk import PUBLIC_MODE, replacing
-from fedboost.errors import DataError
-from fedboost.mapped import LET_GO_ROWS, let_go, let_go_table
+from fedboost.ground.disk import PUBLIC_MODE, replacing
+from fedboost.ground.errors import DataError
+from fedboost.ground.mapped import LET_GO_ROWS, let_go, let_go_table
 
 OBJECTIVE = b"fedboost.objective"  # of the table's metadata: what the model learned
 NAMED = re.compile(r"prediction(?:_(0|[1-9]\d{0,3}))?_*")  # the columns behind the ids

@@ -19,7 +19,7 @@ import pyarrow as pa
 from fedboost.data.addresses import scheme_of, without_secrets
 from fedboost.data.sources import Connection, SourceSpec
 from fedboost.data.stored import Stored, absent, gone, missing_extra, refused
-from fedboost.errors import ConfigError, DataError, FedboostError
+from fedboost.ground.errors import ConfigError, DataError, FedboostError
 
 SQLITE = "sqlite:///"
 SAYABLE = ("no such table", "no such column", "ambiguous column name", "file is not a database")

@@ -24,7 +24,7 @@ from fedboost.data.conversions import WholeColumns, as_declared_cells
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import Format, SourceSpec
 from fedboost.data.stored import Stored, patiently
-from fedboost.errors import ConfigError, DataError, UnreachableError
+from fedboost.ground.errors import ConfigError, DataError, UnreachableError
 
 
 @contextmanager

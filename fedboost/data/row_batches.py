@@ -23,8 +23,8 @@ from fedboost.data.reading import placed, read_batches, read_sheet, whole_column
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
+from fedboost.ground.ids import EncodedIds
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedboost.data.sources import LabelValues, MissingValue, SourceSpec
-from fedboost.settings import Settings
+from fedboost.ground.settings import Settings
 
 
 class Selection(Settings):

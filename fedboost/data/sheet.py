@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array

@@ -23,8 +23,8 @@ from fedboost.data.addresses import (
     password_of,
     scheme_of,
 )
-from fedboost.errors import ConfigError
-from fedboost.settings import PathText, SecretReference, Settings, load
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import PathText, SecretReference, Settings, load
 
 Format = Literal["csv", "parquet", "svmlight", "delta"]
 # A number that stands in place of missing ones; it is compared as a 32-bit float.

@@ -26,8 +26,8 @@ from pydantic import Field, model_validator
 from fedboost.data.columns import narrow
 from fedboost.data.ids import encode_ids, shared_ids
 from fedboost.data.loading import ROW_INDEX, absent_column
-from fedboost.errors import ConfigError, DataError
-from fedboost.settings import Settings
+from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.settings import Settings
 
 ID = "id"  # the id column of every party's table
 PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # also the name of the party's file

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from fedboost.errors import DataError, UnreachableError
+from fedboost.ground.errors import DataError, UnreachableError
 
 AHEAD = 4  # batches that are read before the first of them is wanted
 LOOK_S = 0.2  # between looks at whether they are wanted at all

@@ -28,7 +28,7 @@ from fedboost.data.label_values import classes_in, likely_label, remedy
 from fedboost.data.reading import read_sheet
 from fedboost.data.sheet import Sheet, SparseColumns
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True)

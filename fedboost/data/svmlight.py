@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedboost.data.sheet import INDEX_MAX, Sheet, SparseColumns
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 
 ENTRIES_MAX = 2**28  # 3 GiB while read: an 8-byte value and a 4-byte index each
 BLOCK_BYTES = 2**24  # so much text is parsed at once

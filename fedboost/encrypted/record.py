@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, Dense, SparseBins, cell_type
 from fedboost.core.partition import ROOT, parent
-from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.encrypted.host_tree import HostTree, HostTreeBatch
-from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.rounds import Rounds
+from fedboost.encrypted.guest.rounds import Rounds
+from fedboost.encrypted.guest.tree import GuestTree
+from fedboost.encrypted.host.tree import HostTree, HostTreeBatch
+from fedboost.encrypted.scheme.params import EncryptedTreeParams
 from fedboost.flow import Artefact, Place, StageContext
 
 COLUMNS_KEPT_MAX = 32  # of a host's table, evenly spread: an audit draws from these

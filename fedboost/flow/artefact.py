@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # a coordinator knows no tables
     import numpy as np
     from numpy.typing import NDArray
 
-    from fedboost.state import GrownList
+    from fedboost.ground.state import GrownList
 
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ class Artefact:
 
     @classmethod
     def of_state(cls, held: Any, transcript: Artefact | None = None, history: bytes = b"") -> Self:
-        """Return a checkpoint of a dataclass (`fedboost.state`); `history` is its `HISTORY`."""
-        from fedboost.state import parted_state
+        """Return a checkpoint of a dataclass (`ground.state`); `history` is its `HISTORY`."""
+        from fedboost.ground.state import parted_state
 
         facts, arrays, grown = parted_state(type(held), held)
         if history:
@@ -46,7 +46,7 @@ class Artefact:
 
     def whole(self) -> Artefact:
         """Return the same with all lists among facts and arrays, as a store gives it back."""
-        from fedboost.state import joined_state
+        from fedboost.ground.state import joined_state
 
         pieces = [column.since(0) for column in self.grown.values()]
         facts, arrays = joined_state(self.facts, self.arrays, pieces)
@@ -54,7 +54,7 @@ class Artefact:
 
     def state(self, kind: type[T]) -> T:
         """Return what `of_state` has kept, of this kind."""
-        from fedboost.state import load_state
+        from fedboost.ground.state import load_state
 
         kept = self.whole()
         return load_state(kind, kept.facts, kept.arrays)

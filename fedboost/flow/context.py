@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedboost.errors import ProtocolError
 from fedboost.flow.artefact import Artefact
 from fedboost.flow.roles import Role, Table
 from fedboost.flow.run import Place
 from fedboost.flow.steps import Charge, Spent
-from fedboost.shards import Embedded, Shards
+from fedboost.ground.errors import ProtocolError
+from fedboost.ground.shards import Embedded, Shards
 
 if TYPE_CHECKING:  # a coordinator knows no tables
     import numpy as np
     from numpy.typing import NDArray
 
     from fedboost.crypto.secrets import Secrets
-    from fedboost.crypto.workers import Workers
     from fedboost.data.frame import Frame
+    from fedboost.ground.workers import Workers
 
 
 class Signer(Protocol):

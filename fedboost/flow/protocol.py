@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from fedboost.flow.roles import GUEST, Role, Table
 from fedboost.flow.run import Walk
 from fedboost.flow.steps import Step
-from fedboost.settings import Settings
+from fedboost.ground.settings import Settings
 
 if TYPE_CHECKING:  # a coordinator knows no tables
     from fedboost.data.frame import Frame

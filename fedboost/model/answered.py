@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits, Floats, Indices
 from fedboost.core import binning
 from fedboost.core.binning import Binning
 from fedboost.core.categories import NO_THRESHOLD
@@ -31,6 +30,7 @@ from fedboost.core.placement import (
 from fedboost.data.columns import FLOAT32_MAX
 from fedboost.data.frame import Values
 from fedboost.flow import Charge, Spent
+from fedboost.ground.arrays import Bits, Floats, Indices
 
 BINS = int(TreeParams.model_fields["max_bin"].default)
 

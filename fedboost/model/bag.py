@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from fedboost.arrays import Floats, Indices
 from fedboost.core.params import CLASSIFYING
 from fedboost.data.predictions import Predictions, free_name, with_predictions
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.arrays import Floats, Indices
+from fedboost.ground.errors import ConfigError, DataError
 
 By = Literal["mean", "vote"]
 HALF = 0.5  # from which on a single probability votes for the class

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from fedboost.arrays import Floats
 from fedboost.core import objectives
 from fedboost.data.frame import BATCH_ROWS, Values
 from fedboost.flow import MODEL, Artefact, Out, Place, StageContext
-from fedboost.mapped import array_beside, let_go
+from fedboost.ground.arrays import Floats
+from fedboost.ground.mapped import array_beside, let_go
+from fedboost.ground.state import Growing, state
 from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import columns
-from fedboost.state import Growing, state
 
 CELLS_MAX = 1 << 24  # rows × trees, or columns, of a batch: 128 MiB of places, 64 MiB of cells
 

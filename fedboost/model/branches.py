@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fedboost.core.categories import members
 from fedboost.core.partition import ROOT, left_child, right_child
-from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
+from fedboost.ground.errors import ConfigError
 from fedboost.model import rounds, vertical
 from fedboost.model.export import short
 from fedboost.model.vertical import LEAF, OwnSplit, Whole

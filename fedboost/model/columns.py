@@ -15,8 +15,8 @@ from fedboost.core import monotone
 from fedboost.core.binning import Binning, Codes
 from fedboost.core.monotone import Directions
 from fedboost.data.frame import Frame, Values, listed
-from fedboost.errors import ConfigError, DataError
 from fedboost.flow import MODEL, StageContext
+from fedboost.ground.errors import ConfigError, DataError
 
 Facts = Mapping[str, Any]  # of a shard: `columns`, and `categories` by the name of a column
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.data.frame import Frame, Values
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 from fedboost.model import columns, whole
 from fedboost.model.vertical import Whole
 from fedboost.model.xgboost_json import feature_names, library, xgboost_json

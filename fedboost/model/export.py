@@ -46,11 +46,11 @@ from pydantic import Field
 
 from fedboost.core import categories
 from fedboost.core.params import MAX_BIN, MAX_DEPTH, NUM_CLASS_MAX, ROUNDS_MAX
-from fedboost.errors import DataError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import DataError
+from fedboost.ground.settings import Settings
 from fedboost.model import vertical
 from fedboost.model.vertical import LEAF, OwnSplit
-from fedboost.settings import Settings
 
 KIND, VERSION = "fedboost-shard", 1
 FILE_BYTES_MAX = 1 << 28  # ten thousand full trees of depth 6 take a third of it

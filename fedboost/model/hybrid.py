@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits, Floats, Indices, Rows
 from fedboost.core.partition import left_child, right_child
 from fedboost.data.frame import Values, values_at
 from fedboost.flow import Artefact
+from fedboost.ground.arrays import Bits, Floats, Indices, Rows
 from fedboost.model import vertical
 from fedboost.model.vertical import Arrays, GuestNode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedboost.core import label_checks
 from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError
 
 
 def check(params: BoostingParams, frame: Frame, held_out: bool) -> None:

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats
 from fedboost.core.binning import Binning
 from fedboost.core.column_readings import ColumnReading, CutColumns, Scale, needs_scale
 from fedboost.core.gbun import Normal, Round, TrainedNetworks
 from fedboost.core.networks import Network
 from fedboost.data.frame import Frame
-from fedboost.errors import DataError
 from fedboost.flow import Artefact
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import DataError
 from fedboost.model import columns
 
 NETWORKS = "networks"  # the `kind` that this module makes and reads

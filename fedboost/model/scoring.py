@@ -14,8 +14,8 @@ from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Artefact
+from fedboost.ground.settings import parse
 from fedboost.model import kinds
-from fedboost.settings import parse
 
 Progress = Callable[[int, int], None]  # rows that are done, and all
 

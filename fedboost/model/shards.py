@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedboost.disk import FOLDER_MODE, on_disk, sync_folder
-from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
+from fedboost.ground.disk import FOLDER_MODE, on_disk, sync_folder
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import arrays
 
 FORMAT = 4  # since 4 hosts of federboost-vertical keep how they told their columns

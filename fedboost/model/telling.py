@@ -21,9 +21,9 @@ from fedboost.core.bins import SparseBins
 from fedboost.crypto.noise import ValueNoise
 from fedboost.crypto.secrets import Secrets
 from fedboost.data.frame import Values
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import ConfigError
 from fedboost.flow import NoisyValues, StageContext
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.ids import EncodedIds
 
 Ids = NDArray[np.uint8]
 TELLING = "telling"  # under which it stands in notebooks and in the facts of a shard

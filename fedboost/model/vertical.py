@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Indices
 from fedboost.core.categories import NO_THRESHOLD, as_sets
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.tree import Tree
 from fedboost.data.frame import Values, values_at
-from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
+from fedboost.ground.arrays import Indices
+from fedboost.ground.errors import ConfigError, DataError
 
 LEAF = -1  # owner of a leaf
 GUEST = 0  # owner of the guest's own splits; k is the k-th host's

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.local import Trained, add_to_margin
 from fedboost.core.tree import DTYPES, LEAF, Tree
 from fedboost.data.frame import Frame, Values
-from fedboost.errors import DataError
 from fedboost.flow import GUEST, Artefact
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import DataError
 from fedboost.model import columns, rounds, vertical
 from fedboost.model.batches import row_batches
 

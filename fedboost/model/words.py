@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
-from fedboost.arrays import Floats
 from fedboost.core import metrics, objectives
 from fedboost.core.metrics import GIVES_AWAY
 from fedboost.core.params import TreeParams
 from fedboost.core.tree import Tree
 from fedboost.flow import StageContext
+from fedboost.ground import wire
+from fedboost.ground.arrays import Floats
 from fedboost.messages.job_pb2 import Curve, Importance, Metric, Warned
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode

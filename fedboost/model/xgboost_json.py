@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats
 from fedboost.core import categories, objectives
 from fedboost.core.params import POISSON_STEP
-from fedboost.errors import ConfigError
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import ConfigError
 from fedboost.model import rounds
 from fedboost.model.export import short
 from fedboost.model.vertical import LEAF, Whole

@@ -11,8 +11,9 @@ from fedboost.crypto.oprf.hints import HintGuest
 from fedboost.crypto.oprf.sizes import OprfSizes, check_part_size, told_size
 from fedboost.crypto.oprf.tags import TagGuest
 from fedboost.crypto.set_sizes import check_common, padded_size
-from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import Artefact, Out, StageContext
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.slot import Slot
 from fedboost.messages.job_pb2 import RoundTold, StatusReport
 from fedboost.messages.protocol.align_pb2 import Hint
 from fedboost.messages.protocol.oblivious_pb2 import (
@@ -26,7 +27,6 @@ from fedboost.messages.protocol.oblivious_pb2 import (
 )
 from fedboost.oblivious.method import ECDH, OPRF, PART, SAMPLE, method_for
 from fedboost.oblivious.side import Aligning, Rows, Side, check_part, in_turn, numbered, side_of
-from fedboost.slot import Slot
 
 
 class Finder(Protocol):

@@ -11,9 +11,10 @@ from fedboost.crypto.oprf.host import OprfHost
 from fedboost.crypto.oprf.sizes import OprfSizes, sample_cap, told_size
 from fedboost.crypto.oprf.tags import TagHost
 from fedboost.crypto.set_sizes import SET_IDS_MAX, check_common
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Spent, StageContext
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.slot import Slot
 from fedboost.messages.protocol.align_pb2 import Hint
 from fedboost.messages.protocol.oblivious_pb2 import (
     Choice,
@@ -26,7 +27,6 @@ from fedboost.messages.protocol.oblivious_pb2 import (
 )
 from fedboost.oblivious.method import OPRF, check_method
 from fedboost.oblivious.side import Aligning, Side, check_part, in_turn, numbered, side_of
-from fedboost.slot import Slot
 
 
 class HostSide(Side):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 from fedboost.job import Alignment
 
 Method = Literal["oprf", "ecdh"]

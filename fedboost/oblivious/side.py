@@ -13,20 +13,20 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Bits
 from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.oprf.session import OprfSession, ids_key
 from fedboost.crypto.oprf.sizes import CHOICE_BYTES, NONCE_BYTES, OprfSizes, sample_cap
 from fedboost.crypto.set_sizes import CURVE_IDS_MAX, SET_IDS_MAX, padded_size
-from fedboost.crypto.workers import Pending, Workers
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Artefact, Charge, DisclosureInfo, Place, Spent, StageContext
+from fedboost.ground.arrays import Bits
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.slot import Slot
+from fedboost.ground.workers import Pending, Workers
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.align_pb2 import Hint
 from fedboost.messages.protocol.oblivious_pb2 import Part, Tags
 from fedboost.oblivious.method import SAMPLE_GROWTH, SAMPLE_IDS
-from fedboost.slot import Slot
 
 PARTS_AT_ONCE = 4  # of a round, behind which a job can go on: fewer than an inbox holds
 SAMPLED_IDS_MAX = CURVE_IDS_MAX - (1 << 16)  # less what a sample is padded by

@@ -9,8 +9,8 @@ from math import inf
 from typing import Any
 
 from fedboost import protocols
-from fedboost.errors import FedboostError
 from fedboost.flow import AGGREGATOR, GUEST, RowsUsed
+from fedboost.ground.errors import FedboostError
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
 from fedboost.report.tables import names
@@ -20,7 +20,7 @@ from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.policy import declared
 from fedboost.runtime.store.store import StoredJob
 

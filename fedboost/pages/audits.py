@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedboost.errors import ConfigError, FedboostError, JobError
+from fedboost.ground.errors import ConfigError, FedboostError, JobError
 
 AUDIT_S_MAX = 3600.0  # then it is ended
 SAID_BYTES_MAX = 4096  # of what it writes, the last ones

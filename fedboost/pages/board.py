@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.pages import frame, parts
 from fedboost.pages.sessions import BrowserSession

@@ -13,7 +13,8 @@ import yaml
 from aiohttp import web
 
 from fedboost import protocols
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.settings import parse, yaml_in
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.pages import board, choosing, frame, parts, runs
@@ -29,7 +30,6 @@ from fedboost.report.tables import names
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.jobs.submitted import check, hand_in, read_spec
 from fedboost.runtime.store.store import FINAL
-from fedboost.settings import parse, yaml_in
 
 EARLIER_SHOWN = 5  # jobs to begin with
 FOLLOWS_S = 2.0  # between two looks at a page

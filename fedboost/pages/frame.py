@@ -10,7 +10,7 @@ from hashlib import sha256
 from importlib import resources
 
 from fedboost import __version__
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report.html import Html, join, tag
 

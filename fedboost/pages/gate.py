@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from fedboost.errors import (
+from fedboost.ground.errors import (
     ConfigError,
     DataError,
     FedboostError,
@@ -26,6 +26,7 @@ from fedboost.errors import (
     StoreError,
     UnreachableError,
 )
+from fedboost.ground.settings import FILE_BYTES_MAX
 from fedboost.pages import frame
 from fedboost.pages.frame import NavLink, PageContent, Site
 from fedboost.pages.oidc import FLOW_S, OidcProvider
@@ -36,7 +37,6 @@ from fedboost.report.html import join, tag
 from fedboost.runtime.config.daemons import DaemonConfig
 from fedboost.runtime.transport.hosts import OwnHosts
 from fedboost.runtime.transport.identity import Peer
-from fedboost.settings import FILE_BYTES_MAX
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from urllib.parse import quote_plus, urlencode
 from aiohttp import BasicAuth, ClientError, ClientSession, ClientTimeout
 from yarl import URL
 
-from fedboost.errors import ConfigError, UnreachableError
+from fedboost.ground.errors import ConfigError, UnreachableError
+from fedboost.ground.settings import optional_library
 from fedboost.pages.sessions import SignInRefusedError, same
 from fedboost.runtime.config.daemons import Oidc, is_web_address
-from fedboost.settings import optional_library
 
 FLOWS_MAX, FLOW_S = 256, 600.0  # sign-ins under way, and how long one may take
 ANSWER_BYTES_MAX, ANSWER_S = 1 << 20, 10.0  # of the provider

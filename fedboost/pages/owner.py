@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedboost.audit.findings import Finding
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 from fedboost.pages import approval, frame, parts
 from fedboost.pages.approval import OwnedJobView
 from fedboost.pages.asking import Asking

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from fedboost.disk import read_file
-from fedboost.errors import FedboostError, PolicyError
+from fedboost.ground.disk import read_file
+from fedboost.ground.errors import FedboostError, PolicyError
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import DenyRequest, StepReply
 from fedboost.pages import (
@@ -40,7 +40,7 @@ from fedboost.runtime.ledger import signed_heads
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Amount, Head
 from fedboost.runtime.ledger.rows import Row as LedgerRow
-from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.policy.judgement import checker
 from fedboost.runtime.policy.reading import in_outline
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob

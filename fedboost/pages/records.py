@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from fedboost.data.outline import Outline
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 from fedboost.pages import frame, parts
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedboost import protocols
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.pages import choosing, frame, parts
 from fedboost.pages.asking import in_words
 from fedboost.pages.choosing import Choice
@@ -24,7 +25,6 @@ from fedboost.report.tables import Column, Row, absent, details, section, table
 from fedboost.report.training import better
 from fedboost.runtime.jobs.manifest import outline
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
-from fedboost.settings import parse
 
 PATH, COMPARED_PATH = "/runs", "/runs/compare"
 SELECTS = ("state", "tag", "protocol")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from aiohttp import web
 
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 from fedboost.pages import token
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.coordinator.node import CoordinatorNode
-from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.transport.addresses import split_address
 from fedboost.runtime.transport.identity import Role
 from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles

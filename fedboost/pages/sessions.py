@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
-from fedboost.errors import PolicyError
+from fedboost.ground.errors import PolicyError
 
 SESSIONS_MAX = 32  # browsers of one owner; the oldest session makes room
 WRONG_MAX, WRONG_S = 10, 60.0  # wrong tokens of a source in so many seconds, before it must wait

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedboost.data.outline import Outline, outline, stamp
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 
 
 @dataclass(frozen=True)

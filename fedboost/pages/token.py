@@ -6,8 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
-from fedboost.disk import SECRET_MODE, make_folder, on_disk, read_file, write_file
-from fedboost.errors import ConfigError, StoreError
+from fedboost.ground.disk import SECRET_MODE, make_folder, on_disk, read_file, write_file
+from fedboost.ground.errors import ConfigError, StoreError
 from fedboost.runtime.config.daemons import DaemonConfig, Page
 from fedboost.runtime.transport.addresses import split_address
 from fedboost.runtime.transport.hosts import ANYWHERE

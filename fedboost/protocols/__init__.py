@@ -24,9 +24,9 @@ import sys
 from functools import cache
 from typing import Any
 
-from fedboost import wire
-from fedboost.errors import ConfigError
 from fedboost.flow import Protocol
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError
 from fedboost.job import JobSpec
 
 _loaded: dict[str, Protocol] = {}

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from markupsafe import Markup, escape
 
-from fedboost.printable import printable
+from fedboost.ground.printable import printable
 
 _VOID = frozenset({"meta", "link", "br", "input", "rect", "line", "circle", "polyline", "path"})
 

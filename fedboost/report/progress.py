@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fedboost.ground.printable import printable
 from fedboost.messages.job_pb2 import Event, Waiting
-from fedboost.printable import printable
 from fedboost.report import units
 from fedboost.report.seen import JobProgress, metric_words, waiting_words
 from fedboost.report.story import in_order

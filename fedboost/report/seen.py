@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fedboost.ground.printable import printable
 from fedboost.messages.job_pb2 import Event, RoundDone, StateChanged, Waiting
-from fedboost.printable import printable
 from fedboost.report import units
 from fedboost.report.story import fault_lines, in_order
 

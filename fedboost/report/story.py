@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
-from fedboost import protocols, wire
-from fedboost.errors import ConfigError, PeerError
+from fedboost import protocols
 from fedboost.flow import Protocol, Role, RowsUsed
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.settings import Settings, parse
 from fedboost.messages.fault_pb2 import Fault
 from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StatusReport, StepDone
-from fedboost.settings import Settings, parse
 
 CURVE_POINTS_MAX = 10_000  # of one curve; guests thin theirs out to a few hundred
 COLOURS = 6  # of the style sheet, the last for whatever is left over

@@ -17,8 +17,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fedboost.ground.printable import printable
 from fedboost.model.branches import Branch, Picture
-from fedboost.printable import printable
 from fedboost.report.html import Html, join, tag
 from fedboost.report.pictures import CHAR, LINE, MARGIN, colour, cut, legend, standalone, words
 from fedboost.report.units import plural

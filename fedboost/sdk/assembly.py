@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedboost.arrays import Floats, Indices
 from fedboost.data.sheet import Sheet
+from fedboost.ground.arrays import Floats, Indices
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.sdk import holdout, seats
 from fedboost.sdk.refusals import InvalidTableError

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol, Self, TypeVar
 
-from fedboost.errors import ProtocolError
+from fedboost.ground.errors import ProtocolError
 
 T = TypeVar("T")
 STOP_S = 10.0  # until the thread has ended

@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.settings import parse, read_yaml
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.report.card import JobCard, card, trouble
@@ -28,7 +29,6 @@ from fedboost.sdk.background import Connected
 from fedboost.sdk.jobs import Event, RoundMetrics, Status, ended
 from fedboost.sdk.places import Tls, coordinator_at
 from fedboost.sdk.progress import Hears, Verbose, watching
-from fedboost.settings import parse, read_yaml
 
 JobLike: TypeAlias = str | Path | Mapping[str, Any] | JobSpec  # a file, or what one says
 

@@ -15,7 +15,7 @@ from typing import Self
 import pyarrow.parquet as pq
 
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster import cluster as daemons
 from fedboost.runtime.cluster.local import COORDINATOR, USER, complete

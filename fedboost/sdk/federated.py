@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedboost import protocols
-from fedboost.arrays import Floats, Indices
 from fedboost.data.frame import Frame
 from fedboost.data.predictions import parted
 from fedboost.data.sheet import Sheet
 from fedboost.flow import AGGREGATOR, Artefact, Protocol, RowsUsed
+from fedboost.ground.arrays import Floats, Indices
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import kinds
@@ -32,7 +33,6 @@ from fedboost.sdk.progress import watching
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
 from fedboost.sdk.seats import PartyRows, Seats
 from fedboost.sdk.tables import rows_of
-from fedboost.settings import parse
 
 Rows: TypeAlias = Any  # a table, or tables by party
 Labels: TypeAlias = Any  # array-like, or arrays by party, or the name of a column

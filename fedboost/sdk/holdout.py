@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from fedboost.arrays import Indices
 from fedboost.data.holdout import validation_rows_by_id
 from fedboost.data.ids import encode_ids
+from fedboost.ground.arrays import Indices
 from fedboost.sdk.refusals import InvalidTableError
 
 SEED = 0  # of the ranks

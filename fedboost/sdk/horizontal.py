@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedboost.arrays import Indices
+from fedboost.ground.arrays import Indices
 from fedboost.model import kinds
 from fedboost.sdk import holdout, labels, seats
 from fedboost.sdk.assembly import Taught

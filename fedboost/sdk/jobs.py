@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.json_format import MessageToDict
 
-from fedboost import wire
-from fedboost.errors import FedboostError, JobError
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, JobError
 from fedboost.messages import job_pb2
 from fedboost.messages.fault_pb2 import Fault
 from fedboost.report import units

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError
 from fedboost.model import shards
 from fedboost.sdk import disclosure
 from fedboost.sdk.federated import Federated

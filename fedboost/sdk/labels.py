@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedboost.arrays import Floats
 from fedboost.core.label_checks import check_weight
+from fedboost.ground.arrays import Floats
 from fedboost.sdk.refusals import InvalidTableError
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fedboost.data.frame import Frame
 from fedboost.data.sources import source_at
-from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import kinds, shards
 from fedboost.model.kinds.kind import ImportanceShare
 from fedboost.model.scoring import score_table

@@ -13,6 +13,7 @@ import numpy as np
 from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams, TrainedNetworks
 from fedboost.core.local import TrainingTable
+from fedboost.ground.settings import parse
 from fedboost.model import networks
 from fedboost.protocols.gbun.params import GbunJobParams
 from fedboost.sdk import labels, seats
@@ -23,7 +24,6 @@ from fedboost.sdk.horizontal import Horizontal
 from fedboost.sdk.outputs import Classifier, Regressor
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
 from fedboost.sdk.trees import NUMBERS, OF_CLASSES
-from fedboost.settings import parse
 
 __all__ = ["GBUNClassifier", "GBUNRegressor"]
 

@@ -9,9 +9,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedboost.arrays import Floats
 from fedboost.core import metrics, objectives
 from fedboost.core.params import CLASSIFYING
+from fedboost.ground.arrays import Floats
 from fedboost.sdk import keeping, labels
 from fedboost.sdk.boosters import Boosted, IterationRange
 from fedboost.sdk.federated import Federated, Labels, Rows

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedboost.messages import party_pb2
 from fedboost.runtime.client.client import Owner
-from fedboost.runtime.party import model_store
+from fedboost.runtime.party.owner import model_store
 from fedboost.sdk.background import Connected
 from fedboost.sdk.jobs import Metrics, copied, metrics_of, moment
 from fedboost.sdk.places import Tls, party_at

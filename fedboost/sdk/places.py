@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import expanded, home, load, parse
 from fedboost.runtime.client.config import ClientConfig, client_config, owners, unprotected
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.transport.tls import TlsFiles
-from fedboost.settings import expanded, home, load, parse
 
 # A folder with ca.pem, NAME.pem and NAME.key, or the three files themselves as ca, cert and key.
 Tls: TypeAlias = str | Path | Mapping[str, str | Path] | TlsFiles

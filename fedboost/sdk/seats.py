@@ -14,10 +14,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from fedboost.arrays import Indices
 from fedboost.data.ids import encode_ids, shared_ids
 from fedboost.data.loading import absent_column
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.arrays import Indices
+from fedboost.ground.ids import EncodedIds
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError

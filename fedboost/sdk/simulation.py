@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.reading import TableInMemory
 from fedboost.data.sheet import Sheet
 from fedboost.flow import Artefact
+from fedboost.ground.workers import Serial, Workers
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.model import shards

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, issparse, vstack
 
-from fedboost.arrays import Indices
 from fedboost.data.conversions import as_declared_cells
 from fedboost.data.frame import Frame
 from fedboost.data.ids import spelled
@@ -23,8 +22,9 @@ from fedboost.data.predictions import free_name
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet, SparseColumns
 from fedboost.data.sources import IdFormat, SourceSpec
+from fedboost.ground.arrays import Indices
+from fedboost.ground.settings import parse
 from fedboost.sdk.refusals import InvalidTableError, refusing
-from fedboost.settings import parse
 
 TableLike: TypeAlias = Any  # array-like (n, columns), scipy sparse, or whatever speaks Arrow
 

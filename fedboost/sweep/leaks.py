@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from fedboost import protocols
-from fedboost.settings import parse
+from fedboost.ground.settings import parse
 from fedboost.sweep.plan import Sweep
 
 

@@ -20,9 +20,9 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from fedboost import protocols
 from fedboost.core.metrics import METRICS, MetricName
 from fedboost.core.params import BoostingParams
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.settings import Settings, parse
 from fedboost.job import FOLDS_MAX, JobSpec
-from fedboost.settings import Settings, parse
 
 SECTION = "sweep"
 MEMBERS_MAX = 1000  # each is a whole job, and has to be paid for by every party

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import Field
 
-from fedboost.errors import ConfigError
-from fedboost.settings import Settings, parse
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import Settings, parse
 from fedboost.sweep.plan import Earlier, Sweep, SweepJob, Trial
 
 FORMAT = 1

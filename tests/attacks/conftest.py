@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedboost.encrypted.offers import Offers
+from fedboost.encrypted.guest.offers import Offers
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from fedboost.data import queries, sources
 from fedboost.data.sources import Connection, SourceSpec
-from fedboost.errors import ConfigError, FedboostError
-from fedboost.settings import parse
+from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.settings import parse
 
 PASSWORD = "first@second/third"
 ADDRESS = f"postgresql://bank:{PASSWORD}@db/credit"

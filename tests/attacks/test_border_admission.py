@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from fedboost.errors import PeerError, PolicyError
+from fedboost.ground.errors import PeerError, PolicyError
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.policy.judgement import Judge

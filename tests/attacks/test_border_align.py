@@ -10,10 +10,10 @@ import pytest
 
 from fedboost.crypto import intersection
 from fedboost.crypto.intersection import Exponent, as_keys
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import PeerError, UnreachableError
 from fedboost.flow import DisclosureInfo, Out, Spent
+from fedboost.ground.errors import PeerError, UnreachableError
+from fedboost.ground.workers import Serial
 from fedboost.messages.protocol.align_pb2 import CommonSet
 from fedboost.protocols.align import guest, host, ring
 from fedboost.protocols.align_pairs import guest as pairs_guest

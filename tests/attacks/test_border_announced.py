@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 
 from fedboost.crypto.oprf.sizes import OprfSizes, told_size
-from fedboost.crypto.workers import Serial
-from fedboost.encrypted.candidates import Shape
-from fedboost.encrypted.offers import HOST_COLUMNS_MAX, write_shapes
-from fedboost.errors import FedboostError, PeerError
+from fedboost.encrypted.cells.candidates import Shape
+from fedboost.encrypted.cells.shapes import write_shapes
+from fedboost.encrypted.guest.offers import HOST_COLUMNS_MAX
+from fedboost.ground.errors import FedboostError, PeerError
+from fedboost.ground.workers import Serial
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.party.inbox import Inbox
-from fedboost.runtime.party.job_memory import PEER_BYTES_LEAST
-from fedboost.runtime.party.session import Session
+from fedboost.runtime.party.job.memory import PEER_BYTES_LEAST
+from fedboost.runtime.party.stage.inbox import Inbox
+from fedboost.runtime.party.stage.session import Session
 from tests.attacks.test_border_approval import ruled
 from tests.e2e import world
 from tests.support.federated import GUEST, HOSTS, changing, now

@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import pytest
 
-from fedboost.crypto.workers import Serial
-from fedboost.errors import PolicyError
+from fedboost.ground.errors import PolicyError
+from fedboost.ground.workers import Serial
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.cluster import local
-from fedboost.runtime.party.parts import PartyParts
+from fedboost.runtime.party.node.parts import PartyParts
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.identity import Peer
 from tests.e2e import world

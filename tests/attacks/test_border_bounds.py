@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedboost.crypto.lattice import parameters
-from fedboost.errors import ConfigError, PolicyError
+from fedboost.ground.errors import ConfigError, PolicyError
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from tests.support.federated import run_job

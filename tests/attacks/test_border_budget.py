@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import spearmanr
 
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.encrypted.meter import Meter
-from fedboost.errors import PeerError, UnreachableError
+from fedboost.encrypted.host.meter import Meter
 from fedboost.flow import Releases
+from fedboost.ground.errors import PeerError, UnreachableError
+from fedboost.ground.workers import Serial
 from fedboost.messages.job_pb2 import JobId, StatusReport
 from fedboost.protocols.federboost_vertical import guest as federboost_guest
 from fedboost.protocols.hybridtree import guest as hybridtree_guest
@@ -29,7 +29,7 @@ from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.cluster.local import LocalCluster, cluster
 from fedboost.runtime.config.policy import PredictPolicy
 from fedboost.runtime.coordinator.stage import StageWalk
-from fedboost.runtime.party.files import JobFiles
+from fedboost.runtime.party.job.files import JobFiles
 from fedboost.runtime.policy.spending import Spending
 from tests.support.federated import PLAIN, Finished, Room, _left, job_spec, now
 from tests.support.observer import Observer

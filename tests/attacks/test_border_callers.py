@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from fedboost import settings, strict_yaml, wire
-from fedboost.errors import ConfigError, PolicyError, UnreachableError
+from fedboost.ground import settings, strict_yaml, wire
+from fedboost.ground.errors import ConfigError, PolicyError, UnreachableError
 from fedboost.messages import exchange_pb2, job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope, Parcel
 from fedboost.pages.sessions import WRONG_MAX, Sessions, SignInRefusedError
 from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
-from fedboost.runtime.party import node as party
-from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.party.node import node as party
+from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.transport import authority, server
 from fedboost.runtime.transport.identity import Peer, Role
 from fedboost.runtime.transport.server import CallerGate, Servicer

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from distributed import Client, Security
 
-from fedboost.errors import ConfigError, UnreachableError
+from fedboost.ground.errors import ConfigError, UnreachableError
+from fedboost.ground.settings import parse
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.party import dask_shards
-from fedboost.runtime.party.dask_shards import DaskShards, shards_of
+from fedboost.runtime.party.workers import dask_shards
+from fedboost.runtime.party.workers.dask_shards import DaskShards, shards_of
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.settings import parse
 from tests.support.dask_cluster import dask_cluster
 
 pytestmark = pytest.mark.xdist_group("dask")

@@ -11,17 +11,17 @@ import re
 
 import pytest
 
-from fedboost.crypto.workers import Serial
 from fedboost.data.row_count import row_count_most
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
+from fedboost.ground.workers import Serial
 from fedboost.messages import exchange_pb2, job_pb2, party_pb2
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.cluster import local
 from fedboost.runtime.daemons.access import _Served
 from fedboost.runtime.daemons.daemon import PARTY_SERVICES
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.party.job_memory import DAEMON_BYTES, GB, WORKER_BYTES, JobMemory, Space
-from fedboost.runtime.party.parts import PartyParts
+from fedboost.runtime.party.job.memory import DAEMON_BYTES, GB, WORKER_BYTES, JobMemory, Space
+from fedboost.runtime.party.node.parts import PartyParts
 from fedboost.runtime.policy import scheme_offers
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.identity import Peer

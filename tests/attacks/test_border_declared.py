@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.workers import Serial
 from fedboost.runtime.cluster import local
 from fedboost.runtime.policy import declared
 from fedboost.runtime.store.rows_in_common import RowsInCommon

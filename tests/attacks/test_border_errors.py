@@ -12,16 +12,16 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from fedboost import protocols
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import DataError, PolicyError
+from fedboost.ground.errors import DataError, PolicyError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.messages import exchange_pb2, party_pb2
 from fedboost.runtime.cluster import local
-from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.identity import Peer
 from fedboost.runtime.transport.server import _snake
-from fedboost.settings import parse
 from tests.support.federated import PLAIN, job_spec, now
 
 BANK, TELCO = "bank", "telco"

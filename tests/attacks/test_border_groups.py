@@ -10,17 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedboost.core.binning import Binning
-from fedboost.crypto.workers import Serial
 from fedboost.data.loading import load_with_ids
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import PolicyError
 from fedboost.flow import Role
+from fedboost.ground.errors import PolicyError
+from fedboost.ground.workers import Serial
 from fedboost.job import Validation
 from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.local import cluster
-from fedboost.runtime.party.value_groups import ValueGroups
+from fedboost.runtime.party.job.value_groups import ValueGroups
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store

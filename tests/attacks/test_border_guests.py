@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from fedboost.errors import PolicyError
 from fedboost.flow import DisclosureInfo
+from fedboost.ground.errors import PolicyError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.ledger.rows import Noted

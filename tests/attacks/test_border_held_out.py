@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.crypto.workers import Serial
 from fedboost.flow import StageContext
+from fedboost.ground.workers import Serial
 from fedboost.job import Validation
 from fedboost.protocols.secureboost import guest as guest_steps
 from fedboost.runtime.cluster import local

@@ -9,11 +9,12 @@ from fedboost.core import binning
 from fedboost.core.split import Candidates
 from fedboost.crypto.api import Ciphertexts, Pairs
 from fedboost.crypto.packing import GhLayout
-from fedboost.encrypted import keys, rounds
-from fedboost.encrypted.candidates import NodeCandidates
-from fedboost.encrypted.ciphers import NodeSums
-from fedboost.encrypted.host_noise import HostNoise, NoiseScale
-from fedboost.encrypted.rounds import OpenRound
+from fedboost.encrypted.cells.candidates import NodeCandidates
+from fedboost.encrypted.guest import rounds
+from fedboost.encrypted.guest.rounds import OpenRound
+from fedboost.encrypted.scheme import keys
+from fedboost.encrypted.scheme.ciphers import NodeSums
+from fedboost.encrypted.scheme.host_noise import HostNoise, NoiseScale
 from fedboost.runtime.policy.spending import Spending
 from tests.attacks import test_border_budget as budget
 from tests.attacks.test_border_budget import GUEST, HOST, ROUND, ROWS, Town, observer, town

@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
+from fedboost.ground.settings import parse
 from fedboost.runtime.config.daemons import MetricsConfig
 from fedboost.runtime.daemons import metrics
 from fedboost.runtime.transport.hosts import OwnHosts
-from fedboost.settings import parse
 
 EVIL = ["evil.example", "evil.example:9100", "127.0.0.1.evil.example", "localhost.evil.example",
         "", "bank.evil.example", "u@evil.example", "[::1].evil.example", "evil.example:x",

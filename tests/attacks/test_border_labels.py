@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import fold_rows, validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Spent
+from fedboost.ground.workers import Serial
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.judgement import Judge

@@ -7,14 +7,14 @@ from contextlib import suppress
 
 import pytest
 
-from fedboost.errors import ConfigError, PolicyError, UnreachableError
+from fedboost.ground.errors import ConfigError, PolicyError, UnreachableError
+from fedboost.ground.settings import parse
 from fedboost.messages.job_pb2 import CheckLinkRequest
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.daemons import doctor
 from fedboost.runtime.daemons.access import DaemonAccess, _Served
 from fedboost.runtime.transport.faults import from_message
 from fedboost.runtime.transport.identity import Peer
-from fedboost.settings import parse
 from tests.support.federated import now
 
 SECRET = "10.20.30.40"

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.core.categories import SET_BYTES
 from fedboost.crypto.noise import ValueNoise
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import MODEL, MemoryNotebook
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.ids import EncodedIds
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
 from fedboost.messages.protocol.predict_pb2 import Questions
 from fedboost.model import telling

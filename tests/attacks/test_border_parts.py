@@ -5,11 +5,12 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from fedboost.errors import PeerError, UnreachableError
+from fedboost.ground.errors import PeerError, UnreachableError
 from fedboost.messages.exchange_pb2 import Envelope
-from fedboost.runtime.party import node, session
-from fedboost.runtime.party.node import BYTES_AT_ONCE_MAX, MESSAGES_AT_ONCE_MAX, Admission
-from fedboost.runtime.party.session import PARTS_HELD_MAX
+from fedboost.runtime.party.node import node
+from fedboost.runtime.party.node.node import BYTES_AT_ONCE_MAX, MESSAGES_AT_ONCE_MAX, Admission
+from fedboost.runtime.party.stage import session
+from fedboost.runtime.party.stage.session import PARTS_HELD_MAX
 from tests.support.federated import now
 from tests.unit.runtime.party.test_session import CALL, HOST, echo, numbers, sealed
 

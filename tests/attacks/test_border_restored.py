@@ -9,8 +9,8 @@ import yaml
 from click.testing import CliRunner
 
 from fedboost.cli.groups import ledger_group
-from fedboost.crypto.workers import Serial
-from fedboost.errors import PolicyError
+from fedboost.ground.errors import PolicyError
+from fedboost.ground.workers import Serial
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.ledger.signed_heads import Recalled
 from tests.support import small_jobs

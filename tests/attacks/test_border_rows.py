@@ -10,7 +10,7 @@ import pytest
 
 from fedboost.core import sampling
 from fedboost.core.hybrid import HeldRows
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 from fedboost.protocols.hybridtree import host as hybrid_host
 from fedboost.protocols.secureboost import host
 from tests.support import hybrid_jobs

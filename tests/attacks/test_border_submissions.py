@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedboost.errors import ConfigError, PeerError, PolicyError, UnreachableError
+from fedboost.ground.errors import ConfigError, PeerError, PolicyError, UnreachableError
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of

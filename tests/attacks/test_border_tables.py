@@ -11,8 +11,8 @@ import pytest
 
 from fedboost.data import sources
 from fedboost.data.sources import Connection, SourceSpec
-from fedboost.errors import PolicyError
 from fedboost.flow import DisclosureInfo
+from fedboost.ground.errors import PolicyError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.ledger.rows import Noted

@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from fedboost import wire
 from fedboost.core.categories import SET_BYTES
 from fedboost.crypto.noise import ValueNoise
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import FedboostError
 from fedboost.flow import Out
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
 from fedboost.messages.protocol.predict_pb2 import Questions
 from fedboost.model.telling import Telling
@@ -29,7 +30,6 @@ from fedboost.protocols.predict import guest as predicting
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import PredictPolicy
 from fedboost.runtime.policy import noisy_values
-from fedboost.settings import parse
 from tests.support.federated import _left, job_spec
 
 GUEST, HOST = "bank", "telco"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from fedboost import printable
+from fedboost.ground import printable
+from fedboost.ground.settings import parse
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import OwnedJob, OwnedJobs
 from fedboost.report import html
 from fedboost.runtime.client.client import Owner
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.process import logs
-from fedboost.settings import parse
 from tests.support.federated import now
 
 EVIL = "ann\x1b]0;owned\x07\x1b[2J\u202egnp.exe"

@@ -17,7 +17,7 @@ from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.moduli import small_primes
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import PRIMES, encrypted, short_keys, single
 from tests.support.many_primes import KEY_BITS, ORDER, many_primes, reduced
 from tests.unit.crypto.test_keys import P, Q

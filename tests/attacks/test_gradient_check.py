@@ -5,15 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.crypto.lattice import secret as lattice_secret
 from fedboost.crypto.packing import GhLayout
-from fedboost.encrypted import gradient_check, rounds
-from fedboost.encrypted.ciphers import Expected
-from fedboost.encrypted.gradient_check import NORMAL, Committed, SignedRows
-from fedboost.encrypted.rounds import OpenRound
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.encrypted.checks import gradient_check
+from fedboost.encrypted.checks.gradient_check import NORMAL, Committed, SignedRows
+from fedboost.encrypted.guest import rounds
+from fedboost.encrypted.guest.rounds import OpenRound
+from fedboost.encrypted.scheme.ciphers import Expected
 from fedboost.flow import Out
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.secureboost import guest as secureboost_guest
 from fedboost.protocols.secureboost import host as secureboost_host

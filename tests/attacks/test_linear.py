@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedboost.audit import attacks, linear
-from fedboost.errors import PolicyError
+from fedboost.ground.errors import PolicyError
 from fedboost.runtime.config.policy import Policy
 from tests.support.federated import now
 from tests.support.linking import matched

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 
 from fedboost import protocols
-from fedboost.errors import ConfigError, DataError, FedboostError, PeerError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, DataError, FedboostError, PeerError
 from fedboost.messages import party_pb2
 from fedboost.model import shards
 from fedboost.runtime.cluster import local
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.ledger import ledger
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.party.inbox import Inbox
-from fedboost.runtime.party.outbox import Terms
+from fedboost.runtime.party.stage.inbox import Inbox
+from fedboost.runtime.party.stage.outbox import Terms
 from fedboost.runtime.policy.judgement import Judge
 from tests.support import conversations
 from tests.support.federated import GUEST, HOSTS, job_spec, now, run_job

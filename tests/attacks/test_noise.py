@@ -8,9 +8,9 @@ import pytest
 
 from fedboost.crypto import noise
 from fedboost.crypto.secrets import Secrets
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import PolicyError
 from fedboost.flow import MemoryNotebook
+from fedboost.ground.errors import PolicyError
+from fedboost.ground.ids import EncodedIds
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import host as host_steps

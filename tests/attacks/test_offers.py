@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedboost import wire
 from fedboost.crypto.residues import ResiduePrivate
 from fedboost.crypto.secrets import Secrets
+from fedboost.ground import wire
 from tests.support.federated import HOSTS, now
 from tests.support.secureboost_jobs import made
 

@@ -13,7 +13,7 @@ from fedboost.crypto.oprf.rows import add_words
 from fedboost.crypto.oprf.sizes import COLUMNS, WORD_BYTES
 from fedboost.crypto.oprf.store import decode, encode
 from fedboost.crypto.oprf.tags import TagGuest, TagHost
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 from tests.support.oprf_pairs import (
     digests,
     numbered,

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from fedboost.crypto.lattice import decryption, secret
-from fedboost.crypto.workers import Serial
-from fedboost.encrypted import ring, rounds
-from fedboost.encrypted.guest_tree import GuestTree, Won
-from fedboost.encrypted.meter import Meter
-from fedboost.encrypted.offers import write_choices
-from fedboost.encrypted.rounds import OpenRound
-from fedboost.errors import FedboostError
+from fedboost.encrypted.guest import rounds
+from fedboost.encrypted.guest.offers import write_choices
+from fedboost.encrypted.guest.rounds import OpenRound
+from fedboost.encrypted.guest.tree import GuestTree, Won
+from fedboost.encrypted.host.meter import Meter
+from fedboost.encrypted.lattice import guest as lattice_guest
 from fedboost.flow import Out
+from fedboost.ground.errors import FedboostError
+from fedboost.ground.workers import Serial
 from fedboost.model import labels
 from fedboost.protocols.secureboost import guest as secureboost_guest
 from fedboost.runtime.cluster.local import cluster
@@ -201,7 +202,7 @@ def marking(town, monkeypatch, **rules):
 
     monkeypatch.setattr(rounds.Rounds, "start_round", start_round)
     monkeypatch.setattr(secret, "_check", lambda *_: None)
-    monkeypatch.setattr(ring.RingGuestRows, "read", read)
+    monkeypatch.setattr(lattice_guest.RingGuestRows, "read", read)
     monkeypatch.setattr(secureboost_guest, "_read", noted)
     monkeypatch.setattr(GuestTree, "best_of", lambda *_: None)
     monkeypatch.setattr(GuestTree, "own_best", lambda *_: {})

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from fedboost.core import binning
-from fedboost.encrypted import rounds
-from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.encrypted.offers import Best, Offers
-from fedboost.encrypted.rounds import OpenRound
+from fedboost.encrypted.guest import rounds
+from fedboost.encrypted.guest.offers import Best, Offers
+from fedboost.encrypted.guest.rounds import OpenRound
+from fedboost.encrypted.guest.tree import GuestTree
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import GENESIS, row_hash
-from fedboost.runtime.party import replay_results
-from fedboost.runtime.party.replay_results import ColumnSummary
+from fedboost.runtime.party.owner import replay_results
+from fedboost.runtime.party.owner.replay_results import ColumnSummary
 from fedboost.runtime.store import recordings
 from fedboost.runtime.store.recordings import Recordings
 from tests.support.replayed import GUEST, HOST, ROWS, TREES, host_values, spec, tables, trained

@@ -14,16 +14,16 @@ import pytest
 from fedboost.aggregation.contributor import Contributor
 from fedboost.core import sampling
 from fedboost.core.params import TreeParams
-from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import fold_rows, validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.judgement import Judge
 from fedboost.runtime.transport import faults
-from fedboost.settings import parse
 from tests.support import small_jobs
 from tests.support.federated import PLAIN, job_spec, now
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.aggregation.contributor import CHECK_WORDS, Contributor
 from fedboost.aggregation.recovery import self_stream, share_of, sign_of
 from fedboost.aggregation.standing import Tagging
 from fedboost.crypto import shamir
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
-from fedboost.errors import PeerError, PolicyError, ProtocolError
 from fedboost.flow import MemoryNotebook
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError, PolicyError, ProtocolError
 from fedboost.messages.protocol.aggregation_pb2 import MaskKeys, RevealedShares, Total
 from tests.support.aggregation import (
     WHAT,

@@ -11,8 +11,8 @@ from fedboost.aggregation import aggregator, standing
 from fedboost.aggregation.contributor import CHECK_WORDS, Contributor
 from fedboost.aggregation.standing import Tagging
 from fedboost.core.growth import GrowingTree
-from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import HISTORY, LOOP
+from fedboost.ground.errors import PeerError, ProtocolError
 from tests.support.columns import chosen
 from tests.support.federated import Room, frame_of, now, room_for, with_seed
 

@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 
 from fedboost.aggregation.contributor import Contributor
 from fedboost.core import binning, objectives, own_rows
-from fedboost.core.growth import GrowingTree, Rules
+from fedboost.core.growth import GrowingTree
 from fedboost.core.objectives import Summary
 from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
-from fedboost.errors import PolicyError
+from fedboost.core.rules import Rules
+from fedboost.ground.errors import PolicyError
 from fedboost.runtime.config.policy import Policy
 from tests.attacks.test_sums_bound import ADDER, COLUMNS, PARTIES, STAGE, VALUES
 from tests.support.columns import chosen

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedboost.aggregation.contributor import Contributor
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import UnreachableError
+from fedboost.ground.errors import UnreachableError
+from fedboost.ground.workers import Serial
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.differences import Summed

@@ -3,7 +3,7 @@
 import asyncio
 import re
 
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from fedboost.runtime.cluster.local import LocalClient, cluster
 from fedboost.runtime.policy import approval
 from fedboost.runtime.store.store import JobState

@@ -7,12 +7,12 @@ import pytest
 
 from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MAX
 from fedboost.crypto.lattice import secret as lattice_secret
-from fedboost.encrypted import rounds
-from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.encrypted.rounds import OpenRound
-from fedboost.encrypted.schemes import SCHEMES
-from fedboost.errors import DataError, PolicyError
+from fedboost.encrypted.guest import rounds
+from fedboost.encrypted.guest.rounds import OpenRound
+from fedboost.encrypted.guest.tree import GuestTree
+from fedboost.encrypted.scheme.schemes import SCHEMES
 from fedboost.flow import GUEST as GUEST_ROLE
+from fedboost.ground.errors import DataError, PolicyError
 from fedboost.protocols.secureboost.params import check
 from fedboost.runtime.config.policy import Policy
 from tests.support.federated import GUEST, HOSTS, now

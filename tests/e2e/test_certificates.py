@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fedboost.errors import JobError, PolicyError
+from fedboost.ground.errors import JobError, PolicyError
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport import authority, ca_rotation
 from fedboost.runtime.transport.certificates import Term

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.party import step_work
+from fedboost.runtime.party.stage import step_work
 from tests.e2e import world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("town")]

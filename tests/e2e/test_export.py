@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedboost.cli.groups import model_group
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from tests.e2e import world
 from tests.e2e.world import WarmCluster, ask, fedboost, job, job_file, spec
 from tests.e2e.world import shares as dealt

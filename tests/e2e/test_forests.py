@@ -6,7 +6,7 @@ import pytest
 
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
-from fedboost.settings import parse
+from fedboost.ground.settings import parse
 from tests.e2e import world
 
 PARTIES = ["bank", "telco", "shop"]

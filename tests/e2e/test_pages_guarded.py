@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientError, ClientResponse, ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from fedboost.pages import gate, token
 from fedboost.pages.coordinator import coordinator_site
 from fedboost.pages.party import party_site

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from fedboost.ground.settings import parse
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.forecast import with_default_limits
 from fedboost.runtime.transport import faults
-from fedboost.settings import parse
 from tests import tiers
 from tests.e2e import world
 from tests.support import small_jobs

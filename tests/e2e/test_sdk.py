@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fedboost.errors import PolicyError, UnreachableError
+from fedboost.ground.errors import PolicyError, UnreachableError
 from fedboost.model import shards
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.sdk import AsyncClient, Client, PartyClient, load_model

@@ -12,8 +12,8 @@ from fedboost.data.reading import columns_of, read_table
 from fedboost.data.row_count import row_count_most
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, DataError, FedboostError, UnreachableError
-from fedboost.settings import parse
+from fedboost.ground.errors import ConfigError, DataError, FedboostError, UnreachableError
+from fedboost.ground.settings import parse
 from tests.e2e import world
 from tests.support import servers
 

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from fedboost.data.sources import SourceSpec
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event
@@ -30,7 +31,6 @@ from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import Role
-from fedboost.settings import parse
 from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]

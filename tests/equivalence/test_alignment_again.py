@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from fedboost.crypto.workers import Serial
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.workers import Serial
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.jobs.submitted import read_spec
 from tests.support import small_jobs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedboost.core.quantiles import Ranked, Search
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from tests.equivalence.test_secureboost_categories import by_category
 from tests.equivalence.test_secureboost_forests import KINDS as FORESTS
 from tests.support.federated import GUEST, HOSTS, now

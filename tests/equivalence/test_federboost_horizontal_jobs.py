@@ -13,10 +13,11 @@ from click.testing import CliRunner
 
 from fedboost.cli.groups import model_group
 from fedboost.core import objectives
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, DataError, UnreachableError
 from fedboost.flow import DISCLOSURE, Role
+from fedboost.ground.errors import ConfigError, DataError, UnreachableError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.model import shards, whole
 from fedboost.model.xgboost_json import feature_names
 from fedboost.protocols.federboost_horizontal import party as training
@@ -24,7 +25,6 @@ from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontal
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.settings import parse
 from tests.equivalence.test_federboost_horizontal import MODES
 from tests.equivalence.test_federboost_whole_jobs import finished
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX

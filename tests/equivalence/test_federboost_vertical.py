@@ -8,8 +8,8 @@ import pytest
 from scipy.sparse import csc_array
 
 from fedboost.core import forest
-from fedboost.errors import ConfigError
 from fedboost.flow import DISCLOSURE, MODEL, Artefact
+from fedboost.ground.errors import ConfigError
 from fedboost.model import rounds, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.federboost_vertical import guest as training

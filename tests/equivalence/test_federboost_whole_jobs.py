@@ -8,17 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost import wire
 from fedboost.core import objectives
-from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
-from fedboost.errors import ConfigError, DataError, PolicyError
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, DataError, PolicyError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.model import shards
 from fedboost.protocols.federboost_vertical import guest as training
 from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.transport import faults
-from fedboost.settings import parse
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables
 from tests.equivalence.test_warm_start_jobs import assert_same_model

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedboost.encrypted.gradient_check import SignedRows
+from fedboost.encrypted.checks.gradient_check import SignedRows
 from tests.support import hybrid_jobs
 from tests.support.federated import now
 from tests.support.secureboost_jobs import CLASSES, VECTORS, made

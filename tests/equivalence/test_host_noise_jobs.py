@@ -7,9 +7,9 @@ import pytest
 from scipy.sparse import csc_array
 
 from fedboost.core.split import cover, leaf_value
-from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.encrypted.host_noise import MOST, NoiseScale
-from fedboost.errors import PeerError
+from fedboost.encrypted.guest.tree import GuestTree
+from fedboost.encrypted.scheme.host_noise import MOST, NoiseScale
+from fedboost.ground.errors import PeerError
 from fedboost.runtime.cluster import local
 from tests.equivalence.test_secureboost_whole_jobs import (
     assert_same_shards,

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost import wire
-from fedboost.errors import PeerError
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError
 from fedboost.protocols.hybridtree import host as hybridtree_host
 from tests.support import hybrid_unscored
 from tests.support.federated import GUEST, changing

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from fedboost.crypto.workers import Serial
-from fedboost.encrypted.leaf_answers import Precision
-from fedboost.errors import ConfigError, PeerError
+from fedboost.encrypted.number.leaf_answers import Precision
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.model.hybrid import KEY
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.protocols.hybridtree import host
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.runtime.cluster.local import cluster
-from fedboost.settings import parse
 from tests.support.federated import GUEST, HOSTS, now, run_job
 from tests.support.hybrid_tables import spec, tables
 from tests.support.hybrid_unscored import broken_off, later, made, trained

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
 from fedboost.data.ids import encode_ids
+from fedboost.ground.workers import Serial
 from fedboost.model.hybrid import first_number
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.cluster.local import cluster

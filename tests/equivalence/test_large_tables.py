@@ -8,10 +8,10 @@ import os
 import numpy as np
 import pytest
 
-from fedboost import mapped
-from fedboost.crypto.workers import Serial
-from fedboost.encrypted.ring_host import RingHost
-from fedboost.errors import PeerError, StoreError
+from fedboost.encrypted.lattice.host import RingHost
+from fedboost.ground import mapped
+from fedboost.ground.errors import PeerError, StoreError
+from fedboost.ground.workers import Serial
 from fedboost.messages.job_pb2 import JobId
 from fedboost.protocols.secureboost import host as training
 from fedboost.runtime.cluster import local
@@ -32,7 +32,7 @@ def spec_of():
 @pytest.fixture
 def large(monkeypatch):
     """Has every table be a large one."""
-    monkeypatch.setattr("fedboost.runtime.party.table.LARGE_ROWS", 1)
+    monkeypatch.setattr("fedboost.runtime.party.job.table.LARGE_ROWS", 1)
     monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 50)
     monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 1)
 
@@ -78,7 +78,7 @@ def assert_same(found, expected):
 
 def test_a_model_is_that_of_tables_in_memory(tmp_path, monkeypatch):
     expected = trained(tmp_path / "memory")
-    monkeypatch.setattr("fedboost.runtime.party.table.LARGE_ROWS", 1)
+    monkeypatch.setattr("fedboost.runtime.party.job.table.LARGE_ROWS", 1)
     monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 1)
     in_files, take, begin = [], RingHost.rows, training.begin
 
@@ -129,7 +129,7 @@ def test_a_full_disk_pauses_a_job_which_goes_on_to_the_same_model(tmp_path, monk
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         reserve(*what)
 
-    monkeypatch.setattr("fedboost.mapped.os.posix_fallocate", filling)
+    monkeypatch.setattr("fedboost.ground.mapped.os.posix_fallocate", filling)
     expected = trained(tmp_path / "whole")
     full = round(share * len(calls))
     calls.clear()

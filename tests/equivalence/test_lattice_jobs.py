@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fedboost.core import objectives
-from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
 from fedboost.flow import StageContext
+from fedboost.ground.workers import Serial
 from fedboost.protocols.hybridtree import guest as hybrid_guest
 from fedboost.protocols.secureboost import guest as boost_guest
 from fedboost.runtime.cluster.local import cluster

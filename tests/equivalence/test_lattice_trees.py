@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from fedboost.encrypted import host_tree, ring_answers
-from fedboost.encrypted.host_noise import HostNoise
+from fedboost.encrypted.host import tree as host_tree
+from fedboost.encrypted.lattice import answers as lattice_answers
+from fedboost.encrypted.scheme.host_noise import HostNoise
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from tests.equivalence.test_warm_start_jobs import assert_same_model
 from tests.support import hybrid_jobs
@@ -306,7 +307,7 @@ def test_trees_that_grow_at_once_share_the_room_for_cells(monkeypatch):
 
 @pytest.mark.parametrize("each", [1, 7])
 def test_answers_in_small_parts_grow_the_same_trees(each, monkeypatch):
-    monkeypatch.setattr(ring_answers, "ANSWERS_EACH", each)
+    monkeypatch.setattr(lattice_answers, "ANSWERS_EACH", each)
     done = assert_as_plain(made({"n_estimators": 2}, categories=4))
     counts = [p.message.packages.count for p in done.room.posted if is_sums(p)]
     assert max(counts) == each
@@ -317,7 +318,7 @@ def is_sums(posted):
 
 
 def test_rows_in_small_parts_grow_the_same_trees(monkeypatch):
-    monkeypatch.setattr(ring_answers, "BLOCKS_EACH", 1)
+    monkeypatch.setattr(lattice_answers, "BLOCKS_EACH", 1)
     done = assert_as_plain(made({"n_estimators": 1, "max_depth": 2, "max_bin": 4}, rows=7000))
     sent = [p for p in done.room.posted if isinstance(p.message, pb.EncryptedGradients)]
     assert {p.message.first_row for p in sent} == {0, 2048, 4096}
@@ -370,7 +371,7 @@ def test_hybridtree_grows_the_plain_trees_on_every_table(how):
 
 
 def test_hosts_of_hybridtree_have_streams_of_their_own_length(monkeypatch):
-    monkeypatch.setattr(ring_answers, "BLOCKS_EACH", 1)
+    monkeypatch.setattr(lattice_answers, "BLOCKS_EACH", 1)
     shares = [range(10), range(6000)]
     job = hybrid_jobs.made({"n_estimators": 1, "max_bin": 4}, rows=6000, shares=shares)
     done = assert_as_plain(job)

@@ -10,12 +10,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from fedboost import mapped
 from fedboost.core import objectives
-from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, DataError, PolicyError
+from fedboost.ground import mapped
+from fedboost.ground.errors import ConfigError, DataError, PolicyError
+from fedboost.ground.workers import Serial
 from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.predict import guest as predicting
@@ -236,8 +236,8 @@ def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_rows_o
 ):
     expected = score(trained.folder, trained.tables, trained.model)
     monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 64)  # ids and margins in files
-    monkeypatch.setattr("fedboost.mapped.FILE_BYTES_MIN", 1)
-    monkeypatch.setattr("fedboost.encoded_ids.BLOCK", 64)
+    monkeypatch.setattr("fedboost.ground.mapped.FILE_BYTES_MIN", 1)
+    monkeypatch.setattr("fedboost.ground.ids.BLOCK", 64)
     used: list[int] = []
     closed = breaking(monkeypatch, predicting, "close_batch", 3, lambda state: state.first)
     spec = job_spec("predict", NAMES, params={"model": trained.model, "batch_rows": 200})
@@ -271,7 +271,7 @@ def test_tables_that_lie_in_files_are_scored_to_the_same_bits(trained, breast, m
         return array(folder, shape, *others, **more)
 
     monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 64)
-    for module in ("fedboost.data.mapped_rows", "fedboost.mapped"):
+    for module in ("fedboost.data.mapped_rows", "fedboost.ground.mapped"):
         monkeypatch.setattr(f"{module}.mapped_array", noting)
     assert score(trained.folder, tables, trained.model, batch_rows=100).equals(expected)
     assert made[:3] == [10, 10, 10]  # of three parties

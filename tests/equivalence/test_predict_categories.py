@@ -10,7 +10,7 @@ from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
 from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from tests.equivalence.test_predict import (

@@ -10,8 +10,8 @@ import pytest
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.crypto.workers import Serial
-from fedboost.encrypted.leaf_answers import Precision
+from fedboost.encrypted.number.leaf_answers import Precision
+from fedboost.ground.workers import Serial
 from fedboost.model import rounds, vertical
 from fedboost.model.batches import BatchesState
 from fedboost.model.hybrid import KEY, NO_NODE

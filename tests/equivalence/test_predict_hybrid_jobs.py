@@ -7,7 +7,7 @@ import pytest
 from fedboost.cli.predicting import PredictionRequest
 from fedboost.core import objectives
 from fedboost.data.ids import encode_ids
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.cluster.local import DATASET
 from tests.support.federated import GUEST, HOSTS, PLAIN, job_spec, now, run_jobs

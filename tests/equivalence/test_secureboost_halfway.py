@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost import wire
-from fedboost.errors import PeerError
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError
 from fedboost.protocols.secureboost import host as secureboost_host
 from tests.support.federated import GUEST, changing
 from tests.support.halfway import assert_same, calls, carried_on, for_an_audit, keeping

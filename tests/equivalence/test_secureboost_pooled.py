@@ -13,7 +13,7 @@ from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.params import TreeParams
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
 from tests import tiers
 from tests.support.federated import GUEST, HOSTS, PLAIN, frame_of, job_spec, now, room_for, run_job
 
@@ -366,8 +366,8 @@ def test_a_whole_job_on_unsorted_overlapping_tables_is_the_pooled_one(
 ):
     """Also of tables so large that cells, bins and ciphertexts lie in files."""
     if large == 1:
-        monkeypatch.setattr("fedboost.mapped.FILE_BYTES_MIN", 1)
-    monkeypatch.setattr("fedboost.runtime.party.table.LARGE_ROWS", large)
+        monkeypatch.setattr("fedboost.ground.mapped.FILE_BYTES_MIN", 1)
+    monkeypatch.setattr("fedboost.runtime.party.job.table.LARGE_ROWS", large)
     monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 50)
     table = pooled(widths, rows, seed=12, held=0.3, missing=0.1)
     params = {"n_estimators": 2, "max_depth": 3, **params}

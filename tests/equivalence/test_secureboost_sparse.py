@@ -15,7 +15,7 @@ from fedboost.core.params import TreeParams
 from fedboost.data.loading import load
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.encrypted import cells
+from fedboost.encrypted.cells import row_cells
 from fedboost.flow import MODEL
 from tests.support.federated import GUEST, HOSTS, Room, now, room_for
 from tests.support.secureboost_jobs import CLASSES, VECTORS, made
@@ -93,15 +93,15 @@ def test_encrypted_sums_of_sparse_tables_are_the_dense_ones(scheme):
 
 def test_a_host_adds_its_entries_and_never_its_zeros():
     job = made({"n_estimators": 1, "max_depth": 3}, (1, 4), rows=300, zero=0.9, missing=0.0)
-    asked: list[tuple[cells.Additions, int]] = []
+    asked: list[tuple[row_cells.Additions, int]] = []
 
     def noting(self, node_rows):
         found = plain(self, node_rows)
         asked.append((found, sum(len(rows) for rows in node_rows)))
         return found
 
-    plain = cells.SparseCells.additions
-    with mock.patch.object(cells.SparseCells, "additions", noting):
+    plain = row_cells.SparseCells.additions
+    with mock.patch.object(row_cells.SparseCells, "additions", noting):
         _, other = rooms_of(job, HOSTS[:1])
         now(other.walk())
     stored = int((job.columns[HOSTS[0]][~job.out] != 0).sum())

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.crypto import sparse
-from fedboost.encrypted import tree_part
+from fedboost.encrypted.cells import tree_part
 from tests import tiers
 from tests.support.federated import (
     GUEST,

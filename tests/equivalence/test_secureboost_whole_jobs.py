@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from fedboost.core import objectives
-from fedboost.crypto.workers import Serial
 from fedboost.data.ids import encode_ids
+from fedboost.ground.workers import Serial
 from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.secureboost import guest as training

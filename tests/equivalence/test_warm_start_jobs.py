@@ -9,20 +9,20 @@ import pytest
 
 from fedboost import protocols
 from fedboost.core import objectives
-from fedboost.crypto.workers import Serial
-from fedboost.errors import (
+from fedboost.ground.errors import (
     ConfigError,
     DataError,
     PolicyError,
     ProtocolError,
 )
+from fedboost.ground.workers import Serial
 from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.predict import guest as predicting
 from fedboost.protocols.secureboost import guest as training
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.config.policy import PredictPolicy
-from fedboost.runtime.coordinator.walker import JobWalk
+from fedboost.runtime.coordinator import walker
 from fedboost.runtime.transport import faults
 from tests.equivalence.test_secureboost_whole_jobs import MARGIN_GAP_MAX, arrow_tables, spec_of
 from tests.support.accounts import predict
@@ -288,24 +288,24 @@ def test_a_table_that_lacks_a_column_of_the_model_is_refused(place, party):
     ],
 )
 def test_a_coordinator_that_opens_a_stage_out_of_turn_is_refused(place, monkeypatch, stage, says):
-    opened = JobWalk._stage
+    opened = walker._walk_stage
 
     async def straying(walk, _, first_round):
         await opened(walk, protocols.named(stage), first_round)
 
-    monkeypatch.setattr(JobWalk, "_stage", straying)
+    monkeypatch.setattr(walker, "_walk_stage", straying)
     with pytest.raises(ProtocolError, match=says):
         place.run(spec(place.job))
 
 
 def test_a_training_behind_a_model_waits_for_the_scores(place, monkeypatch):
-    opened = JobWalk._stage
+    opened = walker._walk_stage
 
     async def skipping(walk, protocol, first_round):
         if protocol.name != "predict":
             await opened(walk, protocol, first_round)
 
-    monkeypatch.setattr(JobWalk, "_stage", skipping)
+    monkeypatch.setattr(walker, "_walk_stage", skipping)
     with pytest.raises(ProtocolError, match="the stage secureboost needs predict first"):
         place.run(place.continued())
 

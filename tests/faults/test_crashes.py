@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.coordinator.job_states import CoordinatorJobStates
 from fedboost.runtime.coordinator.journals import Journals
-from fedboost.runtime.party.files import JobFiles
-from fedboost.runtime.party.halting import Finishing
-from fedboost.runtime.party.job import PartyJob
+from fedboost.runtime.party.job.files import JobFiles
+from fedboost.runtime.party.job.job import PartyJob
+from fedboost.runtime.party.node.halting import Finishing
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.runtime.transport.addresses import Timers

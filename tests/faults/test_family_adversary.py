@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from fedboost.core.placement import NarrowedRows
 from fedboost.core.sampling import RowDraws
 from fedboost.crypto.noise import ValueNoise
-from fedboost.encoded_ids import EncodedIds
-from fedboost.encrypted.capacity import NodeField
-from fedboost.errors import UnreachableError
+from fedboost.encrypted.scheme.capacity import NodeField
+from fedboost.ground.errors import UnreachableError
+from fedboost.ground.ids import EncodedIds
 from fedboost.model import shards
 from fedboost.protocols.align import host as align_host
 from fedboost.protocols.federboost_vertical import guest as federboost_guest
@@ -32,10 +32,10 @@ from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.signed_heads import Recalled
-from fedboost.runtime.party.files import JobFiles
-from fedboost.runtime.party.job_states import PartyJobEvent, PartyJobStates
-from fedboost.runtime.party.node import PartyNode
-from fedboost.runtime.party.parts import PartyParts
+from fedboost.runtime.party.job.files import JobFiles
+from fedboost.runtime.party.job.states import PartyJobEvent, PartyJobStates
+from fedboost.runtime.party.node.node import PartyNode
+from fedboost.runtime.party.node.parts import PartyParts
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy import judgement
 from fedboost.runtime.policy.judgement import Judge

@@ -10,7 +10,7 @@ import pytest
 
 from fedboost import protocols
 from fedboost.crypto import okamoto_uchiyama, paillier_keys
-from fedboost.errors import FedboostError, PeerError
+from fedboost.ground.errors import FedboostError, PeerError
 from tests import tiers
 from tests.support import conversations
 from tests.support.federated import Room, now, resealed, type_named

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.errors import ConfigError, DataError, FedboostError, JobError, PolicyError
+from fedboost.ground.errors import ConfigError, DataError, FedboostError, JobError, PolicyError
 from tests import tiers
 from tests.support import gbun_jobs, horizontal_jobs, hybrid_jobs, secureboost_jobs, small_jobs
 from tests.support.federated import PLAIN, now, run_job

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from fedboost.errors import FedboostError, PolicyError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import FedboostError, PolicyError
 from fedboost.model import shards
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.policy.account import Account

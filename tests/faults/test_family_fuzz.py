@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedboost import wire
+from fedboost.ground import wire
 from fedboost.messages.array_pb2 import Array
 from tests.support.decoders import DECODERS, EVERY_TYPE, KNOWN, Decoder, message
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fedboost import protocols
+from fedboost.ground.settings import parse
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
-from fedboost.settings import parse
 from tests.e2e import world
 from tests.support import drills, small_jobs
 from tests.support.whole_jobs import written

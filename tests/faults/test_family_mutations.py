@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost import protocols, wire
-from fedboost.errors import (
+from fedboost import protocols
+from fedboost.flow import Artefact
+from fedboost.ground import wire
+from fedboost.ground.errors import (
     DataError,
     FedboostError,
     PeerError,
@@ -25,7 +27,6 @@ from fedboost.errors import (
     ProtocolError,
     UnreachableError,
 )
-from fedboost.flow import Artefact
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, Turn
 from tests import tiers

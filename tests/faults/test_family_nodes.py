@@ -7,13 +7,13 @@ from contextlib import closing
 import pytest
 
 from fedboost import protocols
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
+from fedboost.ground.settings import parse
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.cluster import local
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.transport.identity import Peer
-from fedboost.settings import parse
 from tests.support import small_jobs
 from tests.support.federated import now, resealed, run_jobs
 

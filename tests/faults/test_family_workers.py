@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from fedboost.runtime.party import dask_shards
+from fedboost.runtime.party.workers import dask_shards
 from tests.e2e import world
 from tests.support import drills
 from tests.support.dask_cluster import dask_cluster

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedboost import __version__
-from fedboost.crypto.workers import Serial
-from fedboost.errors import ConfigError, StoreError, UnreachableError
+from fedboost.ground.errors import ConfigError, StoreError, UnreachableError
+from fedboost.ground.workers import Serial
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
 from fedboost.runtime.cluster import local
@@ -146,7 +146,7 @@ async def test_a_file_that_cannot_be_written_pauses_the_job(
     """Whichever file it is: rows in common, checkpoints, the model. A checkpoint costs one tree."""
     async with world(tmp_path, monkeypatch) as cluster:
         with monkeypatch.context() as patch:
-            patch.setattr("fedboost.disk.os.fsync", refusing(28, times))
+            patch.setattr("fedboost.ground.disk.os.fsync", refusing(28, times))
             job = await begun(cluster)
             status = await until(cluster, job, "paused", "failed", "finished")
         assert (status.state, status.reason.code) == ("paused", "store")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedboost.crypto.workers import Serial
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.workers import Serial
 from fedboost.messages.party_pb2 import BeginRequest, StageRequest
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.daemons import Users

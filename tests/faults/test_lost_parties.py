@@ -13,11 +13,12 @@ import pytest
 from rich.console import Console
 
 from fedboost.core import objectives
-from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import validation_rows
 from fedboost.data.loading import load
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards, whole
@@ -25,7 +26,6 @@ from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary
 from fedboost.runtime.cluster import local
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.settings import parse
 from tests import tiers
 from tests.support.fates import LOST, SOME, Fate, bind
 from tests.support.federated import now

@@ -11,11 +11,11 @@ from fedboost.core.gbun import GbunParams, Normal
 from fedboost.data.holdout import validation_rows
 from fedboost.data.loading import load
 from fedboost.data.selection import Selection
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.model import networks
 from fedboost.report.page import render
 from fedboost.runtime.cluster import local
-from fedboost.settings import parse
 from tests import tiers
 from tests.faults import test_lost_parties as trees
 from tests.faults.test_lost_parties import (

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import FedboostError, JobError, UnreachableError
 from fedboost.flow import Role
+from fedboost.ground.errors import FedboostError, JobError, UnreachableError
+from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.runtime.client.client import CoordinatorClient

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from unittest import mock
 
-from fedboost import disk
+from fedboost.ground import disk
 from fedboost.runtime.store import pieces, store
 from fedboost.runtime.store.lock import StoreLock
 from tests.simulator.processes import PROCESS, Process

@@ -10,7 +10,7 @@ from unittest import mock
 
 from fedboost.aggregation import contributor
 from fedboost.crypto import masking
-from fedboost.encrypted import leaf_answers
+from fedboost.encrypted.number import leaf_answers
 from tests.simulator.processes import PROCESS
 
 

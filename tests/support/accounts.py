@@ -1,7 +1,7 @@
 """What one job may tell of a data set, as a party's account notes it, and what it tells."""
 
-from fedboost.disk import transaction
 from fedboost.flow import Charge, Spent
+from fedboost.ground.disk import transaction
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy.account import Account, AccountEntry
 from fedboost.runtime.policy.same_tables import Owned

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.crypto.intersection import POINT_BYTES
-from fedboost.errors import FedboostError
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.protocol.align_pb2 import CommonSet
@@ -31,7 +31,7 @@ from fedboost.model import shards
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import PredictPolicy
 from fedboost.runtime.coordinator.stage import StageWalk
-from fedboost.runtime.party.job import PartyJob
+from fedboost.runtime.party.job.job import PartyJob
 from tests.support.federated import job_spec
 from tests.support.host_border import HostBorder
 from tests.support.host_limits import (

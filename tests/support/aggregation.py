@@ -14,15 +14,15 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from fedboost import wire
 from fedboost.aggregation import aggregator
 from fedboost.aggregation.aggregator import Aggregator
 from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.statistic import Statistic
 from fedboost.aggregation.sums import Aggregation
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial
 from fedboost.flow import AGGREGATOR, GUEST, HOST, START, MemoryNotebook, StageContext, Table
+from fedboost.ground import wire
+from fedboost.ground.workers import Serial
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol.aggregation_pb2 import Masked, RevealedShares, Total
 from fedboost.runtime.config.policy import Policy

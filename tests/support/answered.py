@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, WatchRequest
 from fedboost.messages.party_pb2 import ModelId
@@ -16,7 +16,7 @@ from fedboost.model.shards import Packed
 from fedboost.runtime.client import client as calls
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.local import COORDINATOR, USER, LocalCluster
-from fedboost.runtime.party import model_store
+from fedboost.runtime.party.owner import model_store
 from fedboost.sdk import client, party
 from fedboost.sdk.background import BACKGROUND
 from tests.support import small_jobs

@@ -17,7 +17,7 @@ from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierSecret
 from fedboost.crypto.paillier_keys import SecretPrimes
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 
 PRIMES = SecretPrimes(int(gmpy2.next_prime(3 << 254)), int(gmpy2.next_prime(7 << 253)))
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fedboost.ground.settings import parse
 from fedboost.runtime.config.daemons import DaskWorkers
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.settings import parse
 from tests import warm
 from tests.support.servers import free_port
 

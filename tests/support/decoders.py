@@ -22,19 +22,22 @@ import pyarrow.parquet as pq
 import yaml
 from google.protobuf.message import Message
 
-from fedboost import protocols, wire
+from fedboost import protocols
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.data.reading import read_table
 from fedboost.data.sources import SourceSpec
-from fedboost.encrypted.rounds import RoundsState
-from fedboost.errors import FedboostError
+from fedboost.encrypted.guest.rounds import RoundsState
 from fedboost.flow import Artefact
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError
+from fedboost.ground.printable import printable
+from fedboost.ground.settings import load, parse
+from fedboost.ground.state import parted_state
 from fedboost.job import JobSpec
 from fedboost.messages import exchange_pb2, fault_pb2
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import arrays, shards
-from fedboost.printable import printable
 from fedboost.report import story
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.jobs import manifest
@@ -43,7 +46,7 @@ from fedboost.runtime.ledger import comparison, signed_heads
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import DisclosureRow, Head, KeptHead
 from fedboost.runtime.ledger.signed_heads import PairDigest, Statement
-from fedboost.runtime.party import releases
+from fedboost.runtime.party.owner import releases
 from fedboost.runtime.store.checkpoints import Checkpoints
 from fedboost.runtime.store.sealing import Vault
 from fedboost.runtime.store.store import JobState, Store
@@ -51,8 +54,6 @@ from fedboost.runtime.store.transcripts import Transcripts
 from fedboost.runtime.transport import authority, faults, identity, tls
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import CertificateFaultError
-from fedboost.settings import load, parse
-from fedboost.state import parted_state
 from tests.conftest import ROOT
 from tests.support import models, small_jobs
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from fedboost.errors import FedboostError, UnreachableError
+from fedboost.ground.errors import FedboostError, UnreachableError
 from fedboost.messages.job_pb2 import Event
 from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.cluster.cluster import ClusterProcesses

@@ -4,7 +4,7 @@ import pickle
 from dataclasses import replace
 from typing import Any
 
-from fedboost.shards import Embedded, MakePart, Shards
+from fedboost.ground.shards import Embedded, MakePart, Shards
 from tests.support.federated import Room
 
 

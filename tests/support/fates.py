@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fedboost.errors import FedboostError, UnreachableError
+from fedboost.ground.errors import FedboostError, UnreachableError
 from fedboost.runtime.cluster import local
 
 # Drawn from on each change: what jobs do whose hosts are lost, at this step or at that.

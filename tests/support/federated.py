@@ -18,14 +18,11 @@ import pyarrow.parquet as pq
 from google.protobuf.message import DecodeError, Message
 from numpy.typing import NDArray
 
-from fedboost import flow, protocols, wire
+from fedboost import flow, protocols
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.data.sources import SourceSpec
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import FedboostError, JobError, PeerError
 from fedboost.flow import (
     HISTORY,
     START,
@@ -37,6 +34,11 @@ from fedboost.flow import (
     Step,
     Table,
 )
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, JobError, PeerError
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial, Workers
 from fedboost.job import JobSpec
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import JobJournal, StatusReport
@@ -45,13 +47,12 @@ from fedboost.model import shards
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.ledger.rows import Noted, Row
-from fedboost.runtime.party.notes import Record
-from fedboost.runtime.party.outbox import Terms
-from fedboost.runtime.party.session import Session
+from fedboost.runtime.party.stage.notes import Record
+from fedboost.runtime.party.stage.outbox import Terms
+from fedboost.runtime.party.stage.session import Session
 from fedboost.runtime.policy.reading import let_out
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.settings import parse
 
 GUEST = "bank"
 HOSTS = ("telco", "shop", "mill", "farm")

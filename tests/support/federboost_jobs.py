@@ -9,9 +9,9 @@ import numpy as np
 
 from fedboost.core import binning, local, monotone, objectives
 from fedboost.core.binning import Binning
-from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
+from fedboost.core.rules import Rules
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.support.federated import GUEST, job_spec, now, room_for
 from tests.support.raw_values import model_values

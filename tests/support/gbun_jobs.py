@@ -9,7 +9,7 @@ from scipy.sparse import csc_array
 from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams
 from fedboost.data.frame import Frame
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
 from fedboost.model import networks
 from tests.support import horizontal_jobs
 from tests.support.federated import GUEST, now, room_for

@@ -18,10 +18,10 @@ from fedboost.core.tree import DTYPES
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.model import whole
 from fedboost.runtime.cluster.local import DATASET
-from fedboost.settings import parse
 from tests.support.federated import GUEST, HOSTS, SMALL, now, room_for
 from tests.support.rankings import resolution
 from tests.support.secureboost_jobs import SEED, coded, labels

@@ -18,9 +18,9 @@ from fedboost.core import histogram, label_checks, sampling
 from fedboost.core.sampling import Sample
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.packing import GhLayout
-from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.encrypted.offers import Best
-from fedboost.encrypted.packed import PackedGuest
+from fedboost.encrypted.guest.offers import Best
+from fedboost.encrypted.guest.tree import GuestTree
+from fedboost.encrypted.number.packed import PackedGuest
 
 GAIN = 1e9  # of a winner that is chosen for other reasons
 WEIGHT_RATIO_LOG2 = int(np.log2(label_checks.WEIGHT_RATIO_MAX))

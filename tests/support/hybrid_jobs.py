@@ -13,15 +13,15 @@ from scipy.sparse import csc_array
 from fedboost.core import hybrid, local, objectives
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.gradient_bits import BITS_ENCRYPTED
-from fedboost.core.growth import Rules
 from fedboost.core.hybrid import HostColumns, HybridParams, HybridTree, Subtrees
 from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Summary
 from fedboost.core.partition import left_child, right_child
+from fedboost.core.rules import Rules
 from fedboost.core.tree import Split, Tree
 from fedboost.data.holdout import validation_rows_by_id
-from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import Artefact
+from fedboost.ground.ids import EncodedIds
 from fedboost.model import vertical, words
 from fedboost.model.hybrid import NO_NODE
 from fedboost.runtime.config.policy import Policy

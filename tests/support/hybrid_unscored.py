@@ -14,15 +14,15 @@ from scipy.sparse import csc_array
 from fedboost.core import binning, hybrid, objectives, sampling
 from fedboost.core.categories import NO_THRESHOLD, members
 from fedboost.core.fixed_point import widest
-from fedboost.core.growth import Rules
 from fedboost.core.objectives import Summary
 from fedboost.core.partition import left_child, right_child
+from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.secrets import Secrets
 from fedboost.data.holdout import validation_rows_by_id
-from fedboost.encoded_ids import EncodedIds
-from fedboost.encrypted.leaf_answers import Precision
+from fedboost.encrypted.number.leaf_answers import Precision
 from fedboost.flow import Artefact, CheckpointPolicy
+from fedboost.ground.ids import EncodedIds
 from fedboost.model.hybrid import NO_NODE
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.config.policy import Policy

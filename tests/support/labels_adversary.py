@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from fedboost.data.ids import encode_ids
-from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import Spent
+from fedboost.ground.ids import EncodedIds
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster import local
 from tests.support.federated import PLAIN, job_spec

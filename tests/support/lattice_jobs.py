@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest import mock
 
-from fedboost.encrypted import ring
-from fedboost.encrypted.packed import PackedScheme
+from fedboost.encrypted.lattice import guest as lattice_guest
+from fedboost.encrypted.number.packed import PackedScheme
 from fedboost.flow import Artefact
 from tests.support import hybrid_jobs, secureboost_jobs
 from tests.support.federated import GUEST, Room, now
@@ -26,7 +26,7 @@ def under(job: J, scheme: str, **more: Any) -> J:
 @contextlib.contextmanager
 def plain_as(scheme: str) -> Iterator[None]:
     """Inside, `plain` has the integers of a lattice scheme: as many bits."""
-    lattice = ring.tree_scheme(scheme)
+    lattice = lattice_guest.tree_scheme(scheme)
 
     with (
         mock.patch.object(PackedScheme, "bits_most", lambda _, *said: lattice.bits_most(*said)),

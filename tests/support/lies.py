@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 import pytest
 from google.protobuf.message import Message
 
-from fedboost import wire
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import FedboostError, UnreachableError
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import JobId

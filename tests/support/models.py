@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from fedboost.core.categories import NO_THRESHOLD, as_set, members
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.flow import Artefact
+from fedboost.ground.settings import parse
 from fedboost.model import export, kinds, vertical
 from fedboost.model.kinds.kind import ImportanceShare, SharedRule
 from fedboost.model.vertical import GUEST, LEAF, GuestNode, OwnSplit, Whole
-from fedboost.settings import parse
 
 MODEL = "credit-0a1b2c3d"
 PARTIES = ("bank", "telco", "shop")

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
-from fedboost import flow, wire
+from fedboost import flow
 from fedboost.crypto.intersection import SMALL_ORDER
+from fedboost.ground import wire
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.exchange_pb2 import Envelope
 from tests.support.federated import resealed

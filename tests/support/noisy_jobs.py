@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from fedboost.core import split
 from fedboost.core.bins import of_rows
-from fedboost.encrypted.candidates import NodeCandidates, Shape
-from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.encrypted.host_noise import NoiseScale
-from fedboost.encrypted.offers import Best
-from fedboost.encrypted.tree_batch import STRIDE
+from fedboost.encrypted.cells.candidates import NodeCandidates, Shape
+from fedboost.encrypted.guest.offers import Best
+from fedboost.encrypted.guest.tree import GuestTree
+from fedboost.encrypted.scheme.host_noise import NoiseScale
+from fedboost.encrypted.tree.batch import STRIDE
 from tests.support.federated import GUEST, HOSTS, Room
 
 Sums = NDArray[np.int64]

@@ -17,15 +17,16 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from fedboost import protocols, wire
+from fedboost import protocols
 from fedboost.core.params import MAX_DEPTH
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import POINT_BYTES
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground import wire
+from fedboost.ground.ids import EncodedIds
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.runtime.cluster import local
-from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.transport.identity import Peer
 
 STRIDE = 1 << (MAX_DEPTH + 1)

@@ -22,8 +22,8 @@ from fedboost.crypto.oprf.session import OprfSession, ids_key
 from fedboost.crypto.oprf.sizes import COLUMNS, WORD_BYTES, OprfSizes
 from fedboost.crypto.oprf.tags import TagGuest, TagHost
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.workers import Serial
 
 ATTEMPT = bytes(range(32))
 GUEST, HOST = Secrets(bytes(range(32))), Secrets(bytes(range(32, 64)))

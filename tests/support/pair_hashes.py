@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.xxhash import pair_hash
-from fedboost.kernels import kernel
+from fedboost.ground.kernels import kernel
 
 Words = NDArray[np.uint32]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.api import BlindedPackages, Pairs
 from fedboost.crypto.lattice import released
 from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey
@@ -17,7 +16,8 @@ from fedboost.crypto.lattice.packing import Residual, add_residues, fractions, p
 from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial, Workers
+from fedboost.ground.arrays import Words
+from fedboost.ground.workers import Serial, Workers
 
 Sums = NDArray[np.int64]
 

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.crypto.workers import Serial, Workers
 from fedboost.data.sources import SourceSpec
+from fedboost.ground.workers import Serial, Workers
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import LocalCluster, cluster
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.party import replays
-from fedboost.runtime.party.replay_results import ReplayResult
+from fedboost.runtime.party.owner import replays
+from fedboost.runtime.party.owner.replay_results import ReplayResult
 from fedboost.runtime.transport.addresses import Timers
 from tests.support.federated import job_spec
 from tests.support.whole_jobs import written

@@ -18,15 +18,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedboost import wire
-from fedboost.arrays import Bits
 from fedboost.core.partition import left_child, right_child
 from fedboost.crypto import plain
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.workers import Serial
-from fedboost.encrypted import keys
-from fedboost.errors import FedboostError, PeerError
+from fedboost.encrypted.scheme import keys
+from fedboost.ground import wire
+from fedboost.ground.arrays import Bits
+from fedboost.ground.errors import FedboostError, PeerError
+from fedboost.ground.workers import Serial
 from fedboost.protocols.hybridtree import host as hybridtree_host
 from fedboost.protocols.secureboost import host as secureboost_host
 from tests.support.observer import Left, Observer

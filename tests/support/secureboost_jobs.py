@@ -11,13 +11,14 @@ import pyarrow as pa
 from fedboost.core import binning, local, monotone, objectives, sampling
 from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.growing_trees import leaf_gradients
-from fedboost.core.growth import GrowingTree, Rules
+from fedboost.core.growth import GrowingTree
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
+from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
 from fedboost.data.holdout import canonical_order, validation_rows
 from fedboost.data.ids import encode_ids
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
 from fedboost.runtime.config.policy import Policy
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.support.columns import LayeredColumns

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
 from fedboost.aggregation import standing
 from fedboost.aggregation.contributor import CHECK_WORDS, Contributor
 from fedboost.aggregation.recovery import Epoch, sign_of
 from fedboost.aggregation.standing import TAG_WORDS
 from fedboost.aggregation.statistic import Statistic
-from fedboost.errors import FedboostError
 from fedboost.flow import START, MemoryNotebook, Place, StageContext
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError
 from fedboost.messages.protocol.aggregation_pb2 import (
     DealtShares,
     MaskKeys,

@@ -12,13 +12,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import UnreachableError
+from fedboost.ground.errors import UnreachableError
+from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster import local
 from fedboost.runtime.coordinator.node import CoordinatorNode
-from fedboost.runtime.party.node import PartyNode
+from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers

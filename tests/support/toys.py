@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 
 from fedboost import protocols
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import UnreachableError
 from fedboost.flow import Artefact, Role, RowsUsed
+from fedboost.ground.errors import UnreachableError
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import shards
@@ -35,7 +36,6 @@ from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.settings import parse
 from tests.simulator.cluster import Place, Plan, Simulation, simulate
 from tests.simulator.disk import Write
 from tests.simulator.masks import Hidden

@@ -1,18 +1,18 @@
 """A job's walk over parties that do whatever a test wants, without a network."""
 
 from fedboost import flow, protocols
-from fedboost.errors import UnreachableError
 from fedboost.flow import EVERYBODY, GUEST, HOST, Step
+from fedboost.ground.errors import UnreachableError
+from fedboost.ground.settings import parse
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, StatusReport, StepCost
 from fedboost.messages.party_pb2 import StepReply, TurnReply
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 from fedboost.runtime.cluster import local
 from fedboost.runtime.coordinator.stage import StageWalk
-from fedboost.runtime.coordinator.walker import JobWalk
+from fedboost.runtime.coordinator.walk import JobWalk
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.settings import parse
 from tests.support.federated import job_spec
 
 BANK, HOSTS, ADDER = "bank", ("telco", "shop", "mill"), "sum"

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import FedboostError, UnreachableError
+from fedboost.ground.errors import FedboostError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId, JobJournal
 from fedboost.model import shards

@@ -12,8 +12,8 @@ from fedboost.core import local
 from fedboost.core.local import Trained
 from fedboost.core.params import TreeParams
 from fedboost.data.frame import Frame
-from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import Artefact
+from fedboost.ground.ids import EncodedIds
 from fedboost.model import columns, shards, whole
 
 MODEL = "credit-0a1b2c3d"

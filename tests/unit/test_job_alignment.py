@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from fedboost import protocols
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.job import Alignment, JobSpec
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.jobs.submitted import read_spec
-from fedboost.settings import parse
 from tests.support import small_jobs
 from tests.support.federated import now, run_jobs
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec, Parties
 from fedboost.protocols import known
 from fedboost.runtime.cluster import local
@@ -14,7 +15,6 @@ from fedboost.runtime.cluster.local import complete
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.jobs.submitted import check, read_spec
-from fedboost.settings import parse
 
 PARTIES: dict[str, Any] = {"guests": ["bank", "fund"], "hosts": ["telco", "shop"]}
 JOB: dict[str, Any] = {

@@ -19,7 +19,7 @@ from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey, PaillierSecret
 from fedboost.crypto.paillier_keys import SecretPrimes
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import single
 
 SEED = bytes(range(32))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedboost import protocols, wire
-from fedboost.errors import (
+from fedboost import protocols
+from fedboost.ground import wire
+from fedboost.ground.errors import (
     DataError,
     FedboostError,
     PeerError,

@@ -22,8 +22,8 @@ from fedboost.crypto.oprf.session import OprfSession
 from fedboost.crypto.oprf.sizes import CHECK_BYTES, OprfSizes
 from fedboost.crypto.oprf.tags import TagGuest, TagHost
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.workers import Serial
 from tests.support.oprf_pairs import numbered, pair, session_of, several
 
 HERE = Path(__file__).parent

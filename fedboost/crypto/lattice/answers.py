@@ -26,7 +26,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Indices, Words
 from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.cells import LatticeSums, fill_pairs
@@ -38,9 +37,10 @@ from fedboost.crypto.lattice.product import Spectrum, multiplier
 from fedboost.crypto.lattice.released import AnswerShape, Blinded, Vectors
 from fedboost.crypto.lattice.words import ByteArray, bytes_of, low_bits, pack, words_of
 from fedboost.crypto.secrets import Streams
-from fedboost.crypto.workers import Workers
-from fedboost.errors import PeerError, ProtocolError
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Indices, Words
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.kernels import kernel
+from fedboost.ground.workers import Workers
 
 Sums = NDArray[np.int64]  # (n, outputs)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from fedboost.crypto.lattice.parameters import BY_NAME, FAILURE_MOST, LEAK_MOST, LatticeParameters
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 MESSAGE_BITS_MOST = 16
 MESSAGE_BITS_LEAST = 8  # with fewer the trees get worse

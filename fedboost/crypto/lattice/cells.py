@@ -9,7 +9,7 @@ and of their b: one LWE ciphertext per output, all with the same vector. Sums wr
 are cut to q at the end.
 
 Memory: cells take 8·(N + outputs) bytes each, rows 16 + 8·outputs. Whoever adds up many columns or
-nodes does so in parts (`segment_sums`, `encrypted.answers`).
+nodes does so in parts (`segment_sums`, `encrypted.host.answers`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.api import Index, Pairs
 from fedboost.crypto.lattice.dense_sums import add_dense
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.words import words_of
 from fedboost.crypto.shapes import check_cells, check_segments
-from fedboost.crypto.workers import Serial, Workers
-from fedboost.errors import ProtocolError
-from fedboost.kernels import kernel
-from fedboost.mapped import array_beside
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import ProtocolError
+from fedboost.ground.kernels import kernel
+from fedboost.ground.mapped import array_beside
+from fedboost.ground.workers import Serial, Workers
 
 CELLS_MOST = 1 << 18  # at once: four gigabytes of `lattice`
 TOGETHER, FOUR = 8, 4  # windows added to a cell in one go over it; of a rest

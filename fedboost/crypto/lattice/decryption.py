@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.lattice.packing_keys import PackingSecret
 from fedboost.crypto.lattice.product import multiplier_of
 from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.transforms import DEGREE
 from fedboost.crypto.lattice.words import ByteArray, field_bytes, unpack
-from fedboost.crypto.workers import Serial, Workers
-from fedboost.errors import PeerError
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import PeerError
+from fedboost.ground.kernels import kernel
+from fedboost.ground.workers import Serial, Workers
 
 _BATCH = 64  # answers whose vectors are unpacked at once: one megabyte of `lattice`
 

@@ -21,11 +21,11 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Indices, Words
 from fedboost.crypto.lattice import product
 from fedboost.crypto.lattice.product import Multiplier, multiplier_of
-from fedboost.crypto.workers import Workers
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Floats, Indices, Words
+from fedboost.ground.kernels import kernel
+from fedboost.ground.workers import Workers
 
 LANES = 32
 BOUND_MOST = 0.4  # proven distance to an integer, of which 1/2 would be wrong

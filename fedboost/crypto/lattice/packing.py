@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedboost.arrays import Indices, Words
 from fedboost.crypto.lattice.packing_keys import PackingKey, PackingShape
 from fedboost.crypto.lattice.parameters import PACKED_BITS
 from fedboost.crypto.lattice.transforms import (
@@ -40,7 +39,8 @@ from fedboost.crypto.lattice.transforms import (
     times,
 )
 from fedboost.crypto.lattice.words import field_bytes, pack
-from fedboost.kernels import inlined, kernel
+from fedboost.ground.arrays import Indices, Words
+from fedboost.ground.kernels import inlined, kernel
 
 FOLD_EACH = 8  # chunks whose 16 products below 2^56.03 a sum of 64 bits holds
 MASK = np.uint64((1 << RESIDUE_BITS) - 1)

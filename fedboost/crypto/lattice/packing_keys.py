@@ -22,7 +22,6 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.parameters import PACKED_BITS, SLOTS, LatticeParameters, groups_of
 from fedboost.crypto.lattice.polynomials import PACKING, number_bytes
@@ -39,8 +38,9 @@ from fedboost.crypto.lattice.transforms import (
 )
 from fedboost.crypto.lattice.words import field_bytes, low_bits, pack, unpack
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import ConfigError, FedboostError, PeerError
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import ConfigError, FedboostError, PeerError
+from fedboost.ground.kernels import kernel
 
 WORD_BYTES = 4
 SPARE = 64  # words that may be passed over: in a piece 2.5 are, and 65 once in 2^190

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from fedboost.crypto.lattice import transforms
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 # The largest modulus for 128 bits, in bits, by coefficients (`lattice`'s, the Standard's table 1).
 MODULUS_BITS_MOST = {2048: 53, 4096: 109, 8192: 218, 16384: 438}

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.lattice.parameters import LatticeParameters
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 
 DIGEST_BYTES = 32  # of the manifest: SHA-256
 NONCE_BYTES = 32

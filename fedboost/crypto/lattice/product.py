@@ -17,9 +17,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.lattice.parameters import LatticeParameters
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Words
+from fedboost.ground.kernels import kernel
 
 BOUND_MOST = 2.0**-6  # proven distance to an integer, of which 1/2 would be wrong
 _ROUNDOFF = 2.0**-53

@@ -12,14 +12,14 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Indices, Words
 from fedboost.crypto.api import BlindedPackages, seal_released
 from fedboost.crypto.lattice.packing import Residual, packed
 from fedboost.crypto.lattice.packing_keys import PackingShape
 from fedboost.crypto.lattice.parameters import LatticeParameters, groups_of
 from fedboost.crypto.lattice.words import ByteArray, field_bytes, low_bits, pack
-from fedboost.crypto.workers import Workers
-from fedboost.errors import ProtocolError
+from fedboost.ground.arrays import Indices, Words
+from fedboost.ground.errors import ProtocolError
+from fedboost.ground.workers import Workers
 
 Sums = NDArray[np.int64]  # (n, outputs)
 

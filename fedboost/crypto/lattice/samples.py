@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.errors import FedboostError
-from fedboost.kernels import inlined, kernel
+from fedboost.ground.errors import FedboostError
+from fedboost.ground.kernels import inlined, kernel
 
 ERROR_BYTES = 6  # 48 bits of each error, of which 2 · error_bits count
 FLOOD_BYTES = 16  # two uniform numbers of 53 bits

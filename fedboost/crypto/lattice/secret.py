@@ -18,7 +18,6 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.api import Encrypted, seal_encrypted
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.budget import Budget
@@ -27,7 +26,8 @@ from fedboost.crypto.lattice.polynomials import Polynomial, TreePolynomials, num
 from fedboost.crypto.lattice.product import multiplier
 from fedboost.crypto.lattice.words import bytes_of
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import ConfigError
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import ConfigError
 
 Messages = NDArray[np.int64]  # (n, outputs)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.kernels import inlined, kernel
+from fedboost.ground.kernels import inlined, kernel
 
 DEGREE = 4096  # M
 LANES = 16  # interleaved polynomials

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.lattice.parameters import LatticeParameters
-from fedboost.errors import PeerError
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import PeerError
+from fedboost.ground.kernels import kernel
 
 ByteArray = NDArray[np.uint8]
 _CHUNK = 32  # bits put or taken at once: with those left over they fit one machine word

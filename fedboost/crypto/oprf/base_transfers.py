@@ -36,7 +36,7 @@ from nacl.bindings import (
 
 from fedboost.crypto.oprf.sizes import CHOICE_BYTES, COLUMNS
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 
 KEY_BYTES = 16
 POINT_BYTES = 32

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.kernels import kernel
+from fedboost.ground.kernels import kernel
 
 LANES = 16
 BLOCK_BYTES = 64

@@ -11,8 +11,8 @@ from functools import cache
 
 import numpy as np
 
-from fedboost.arrays import Words
 from fedboost.crypto.oprf.sizes import COLUMNS, VALUE_BITS
+from fedboost.ground.arrays import Words
 
 LENGTH = 511
 FIELD = 0x211  # x^9 + x^4 + 1

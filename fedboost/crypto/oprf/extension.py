@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.oprf.rows import WEIGHT_BYTES, sum_weighted, transpose
 from fedboost.crypto.oprf.sizes import CHECK_ROWS
+from fedboost.ground.arrays import Words
 
 AES_BLOCK_BYTES = 16
 

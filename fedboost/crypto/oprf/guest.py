@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.oprf.base_transfers import TransferSender
 from fedboost.crypto.oprf.blake2s import digest_rows, key_state
 from fedboost.crypto.oprf.code import VALUE_MASK, code_tables
@@ -24,8 +23,9 @@ from fedboost.crypto.oprf.session import OprfSession
 from fedboost.crypto.oprf.sizes import WORD_BYTES
 from fedboost.crypto.oprf.store import decode, encode
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import ProtocolError
-from fedboost.slot import Slot
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import ProtocolError
+from fedboost.ground.slot import Slot
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -14,15 +14,15 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.oprf.blake2s import digest_messages, key_state
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.host import OprfHost
 from fedboost.crypto.oprf.ids import PartIds
 from fedboost.crypto.oprf.sizes import PROOF_BYTES
 from fedboost.crypto.oprf.store import decode, encode
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.ids import EncodedIds
 
 DIGEST_BYTES = 32
 

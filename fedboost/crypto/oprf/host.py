@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.oprf.base_transfers import choose
 from fedboost.crypto.oprf.blake2s import digest_rows, key_state
 from fedboost.crypto.oprf.code import VALUE_MASK, code_tables
@@ -30,7 +29,8 @@ from fedboost.crypto.oprf.session import OprfSession
 from fedboost.crypto.oprf.sizes import CHECK_ROWS, COLUMNS, PART_IDS, WORD_BYTES
 from fedboost.crypto.oprf.store import decode
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import PeerError
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import PeerError
 
 
 class OprfHost:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.oprf.blake2s import digest_messages, key_state
 from fedboost.crypto.oprf.store import StoreKeys
-from fedboost.crypto.workers import Workers, blocks
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import PeerError
-from fedboost.kernels import kernel
-from fedboost.mapped import let_go
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import PeerError
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.kernels import kernel
+from fedboost.ground.mapped import let_go
+from fedboost.ground.workers import Workers, blocks
 
 BLOCK = 1 << 16  # ids whose digests are in memory at once, in each thread
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fedboost.crypto.set_sizes import SET_IDS_MAX
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 COLUMNS = 472  # of the code's words: one base transfer each
 VALUE_BITS = 76  # of an id's value, which the code encodes

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.oprf.sizes import DENSE_ROWS
-from fedboost.errors import PeerError
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import PeerError
+from fedboost.ground.kernels import kernel
 
 CORE_MAX = 4000  # keys to eliminate: more stay only where keys were not drawn at random
 

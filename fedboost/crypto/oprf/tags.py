@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Words
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.host import OprfHost
 from fedboost.crypto.oprf.sizes import PROOF_BYTES, TAG_BYTES
-from fedboost.errors import PeerError, ProtocolError
-from fedboost.kernels import kernel
+from fedboost.ground.arrays import Words
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.kernels import kernel
 
 FILLER = np.uint32(0xFFFFFFFF)  # the row of a tag that is of no id
 TAG_WORDS, PROOF_WORDS = TAG_BYTES // 4, PROOF_BYTES // 4

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 from fedboost.model.hybrid import KIND as HYBRID
 from fedboost.model.kinds.hybrid import HybridModel
 from fedboost.model.kinds.kind import ModelKind

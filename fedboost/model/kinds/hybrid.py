@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedboost.arrays import Floats, Indices
 from fedboost.core.partition import ROOT
 from fedboost.data.frame import Values
-from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
+from fedboost.ground.arrays import Floats, Indices
+from fedboost.ground.errors import ConfigError
 from fedboost.model import branches, columns, export, hybrid, rounds, vertical
 from fedboost.model.batches import row_batches
 from fedboost.model.branches import Picture

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedboost.arrays import Floats, Indices
 from fedboost.core import objectives
 from fedboost.data.frame import BATCH_ROWS, Frame
-from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
+from fedboost.ground.arrays import Floats, Indices
+from fedboost.ground.errors import ConfigError
 from fedboost.model import branches, export
 from fedboost.model.branches import Picture
 from fedboost.model.vertical import Whole

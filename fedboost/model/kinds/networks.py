@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from fedboost.arrays import Floats, Indices
 from fedboost.core.networks import block_rows
 from fedboost.data.frame import BATCH_ROWS
-from fedboost.encoded_ids import ROWS_MAX
-from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
+from fedboost.ground.arrays import Floats, Indices
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.ids import ROWS_MAX
 from fedboost.model import export, networks
 from fedboost.model.kinds.kind import (
     Exported,

@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Indices
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.tree import DTYPES, Tree
 from fedboost.data.frame import Values
-from fedboost.errors import ConfigError
 from fedboost.flow import GUEST, Artefact
+from fedboost.ground.arrays import Floats, Indices
+from fedboost.ground.errors import ConfigError
 from fedboost.model import branches, columns, conditions, export, rounds, vertical
 from fedboost.model.batches import row_batches
 from fedboost.model.branches import Picture

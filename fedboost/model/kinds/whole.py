@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
-from fedboost.arrays import Floats, Indices
 from fedboost.flow import Artefact
+from fedboost.ground.arrays import Floats, Indices
 from fedboost.model import branches, export, whole
 from fedboost.model.branches import Picture
 from fedboost.model.kinds.kind import Exported, Frames, Gains, ImportanceShare, Shards, SharedRule

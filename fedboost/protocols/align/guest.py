@@ -8,8 +8,8 @@ import numpy as np
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import as_keys, read_points
 from fedboost.crypto.set_sizes import check_common
-from fedboost.errors import DataError, PeerError
 from fedboost.flow import Out
+from fedboost.ground.errors import DataError, PeerError
 from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
 from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, FullSet, Hint, RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import Choice, Greeting, Tags

@@ -8,8 +8,8 @@ from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import Points, as_keys, read_points
 from fedboost.crypto.masking import MaskKey, Pair
 from fedboost.crypto.set_sizes import check_common
-from fedboost.errors import PeerError, ProtocolError
 from fedboost.flow import Charge, Out, Spent
+from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.messages.protocol.align_pb2 import CommonDigests, CommonSet, Hint, PairKey, RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import Part, SampleCount
 from fedboost.oblivious.host import answer_with_tags, greet, hear_start, host_side, keep_named

@@ -11,12 +11,12 @@ from fedboost.crypto import id_digests, intersection, set_sizes
 from fedboost.crypto.intersection import POINT_BYTES, Exponent, Points, check_points, read_points
 from fedboost.crypto.set_sizes import CURVE_IDS_MAX
 from fedboost.data.holdout import canonical_rows
-from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, StageContext, Table
+from fedboost.ground.errors import PeerError
+from fedboost.ground.slot import Slot
 from fedboost.messages.protocol.align_pb2 import BlindedSet, FullSet
 from fedboost.oblivious.method import ECDH, check_method
 from fedboost.oblivious.side import Aligning
-from fedboost.slot import Slot
 
 OF_POINTS = {"pass_on", "close_ring", "intersect", "count_common"}  # of others' sets
 DOMAIN = b"fedboost align v2 "  # ids hash to other points in any other use of the group

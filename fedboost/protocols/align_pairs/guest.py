@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Indices
 from fedboost.crypto import id_digests
 from fedboost.crypto.intersection import (
     POINT_BYTES,
@@ -21,8 +20,10 @@ from fedboost.crypto.intersection import (
 )
 from fedboost.crypto.set_sizes import CURVE_IDS_MAX
 from fedboost.data.holdout import canonical_order
-from fedboost.errors import PeerError
 from fedboost.flow import Artefact, DisclosureInfo, Out, StageContext
+from fedboost.ground.arrays import Indices
+from fedboost.ground.errors import PeerError
+from fedboost.ground.slot import Slot
 from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
 from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
 from fedboost.messages.protocol.align_pb2 import RowsDigest
@@ -30,7 +31,6 @@ from fedboost.messages.protocol.oblivious_pb2 import Choice, Greeting, Tags
 from fedboost.oblivious.guest import ask_parts, choose_method, guest_side
 from fedboost.oblivious.side import Aligning, Side, refuse_sampled, restore, snapshot
 from fedboost.protocols.align_pairs import pair
-from fedboost.slot import Slot
 
 __all__ = (
     "ask_parts", "begin", "blind_ids", "blind_theirs", "bytes_max", "choose_method",

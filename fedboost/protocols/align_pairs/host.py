@@ -12,6 +12,7 @@ from fedboost.crypto.intersection import POINT_BYTES, Exponent, multiply
 from fedboost.crypto.set_sizes import CURVE_IDS_MAX
 from fedboost.data.holdout import canonical_rows
 from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Spent, StageContext
+from fedboost.ground.slot import Slot
 from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
 from fedboost.messages.protocol.align_pb2 import RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import SampleCount
@@ -19,7 +20,6 @@ from fedboost.oblivious.host import answer_with_tags, greet, hear_start, host_si
 from fedboost.oblivious.method import ECDH, check_method
 from fedboost.oblivious.side import Aligning, restore, snapshot
 from fedboost.protocols.align_pairs import pair
-from fedboost.slot import Slot
 
 __all__ = (
     "answer_with_tags", "begin", "blind_again", "bytes_max", "choose_seeds", "finish", "greet",

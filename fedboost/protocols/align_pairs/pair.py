@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedboost.crypto.intersection import Exponent, Points, check_points, multiply, read_points
 from fedboost.crypto.set_sizes import check_common, padded_points
-from fedboost.encoded_ids import EncodedIds
 from fedboost.flow import StageContext
+from fedboost.ground.ids import EncodedIds
 from fedboost.messages.protocol.align_pairs_pb2 import GuestSet, HostSet
 from fedboost.oblivious.side import Sampled
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedboost import wire
-from fedboost.errors import PeerError
 from fedboost.flow import START, Artefact, Out, Place, StageContext
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError
 from fedboost.messages.job_pb2 import Metric, StatusReport
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 

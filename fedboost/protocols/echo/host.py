@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedboost import wire
 from fedboost.flow import START, Artefact, Out, Place, StageContext
+from fedboost.ground import wire
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 

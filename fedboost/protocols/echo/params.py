@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from fedboost.settings import Settings
+from fedboost.ground.settings import Settings
 
 
 class EchoParams(Settings):

@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.aggregation.measures import Counts, Measures, MeasuresState
-from fedboost.arrays import Floats
 from fedboost.core import margins, sampling
 from fedboost.core.growing_trees import GrowingTrees, planted
-from fedboost.core.growth import GrowingState, Rules
+from fedboost.core.growth import GrowingState
 from fedboost.core.local import Trained, Watched
 from fedboost.core.objectives import Objective, Summary
+from fedboost.core.rules import Rules
 from fedboost.core.tree import Tree
-from fedboost.slot import Slot
-from fedboost.state import Growing, restore_into, state
+from fedboost.ground.arrays import Floats
+from fedboost.ground.slot import Slot
+from fedboost.ground.state import Growing, restore_into, state
 
 Vector = NDArray[np.int64]
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from fedboost.core import label_checks
 from fedboost.data.frame import Frame
-from fedboost.errors import ConfigError, DataError
 from fedboost.flow import AGGREGATOR, Role
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import columns, labels
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 

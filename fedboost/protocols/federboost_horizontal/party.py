@@ -31,17 +31,19 @@ from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they ar
 )
 from fedboost.aggregation.party import labels as labels_of
 from fedboost.aggregation.statistic import Statistic
-from fedboost.arrays import Floats
 from fedboost.core import objectives, sampling
 from fedboost.core.binning import Binning
-from fedboost.core.growth import Rules
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import CLASSIFYING
 from fedboost.core.quantiles import Ranked, Search
 from fedboost.core.row_shards import SharedTable
-from fedboost.errors import PeerError
+from fedboost.core.rules import Rules
 from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Place, StageContext
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import PeerError
+from fedboost.ground.slot import Slot
+from fedboost.ground.state import state
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.aggregation_pb2 import DealtShares, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
@@ -50,8 +52,6 @@ from fedboost.protocols.federboost_horizontal import tables
 from fedboost.protocols.federboost_horizontal.boosting import TreeBoosting, TreeBoostingCheckpoint
 from fedboost.protocols.federboost_horizontal.checks import check_rows
 from fedboost.protocols.federboost_horizontal.tables import EncodedTable
-from fedboost.slot import Slot
-from fedboost.state import state
 
 Vector = NDArray[np.int64]
 

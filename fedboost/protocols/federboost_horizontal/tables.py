@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.binning import Binning, Cuts, between
 from fedboost.data.frame import Frame, Values, listed
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 
 Facts = Mapping[str, Any]

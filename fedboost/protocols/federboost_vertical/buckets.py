@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
-from fedboost.arrays import Bits
-from fedboost.errors import PeerError
+from fedboost.ground import wire
+from fedboost.ground.arrays import Bits
+from fedboost.ground.errors import PeerError
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds
 from fedboost.protocols.federboost_vertical.params import BUCKETS_MAX
 

@@ -10,21 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
-from fedboost.arrays import Floats
 from fedboost.core import binning, objectives
 from fedboost.core.binning import Binning
 from fedboost.core.categories import SET_BYTES
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.growth import Rules
 from fedboost.core.local import Training, TrainingState, Watched, grow
 from fedboost.core.metrics import ranks_alone
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.row_shards import SharedTable
+from fedboost.core.rules import Rules
 from fedboost.core.tree import Tree
 from fedboost.crypto import noise
-from fedboost.errors import ConfigError, ProtocolError
 from fedboost.flow import DISCLOSURE, Artefact, Out, Place, StageContext
+from fedboost.ground import wire
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import ConfigError, ProtocolError
+from fedboost.ground.slot import Slot
+from fedboost.ground.state import restore_into, state
 from fedboost.messages.job_pb2 import Count, RoundTold, StatusReport
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds, OwnSplits
 from fedboost.model import columns, labels, vertical, words
@@ -33,8 +35,6 @@ from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
 from fedboost.protocols.federboost_vertical.joined import Joined
 from fedboost.protocols.federboost_vertical.xgboost_trees import XgboostTrees
-from fedboost.slot import Slot
-from fedboost.state import restore_into, state
 
 STEP_CELLS = 1 << 27  # rows × columns × layers × trees that one step adds up: about a second
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
 from fedboost.core import binning, forest
 from fedboost.core.binning import Binning
 from fedboost.core.bins import SparseBins
@@ -18,7 +17,6 @@ from fedboost.core.categories import NO_THRESHOLD, SET_BYTES, members
 from fedboost.core.placement import ColumnShares
 from fedboost.core.tree import NODES_MAX
 from fedboost.data.frame import Frame
-from fedboost.errors import ConfigError, DataError, PeerError, ProtocolError
 from fedboost.flow import (
     DISCLOSURE,
     Artefact,
@@ -29,6 +27,8 @@ from fedboost.flow import (
     Spent,
     StageContext,
 )
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, DataError, PeerError, ProtocolError
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
 from fedboost.model import columns, telling, vertical

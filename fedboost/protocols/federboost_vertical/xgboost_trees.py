@@ -14,8 +14,9 @@ import numpy as np
 
 from fedboost.core import categories
 from fedboost.core.bins import Dense
-from fedboost.core.growth import GrowingTree, Rules
+from fedboost.core.growth import GrowingTree
 from fedboost.core.partition import ROOT, left_child, right_child
+from fedboost.core.rules import Rules
 from fedboost.core.tree import Node, Split, Tree, grown
 from fedboost.model.xgboost_json import library
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.aggregation.measures import Counts, Measures, MeasuresState
-from fedboost.arrays import Floats
 from fedboost.core import gbun
 from fedboost.core.column_readings import ColumnReading
 from fedboost.core.fixed_point import SUM_BITS, power_of_two_above
@@ -18,8 +17,9 @@ from fedboost.core.gbun import GbunParams, Normal, Round, TrainedNetworks
 from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
-from fedboost.errors import JobError
-from fedboost.state import Growing, restore_into, state
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import JobError
+from fedboost.ground.state import Growing, restore_into, state
 
 Vector = NDArray[np.int64]
 

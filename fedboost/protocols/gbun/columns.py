@@ -7,10 +7,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats
 from fedboost.core.column_readings import Scale
 from fedboost.core.fixed_point import bits_for
-from fedboost.errors import DataError
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import DataError
 from fedboost.messages.protocol.gbun_pb2 import Inputs
 
 Vector = NDArray[np.int64]

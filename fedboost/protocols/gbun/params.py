@@ -6,8 +6,8 @@ from fedboost.aggregation.sums import Aggregation
 from fedboost.core import label_checks
 from fedboost.core.gbun import GbunParams
 from fedboost.data.frame import Frame
-from fedboost.errors import DataError
 from fedboost.flow import AGGREGATOR, Asks, Role
+from fedboost.ground.errors import DataError
 from fedboost.model import labels
 from fedboost.model.networks import feature_ids
 

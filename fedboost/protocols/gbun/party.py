@@ -30,7 +30,6 @@ from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they ar
 )
 from fedboost.aggregation.party import labels as labels_of
 from fedboost.aggregation.statistic import Statistic
-from fedboost.arrays import Floats
 from fedboost.core import objectives
 from fedboost.core.binning import Values
 from fedboost.core.column_readings import ColumnReading, CutColumns, needs_scale, searches
@@ -38,16 +37,17 @@ from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs as Rows
 from fedboost.core.objectives import Summary
 from fedboost.core.quantiles import Ranked, Search
-from fedboost.errors import DataError
 from fedboost.flow import GUEST, Artefact, Out, Place, StageContext
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import DataError
+from fedboost.ground.slot import Slot
+from fedboost.ground.state import state
 from fedboost.messages.job_pb2 import RoundTold, StatusReport
 from fedboost.messages.protocol.aggregation_pb2 import Total
 from fedboost.messages.protocol.gbun_pb2 import Inputs
 from fedboost.model import labels, networks, words
 from fedboost.protocols.gbun import columns
 from fedboost.protocols.gbun.boosting import NetworkBoosting, NetworkBoostingCheckpoint
-from fedboost.slot import Slot
-from fedboost.state import state
 
 Vector = NDArray[np.int64]
 

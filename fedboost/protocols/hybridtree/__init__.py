@@ -24,7 +24,7 @@ Modules:
     walk         order of the steps
 """
 
-from fedboost.encrypted.params import asks
+from fedboost.encrypted.scheme.params import asks
 from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
 from fedboost.protocols.hybridtree.params import HybridTreeParams, check, releases
 from fedboost.protocols.hybridtree.walk import FLOW, walk

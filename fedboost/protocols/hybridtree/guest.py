@@ -8,7 +8,6 @@ from dataclasses import asdict
 
 import numpy as np
 
-from fedboost import wire
 from fedboost.core import binning, hybrid, objectives
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.hybrid import HeldRows
@@ -16,16 +15,19 @@ from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.encrypted import keys, leaf_answers, schemes
-from fedboost.encrypted.gradient_check import SETS, commit_sums, open_sums
-from fedboost.encrypted.growth import read_divisions, write_sample
-from fedboost.encrypted.guest_tree import GuestRules, Won
-from fedboost.encrypted.host_noise import NoiseScale
-from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
-from fedboost.encrypted.packed import PackedGuest
+from fedboost.encrypted.checks.gradient_check import SETS, commit_sums, open_sums
+from fedboost.encrypted.guest.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
+from fedboost.encrypted.guest.rounds import Labels
+from fedboost.encrypted.guest.tree import GuestRules, Won
+from fedboost.encrypted.number import leaf_answers
+from fedboost.encrypted.number.packed import PackedGuest
 from fedboost.encrypted.record import GuestRecord
-from fedboost.encrypted.rounds import Labels
+from fedboost.encrypted.scheme import keys, loading
+from fedboost.encrypted.scheme.host_noise import NoiseScale
+from fedboost.encrypted.tree.growth import read_divisions, write_sample
 from fedboost.flow import Artefact, DisclosureInfo, Out, Place, StageContext
+from fedboost.ground import wire
+from fedboost.ground.state import restore_into
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol import encrypted_pb2, hybridtree_pb2
 from fedboost.model import columns, words
@@ -37,7 +39,6 @@ from fedboost.protocols.hybridtree.guest_state import Guest, HybridTreeGuestStat
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.streams import nothing, side_by_side
 from fedboost.protocols.hybridtree.view import views
-from fedboost.state import restore_into
 
 __all__ = (
     "add_values", "begin", "bytes_max", "choose_splits", "close_model", "close_round",
@@ -338,7 +339,7 @@ def bytes_max(guest: Guest, step: str) -> int:
 
 def _encoding(params: HybridTreeParams, objective: Objective, summary: Summary) -> FixedPoint:
     """The job's integers, as exact as its scheme adds them up."""
-    return schemes.of(params).encoding(
+    return loading.tree_scheme(params).encoding(
         params, summary.rows, lambda settings: hybrid.encoding(settings, objective, summary)
     )
 

@@ -9,23 +9,23 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Sums
 from fedboost.core import fixed_point
 from fedboost.core.bins import Bins
 from fedboost.core.tree import Positions, Tree
 from fedboost.crypto.api import PrivateKey
-from fedboost.encrypted.ciphers import GuestCipher, GuestRows
-from fedboost.encrypted.gradient_check import CheckedGuest
-from fedboost.encrypted.guest_tree import GuestRules, GuestTreeBatch, GuestTreeState
-from fedboost.encrypted.leaf_answers import Precision
+from fedboost.encrypted.checks.gradient_check import CheckedGuest
+from fedboost.encrypted.guest.rounds import Rounds, RoundsState
+from fedboost.encrypted.guest.tree import GuestRules, GuestTreeBatch, GuestTreeState
+from fedboost.encrypted.number.leaf_answers import Precision
 from fedboost.encrypted.record import GuestRecord
-from fedboost.encrypted.rounds import Rounds, RoundsState
+from fedboost.encrypted.scheme.ciphers import GuestCipher, GuestRows
+from fedboost.ground.arrays import Floats, Sums
+from fedboost.ground.slot import Slot
+from fedboost.ground.state import Growing, state
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.view import HostView
-from fedboost.slot import Slot
-from fedboost.state import Growing, state
 
 
 @state

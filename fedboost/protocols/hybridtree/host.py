@@ -8,29 +8,22 @@ from functools import cached_property
 
 import numpy as np
 
-from fedboost import wire
 from fedboost.core import binning
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import left_child, right_child
 from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.leaf_values import LeafLayout
-from fedboost.encrypted import answers, keys, leaf_values
-from fedboost.encrypted.answers import Gradients
-from fedboost.encrypted.candidates import Named, choices_bytes_max, read_choices
-from fedboost.encrypted.cells import BinnedTable, Cells
-from fedboost.encrypted.ciphers import HostCipher
-from fedboost.encrypted.gradient_check import CheckingHost, check_sums, show_signs, sign_rows
-from fedboost.encrypted.growth import (
-    Growth,
-    about_divisions,
-    about_leaves,
-    check_draws,
-    check_sample,
-    read_sample,
-)
-from fedboost.encrypted.host_tree import HostTree, HostTreeBatch, HostTreeState
-from fedboost.encrypted.leaf_answers import (
+from fedboost.encrypted.cells.candidates import Named, choices_bytes_max, read_choices
+from fedboost.encrypted.cells.row_cells import BinnedTable, Cells
+from fedboost.encrypted.checks.gradient_check import CheckingHost, check_sums, show_signs, sign_rows
+from fedboost.encrypted.host import answers as host_answers
+from fedboost.encrypted.host.answers import Gradients
+from fedboost.encrypted.host.meter import Meter
+from fedboost.encrypted.host.release import release
+from fedboost.encrypted.host.tree import HostTree, HostTreeBatch, HostTreeState
+from fedboost.encrypted.number import leaf_values
+from fedboost.encrypted.number.leaf_answers import (
     MaskingHost,
     Precision,
     answered,
@@ -39,13 +32,24 @@ from fedboost.encrypted.leaf_answers import (
     offer_answer_key,
     shared_bytes_max,
 )
-from fedboost.encrypted.leaf_values import LeafValues
-from fedboost.encrypted.meter import Meter
-from fedboost.encrypted.packed import HostKey, PackedHost, PackedHostRows
+from fedboost.encrypted.number.leaf_values import LeafValues
+from fedboost.encrypted.number.packed import HostKey, PackedHost, PackedHostRows
 from fedboost.encrypted.record import HostRecord
-from fedboost.encrypted.release import release
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.encrypted.scheme import keys
+from fedboost.encrypted.scheme.ciphers import HostCipher
+from fedboost.encrypted.tree.growth import (
+    Growth,
+    about_divisions,
+    about_leaves,
+    check_draws,
+    check_sample,
+    read_sample,
+)
 from fedboost.flow import Artefact, Charge, Out, Place, StageContext
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.slot import Slot
+from fedboost.ground.state import Growing, state
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey, Nonce
@@ -53,8 +57,6 @@ from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 from fedboost.model import columns, hybrid, vertical
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.hybridtree.unscored import Cutter
-from fedboost.slot import Slot
-from fedboost.state import Growing, state
 
 __all__ = (
     "accept_key", "answer_rows", "begin", "bytes_max", "check_sums", "divide_rows", "finish",
@@ -197,14 +199,14 @@ def divide_rows(host: Host, got: ChosenSplits) -> Out:
     is_last = tree.growth.layers + 1 == host.context.params.host_depth
     children = [child for node in won for child in (left_child(node), right_child(node))]
     opened = _opened(got.open, [] if is_last else children)
-    divided = answers.divisions(host.tree_batch, won, host.binning, host.bins)
+    divided = host_answers.divisions(host.tree_batch, won, host.binning, host.bins)
     charges = host.meter.divided(won, host.tree_batch.rows_of(won), divided)
-    host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
+    host.splits += host_answers.named_splits(won, host.binning, host.tree_batch.first)
     tree.divide(list(divided.items()))
     tree.opened, host.tree_batch.offered = opened, {}
     charges += host.context.held_out_charges if won else ()
     about = replace(about_divisions(divided.values()), charges=charges)
-    return Out(send=answers.write_divisions(divided), about=about)
+    return Out(send=host_answers.write_divisions(divided), about=about)
 
 
 def answer_rows(host: Host) -> Out:
@@ -219,7 +221,7 @@ def answer_rows(host: Host) -> Out:
     usable = _usable(host, host.tree_batch.first).all
     cutter = Cutter(host.binning, host.bins, usable, secrets, least)
     won = cutter.grow(tree, params.host_depth)
-    host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
+    host.splits += host_answers.named_splits(won, host.binning, host.tree_batch.first)
     learns = tree.growth.training.node_of_rows(n_rows) >= 0
     leaves = LeafValues.of(
         tree.growth, held.gradients, np.flatnonzero(learns), key, params.reg_lambda
@@ -365,7 +367,7 @@ def _told(host: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
     [tree] = host.tree_batch.trees
     rows = {node: tree.growth.everyone.below(node) for node in won}
     rights = {
-        node: answers.goes_right(named, rows[node], host.binning, host.bins)
+        node: host_answers.goes_right(named, rows[node], host.binning, host.bins)
         for node, named in won.items()
     }
     return host.meter.cut(won, rows, rights)

@@ -10,10 +10,10 @@ from pydantic import Field, model_validator
 from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MAX, BITS_MIN
 from fedboost.core.hybrid import VALUE_MAX, HybridParams
 from fedboost.data.frame import Frame
-from fedboost.encrypted import meter
-from fedboost.encrypted.leaf_answers import bits_most
-from fedboost.encrypted.params import EncryptedTreeParams, Lack
-from fedboost.encrypted.schemes import JobScheme
+from fedboost.encrypted.host import meter
+from fedboost.encrypted.number.leaf_answers import bits_most
+from fedboost.encrypted.scheme.params import EncryptedTreeParams, Lack
+from fedboost.encrypted.scheme.schemes import JobScheme
 from fedboost.flow import GUEST, Releases, Role, Table
 from fedboost.model import labels
 

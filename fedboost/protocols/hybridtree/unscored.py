@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedboost.arrays import Indices, Rows
 from fedboost.core import categories
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, of_rows
 from fedboost.core.categories import BY_CATEGORY
 from fedboost.core.partition import left_child, right_child
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted import answers
-from fedboost.encrypted.candidates import Named
-from fedboost.encrypted.host_tree import HostTree
-from fedboost.encrypted.tree_batch import TreeBatch
+from fedboost.encrypted.cells.candidates import Named
+from fedboost.encrypted.host import answers as host_answers
+from fedboost.encrypted.host.tree import HostTree
+from fedboost.encrypted.tree.batch import TreeBatch
+from fedboost.ground.arrays import Indices, Rows
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Cutter:
         for _ in range(layers):
             cuts = {node: self._cut(node, tree.growth.training.rows(node)) for node in opened}
             chosen = {node: named for node, named in cuts.items() if named is not None}
-            divided = answers.divisions(TreeBatch([tree]), chosen, self.binning, self.bins)
+            divided = host_answers.divisions(TreeBatch([tree]), chosen, self.binning, self.bins)
             tree.divide(list(divided.items()))
             won |= chosen
             opened = [child for node in chosen for child in (left_child(node), right_child(node))]

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedboost.arrays import Bits, Floats, Indices, Rows, Sums
 from fedboost.core.bins import Dense
 from fedboost.core.hybrid import HeldRows
 from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample, TreeColumns
 from fedboost.core.tree import Tree
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted.growth import Growth
-from fedboost.encrypted.guest_tree import GuestRules, GuestTree, GuestTreeBatch
-from fedboost.errors import DataError
+from fedboost.encrypted.guest.tree import GuestRules, GuestTree, GuestTreeBatch
+from fedboost.encrypted.tree.growth import Growth
 from fedboost.flow import DisclosureInfo, StageContext
+from fedboost.ground.arrays import Bits, Floats, Indices, Rows, Sums
+from fedboost.ground.errors import DataError
+from fedboost.ground.slot import Slot
 from fedboost.model import hybrid, vertical
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
-from fedboost.slot import Slot
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The table of steps, and the order in which they come."""
 
-from fedboost.encrypted import keys
-from fedboost.encrypted.check_steps import CHECK_STEPS
+from fedboost.encrypted.checks.steps import CHECK_STEPS
+from fedboost.encrypted.scheme import keys
 from fedboost.flow import GUEST, HOST, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.encrypted_pb2 import (
     AnswerKey,

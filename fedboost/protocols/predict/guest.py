@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedboost import wire
-from fedboost.arrays import Indices
 from fedboost.flow import DisclosureInfo, Out, StageContext
+from fedboost.ground import wire
+from fedboost.ground.arrays import Indices
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import rounds, vertical

@@ -14,11 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
-from fedboost.arrays import Indices
 from fedboost.core.partition import parent, right_child
 from fedboost.data.frame import Values, values_at
-from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import (
     MODEL,
     Artefact,
@@ -30,7 +27,10 @@ from fedboost.flow import (
     Spent,
     StageContext,
 )
-from fedboost.mapped import let_go
+from fedboost.ground import wire
+from fedboost.ground.arrays import Indices
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.mapped import let_go
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import columns, telling, vertical

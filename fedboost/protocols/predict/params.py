@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field
 
+from fedboost.ground.settings import Settings
 from fedboost.model import kinds
 from fedboost.model.shards import MODEL_ID
-from fedboost.settings import Settings
 
 
 class PredictParams(Settings):

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedboost.arrays import Floats, Indices
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.encrypted import leaf_answers
-from fedboost.encrypted.leaf_answers import Precision
-from fedboost.errors import PeerError
+from fedboost.encrypted.number import leaf_answers
+from fedboost.encrypted.number.leaf_answers import Precision
 from fedboost.flow import DisclosureInfo, Out, StageContext
+from fedboost.ground.arrays import Floats, Indices
+from fedboost.ground.errors import PeerError
+from fedboost.ground.slot import Slot
 from fedboost.messages.protocol import encrypted_pb2
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import hybrid, rounds
 from fedboost.model.batches import Batches, finish, restore, snapshot
 from fedboost.model.hybrid import NO_NODE, Tops
 from fedboost.protocols.predict_hybrid.indices import read_leaves, write_slots
-from fedboost.slot import Slot
 
 __all__ = (
     "add_values", "begin", "bytes_max", "close_batch", "finish", "follow_leaves", "place_rows",

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedboost.arrays import Indices
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.data.frame import Values
-from fedboost.encrypted import leaf_values
-from fedboost.encrypted.leaf_answers import (
+from fedboost.encrypted.number import leaf_values
+from fedboost.encrypted.number.leaf_answers import (
     MaskingHost,
     Precision,
     answered,
@@ -20,18 +19,19 @@ from fedboost.encrypted.leaf_answers import (
     offer_answer_key,
     shared_bytes_max,
 )
-from fedboost.encrypted.leaf_values import LeafValues
-from fedboost.encrypted.packed import HostKey
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.encrypted.number.leaf_values import LeafValues
+from fedboost.encrypted.number.packed import HostKey
 from fedboost.flow import MODEL, Artefact, Charge, DisclosureInfo, Out, Place, Spent, StageContext
-from fedboost.mapped import let_go
+from fedboost.ground.arrays import Indices
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.mapped import let_go
+from fedboost.ground.slot import Slot
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import columns, hybrid, rounds
 from fedboost.model.answered import AnsweredRows
 from fedboost.model.hybrid import NO_NODE
 from fedboost.protocols.predict_hybrid.indices import read_slots, write_leaves
-from fedboost.slot import Slot
 
 __all__ = (
     "answer_rows", "begin", "bytes_max", "find_leaves", "finish", "hear_answer_keys",

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedboost import wire
-from fedboost.arrays import Indices
-from fedboost.errors import PeerError
+from fedboost.ground import wire
+from fedboost.ground.arrays import Indices
+from fedboost.ground.errors import PeerError
 from fedboost.messages.array_pb2 import Array
 from fedboost.model import hybrid
 from fedboost.model.hybrid import NO_NODE

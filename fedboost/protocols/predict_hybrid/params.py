@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import Settings
 from fedboost.model import kinds
 from fedboost.model.shards import MODEL_ID
-from fedboost.settings import Settings
 
 
 class PredictHybridParams(Settings):

@@ -26,7 +26,7 @@ Modules:
     walk        order of the steps
 """
 
-from fedboost.encrypted.params import asks
+from fedboost.encrypted.scheme.params import asks
 from fedboost.flow import GUEST, HOST, Protocol
 from fedboost.protocols.secureboost import earlier, plan, replay
 from fedboost.protocols.secureboost.params import SecureBoostParams, check

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fedboost.arrays import Floats
 from fedboost.core import forest
 from fedboost.core.binning import Binning, Codes
 from fedboost.core.objectives import Objective
-from fedboost.errors import ConfigError, PeerError
 from fedboost.flow import GUEST, MODEL, Artefact, StageContext
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import ConfigError, PeerError
 from fedboost.model import columns, rounds, vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.protocols.secureboost import plan

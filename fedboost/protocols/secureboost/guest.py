@@ -8,23 +8,25 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
-from fedboost.arrays import Floats, Sums
 from fedboost.core import binning, objectives
 from fedboost.core.bins import Bins
 from fedboost.core.objectives import Summary
-from fedboost.encrypted import keys, schemes
-from fedboost.encrypted.candidates import Shape
-from fedboost.encrypted.ciphers import GuestCipher, GuestRows, addressed
-from fedboost.encrypted.gradient_check import SETS, CheckedGuest, commit_sums, open_sums
-from fedboost.encrypted.growth import Division, about_divisions, read_divisions, write_sample
-from fedboost.encrypted.guest_tree import GuestRules, GuestTree, GuestTreeBatch, GuestTreeState, Won
-from fedboost.encrypted.host_noise import NoiseScale
-from fedboost.encrypted.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
+from fedboost.encrypted.cells.candidates import Shape
+from fedboost.encrypted.checks.gradient_check import SETS, CheckedGuest, commit_sums, open_sums
+from fedboost.encrypted.guest.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
+from fedboost.encrypted.guest.rounds import Labels, Rounds, RoundsState
+from fedboost.encrypted.guest.tree import GuestRules, GuestTree, GuestTreeBatch, GuestTreeState, Won
 from fedboost.encrypted.record import GuestRecord, seen
-from fedboost.encrypted.rounds import Labels, Rounds, RoundsState
-from fedboost.encrypted.tree_batch import STRIDE
+from fedboost.encrypted.scheme import keys, loading
+from fedboost.encrypted.scheme.ciphers import GuestCipher, GuestRows, addressed
+from fedboost.encrypted.scheme.host_noise import NoiseScale
+from fedboost.encrypted.tree.batch import STRIDE
+from fedboost.encrypted.tree.growth import Division, about_divisions, read_divisions, write_sample
 from fedboost.flow import Artefact, DisclosureInfo, Out, Place, StageContext
+from fedboost.ground import wire
+from fedboost.ground.arrays import Floats, Sums
+from fedboost.ground.slot import Slot
+from fedboost.ground.state import Growing, restore_into, state
 from fedboost.messages.job_pb2 import StatusReport, Warned
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
@@ -34,8 +36,6 @@ from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan
 from fedboost.protocols.secureboost.plan import Plan
 from fedboost.protocols.secureboost.visibility import Visibility, VisibilityState
-from fedboost.slot import Slot
-from fedboost.state import Growing, restore_into, state
 
 __all__ = (
     "begin", "bytes_max", "choose_splits", "close_model", "close_round", "close_trees",
@@ -117,7 +117,7 @@ def begin(context: StageContext) -> Guest:
     objective = objectives.start(params, summary)
     known = earlier.known_codes(context)
     cuts = binning.fit(frame.values, params.max_bin, frame.categorical, known, rows=train)
-    fixed = schemes.of(params).encoding(
+    fixed = loading.tree_scheme(params).encoding(
         params, int(train.sum()), lambda settings: objectives.encoding(settings, objective, summary)
     )
     moves = directions(params.monotone_constraints, frame.columns, frame.categories)

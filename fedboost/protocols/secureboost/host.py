@@ -9,19 +9,24 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import wire
 from fedboost.core import binning, forest
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.sampling import TreeColumns
-from fedboost.encrypted import answers, keys
-from fedboost.encrypted.answers import Gradients
-from fedboost.encrypted.candidates import choices_bytes_max, read_choices
-from fedboost.encrypted.cells import BinnedTable, Cells
-from fedboost.encrypted.ciphers import HostCipher
-from fedboost.encrypted.gradient_check import CheckingHost, check_sums, show_signs, sign_rows
-from fedboost.encrypted.growth import (
+from fedboost.encrypted.cells.candidates import choices_bytes_max, read_choices
+from fedboost.encrypted.cells.row_cells import BinnedTable, Cells
+from fedboost.encrypted.checks.gradient_check import CheckingHost, check_sums, show_signs, sign_rows
+from fedboost.encrypted.host import answers as host_answers
+from fedboost.encrypted.host.answers import Gradients
+from fedboost.encrypted.host.meter import Meter
+from fedboost.encrypted.host.release import release
+from fedboost.encrypted.host.tree import HostTree, HostTreeBatch, HostTreeState
+from fedboost.encrypted.record import HostRecord
+from fedboost.encrypted.scheme import keys
+from fedboost.encrypted.scheme.ciphers import HostCipher
+from fedboost.encrypted.tree.batch import STRIDE
+from fedboost.encrypted.tree.growth import (
     Growth,
     about_divisions,
     check_draws,
@@ -29,20 +34,16 @@ from fedboost.encrypted.growth import (
     read_divisions,
     read_sample,
 )
-from fedboost.encrypted.host_tree import HostTree, HostTreeBatch, HostTreeState
-from fedboost.encrypted.meter import Meter
-from fedboost.encrypted.record import HostRecord
-from fedboost.encrypted.release import release
-from fedboost.encrypted.tree_batch import STRIDE
-from fedboost.errors import PeerError
 from fedboost.flow import Artefact, Out, Place, StageContext
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError
+from fedboost.ground.slot import Slot
+from fedboost.ground.state import Growing, state
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.secureboost import earlier, plan
-from fedboost.slot import Slot
-from fedboost.state import Growing, state
 
 __all__ = (
     "accept_key", "begin", "bytes_max", "check_sums", "divide_rows", "finish", "offer_nonce",
@@ -165,12 +166,12 @@ def sum_candidates(host: Host, got: Frontier) -> Iterator[Out]:
 def divide_rows(host: Host, got: pb.WonSplits) -> Out:
     """Send how rows of the won nodes divide; of tied candidates the lowest column and bin count."""
     won = read_choices(got, host.tree_batch.offered)
-    host.divided = answers.divisions(host.tree_batch, won, host.binning, host.bins)
-    host.splits += answers.named_splits(won, host.binning, host.tree_batch.first)
+    host.divided = host_answers.divisions(host.tree_batch, won, host.binning, host.bins)
+    host.splits += host_answers.named_splits(won, host.binning, host.tree_batch.first)
     charges = host.meter.divided(won, host.tree_batch.rows_of(won), host.divided)
     charges += host.context.held_out_charges if won else ()
     about = replace(about_divisions(host.divided.values()), charges=charges)
-    return Out(send=answers.write_divisions(host.divided), about=about)
+    return Out(send=host_answers.write_divisions(host.divided), about=about)
 
 
 def snapshot(host: Host, place: Place) -> Artefact:

@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 
 from fedboost.core.params import MAX_DEPTH
 from fedboost.data.frame import Frame
-from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.errors import DataError
+from fedboost.encrypted.scheme.params import EncryptedTreeParams
 from fedboost.flow import GUEST, Role
+from fedboost.ground.errors import DataError
 from fedboost.model import columns, labels
 from fedboost.model.shards import MODEL_ID
 

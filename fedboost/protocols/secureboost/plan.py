@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedboost.core import forest
-from fedboost.encrypted import meter
+from fedboost.encrypted.host import meter
 from fedboost.flow import Releases, Table
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
-from fedboost import wire
-from fedboost.encrypted import schemes
+from fedboost.encrypted.scheme import schemes
+from fedboost.ground import wire
 from fedboost.job import AUTO
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -61,7 +61,7 @@ def _differing(
 
 def _named(guest: Guest, nodes: Iterable[int]) -> str:
     """Return trees and nodes in words; nodes by their heap ids."""
-    from fedboost.encrypted.tree_batch import STRIDE  # with numpy, which a coordinator lacks
+    from fedboost.encrypted.tree.batch import STRIDE  # with numpy, which a coordinator lacks
 
     by_tree: dict[int, list[int]] = {}
     for number in nodes:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedboost.arrays import Sums
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.core.purity import PurityLimit
-from fedboost.encrypted.growth import Division
-from fedboost.encrypted.guest_tree import GuestTreeBatch
-from fedboost.encrypted.tree_batch import STRIDE
-from fedboost.state import state
+from fedboost.encrypted.guest.tree import GuestTreeBatch
+from fedboost.encrypted.tree.batch import STRIDE
+from fedboost.encrypted.tree.growth import Division
+from fedboost.ground.arrays import Sums
+from fedboost.ground.state import state
 
 
 @state

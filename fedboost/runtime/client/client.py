@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import grpc
 
-from fedboost import protocols, wire
-from fedboost.errors import FedboostError
+from fedboost import protocols
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError
+from fedboost.ground.printable import printable_message
 from fedboost.messages import job_pb2, job_pb2_grpc, party_pb2, party_pb2_grpc
 from fedboost.messages.job_pb2 import Event, JobId, Waiting
 from fedboost.messages.party_pb2 import DenyRequest, ModelId, OwnedJob, OwnedJobs, OwnedModels
 from fedboost.model import shards
-from fedboost.printable import printable_message
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import status
@@ -220,7 +221,7 @@ class Owner(Caller):
 
     async def fetch_model(self, model: str) -> Packed:
         """The party's shard of a model, checked; see `model_store.assembled`."""
-        from fedboost.runtime.party import model_store
+        from fedboost.runtime.party.owner import model_store
 
         stub = party_pb2_grpc.OwnerStub(self._dialer.channel(*self._target))
         how: dict[str, Any] = {"timeout": self._timers.step_s, "metadata": self._dialer.metadata}

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import model_validator
 
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import Settings, expanded, parse, read_yaml
 from fedboost.runtime.transport.addresses import INSECURE, Remote, check_protection
 from fedboost.runtime.transport.identity import CertificateFaultError, Role, owner, read_certificate
 from fedboost.runtime.transport.tls import TlsFiles
-from fedboost.settings import Settings, expanded, parse, read_yaml
 
 COORDINATOR_NAME = "coord"  # what a client expects where nothing says otherwise
 CLIENT_FILE = Path(".config/fedboost/client.yaml")  # below the home folder

@@ -7,10 +7,10 @@ from typing import Any
 
 from fedboost import protocols
 from fedboost.data.sources import SourceSpec
+from fedboost.ground.settings import Settings
 from fedboost.job import JobSpec
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
-from fedboost.settings import Settings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # In place of a number or of one of several words, which `load` fills in.

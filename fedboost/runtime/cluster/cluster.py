@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import yaml
 
 from fedboost.data.sources import SourceSpec
-from fedboost.disk import PUBLIC_MODE, write_file
-from fedboost.errors import UnreachableError
+from fedboost.ground.disk import PUBLIC_MODE, write_file
+from fedboost.ground.errors import UnreachableError
 from fedboost.job import JobSpec
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.cluster.local import (

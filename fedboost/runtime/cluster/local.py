@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from fedboost import protocols, wire
+from fedboost import protocols
 from fedboost.core.gradient_bits import BITS_MAX
-from fedboost.crypto.workers import Workers
 from fedboost.data.selection import declared_for
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, UnreachableError
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, UnreachableError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Workers
 from fedboost.job import JobSpec, Parties
 from fedboost.messages import job_pb2
 from fedboost.messages.exchange_pb2 import Envelope, RecallReply, RecallRequest
@@ -31,12 +33,11 @@ from fedboost.runtime.transport.addresses import Remote, Timers
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import Identity, Peer
 from fedboost.runtime.transport.tls import Revocations, TlsFiles, load_identity
-from fedboost.settings import parse
 
 if TYPE_CHECKING:
     from fedboost.runtime.coordinator.node import CoordinatorNode
-    from fedboost.runtime.party.halting import WriteReport
-    from fedboost.runtime.party.node import PartyNode
+    from fedboost.runtime.party.node.halting import WriteReport
+    from fedboost.runtime.party.node.node import PartyNode
     from fedboost.runtime.policy.judgement import Trust
 
 COORDINATOR, USER = "coordinator", "user"
@@ -223,7 +224,7 @@ async def cluster(
 ) -> AsyncIterator[LocalCluster]:
     """A cluster in `folder` for the jobs of one file; every party's data set is called `data`."""
     from fedboost.runtime.coordinator.node import CoordinatorNode
-    from fedboost.runtime.party.node import PartyNode
+    from fedboost.runtime.party.node.node import PartyNode
 
     names, certs = spec.parties.everybody, folder / "certs"
     await asyncio.to_thread(certify, folder, names)

@@ -22,17 +22,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import fedboost
-from fedboost import kernels
-from fedboost.crypto.workers import Serial
 from fedboost.data.loading import load
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import JobError
+from fedboost.ground import kernels
+from fedboost.ground.errors import JobError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.model import kinds, shards
 from fedboost.runtime.cluster import local
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
-from fedboost.settings import parse
 
 GUEST, HOST = "warm-guest", "warm-host"
 ROWS, COLUMNS = 300, 4

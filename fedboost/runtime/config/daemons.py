@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import PolicyError
-from fedboost.printable import without_login
+from fedboost.ground.errors import PolicyError
+from fedboost.ground.printable import without_login
+from fedboost.ground.settings import Settings
 from fedboost.runtime.config.fields import Names
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.process.logs import LogFormat
@@ -34,7 +35,6 @@ from fedboost.runtime.transport.addresses import (
 )
 from fedboost.runtime.transport.signing_tokens import SigningToken
 from fedboost.runtime.transport.tls import FilePath, TlsFiles
-from fedboost.settings import Settings
 
 DATASET_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 

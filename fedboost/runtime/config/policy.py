@@ -15,7 +15,8 @@ from pydantic import AfterValidator, Field
 
 from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.crypto.set_sizes import SET_IDS_MAX
-from fedboost.errors import PolicyError
+from fedboost.ground.errors import PolicyError
+from fedboost.ground.settings import NameIn, Settings
 from fedboost.job import AUTO
 from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.fields import Names, Ratio, Words
@@ -28,14 +29,13 @@ from fedboost.runtime.config.refusals import (
     exceeds,
     listed,
 )
-from fedboost.settings import NameIn, Settings
 
 Tell = Literal["metrics", "curves", "figures"]
 Part = Literal["guest", "host", "aggregator"]
 
 
 def _schemes(names: tuple[str, ...]) -> tuple[str, ...]:
-    from fedboost.encrypted.schemes import SCHEMES  # only where an owner names any
+    from fedboost.encrypted.scheme.schemes import SCHEMES  # only where an owner names any
 
     return tuple(map(NameIn("encryption scheme", SCHEMES).check, names))
 

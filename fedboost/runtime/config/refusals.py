@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedboost.errors import PolicyError
+from fedboost.ground.errors import PolicyError
 
 # What others read where the sentence has figures.
 NOISE = "allows less of what is disclosed with noise than the job asks for"

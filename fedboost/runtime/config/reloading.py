@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 
 # All else is read once, where the daemon starts.

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fedboost import __version__, flow, protocols
-from fedboost.errors import FedboostError, JobError, StoreError, UnreachableError
+from fedboost.ground.errors import FedboostError, JobError, StoreError, UnreachableError
+from fedboost.ground.settings import parse
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, Waiting
 from fedboost.runtime.config.daemons import CoordinatorConfig
-from fedboost.runtime.coordinator import walker
 from fedboost.runtime.coordinator.auto_resume import (
     TELL_S,
     Answering,
@@ -30,7 +30,8 @@ from fedboost.runtime.coordinator.job_queue import JobQueue
 from fedboost.runtime.coordinator.job_states import CoordinatorJobEvent, CoordinatorJobStates
 from fedboost.runtime.coordinator.journals import Journals, awaited, journal_of, status_of
 from fedboost.runtime.coordinator.rooms import make_room
-from fedboost.runtime.coordinator.walker import JobWalk
+from fedboost.runtime.coordinator.walk import Control, JobWalk
+from fedboost.runtime.coordinator.walker import walk_job
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.process import logs, memory
@@ -38,12 +39,11 @@ from fedboost.runtime.process.clock import pauses
 from fedboost.runtime.process.pulse import Pulse
 from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
 from fedboost.runtime.transport import faults
-from fedboost.settings import parse
 
 log = logging.getLogger(__name__)
 
 
-class PartyCalls(walker.Control, Answering, Protocol):
+class PartyCalls(Control, Answering, Protocol):
     """What the coordinator asks of a party, in and out of a job."""
 
 
@@ -379,7 +379,7 @@ class Attempts:
 
     async def _watched(self, walk: JobWalk, pulse: Pulse) -> dict[str, Any]:
         """The walk's result; raises who is gone, also of those it asks for nothing now."""
-        running = asyncio.create_task(walk.run())
+        running = asyncio.create_task(walk_job(walk))
         looking = asyncio.create_task(first_gone(walk, self._link, self._config.timers))
         beating = asyncio.create_task(pulse.beat())
         try:

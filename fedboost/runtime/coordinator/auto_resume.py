@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
-from fedboost.errors import FedboostError, JobError, UnreachableError
+from fedboost.ground.errors import FedboostError, JobError, UnreachableError
 from fedboost.messages import job_pb2
-from fedboost.runtime.coordinator.walker import JobWalk
+from fedboost.runtime.coordinator.walk import JobWalk
 from fedboost.runtime.process.clock import now, pauses
 from fedboost.runtime.transport.addresses import Timers
 

@@ -7,8 +7,10 @@ import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from fedboost import __version__, flow, protocols, wire
-from fedboost.errors import ConfigError, JobError
+from fedboost import __version__, flow, protocols
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, JobError
+from fedboost.ground.settings import parse
 from fedboost.job import ChosenScheme, JobSpec
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.config.daemons import CoordinatorConfig
@@ -17,7 +19,6 @@ from fedboost.runtime.jobs.manifest import JobMember, Manifest, Submission
 from fedboost.runtime.jobs.submitted import check_age, check_size, submitter_of
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport.identity import Peer
-from fedboost.settings import parse
 
 
 class Introducing(Protocol):
@@ -84,7 +85,7 @@ class Intake:
 
     async def _scheme(self, spec: JobSpec, parties: Sequence[str]) -> ChosenScheme | None:
         """Ask the parties what `auto` may become, and choose; None where the job says it."""
-        from fedboost.encrypted import choice
+        from fedboost.encrypted.scheme import choice
 
         params = parse(protocols.named(spec.protocol).params, spec.params, section="params")
         if not choice.is_open(params):

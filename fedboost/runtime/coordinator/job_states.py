@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from fedboost.errors import FedboostError, JobError, ProtocolError, UnreachableError
+from fedboost.ground.errors import FedboostError, JobError, ProtocolError, UnreachableError
 from fedboost.messages.job_pb2 import Event, StateChanged
 from fedboost.runtime.coordinator.journals import Journals, as_dict
-from fedboost.runtime.coordinator.walker import UnapprovedError
+from fedboost.runtime.coordinator.walk import UnapprovedError
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport import faults
 

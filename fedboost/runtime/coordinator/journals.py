@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from google.protobuf.json_format import MessageToDict, ParseDict
 
@@ -21,11 +20,9 @@ from fedboost.messages.job_pb2 import (
     StepDone,
     Waiting,
 )
+from fedboost.runtime.coordinator.walk import JobWalk
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.store.store import JobState, JournalEvent, Store, StoredJob
-
-if TYPE_CHECKING:
-    from fedboost.runtime.coordinator.walker import JobWalk
 
 
 class Costs:

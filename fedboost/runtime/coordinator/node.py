@@ -10,7 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from fedboost.errors import JobError, PolicyError
+from fedboost.ground.errors import JobError, PolicyError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobStatus

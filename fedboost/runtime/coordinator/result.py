@@ -1,94 +1,14 @@
-"""A finished job's result: what parties told and spent, losses that grew, earlier attempts."""
+"""The result of a finished job: reports and costs of its parties."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedboost.messages import party_pb2
-
-if TYPE_CHECKING:
-    from fedboost.runtime.coordinator.walker import JobWalk
-
-
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Self
-
-from fedboost.messages.job_pb2 import Event, Metric, Released, StatusReport
-from fedboost.runtime.store.store import JobState
-
-# Losses that training lowers; errors count rows, and may rise while the loss falls.
-LOSSES = ("logloss", "mlogloss", "rmse", "mae")
-ROUNDS_GROWING = 3
-GROWTH_MIN = 1e-3  # over these rounds, as a share: less is sampling
-REMEDY = "lower learning_rate, or set max_delta_step"
-
-
-class Losses:
-    """The training losses of one stage, by metric and round."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, dict[int, float]] = {}
-        self._warned: set[tuple[str, bool]] = set()
-
-    def hear(self, done: int, metrics: Iterable[Metric]) -> Iterator[str]:
-        """Add what was measured after round `done`, from 1; yields new warnings, one of a kind."""
-        for metric in metrics:
-            if metric.split != "train" or metric.name not in LOSSES:
-                continue
-            by_round = self._values.setdefault(metric.name, {})
-            by_round[done] = metric.value
-            last = [by_round.get(done - back, math.nan) for back in range(ROUNDS_GROWING, -1, -1)]
-            lost = not math.isfinite(metric.value)
-            if not lost and not _grows(last):
-                continue
-            if (metric.name, lost) not in self._warned:
-                self._warned.add((metric.name, lost))
-                words = (
-                    "is not a finite number" if lost else f"grew {ROUNDS_GROWING} rounds in a row"
-                )
-                yield f"the training {metric.name} {words}, up to round {done}: {REMEDY}"
-
-
-def _grows(values: list[float]) -> bool:
-    """Return whether each value is above the one before, and the last clearly above the first."""
-    rising = all(before < other for before, other in pairwise(values))
-    return rising and values[-1] - values[0] > GROWTH_MIN * abs(values[0])
-
-
-@dataclass
-class EarlierAttempts:
-    """Time and work of earlier attempts. Work that was cut off before it was noted is left out."""
-
-    seconds: float = 0.0  # of work
-    waited: float = 0.0  # seconds, for people's approval
-    exchanges: int = 0
-    stages: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds of work
-    cpu_seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by party
-
-    @classmethod
-    def of(cls, events: Iterable[Event]) -> Self:
-        """Return what a journal says; none of its events is condensed."""
-        spent, state, since = cls(), "", 0.0
-        for event in events:
-            what = event.WhichOneof("what")
-            took, since = event.at - since, event.at
-            if what == "state":
-                spent.waited += took * (state == JobState.WAITING)
-                state = event.state.state
-            elif state == JobState.RUNNING:
-                spent.seconds += took
-                if what in ("step", "round", "stage"):
-                    spent.stages[getattr(event, what).stage] += took
-            if what == "step":
-                spent.exchanges += event.step.exchanges
-                for cost in event.step.costs:
-                    spent.cpu_seconds[cost.party] += cost.cpu_seconds
-        return spent
+from fedboost.messages.job_pb2 import Released, StatusReport
+from fedboost.runtime.coordinator.walk import JobWalk
 
 
 def privacy(told: StatusReport) -> dict[str, dict[str, float | None]]:

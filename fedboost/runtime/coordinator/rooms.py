@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from fedboost.messages import job_pb2
-from fedboost.runtime.coordinator.walker import JobWalk
+from fedboost.runtime.coordinator.walk import JobWalk
 
 ROOM_POLL_S = 1.0  # between two looks whether another job has given its memory back
 

@@ -9,22 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from fedboost import flow
-from fedboost.errors import ProtocolError, UnreachableError
 from fedboost.flow import HOST, LOOP, START, CheckpointPolicy, Place, Step
+from fedboost.ground.errors import ProtocolError, UnreachableError
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, Progress, StatusReport, StepDone
 from fedboost.messages.party_pb2 import EndLoopRequest, StepCall, StepReply, Turn, TurnReply
 from fedboost.runtime.coordinator.journals import Costs
+from fedboost.runtime.coordinator.reports import add_report
+from fedboost.runtime.coordinator.walk import JobWalk
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.clock import now
 
 HEARD_POLL_S = 0.02  # between two looks whether a party has heard what it was asked for
-
-if TYPE_CHECKING:
-    from fedboost.runtime.coordinator.walker import JobWalk
 
 
 @dataclass
@@ -192,7 +190,7 @@ class StageWalk(flow.Run):
                 self.ended = spent.told.ends or self.ended
                 self.metrics.extend(spent.told.metrics)
                 self.several.extend(spent.told.rounds)
-                hear(self.told, spent.told)
+                add_report(self.told, spent.told)
                 self.job.warn(spent.told)
         self.job.exchanges += len(sent)
         # Steps that were asked for at once share the time by how long the slowest party computed.
@@ -355,16 +353,3 @@ def _seconds(said: Sequence[Sequence[TurnReply]]) -> float:
     for turn in (turn for step in said for turn in step):
         spent[turn.cost.party] = spent.get(turn.cost.party, 0.0) + turn.cost.seconds
     return max(spent.values())
-
-
-def hear(known: StatusReport, told: StatusReport) -> None:
-    """Adds what a party told to what is known and outlasts the round."""
-    known.counts.extend(told.counts)
-    known.best.extend(told.best)
-    known.curves.extend(told.curves)
-    known.importance.extend(told.importance)
-    known.privacy.extend(told.privacy)
-    known.released.extend(told.released)
-    known.ids.extend(told.ids)
-    known.alignment = told.alignment or known.alignment
-    known.answers = told.answers or known.answers

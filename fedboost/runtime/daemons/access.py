@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedboost.errors import ConfigError, FedboostError, PolicyError
+from fedboost.ground.errors import ConfigError, FedboostError, PolicyError
 from fedboost.messages import job_pb2
 from fedboost.runtime.config.daemons import DaemonConfig
 from fedboost.runtime.daemons import doctor

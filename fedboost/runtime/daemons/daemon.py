@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.ground.errors import ConfigError, FedboostError
 from fedboost.messages import (
     exchange_pb2,
     exchange_pb2_grpc,
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from fedboost.runtime.daemons.metrics import Metrics
     from fedboost.runtime.daemons.party_metrics import PartyMetrics
     from fedboost.runtime.daemons.traces import Traces, WalkTraces
-    from fedboost.runtime.party.halting import WriteReport
-    from fedboost.runtime.party.job_memory import MemoryOf
-    from fedboost.runtime.party.node import PartyNode
-    from fedboost.runtime.party.parts import PeerCalls
+    from fedboost.runtime.party.job.memory import MemoryOf
+    from fedboost.runtime.party.node.halting import WriteReport
+    from fedboost.runtime.party.node.node import PartyNode
+    from fedboost.runtime.party.node.parts import PeerCalls
     from fedboost.runtime.process.workers import ProcessWorkers
 
 log = logging.getLogger(__name__)
@@ -77,8 +77,8 @@ async def serve_party(
 
     At SIGHUP it takes up what `reread` gives of its settings file.
     """
-    from fedboost.runtime.party.dask_shards import shards_of
-    from fedboost.runtime.party.node import PartyNode
+    from fedboost.runtime.party.node.node import PartyNode
+    from fedboost.runtime.party.workers.dask_shards import shards_of
     from fedboost.runtime.policy.judgement import Trust
     from fedboost.runtime.process.workers import ProcessWorkers
 

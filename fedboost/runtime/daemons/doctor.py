@@ -9,9 +9,10 @@ from typing import Any
 
 import grpc
 
-from fedboost import __version__, wire
-from fedboost.disk import check_room
-from fedboost.errors import (
+from fedboost import __version__
+from fedboost.ground import wire
+from fedboost.ground.disk import check_room
+from fedboost.ground.errors import (
     ConfigError,
     FedboostError,
     PolicyError,
@@ -146,7 +147,7 @@ def look_at_tables(config: DaemonConfig) -> list[LinkCheck]:
 
 def look_at_workers(config: DaemonConfig) -> list[LinkCheck]:
     """Tell whether a party's workers on Dask are there, and run what we run."""
-    from fedboost.runtime.party.dask_shards import DaskShards
+    from fedboost.runtime.party.workers.dask_shards import DaskShards
 
     if not isinstance(config.workers, DaskWorkers):
         return []

@@ -28,8 +28,9 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from fedboost import __version__, protocols, wire
-from fedboost.errors import BY_CODE, ConfigError, FedboostError, StoreError
+from fedboost import __version__, protocols
+from fedboost.ground import wire
+from fedboost.ground.errors import BY_CODE, ConfigError, FedboostError, StoreError
 from fedboost.messages.job_pb2 import Event, StepDone, Waiting
 from fedboost.protocols import OTHER
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig

@@ -12,8 +12,8 @@ from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.protocols import OTHER, known_step
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.daemons.metrics import Metrics, Reading
-from fedboost.runtime.party.node import PartyNode
-from fedboost.runtime.party.parts import PeerCalls
+from fedboost.runtime.party.node.node import PartyNode
+from fedboost.runtime.party.node.parts import PeerCalls
 from fedboost.runtime.policy.account import placed_of, sums_of
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.transport.identity import Identity, Peer

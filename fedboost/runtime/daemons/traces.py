@@ -23,13 +23,13 @@ from opentelemetry.trace import Span, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from fedboost import protocols
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.config.daemons import TracesConfig
 from fedboost.runtime.transport.identity import Peer, Role
 
 if TYPE_CHECKING:
-    from fedboost.runtime.party.node import PartyNode
+    from fedboost.runtime.party.node.node import PartyNode
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.arrays import Sums
 from fedboost.crypto.api import Index
+from fedboost.ground.arrays import Sums
 
 # Of a ciphertext each: a row, a cell or a sum may take several.
 ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add", "add, few rows"

@@ -16,12 +16,12 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from fedboost.arrays import Floats, Sums
 from fedboost.crypto.api import Pairs, paired
 from fedboost.crypto.schemes import SCHEMES as KEYED
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted import schemes
-from fedboost.encrypted.ciphers import (
+from fedboost.encrypted.cells.node_cells import RowSums
+from fedboost.encrypted.scheme import loading, schemes
+from fedboost.encrypted.scheme.ciphers import (
     AnswersSeen,
     Cipher,
     CipherSizes,
@@ -32,9 +32,9 @@ from fedboost.encrypted.ciphers import (
     HostRows,
     NodeSums,
 )
-from fedboost.encrypted.host_noise import HostNoise, NoiseScale
-from fedboost.encrypted.node_cells import RowSums
-from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.scheme.host_noise import HostNoise, NoiseScale
+from fedboost.encrypted.scheme.params import EncryptedTreeParams
+from fedboost.ground.arrays import Floats, Sums
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.runtime.estimate.cipher_tally import (
     ADD,
@@ -94,11 +94,13 @@ class CountingCipher(Cipher):
 
     def sizes(self, n_rows: int, slots: int = 0) -> CipherSizes:
         """Return the sizes of a host that has so many rows here."""
-        return schemes.of(self.params).sizes(self.params, max(2, self.grown(n_rows)), slots)
+        return loading.tree_scheme(self.params).sizes(
+            self.params, max(2, self.grown(n_rows)), slots
+        )
 
     def slots(self, n_rows: int, seen: AnswersSeen) -> int:
         """Return how many sums share a ciphertext of the next trees' answers."""
-        return schemes.of(self.params).slots(self.params, max(2, self.grown(n_rows)), seen)
+        return loading.tree_scheme(self.params).slots(self.params, max(2, self.grown(n_rows)), seen)
 
     @property
     def item_bytes(self) -> int:
@@ -145,7 +147,7 @@ class CountingGuest(GuestCipher):
         params = self.cipher.params
         return pb.EncryptionKey(
             scheme=params.encryption.scheme,
-            key=bytes(schemes.of(params).key_bytes(params)),
+            key=bytes(loading.tree_scheme(params).key_bytes(params)),
             value_bits=self.value_bits,
             first_tree=first_tree,
             nonces=self.nonces,
@@ -153,7 +155,7 @@ class CountingGuest(GuestCipher):
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> CountingGuestRows:
         """Counted when their parts are asked for."""
-        epoch = schemes.of(self.cipher.params).epoch(self.cipher.params, tree)
+        epoch = loading.tree_scheme(self.cipher.params).epoch(self.cipher.params, tree)
         choose = partial(self.cipher.slots, n_rows, self.seen)
         slots = self.seen.begin(tree, max(2, self.cipher.grown(n_rows)), epoch, choose)
         sizes = self.cipher.sizes(n_rows, slots)
@@ -162,7 +164,9 @@ class CountingGuest(GuestCipher):
 
     def answers_in_words(self) -> str:
         """Return how answers come, as the scheme says it."""
-        return schemes.of(self.cipher.params).answers_in_words(self.cipher.params, self.seen)
+        return loading.tree_scheme(self.cipher.params).answers_in_words(
+            self.cipher.params, self.seen
+        )
 
 
 @dataclass(frozen=True)
@@ -283,7 +287,7 @@ class CountingRows(_Counted, RowSums[Clear]):
 
     def siblings(self, parents: Sequence[Clear], others: Sequence[Clear]) -> list[Clear]:
         """See `RowSums`; in place, where the scheme does so too."""
-        if not schemes.of(self.cipher.params).takes_nonces:
+        if not loading.tree_scheme(self.cipher.params).takes_nonces:
             return super().siblings(parents, others)
         self._count(SUBTRACT, sum(map(len, parents)))
         for parent, other in zip(parents, others, strict=True):

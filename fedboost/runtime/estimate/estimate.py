@@ -14,8 +14,9 @@ from fedboost import protocols
 from fedboost.core import forest
 from fedboost.core.params import BoostingParams, TreeParams
 from fedboost.crypto.lattice.parameters import BY_NAME
-from fedboost.errors import ConfigError
 from fedboost.flow import Protocol, Role
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.runtime.estimate import prices as priced
 from fedboost.runtime.estimate.cipher_tally import (
     ADD,
@@ -32,7 +33,6 @@ from fedboost.runtime.estimate.prices import FSYNC, READ_CELL, READ_ROW, Prices
 from fedboost.runtime.estimate.scenes import Scene, Setting
 from fedboost.runtime.estimate.stages import Stage
 from fedboost.runtime.process.memory import LARGE_ROWS
-from fedboost.settings import parse
 
 START = "begin"  # the stage of what comes before any protocol
 # Of a row and of each of its cells, as measured: while a table is read, and once it is. Of large

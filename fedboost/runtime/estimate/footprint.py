@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from fedboost.data.outline import outline
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.runtime.estimate.estimate import file_bytes, held_bytes
 from fedboost.runtime.estimate.scenes import Said, from_words
-from fedboost.runtime.party.job_memory import Space
+from fedboost.runtime.party.job.memory import Space
 from fedboost.runtime.process.workers import ProcessWorkers
 
 

@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 
 from fedboost.crypto.api import Pairs
-from fedboost.crypto.workers import Serial
-from fedboost.encrypted import keys, schemes
-from fedboost.encrypted.ciphers import CipherSizes, Expected, GuestCipher, HostCipher, NodeSums
-from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.scheme import keys, loading, schemes
+from fedboost.encrypted.scheme.ciphers import (
+    CipherSizes,
+    Expected,
+    GuestCipher,
+    HostCipher,
+    NodeSums,
+)
+from fedboost.encrypted.scheme.params import EncryptedTreeParams
 from fedboost.flow import Table
+from fedboost.ground.workers import Serial
 from fedboost.runtime.estimate import cipher_tally as operations
 from fedboost.runtime.estimate.rehearsal import context_of
 
@@ -42,7 +48,7 @@ def measure(cipher: str, timed: Timed) -> Found:
     if encryption["scheme"] not in schemes.SCHEMES:
         return {}
     params = EncryptedTreeParams.model_validate({"encryption": encryption, "allow_insecure": True})
-    scheme, table = schemes.of(params), Table(GUEST, (HOST,))
+    scheme, table = loading.tree_scheme(params), Table(GUEST, (HOST,))
     guest, host = (context_of(party, table, params, Serial()) for party in (GUEST, HOST))
     nonces = (keys.nonce(guest), keys.nonce(host)) if scheme.takes_nonces else ()
     bits_each, sizes = scheme.bits_of(params, JOB_ROWS), scheme.sizes(params, JOB_ROWS)

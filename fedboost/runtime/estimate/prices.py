@@ -32,12 +32,13 @@ from fedboost.core.params import TreeParams
 from fedboost.crypto import intersection
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.crypto.workers import Workers
 from fedboost.data.loading import load_with_ids
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.disk import PUBLIC_MODE, make_folder, write_file
-from fedboost.errors import ConfigError, JobError, StoreError
+from fedboost.ground.disk import PUBLIC_MODE, make_folder, write_file
+from fedboost.ground.errors import ConfigError, JobError, StoreError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Workers
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.client.client import CoordinatorClient, result_of
@@ -48,7 +49,6 @@ from fedboost.runtime.estimate.phases import ASKED
 from fedboost.runtime.estimate.price_ciphers import Batch, Found
 from fedboost.runtime.process.threads import cores
 from fedboost.runtime.process.workers import ProcessWorkers
-from fedboost.settings import parse
 
 FORMAT = 3
 BATCHES = 3  # of each primitive at least

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from fedboost import flow
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Deferred, Serial, Workers
 from fedboost.flow import START, Artefact, CheckpointPolicy, Out, StageContext, Step, Table
+from fedboost.ground.workers import Deferred, Serial, Workers
 from fedboost.runtime.cluster.local import permissive
 from fedboost.runtime.estimate.cipher_tally import CipherTally
 from fedboost.runtime.estimate.counting_cipher import CountingCipher
 from fedboost.runtime.estimate.phases import ALONE, ASKED, SHARED, Phase
 from fedboost.runtime.estimate.scenes import TableSample
-from fedboost.runtime.party.roles import Roles
+from fedboost.runtime.party.stage.roles import Roles
 
 SIGNATURE_BYTES = 780  # of a party's, with its certificate
 BEGIN, KEEP, FINISH = "begin", "keep", "finish"  # phases that are no steps

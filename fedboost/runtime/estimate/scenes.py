@@ -21,12 +21,12 @@ from fedboost.data.holdout import canonical_order
 from fedboost.data.loading import check_label, load_with_ids
 from fedboost.data.row_count import row_count_most
 from fedboost.data.sources import SourceSpec
-from fedboost.encoded_ids import EncodedIds
-from fedboost.encrypted import choice
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.encrypted.scheme import choice
 from fedboost.flow import GUEST, Artefact, RowsUsed
+from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec, encryption_of
-from fedboost.settings import parse
 
 if TYPE_CHECKING:
     from fedboost.runtime.estimate.stages import Stage

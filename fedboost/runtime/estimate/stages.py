@@ -13,8 +13,8 @@ from fedboost.core import forest
 from fedboost.core.params import TreeParams
 from fedboost.crypto.oprf.sizes import OprfSizes, told_size
 from fedboost.crypto.set_sizes import check_curve, padded_size
-from fedboost.errors import ConfigError, ProtocolError
 from fedboost.flow import Protocol, RowsUsed
+from fedboost.ground.errors import ConfigError, ProtocolError
 from fedboost.job import Alignment
 from fedboost.oblivious.method import ECDH, method_for
 from fedboost.runtime.estimate.phases import Phase, Shares, grown, line

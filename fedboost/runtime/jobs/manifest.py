@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedboost import __version__
-from fedboost.errors import ConfigError, PeerError
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.settings import Settings, parse
+from fedboost.ground.wire import WIRE_VERSION, json_object
 from fedboost.job import ChosenScheme, JobSpec, Name, encryption_of
-from fedboost.settings import Settings, parse
-from fedboost.wire import WIRE_VERSION, json_object
 
 # 30,000 columns with names of 30 characters. Of a day's 1,000 jobs a store holds a gigabyte at
 # most, and only outlines of those that ended before anybody agreed to them.

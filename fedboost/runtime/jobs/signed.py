@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from fedboost import flow, protocols
 from fedboost.data.selection import Selection
-from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import Role
+from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.settings import parse
 from fedboost.job import Alignment
 from fedboost.model import shards
 from fedboost.runtime.jobs.manifest import Manifest
-from fedboost.settings import parse
 
 if TYPE_CHECKING:
     from fedboost.data.frame import Frame

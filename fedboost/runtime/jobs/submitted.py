@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from fedboost import flow, protocols
-from fedboost.errors import ConfigError, FedboostError, PeerError
+from fedboost.ground.errors import ConfigError, FedboostError, PeerError
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import SubmitRequest
 from fedboost.runtime.jobs.manifest import (
@@ -20,7 +21,6 @@ from fedboost.runtime.jobs.manifest import (
     canonical,
 )
 from fedboost.runtime.transport.identity import Identity, Peer, check_signature, verify_certificate
-from fedboost.settings import parse
 
 KEY_BYTES = 16  # of what a caller draws for one submission
 TITLE = "fedboost submission 2"  # keeps what is signed here apart from everything else

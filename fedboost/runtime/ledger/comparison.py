@@ -16,13 +16,13 @@ from typing import Literal, TypeAlias
 
 from pydantic import AwareDatetime, Base64Bytes, ValidationError
 
-from fedboost.errors import DataError, PeerError
+from fedboost.ground.errors import DataError, PeerError
+from fedboost.ground.settings import Settings
 from fedboost.job import Name
 from fedboost.runtime.ledger import signed_heads
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import GENESIS, KeptHead, Row, chained, content_hash, row_hash
 from fedboost.runtime.ledger.signed_heads import Check, PairDigest, Statement
-from fedboost.settings import Settings
 
 EXPORT_BYTES_MAX = 1 << 30  # about a million rows
 

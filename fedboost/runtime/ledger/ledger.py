@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedboost.disk import on_disk
-from fedboost.errors import StoreError
+from fedboost.ground.disk import on_disk
+from fedboost.ground.errors import StoreError
 from fedboost.runtime.ledger.rows import (
     GENESIS,
     Amount,

@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 
 from google.protobuf.message import Message
 
-from fedboost import wire
-from fedboost.errors import DataError
 from fedboost.flow import DisclosureInfo
+from fedboost.ground import wire
+from fedboost.ground.errors import DataError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.reveals import REVEALS
 

@@ -18,8 +18,10 @@ from typing import Literal, Protocol, TypeAlias
 from pydantic import AwareDatetime, Field, ValidationError
 
 from fedboost import flow
-from fedboost.errors import DataError, PeerError, PolicyError
 from fedboost.flow import Place, Signer
+from fedboost.ground.errors import DataError, PeerError, PolicyError
+from fedboost.ground.settings import Settings
+from fedboost.ground.wire import COUNT_MAX
 from fedboost.job import Name
 from fedboost.messages.exchange_pb2 import RecallReply
 from fedboost.messages.party_pb2 import SignedHead
@@ -27,8 +29,6 @@ from fedboost.runtime.jobs.manifest import canonical
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import TEXT_CHARS_MAX, Head, KeptHead, Row, broken
-from fedboost.settings import Settings
-from fedboost.wire import COUNT_MAX
 
 TEXT_BYTES_MAX = 1 << 17  # a statement of a party with a thousand peers
 END = "end"  # what statements call the end of a job, which is no stage

@@ -24,8 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import HOST
+from fedboost.ground.errors import ConfigError, FedboostError
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest

@@ -13,13 +13,13 @@ from typing import Any
 from fedboost import protocols
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import PolicyError
 from fedboost.flow import Protocol, Role
+from fedboost.ground.errors import PolicyError
+from fedboost.ground.settings import parse
 from fedboost.job import Validation
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.settings import parse
 
 NONE = "none"
 

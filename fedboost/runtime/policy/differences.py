@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from fedboost.errors import PolicyError
+from fedboost.ground.errors import PolicyError
 from fedboost.runtime.policy.same_tables import SAME, Owned, names_of
 from fedboost.runtime.store.store import Store
 

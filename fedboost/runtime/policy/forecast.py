@@ -15,10 +15,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import Settings, parse
 from fedboost.job import Name
 from fedboost.runtime.config.policy import Policy, PredictPolicy
-from fedboost.settings import Settings, parse
 
 Change = dict[str, Any]  # params in place of those that the job's file has
 Fits = Callable[[Settings], bool]  # whether a job with these params would be allowed

@@ -11,11 +11,13 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import __version__, flow, protocols, wire
+from fedboost import __version__, flow, protocols
 from fedboost.core.params import CLASSIFYING
 from fedboost.data.frame import Frame
-from fedboost.errors import ConfigError, PeerError, PolicyError
 from fedboost.flow import GUEST, StageContext
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, PeerError, PolicyError
+from fedboost.ground.settings import parse
 from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.daemons import PartyConfig
@@ -35,7 +37,6 @@ from fedboost.runtime.transport.identity import (
     verify,
     verify_certificate,
 )
-from fedboost.settings import parse
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class Judge:
 
     def _scheme(self, terms: Manifest) -> None:
         """Refuse a scheme that does not follow from the job's settings and our policy."""
-        from fedboost.encrypted import choice
+        from fedboost.encrypted.scheme import choice
 
         params = parse(protocols.named(terms.spec.protocol).params, terms.spec.params)
         choice.check(params, terms.scheme)

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import wraps
 from typing import Any, Protocol, TypeVar
 
-from fedboost import flow, wire
-from fedboost.errors import FedboostError, OwnersError
+from fedboost import flow
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, OwnersError
 from fedboost.messages import party_pb2
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.runtime.config.daemons import PartyConfig

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.id_digests import digests
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
 from fedboost.runtime.policy.same_tables import SAME, Owned
 from fedboost.runtime.store.schema import damaged
 from fedboost.runtime.store.store import Store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fedboost.data.row_count import row_count_most
 from fedboost.data.sources import SourceSpec
-from fedboost.encrypted import choice
-from fedboost.errors import FedboostError
+from fedboost.encrypted.scheme import choice
 from fedboost.flow import GUEST
+from fedboost.ground.errors import FedboostError
 from fedboost.job import JobSpec
 from fedboost.messages.party_pb2 import SchemesReply
 from fedboost.runtime.jobs.manifest import Manifest

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from fedboost import protocols
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, PolicyError
 from fedboost.flow import HOST, Charge, Releases, Spent, StageContext
+from fedboost.ground.errors import ConfigError, PolicyError
+from fedboost.ground.settings import Settings, parse
 from fedboost.messages.job_pb2 import PlacedRows, Released, StatusReport
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
@@ -36,7 +37,6 @@ from fedboost.runtime.policy.placing import Learnt
 from fedboost.runtime.policy.reading import values_told
 from fedboost.runtime.policy.same_tables import Owned, names_of, owned
 from fedboost.runtime.store.store import JobState, StoredJob
-from fedboost.settings import Settings, parse
 
 if TYPE_CHECKING:
     from fedboost.data.frame import Frame

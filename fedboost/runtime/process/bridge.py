@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 
 log = logging.getLogger(__name__)
 

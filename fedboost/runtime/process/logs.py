@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from pythonjsonlogger.json import JsonFormatter
 
-from fedboost.printable import printable
+from fedboost.ground.printable import printable
 
 LogFormat: TypeAlias = Literal["text", "json"]
 PLACES = ("job", "attempt", "stage", "step", "party")  # in this order in every line

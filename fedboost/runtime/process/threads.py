@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from fedboost.errors import JobError
+from fedboost.ground.errors import JobError
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from multiprocessing.process import parent_process
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from fedboost.errors import JobError
+from fedboost.ground.errors import JobError
 from fedboost.runtime.process.threads import ThreadWorkers
 
 UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # in which getrusage counts

@@ -19,8 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, sync_folder, write_file
-from fedboost.errors import StoreError
+from fedboost.ground.disk import (
+    NEW,
+    SECRET_MODE,
+    make_folder,
+    on_disk,
+    opened,
+    sync_folder,
+    write_file,
+)
+from fedboost.ground.errors import StoreError
 from fedboost.runtime.store.lock import MOVED, StoreLock
 
 DATABASE, KEY, LOCK, SUMS = "store.sqlite", "store.key", "store.lock", "SHA256SUMS"

@@ -25,13 +25,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, read_file, replacing, write_file
-from fedboost.errors import ProtocolError, StoreError
 from fedboost.flow import Place
-from fedboost.mapped import let_go
+from fedboost.ground.disk import (
+    NEW,
+    SECRET_MODE,
+    make_folder,
+    on_disk,
+    read_file,
+    replacing,
+    write_file,
+)
+from fedboost.ground.errors import ProtocolError, StoreError
+from fedboost.ground.mapped import let_go
+from fedboost.ground.state import GrownList, joined_state
 from fedboost.runtime.store import pieces
 from fedboost.runtime.store.pieces import Pieces
-from fedboost.state import GrownList, joined_state
 
 log = logging.getLogger(__name__)
 

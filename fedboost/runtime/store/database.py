@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from fedboost.disk import on_disk, opened, transaction
+from fedboost.ground.disk import on_disk, opened, transaction
 from fedboost.runtime.store.schema import hashes
 
 

@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedboost.disk import on_disk, opened
-from fedboost.errors import ConfigError, JobError, PolicyError
+from fedboost.ground.disk import on_disk, opened
+from fedboost.ground.errors import ConfigError, JobError, PolicyError
 from fedboost.model import shards
 from fedboost.runtime.store.rows_in_common import Disclosures, RowsInCommon
 from fedboost.runtime.store.store import GOING, OVER, JobState, Store, StoredJob

@@ -7,8 +7,8 @@ import os
 import threading
 from pathlib import Path
 
-from fedboost.disk import SECRET_MODE, on_disk
-from fedboost.errors import StoreError
+from fedboost.ground.disk import SECRET_MODE, on_disk
+from fedboost.ground.errors import StoreError
 
 MOVED = "moved"  # in the folder of a store that another machine has taken over: the backup's name
 

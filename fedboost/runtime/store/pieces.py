@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.disk import SECRET_MODE, append_file, on_disk, read_file
-from fedboost.state import GrownList
+from fedboost.ground.disk import SECRET_MODE, append_file, on_disk, read_file
+from fedboost.ground.state import GrownList
 
 Piece = tuple[dict[str, list[str]], dict[str, NDArray[Any]]]
 

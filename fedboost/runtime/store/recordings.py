@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from google.protobuf.message import DecodeError
 
-from fedboost.disk import SECRET_MODE, make_folder, on_disk, replacing
-from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import Place
+from fedboost.ground.disk import SECRET_MODE, make_folder, on_disk, replacing
+from fedboost.ground.errors import ConfigError, StoreError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.model import shards
 

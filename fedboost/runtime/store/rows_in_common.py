@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedboost.crypto.set_sizes import check_common
-from fedboost.errors import ConfigError, DataError, PolicyError
 from fedboost.flow import Artefact, Table
+from fedboost.ground.errors import ConfigError, DataError, PolicyError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.model import shards
 
 if TYPE_CHECKING:
     from fedboost.data.frame import Frame
-    from fedboost.encoded_ids import EncodedIds
+    from fedboost.ground.ids import EncodedIds
 
 
 # Facts; counts and matched ids are a guest's.
@@ -121,7 +121,7 @@ class RowsInCommon(JobArtefacts):
 
 def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, Any]:
     """Between whom an alignment is, and of which rows: two that agree in it find the same ones."""
-    from fedboost.encoded_ids import framed
+    from fedboost.ground.ids import framed
 
     table = spec.parties.table()
     digest = hashlib.sha256(repr((*frame.id_columns, frame.n_rows)).encode())
@@ -193,7 +193,7 @@ def rows_again(frame: Frame, kept: Artefact) -> Frame:
     """
     import numpy as np
 
-    from fedboost.encoded_ids import EncodedIds, ends_of
+    from fedboost.ground.ids import EncodedIds, ends_of
 
     if IDS not in kept.arrays:
         return frame

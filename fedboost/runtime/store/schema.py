@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedboost.disk import transaction
-from fedboost.errors import StoreError
+from fedboost.ground.disk import transaction
+from fedboost.ground.errors import StoreError
 from fedboost.runtime.store.outlines import outlined
 
 # Tables whose rows have a hash of their own in the last column, as SQLite has none.

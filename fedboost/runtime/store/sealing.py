@@ -22,8 +22,15 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedboost.disk import SECRET_MODE, make_folder, on_disk, read_file, sync_folder, write_file
-from fedboost.errors import ProtocolError, StoreError
+from fedboost.ground.disk import (
+    SECRET_MODE,
+    make_folder,
+    on_disk,
+    read_file,
+    sync_folder,
+    write_file,
+)
+from fedboost.ground.errors import ProtocolError, StoreError
 
 if TYPE_CHECKING:
     from fedboost.crypto.secrets import Secrets

@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedboost.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
-from fedboost.errors import JobError, ProtocolError
+from fedboost.ground.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
+from fedboost.ground.errors import JobError, ProtocolError
 from fedboost.runtime.store.lock import StoreLock, check_here
 from fedboost.runtime.store.outlines import outlined, sha256_of
 from fedboost.runtime.store.recordings import FOLDER
@@ -43,7 +43,7 @@ STAYS = frozenset({"result.json", "transcript", FOLDER})
 
 
 class JobState(StrEnum):
-    """How a job stands. What moves it is in `coordinator.job_states` and `party.job_states`."""
+    """How a job stands. What moves it is in `coordinator.job_states` and `party.job.states`."""
 
     WAITING = "waiting for approval"
     QUEUED = "queued"  # at a coordinator: all have agreed, and other jobs run first

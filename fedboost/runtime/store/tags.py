@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from fedboost.runtime.store.schema import whole
 from fedboost.runtime.store.store import Store
 

@@ -22,12 +22,12 @@ from typing import Any
 
 from fedboost import protocols
 from fedboost.audit.findings import Finding
-from fedboost.disk import SECRET_MODE, make_folder, on_disk, opened, read_file, write_file
-from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import Artefact, Place
+from fedboost.ground.disk import SECRET_MODE, make_folder, on_disk, opened, read_file, write_file
+from fedboost.ground.errors import ConfigError, StoreError
+from fedboost.ground.settings import parse
 from fedboost.model import arrays as archives
 from fedboost.model import shards
-from fedboost.settings import parse
 
 BYTES_MAX = 64 << 20  # of a job's rounds: the first ones are kept, and an audit says how many
 END: Place = (99_999_999,)  # the part behind all rounds

@@ -9,11 +9,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fedboost.errors import ConfigError
-from fedboost.printable import without_login
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.printable import without_login
+from fedboost.ground.settings import Settings
 from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.runtime.transport.tls import TlsFiles
-from fedboost.settings import Settings
 
 HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedboost.disk import PUBLIC_MODE, SECRET_MODE, write_file
-from fedboost.errors import ConfigError
+from fedboost.ground.disk import PUBLIC_MODE, SECRET_MODE, write_file
+from fedboost.ground.errors import ConfigError
 from fedboost.runtime.transport.certificates import (
     CertificateAuthority,
     Leaf,

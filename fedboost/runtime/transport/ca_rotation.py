@@ -15,8 +15,8 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509 import Certificate
 
-from fedboost.disk import PUBLIC_MODE, SECRET_MODE, read_file, write_file
-from fedboost.errors import ConfigError
+from fedboost.ground.disk import PUBLIC_MODE, SECRET_MODE, read_file, write_file
+from fedboost.ground.errors import ConfigError
 from fedboost.runtime.transport.authority import CA_NAME, issued, read_leaf, read_signer, write_crl
 from fedboost.runtime.transport.certificates import key_pem, new_signer, pem
 from fedboost.runtime.transport.identity import read_roots

@@ -9,8 +9,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 
-from fedboost.disk import PUBLIC_MODE, SECRET_MODE, make_folder, read_file, write_file
-from fedboost.errors import ConfigError
+from fedboost.ground.disk import PUBLIC_MODE, SECRET_MODE, make_folder, read_file, write_file
+from fedboost.ground.errors import ConfigError
 from fedboost.runtime.transport.certificates import Leaf, key_pem, new_key, purposes
 from fedboost.runtime.transport.identity import (
     CertificateFaultError,

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import grpc
 
-from fedboost import wire
+from fedboost.ground import wire
 from fedboost.runtime.process.clock import now, pauses
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedboost.errors import BY_CODE, FedboostError
+from fedboost.ground.errors import BY_CODE, FedboostError
+from fedboost.ground.printable import printable
 from fedboost.messages.fault_pb2 import Fault, Place
-from fedboost.printable import printable
 
 TEXT_MAX = 2000  # characters of one line of somebody else's error
 

@@ -21,8 +21,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from fedboost import __version__, wire
-from fedboost.errors import ConfigError, PeerError, UnreachableError
+from fedboost import __version__
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, PeerError, UnreachableError
 from fedboost.messages.job_pb2 import HelloReply
 
 Role: TypeAlias = Literal["party", "coordinator", "user"]

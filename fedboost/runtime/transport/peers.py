@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
-from fedboost import wire
-from fedboost.errors import UnreachableError
+from fedboost.ground import wire
+from fedboost.ground.errors import UnreachableError
 from fedboost.messages import exchange_pb2_grpc, job_pb2, party_pb2, party_pb2_grpc
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, RecallReply, RecallRequest
 from fedboost.messages.party_pb2 import StepCall, StepReply

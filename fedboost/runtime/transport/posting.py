@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from fedboost import wire
-from fedboost.errors import FedboostError, PeerError
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, PeerError
 from fedboost.messages.exchange_pb2 import Parcel, Receipt
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.bridge import hear_out

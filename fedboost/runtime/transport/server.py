@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
-from fedboost import wire
-from fedboost.errors import (
+from fedboost.ground import wire
+from fedboost.ground.errors import (
     ConfigError,
     FedboostError,
     PeerError,

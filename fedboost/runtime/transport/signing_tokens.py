@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from pydantic import Field
 
-from fedboost.disk import read_file
-from fedboost.errors import ConfigError, PeerError
+from fedboost.ground.disk import read_file
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.settings import Settings, optional_library
 from fedboost.runtime.transport.identity import (
     CertificateFaultError,
     Identity,
@@ -28,7 +29,6 @@ from fedboost.runtime.transport.identity import (
     read_roots,
 )
 from fedboost.runtime.transport.tls import FilePath
-from fedboost.settings import Settings, optional_library
 
 
 class SigningToken(Settings):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 from google.protobuf.message import DecodeError
 
-from fedboost.errors import (
+from fedboost.ground.errors import (
     ConfigError,
     DataError,
     FedboostError,

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 from cryptography import x509
 from pydantic import AfterValidator, Field
 
-from fedboost.errors import ConfigError, UnreachableError
+from fedboost.ground.errors import ConfigError, UnreachableError
+from fedboost.ground.settings import Settings, expanded
 from fedboost.runtime.transport.identity import (
     UNREADABLE,
     CertificateFaultError,
@@ -28,7 +29,6 @@ from fedboost.runtime.transport.identity import (
     verify,
     verify_certificate,
 )
-from fedboost.settings import Settings, expanded
 
 __all__ = [
     "FilePath",

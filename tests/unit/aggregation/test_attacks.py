@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.aggregation import aggregator
 from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.standing import Tagging
-from fedboost.errors import PeerError, ProtocolError, UnreachableError
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.messages.protocol.aggregation_pb2 import (
     Masked,
     MaskKeys,

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from fedboost.aggregation.recovery import threshold
-from fedboost.errors import ProtocolError, UnreachableError
 from fedboost.flow import MemoryNotebook
+from fedboost.ground.errors import ProtocolError, UnreachableError
 from tests.support.aggregation import PHASES, added, assert_sum, circle, draws, fresh_circle, names
 
 STAYS = "stays"

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.aggregation import aggregator
 from fedboost.aggregation.contributor import CHECK_WORDS
 from fedboost.crypto.shamir import PRIME
-from fedboost.errors import PeerError, ProtocolError, UnreachableError
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol.aggregation_pb2 import DealtShares, RevealedShares
 from tests.support.aggregation import (

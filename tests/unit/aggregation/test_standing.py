@@ -8,7 +8,7 @@ import pytest
 from fedboost.aggregation import aggregator
 from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.statistic import Statistic
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.messages.protocol.aggregation_pb2 import Standing
 from tests.support.aggregation import WHAT, Circle, circle, contexts, draws, tampering
 from tests.support.federated import Hand

@@ -9,7 +9,7 @@ import pytest
 from fedboost.aggregation import aggregator, contributor
 from fedboost.aggregation.contributor import CHECK_WORDS, Contributor
 from fedboost.aggregation.recovery import threshold
-from fedboost.errors import ConfigError, PeerError, PolicyError, ProtocolError
+from fedboost.ground.errors import ConfigError, PeerError, PolicyError, ProtocolError
 from fedboost.messages.protocol.aggregation_pb2 import Total
 from fedboost.runtime.config.policy import Policy
 from tests.support.aggregation import (

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedboost import wire
 from fedboost.aggregation import contributor
 from fedboost.aggregation.contributor import CHECK_WORDS
 from fedboost.crypto import masking
-from fedboost.errors import ProtocolError
+from fedboost.ground import wire
+from fedboost.ground.errors import ProtocolError
 from fedboost.messages.protocol.aggregation_pb2 import Masked
 from tests.support import conversations
 from tests.support.aggregation import WHAT, assert_sum, circle, fresh_circle, names

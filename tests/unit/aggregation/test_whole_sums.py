@@ -6,8 +6,8 @@ import pytest
 
 from fedboost.aggregation import aggregator
 from fedboost.aggregation.recovery import threshold
-from fedboost.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.flow import MemoryNotebook
+from fedboost.ground.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.messages.protocol.aggregation_pb2 import Gathered, Masked
 from tests.support.aggregation import (
     MOST,

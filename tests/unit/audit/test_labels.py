@@ -6,7 +6,7 @@ import pytest
 from fedboost.audit import attacks
 from fedboost.audit.attacks import GuestView
 from fedboost.audit.findings import CLUSTERS, MEMBERS
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 
 
 def groupings(positive, trees, told, seed=4):

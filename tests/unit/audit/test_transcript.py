@@ -9,8 +9,8 @@ from fedboost.audit import attacks, transcript
 from fedboost.audit.attacks import AttackPlan
 from fedboost.audit.findings import SUMS, Finding
 from fedboost.encrypted import record
-from fedboost.errors import ConfigError, StoreError
 from fedboost.flow import START, Artefact
+from fedboost.ground.errors import ConfigError, StoreError
 from fedboost.runtime.store import transcripts
 from fedboost.runtime.store.transcripts import END, FINDINGS, Transcripts
 from tests.equivalence.test_secureboost_whole_jobs import snapshots

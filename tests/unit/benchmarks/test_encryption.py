@@ -31,8 +31,8 @@ from benchmarks.encryption_plan import (
 )
 from benchmarks.harness import JobRun, Lap, StepTotal
 from fedboost import protocols
-from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.settings import parse
+from fedboost.encrypted.scheme.params import EncryptedTreeParams
+from fedboost.ground.settings import parse
 from tests.unit.benchmarks.test_plus import toy
 
 QUICK = Plan.of(quick=True)

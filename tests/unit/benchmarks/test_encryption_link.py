@@ -11,7 +11,7 @@ from benchmarks import encryption, encryption_link, encryption_link_tables, encr
 from benchmarks.encryption_link import CASES, LATTICE, PAILLIER, SPLITS, Case
 from benchmarks.encryption_plan import PLAIN, Plan
 from benchmarks.links import Lines, Link
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 LINK = Link.parse_round_trip("20mbit,50ms")
 QUICK = Plan.of(quick=True, link=LINK)

@@ -15,7 +15,7 @@ from benchmarks.products import products_made
 from fedboost.core import fixed_point
 from fedboost.crypto import residues
 from fedboost.crypto.packing import GhLayout
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from fedboost.messages.job_pb2 import Event, LinkBytes, StepCost, StepDone
 from tests import tiers
 from tests.support import federated

@@ -29,7 +29,7 @@ from benchmarks.hybridtree_plan import MAIN, SKEW, Plan
 from fedboost.core import hybrid, local, objectives
 from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.hybrid import HostColumns, HybridParams
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 COLUMNS = ("age", "job", "hours", "town")
 SMALL = Experiment(MAIN, "adult", Dealing(hosts=3), depth=4, trees=3)

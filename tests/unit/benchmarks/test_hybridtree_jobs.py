@@ -26,9 +26,9 @@ from benchmarks.hybridtree_accuracy import (
 from benchmarks.hybridtree_jobs import NODE_LEVEL, PLUS, SECUREBOOST, Cluster
 from benchmarks.hybridtree_plan import GUEST_SIZE, HOLDERS, MAIN, MANY, ONE, SCALE, SKEW, Plan
 from fedboost import protocols
-from fedboost.encrypted.params import EncryptedTreeParams
+from fedboost.encrypted.scheme.params import EncryptedTreeParams
+from fedboost.ground.settings import parse
 from fedboost.protocols.hybridtree.params import HybridTreeParams
-from fedboost.settings import parse
 
 PARTIES = Cluster(
     "adult",

@@ -12,14 +12,14 @@ from click.testing import CliRunner
 
 from fedboost.cli import outcome
 from fedboost.cli.audit import audit
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import load
+from fedboost.ground.workers import Serial
 from fedboost.report import page
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.store.transcripts import FINDINGS, Transcripts
-from fedboost.settings import load
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables, spec_of
 from tests.support.federated import GUEST, HOSTS, job_spec, now
 from tests.support.secureboost_jobs import made

@@ -15,10 +15,10 @@ from fedboost.cli import connect, predicting
 from fedboost.cli.cluster import simulate
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import Scored
-from fedboost.crypto.workers import Serial
 from fedboost.data.predictions import predictions_tables, write_parquet
-from fedboost.errors import ConfigError, DataError, FedboostError, UnreachableError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, DataError, FedboostError, UnreachableError
+from fedboost.ground.workers import Serial
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.model import shards
 from fedboost.runtime.client import client

@@ -4,7 +4,7 @@ import pytest
 
 from fedboost.cli.cluster import read_sources
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 
 def test_a_table_is_declared_by_its_file_or_by_yaml(tmp_path):

@@ -12,12 +12,12 @@ from fedboost.cli import connect
 from fedboost.cli import submit as job_commands
 from fedboost.cli.groups import job_group
 from fedboost.cli.outcome import Turns
-from fedboost.errors import ConfigError, FedboostError, PolicyError, UnreachableError
+from fedboost.ground.errors import ConfigError, FedboostError, PolicyError, UnreachableError
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, Finished, JobJournal, JobStatus
 from fedboost.runtime.client import client
 from fedboost.runtime.transport import faults
-from fedboost.settings import parse
 
 GUESTS = ("bank", "fund", "mill")
 NOBODY = FedboostError("nobody knows")

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import PredictionRequest
-from fedboost.errors import ConfigError
 from fedboost.flow import Artefact, Table
+from fedboost.ground.errors import ConfigError
 from fedboost.model import shards
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.runtime.store.rows_in_common import Disclosures

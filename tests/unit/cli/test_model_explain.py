@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from fedboost.cli.groups import model_group
 from fedboost.core.params import TreeParams
-from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import contributions, shards, vertical, whole
 from fedboost.report.contributions import Effect, svg
 from tests.support.models import random_model

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from scipy.sparse import csc_array
 
 from fedboost.cli.cluster import simulate
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import conditions, shards, whole
 from fedboost.model.xgboost_json import xgboost_json
 from tests.support.models import own_shard

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from fedboost.cli.groups import model_group
 from fedboost.cli.shelves import Shelves, open_shelves
-from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError
 from fedboost.messages.job_pb2 import JobStatus
 from fedboost.model import shards
 from fedboost.runtime.client.client import CoordinatorClient

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.sparse import csc_array
 
 from fedboost.core import binning
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 from tests import tiers
 from tests.support.raw_values import model_values
 

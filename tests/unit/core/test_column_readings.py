@@ -9,8 +9,8 @@ from fedboost.core import column_readings, gbun
 from fedboost.core.column_readings import ColumnReading
 from fedboost.core.gbun import GbunParams, Normal
 from fedboost.core.networks import Network
-from fedboost.errors import ConfigError
-from fedboost.settings import parse
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from tests.unit.core.test_gbun import params_of, table
 
 

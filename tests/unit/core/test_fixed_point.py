@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.errors import ConfigError, JobError
+from fedboost.ground.errors import ConfigError, JobError
 
 
 @given(st.integers(1, 2**40), st.floats(1e-300, 1e300), st.floats(1e-300, 1e300))

@@ -7,8 +7,8 @@ import pytest
 
 from fedboost.core import forest, sampling
 from fedboost.core.params import TreeParams
-from fedboost.errors import ConfigError
-from fedboost.settings import parse
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 
 
 def said(rounds=100, **raw):

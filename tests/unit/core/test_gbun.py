@@ -17,8 +17,8 @@ from fedboost.core.gbun import GbunParams, Normal
 from fedboost.core.local import TrainingTable
 from fedboost.core.networks import Network
 from fedboost.core.objectives import Summary
-from fedboost.errors import ConfigError, DataError, JobError
-from fedboost.settings import parse
+from fedboost.ground.errors import ConfigError, DataError, JobError
+from fedboost.ground.settings import parse
 from tests.conftest import ROOT
 from tests.unit.core.test_local import labels_for
 from tests.unit.core.test_networks import peak_mib

@@ -20,11 +20,12 @@ from fedboost.core import (
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
 from fedboost.core.growing_trees import GrowingTrees, planted
-from fedboost.core.growth import GrowingTree, Rules, choose
+from fedboost.core.growth import GrowingTree, choose
 from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT
+from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
 from tests.support.columns import chosen
 from tests.unit.core.test_local import labels_for, naive_tree, params_for, sample

@@ -9,12 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedboost.core import binning, fixed_point, hybrid, local, objectives
-from fedboost.core.growth import Rules
 from fedboost.core.hybrid import HostColumns, HybridParams
 from fedboost.core.objectives import Summary
 from fedboost.core.params import Goss, TreeParams
-from fedboost.errors import ConfigError
-from fedboost.settings import parse
+from fedboost.core.rules import Rules
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from tests.support.columns import chosen
 
 GAP_MAX = 1e-9  # of the naive trees, whose sums are floats

@@ -8,13 +8,14 @@ import pytest
 
 from fedboost.core import binning, fixed_point, local, metrics, objectives, sampling
 from fedboost.core.categories import members
-from fedboost.core.growth import GrowingTree, Rules
+from fedboost.core.growth import GrowingTree
 from fedboost.core.local import TrainingTable
 from fedboost.core.objectives import Summary
 from fedboost.core.params import OBJECTIVES, TreeParams
+from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
-from fedboost.errors import ConfigError, DataError
-from fedboost.settings import parse
+from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.settings import parse
 
 
 def sample(seed, n=400, columns=4, missing=0.15):

@@ -5,7 +5,7 @@ import pytest
 
 from fedboost.core import margins
 from fedboost.core.params import BoostingParams
-from fedboost.errors import JobError
+from fedboost.ground.errors import JobError
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedboost.core import metrics
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 
 sk = pytest.importorskip("sklearn.metrics")
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fedboost.core import fixed_point, gains, local, monotone
 from fedboost.core.local import TrainingTable
 from fedboost.core.params import TreeParams
-from fedboost.errors import ConfigError
-from fedboost.settings import parse
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from tests import tiers
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedboost.core import objectives
 from fedboost.core.objectives import Summary
 from fedboost.core.params import OBJECTIVES, TreeParams
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 from tests import tiers
 
 RHO = 1.3

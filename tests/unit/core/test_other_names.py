@@ -4,10 +4,10 @@ import pytest
 
 from fedboost.core import other_names
 from fedboost.core.params import BoostingParams, TreeParams
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.sdk import SecureBoostClassifier
 from fedboost.sdk.refusals import InvalidParameterError
-from fedboost.settings import parse
 
 OTHERS = [*other_names._NAMES, *other_names._REASONS]
 

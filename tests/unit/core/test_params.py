@@ -4,8 +4,8 @@ import pytest
 
 from fedboost.core.metrics import METRICS
 from fedboost.core.params import OBJECTIVES, TreeParams, metrics_of
-from fedboost.errors import ConfigError
-from fedboost.settings import parse
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 
 
 def test_the_defaults_are_valid_and_metrics_follow_the_objective():

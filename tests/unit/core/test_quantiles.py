@@ -9,7 +9,7 @@ from scipy.sparse import csc_array
 
 from fedboost.core.binning import Binning
 from fedboost.core.quantiles import GROUP_MIN, ROUNDS_MAX, Probes, Ranked, Search
-from fedboost.errors import DataError, JobError
+from fedboost.ground.errors import DataError, JobError
 from tests import tiers
 
 MAX = float(np.finfo(np.float32).max)

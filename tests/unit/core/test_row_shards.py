@@ -10,8 +10,8 @@ from fedboost.core import local
 from fedboost.core.growth import GrowingState
 from fedboost.core.row_shards import SharedTable, TableShard, TreeShard
 from fedboost.core.tree import Split
-from fedboost.shards import Embedded
-from fedboost.state import load_state, state_dict
+from fedboost.ground.shards import Embedded
+from fedboost.ground.state import load_state, state_dict
 from tests.support.elsewhere import Elsewhere
 from tests.unit.core.test_growth import assert_same, job
 

@@ -9,7 +9,7 @@ from fedboost.core import sampling
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.params import Goss, TreeParams
 from fedboost.core.sampling import TreeColumns
-from fedboost.errors import PolicyError
+from fedboost.ground.errors import PolicyError
 
 
 def test_draws_never_change_between_releases():

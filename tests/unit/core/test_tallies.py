@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedboost.core import metrics
 from fedboost.core.params import TreeParams, metrics_of
 from fedboost.core.tallies import SCORE_BINS, SCORE_WORDS_MAX, Tally
-from fedboost.errors import DataError, JobError
+from fedboost.ground.errors import DataError, JobError
 from tests import tiers
 from tests.support.rankings import resolution
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedboost.core import histogram, local, threads
-from fedboost.core.growth import Rules
-from fedboost.errors import JobError
+from fedboost.core.rules import Rules
+from fedboost.ground.errors import JobError
 from fedboost.runtime.process.threads import ThreadWorkers
 from tests.unit.core.test_growth import job
 

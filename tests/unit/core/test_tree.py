@@ -6,7 +6,7 @@ import pytest
 from fedboost.core import binning
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, as_set, members
 from fedboost.core.tree import LEAF, Node, Split, Tree, grown
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 from tests.support.raw_values import model_values
 
 

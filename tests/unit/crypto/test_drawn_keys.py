@@ -7,7 +7,7 @@ from fedboost.crypto import paillier, schemes
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.secrets import Secrets, SecretSource
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from fedboost.runtime.process.workers import ProcessWorkers
 from tests.support.ciphertexts import arrived, gradients
 

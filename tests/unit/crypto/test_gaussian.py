@@ -9,7 +9,7 @@ from scipy import stats
 from fedboost.crypto import gaussian
 from fedboost.crypto.gaussian import SIGMA_MOST, discrete_gaussian, widened
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 
 SECRET = Secrets(bytes(range(32)))
 P_LEAST = 1e-4  # secrets are fixed, so a right sampler fails never or always

@@ -15,8 +15,8 @@ from fedboost.crypto.id_digests import (
     fresh_key,
     named_rows,
 )
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
+from fedboost.ground.ids import EncodedIds
 
 KEY = bytes(range(KEY_BYTES))
 IDS = [b"%03d" % i for i in range(20)]

@@ -18,8 +18,8 @@ from fedboost.crypto.intersection import (
     multiply,
     read_points,
 )
-from fedboost.crypto.workers import Serial
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
+from fedboost.ground.workers import Serial
 from fedboost.runtime.process.workers import ProcessWorkers
 
 ORDER = mpz(2) ** 252 + 27742317777372353535851937790883648493  # of the prime-order subgroup

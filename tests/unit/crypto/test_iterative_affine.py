@@ -10,8 +10,8 @@ from fedboost.crypto.iterative_affine import AffineSecret, draw
 from fedboost.crypto.limbs import integers, rows_of
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
-from fedboost.crypto.workers import Serial
-from fedboost.errors import ConfigError, PeerError
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import arrived, encrypted, short_keys, single
 
 SCHEME = schemes.scheme("iterative-affine")

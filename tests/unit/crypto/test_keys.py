@@ -6,8 +6,8 @@ import pytest
 from fedboost.crypto import paillier_keys, schemes
 from fedboost.crypto.moduli import check_modulus
 from fedboost.crypto.paillier_keys import SecretPrimes, prove, read_public
-from fedboost.crypto.workers import Serial
-from fedboost.errors import ConfigError, PeerError
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.workers import Serial
 
 HALF = 256
 # q = 2p + 1: p divides both n and φ(n)

@@ -23,7 +23,7 @@ from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.words import bytes_of, field_bytes, pack, unpack
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.runtime.process.threads import ThreadWorkers
 from tests import tiers
 from tests.support.lattices import (

@@ -16,7 +16,7 @@ from fedboost.crypto.lattice.decryption import decrypt, opened
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.lattice.words import unpack
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 from tests.support.lattices import (
     HOST,
     LATTICE,

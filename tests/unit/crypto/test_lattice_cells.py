@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedboost.crypto.api import Outgoing
 from fedboost.crypto.lattice.cells import CELLS_MOST, LatticeSums
-from fedboost.errors import ProtocolError
+from fedboost.ground.errors import ProtocolError
 from fedboost.runtime.process.threads import ThreadWorkers
 from tests import tiers
 from tests.support.lattices import (

@@ -6,7 +6,7 @@ import pytest
 from fedboost.crypto.lattice import dense_sums
 from fedboost.crypto.lattice.cells import sum_windows
 from fedboost.crypto.lattice.dense_sums import BOUND_MOST, add_dense, error_bound, transform_of
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from tests.support.lattices import LATTICE, LATTICE_LARGE, RINGS
 
 

@@ -13,7 +13,7 @@ from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import ConfigError, PeerError
+from fedboost.ground.errors import ConfigError, PeerError
 from tests.support.lattices import (
     GUEST,
     HOST,

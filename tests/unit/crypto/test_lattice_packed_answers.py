@@ -16,8 +16,8 @@ from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.parameters import SLOTS, groups_of
 from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.lattice.words import field_bytes, low_bits, pack
-from fedboost.crypto.workers import Serial
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.workers import Serial
 from fedboost.runtime.process.threads import ThreadWorkers
 from tests.support.lattices import (
     HOST,

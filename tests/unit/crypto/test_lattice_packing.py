@@ -27,7 +27,7 @@ from fedboost.crypto.lattice.transforms import (
 )
 from fedboost.crypto.lattice.words import field_bytes, pack, unpack
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import ConfigError, FedboostError, PeerError
+from fedboost.ground.errors import ConfigError, FedboostError, PeerError
 from tests.support.lattices import GUEST, LATTICE, LATTICE_4096, ORIGIN, TINY
 from tests.support.releases import batch, batch_fractions
 

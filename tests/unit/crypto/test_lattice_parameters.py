@@ -14,7 +14,7 @@ from fedboost.crypto.lattice.packing_keys import PackingShape
 from fedboost.crypto.lattice.parameters import LEAK_MOST
 from fedboost.crypto.lattice.polynomials import Origin, TreePolynomials
 from fedboost.crypto.lattice.released import AnswerShape
-from fedboost.errors import ConfigError, PeerError
+from fedboost.ground.errors import ConfigError, PeerError
 from tests.conftest import ROOT
 from tests.support.lattices import LATTICE, LATTICE_4096, LATTICE_LARGE, ORIGIN, RINGS, unguarded
 

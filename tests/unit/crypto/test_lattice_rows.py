@@ -14,7 +14,7 @@ from fedboost.crypto.lattice.cells import EncryptedRows
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import ConfigError, PeerError
+from fedboost.ground.errors import ConfigError, PeerError
 from tests import tiers
 from tests.support.lattices import (
     GUEST,

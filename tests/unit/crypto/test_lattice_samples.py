@@ -8,7 +8,7 @@ from scipy import stats
 
 from fedboost.crypto.lattice import samples
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import FedboostError
+from fedboost.ground.errors import FedboostError
 
 P_LEAST = 1e-4  # bytes are fixed, so a right sampler fails never or always
 RING = 2048

@@ -13,7 +13,7 @@ from fedboost.crypto.layout import HEADROOM_BITS
 from fedboost.crypto.leaf_values import MASK_SLACK_BITS, LeafLayout
 from fedboost.crypto.limbs import integers, rows_of
 from fedboost.crypto.masking import answer_masks
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from tests.support.ciphertexts import masks_of, wrapped
 
 

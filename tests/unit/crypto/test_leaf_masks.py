@@ -21,7 +21,7 @@ from fedboost.crypto.masking import MaskKey, Masks, Pair, PairStream, answer_mas
 from fedboost.crypto.modular import ModularPublic
 from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import (
     arrived,
     encrypted,

@@ -13,8 +13,8 @@ from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.crypto.limbs import rows_of
 from fedboost.crypto.masking import PairStream, answer_masks
-from fedboost.crypto.workers import Serial
-from fedboost.errors import ConfigError, PeerError, ProtocolError
+from fedboost.ground.errors import ConfigError, PeerError, ProtocolError
+from fedboost.ground.workers import Serial
 from fedboost.runtime.process.workers import ProcessWorkers
 from tests import tiers
 from tests.support.ciphertexts import arrived, encrypted, masks_of, short_keys, wrapped

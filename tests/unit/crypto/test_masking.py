@@ -19,7 +19,7 @@ from scipy import stats
 
 from fedboost.crypto.masking import SCRATCH_BYTES, MaskKey, Pair, add_stream, is_private_of
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 
 KEY = bytes(range(32))
 SECRETS = Secrets(KEY)

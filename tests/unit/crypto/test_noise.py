@@ -8,7 +8,7 @@ from scipy import stats
 
 from fedboost.crypto import noise
 from fedboost.crypto.secrets import Secrets
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
 
 SECRET = Secrets(bytes(range(32)))
 P_LEAST = 1e-4  # secrets are fixed, so a right mechanism fails never or always

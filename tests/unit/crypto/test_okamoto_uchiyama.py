@@ -15,8 +15,8 @@ from fedboost.crypto.moduli import check_modulus, drawn_prime
 from fedboost.crypto.okamoto_uchiyama import OuKey, OuSecret, read_public
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.secrets import SYSTEM
-from fedboost.crypto.workers import Serial
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
+from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import arrived, encrypted, gradients, single
 
 BITS = 768

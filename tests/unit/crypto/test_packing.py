@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedboost.crypto.layout import HEADROOM_BITS
 from fedboost.crypto.limbs import integers, rows_of
 from fedboost.crypto.packing import GhLayout
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from tests.support.ciphertexts import gradients, pairs_in
 
 SWITCHES = list(itertools.product([True, False], [True, False]))

@@ -16,8 +16,8 @@ from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey, PaillierSecret
 from fedboost.crypto.paillier_keys import SecretPrimes
-from fedboost.crypto.workers import Serial
-from fedboost.errors import ConfigError, PeerError, ProtocolError
+from fedboost.ground.errors import ConfigError, PeerError, ProtocolError
+from fedboost.ground.workers import Serial
 from fedboost.runtime.process.workers import ProcessWorkers
 from tests import tiers
 from tests.support.ciphertexts import arrived, encrypted, gradients, naive_sums, single

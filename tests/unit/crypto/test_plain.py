@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fedboost.crypto import plain, residues, schemes
 from fedboost.crypto.limbs import bytes_of, integers, rows_of
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.workers import Serial
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import arrived, encrypted, short_keys, single
 
 SCHEME = schemes.scheme("plain")

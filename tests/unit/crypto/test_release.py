@@ -19,7 +19,7 @@ from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.paillier import PaillierKey
 from fedboost.crypto.paillier_keys import SecretPrimes
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import pairs_in, single
 
 TRIALS = 20

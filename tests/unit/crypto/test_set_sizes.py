@@ -12,8 +12,8 @@ from fedboost.crypto.set_sizes import (
     padded_points,
     padded_size,
 )
-from fedboost.crypto.workers import Serial
-from fedboost.errors import ConfigError, DataError, PolicyError
+from fedboost.ground.errors import ConfigError, DataError, PolicyError
+from fedboost.ground.workers import Serial
 
 IDS = [b"ann", b"bob", b"cid"]
 

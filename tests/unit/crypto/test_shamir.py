@@ -24,7 +24,7 @@ from fedboost.crypto.shamir import (
     liars,
     split,
 )
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 from tests import tiers
 
 SECRETS = Secrets(bytes(range(32)))

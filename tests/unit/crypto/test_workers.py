@@ -12,8 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from fedboost.crypto.workers import BLOCKS_PER_WORKER, Serial, blocks
-from fedboost.errors import JobError, PeerError
+from fedboost.ground.errors import JobError, PeerError
+from fedboost.ground.workers import BLOCKS_PER_WORKER, Serial, blocks
 from fedboost.runtime.process import workers as processes
 from fedboost.runtime.process.workers import ProcessWorkers
 

@@ -17,10 +17,10 @@ from fedboost.data.addresses import (
     without_secrets,
 )
 from fedboost.data.sources import Connection, SourceSpec
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.settings import parse
 from fedboost.runtime.config.daemons import DaskWorkers, Oidc, TracesConfig
 from fedboost.runtime.transport.addresses import Remote
-from fedboost.settings import parse
 
 SAFE = "abcxyzABC0189-._~"
 RAW = "@:/?#[]&=%+ !é"

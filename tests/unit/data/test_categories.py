@@ -18,7 +18,7 @@ from fedboost.data.loading import frame_of, load
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 
 SECRET = "7654321x"  # a cell that no error may show
 

@@ -16,7 +16,7 @@ from fedboost.data.reading import read_table
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.data.survey import survey_sheet
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 
 
 def run(*arguments: str):

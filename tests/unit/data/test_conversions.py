@@ -12,8 +12,8 @@ from fedboost.data.outline import outline
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.data.survey import survey
-from fedboost.errors import DataError
-from fedboost.settings import parse
+from fedboost.ground.errors import DataError
+from fedboost.ground.settings import parse
 
 DAY = (dt.date(2024, 1, 31) - dt.date(1970, 1, 1)).days
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csc_array
 
 from fedboost.data.frame import Frame
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
 
 
 def frame(values=((1.0, 2.0), (3.0, np.nan), (5.0, 6.0)), label=(0.0, 1.0, 0.0), **changed):

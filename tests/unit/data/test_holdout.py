@@ -15,8 +15,8 @@ from fedboost.data.holdout import (
     validation_rows,
     validation_rows_by_id,
 )
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.ids import EncodedIds
 
 some_ids = st.lists(st.binary(min_size=1, max_size=8), unique=True, max_size=40)
 fractions = st.floats(0.0, 1.0, exclude_max=True)

@@ -8,8 +8,8 @@ from fedboost.data import id_differences
 from fedboost.data.id_differences import likely_cause
 from fedboost.data.ids import encode_ids, parts_of
 from fedboost.data.sources import IdFormat
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
+from fedboost.ground.ids import EncodedIds
 
 
 def ids(*cells, **how):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fedboost.data.ids import PART_BYTES_MAX, encode_ids, shared_ids
 from fedboost.data.sources import IdFormat
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
+from fedboost.ground.ids import EncodedIds
 
 whole = st.integers(-(2**53) + 1, 2**53 - 1)
 # What a file may hold: no lone surrogates, not blank, short.

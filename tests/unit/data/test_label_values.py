@@ -16,9 +16,9 @@ from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.data.survey import survey_sheet
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.settings import parse, yaml_in
 from fedboost.job import JobSpec
-from fedboost.settings import parse, yaml_in
 
 SPELLINGS = {  # of the label no, yes, no, yes, yes
     "[no, yes]": ["no", "Yes", "no", "yes", "yes"],

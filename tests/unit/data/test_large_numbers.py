@@ -8,8 +8,8 @@ from fedboost.data.loading import frame_of
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.survey import survey_sheet
-from fedboost.errors import DataError
-from fedboost.settings import parse
+from fedboost.ground.errors import DataError
+from fedboost.ground.settings import parse
 
 BASE = 2**53
 

@@ -14,8 +14,8 @@ from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import FedboostError
-from fedboost.mapped import CellFile
+from fedboost.ground.errors import FedboostError
+from fedboost.ground.mapped import CellFile
 from tests.unit.data.test_row_batches import ROWS, of_svmlight, table, written
 
 CHOSEN = Selection(
@@ -133,7 +133,7 @@ def sparse_lines(least):
 @pytest.mark.parametrize("more", [{}, {"columns": ["f7", "f1", "f900"]}, {"missing": 1.5}])
 def test_a_sparse_table_is_the_one_that_is_read_at_once(tmp_path, monkeypatch, least, more):
     monkeypatch.setattr(svmlight, "BLOCK_BYTES", 500)
-    monkeypatch.setattr("fedboost.mapped.FILE_BYTES_MIN", 1)
+    monkeypatch.setattr("fedboost.ground.mapped.FILE_BYTES_MIN", 1)
     path = tmp_path / "new.svmlight"
     path.write_text("# of all\n" + "\n".join(sparse_lines(least)) + "\n\n")
     source, selection = SourceSpec(path=str(path)), Selection(id=["id"], label="y", **more)
@@ -152,7 +152,7 @@ def test_a_sparse_table_is_the_one_that_is_read_at_once(tmp_path, monkeypatch, l
 
 def test_a_sparse_table_of_many_columns_is_read_in_few_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(svmlight, "BLOCK_BYTES", 500)
-    monkeypatch.setattr("fedboost.mapped.FILE_BYTES_MIN", 1)
+    monkeypatch.setattr("fedboost.ground.mapped.FILE_BYTES_MIN", 1)
     path = tmp_path / "new.svmlight"
     path.write_text("\n".join([*sparse_lines(1), "1 100000:1"]))
     whole = svmlight.extent(path)
@@ -202,7 +202,7 @@ def test_what_is_no_date_is_refused_as_at_once(tmp_path, cells, name):
 
 def test_what_is_wrong_with_a_sparse_table_is_said_as_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(svmlight, "BLOCK_BYTES", 500)
-    monkeypatch.setattr("fedboost.mapped.FILE_BYTES_MIN", 1)
+    monkeypatch.setattr("fedboost.ground.mapped.FILE_BYTES_MIN", 1)
     path = tmp_path / "new.svmlight"
     source, selection = SourceSpec(path=str(path)), Selection(id=["id"], label="y")
     for last in ("1 3:x", "1 3:1 2:1", f"1 {2**21}:1", "# no rows"):

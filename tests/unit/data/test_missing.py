@@ -11,10 +11,10 @@ from fedboost.data.loading import load
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.data.survey import survey
-from fedboost.errors import ConfigError, DataError, PolicyError
 from fedboost.flow import Role
+from fedboost.ground.errors import ConfigError, DataError, PolicyError
+from fedboost.ground.settings import parse
 from fedboost.runtime.policy.declared import Use, judge
-from fedboost.settings import parse
 
 CELLS = "id,a,town,b,y\n-9,1.5,-9,-9,0\n2,-9.0,x,,1\n3,-9,-9.00,4,1\n"
 

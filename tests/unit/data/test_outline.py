@@ -7,7 +7,7 @@ import pytest
 
 from fedboost.data.outline import Outline, outline, stamp
 from fedboost.data.sources import Connection, SourceSpec
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 
 TABLE = pa.table({"id": ["a", "b", "c"], "age": [1, 2, 3], "rate": [0.5, None, 1.5]})
 

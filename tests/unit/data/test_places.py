@@ -17,8 +17,8 @@ from fedboost.data.reading import columns_of, read_sheet, read_table
 from fedboost.data.row_count import row_count_most
 from fedboost.data.selection import Selection
 from fedboost.data.sources import Connection, SourceSpec
-from fedboost.errors import ConfigError, DataError, UnreachableError
-from fedboost.settings import SecretReference, parse
+from fedboost.ground.errors import ConfigError, DataError, UnreachableError
+from fedboost.ground.settings import SecretReference, parse
 
 TABLE = pa.table(
     {

@@ -9,7 +9,7 @@ from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.data.survey import survey_sheet
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 
 
 def columns(tmp_path, names, *, source=None, **selection):

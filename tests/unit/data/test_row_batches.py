@@ -13,8 +13,8 @@ from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import Connection, SourceSpec
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import DataError, FedboostError
+from fedboost.ground.errors import DataError, FedboostError
+from fedboost.ground.ids import EncodedIds
 
 ROWS = 250
 CHOSEN = Selection(id=["id"], columns=["x", "city"], categorical=["city"])

@@ -22,8 +22,8 @@ from fedboost.data.reading import read_sheet, read_table
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, DataError
-from fedboost.settings import parse
+from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.settings import parse
 
 SECRET = "7654321"  # a cell that no error may show
 

@@ -16,8 +16,8 @@ from fedboost.data import sheet, svmlight
 from fedboost.data.reading import read_sheet, read_table
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, DataError, FedboostError
-from fedboost.settings import parse
+from fedboost.ground.errors import ConfigError, DataError, FedboostError
+from fedboost.ground.settings import parse
 from tests import tiers
 
 LOCAL = {"url": "sqlite:///a.db"}

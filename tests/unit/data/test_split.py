@@ -16,8 +16,8 @@ from fedboost.data.loading import load
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.data.split import SplitPlan, split_table
-from fedboost.errors import ConfigError, DataError, FedboostError
-from fedboost.settings import parse
+from fedboost.ground.errors import ConfigError, DataError, FedboostError
+from fedboost.ground.settings import parse
 from tests import tiers
 
 NAMES = ["a", "b", "c", "d", "e"]

@@ -10,8 +10,8 @@ from fedboost.core.bins import SparseBins
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import Partition
 from fedboost.core.sampling import TreeColumns
-from fedboost.encrypted.adding import AddingRows
-from fedboost.encrypted.cells import BinnedTable, Cells
+from fedboost.encrypted.cells.adding import AddingRows
+from fedboost.encrypted.cells.row_cells import BinnedTable, Cells
 from tests.support.elsewhere import Elsewhere
 from tests.unit.encrypted.test_ciphers import SHOP, Pair
 
@@ -103,7 +103,7 @@ def test_rows_that_come_some_at_a_time_make_the_same_sums(scheme, kind, monkeypa
     place, of = nodes_of(pair.n_rows)
     expected = Growing(held.adding, cells, place, of).sums()
     for most in (1, 7, 100, ROWS):
-        monkeypatch.setattr("fedboost.encrypted.cells.ADDITIONS_AT_ONCE", most * COLUMNS)
+        monkeypatch.setattr("fedboost.encrypted.cells.row_cells.ADDITIONS_AT_ONCE", most * COLUMNS)
         found = Growing(held.adding, cells, place, of).sums()
         assert all(map(np.array_equal, expected, found))
 

@@ -10,11 +10,11 @@ from fedboost.core.split import Candidates
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.parameters import BY_NAME
 from fedboost.crypto.packing import GhLayout
-from fedboost.encrypted import capacity
-from fedboost.encrypted.candidates import CategoricalColumn, NodeCandidates
-from fedboost.encrypted.capacity import NodeField, under_noise
+from fedboost.encrypted.cells.candidates import CategoricalColumn, NodeCandidates
+from fedboost.encrypted.scheme import capacity
+from fedboost.encrypted.scheme.capacity import NodeField, under_noise
+from fedboost.ground.settings import parse
 from fedboost.protocols.secureboost.params import SecureBoostParams
-from fedboost.settings import parse
 from tests.support.federated import HOSTS, now
 from tests.support.secureboost_jobs import made
 

@@ -8,7 +8,7 @@ import pytest
 from fedboost.core import binning
 from fedboost.core.params import TreeParams
 from fedboost.core.sampling import TreeColumns
-from fedboost.encrypted import cells
+from fedboost.encrypted.cells import row_cells
 
 ROWS, COLUMNS, BINS = 5_000, 6, 16
 
@@ -26,7 +26,7 @@ def table(seed=1, rows=ROWS):
 @pytest.mark.parametrize("leave_out", [False, True])
 def test_a_row_adds_to_the_cell_of_its_bin_in_each_column_of_its_node(leave_out):
     cuts, bins, drawn = table()
-    own = cells.Cells(cells.BinnedTable.of(cuts, bins, leave_out=leave_out), drawn)
+    own = row_cells.Cells(row_cells.BinnedTable.of(cuts, bins, leave_out=leave_out), drawn)
     nodes = np.array_split(np.random.default_rng(2).permutation(ROWS).astype(np.int32), 3)
     asked = own.numbers.additions(nodes)
     assert asked.cells.dtype == np.int32
@@ -45,7 +45,7 @@ def test_a_row_adds_to_the_cell_of_its_bin_in_each_column_of_its_node(leave_out)
 
 def test_additions_of_all_rows_take_little_beside_their_cells():
     cuts, bins, drawn = table(rows=50_000)
-    own = cells.Cells(cells.BinnedTable.of(cuts, bins, leave_out=True), drawn)
+    own = row_cells.Cells(row_cells.BinnedTable.of(cuts, bins, leave_out=True), drawn)
     rows = np.arange(50_000, dtype=np.int32)
     own.numbers.additions([rows[:100]])
     tracemalloc.start()

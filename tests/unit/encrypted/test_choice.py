@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from fedboost.encrypted import choice, schemes
-from fedboost.encrypted.choice import ALWAYS, ORDER, SchemeOffer, choose, offer
-from fedboost.encrypted.params import EncryptedTreeParams, asks
-from fedboost.encrypted.schemes import SCHEMES
-from fedboost.errors import ConfigError, PeerError
+from fedboost.encrypted.scheme import choice, loading
+from fedboost.encrypted.scheme.choice import ALWAYS, ORDER, SchemeOffer, choose, offer
+from fedboost.encrypted.scheme.params import EncryptedTreeParams, asks
+from fedboost.encrypted.scheme.schemes import SCHEMES
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.settings import parse
 from fedboost.job import AUTO, ChosenScheme, PassedOver, encryption_of
 from fedboost.protocols.hybridtree.params import HybridTreeParams
-from fedboost.settings import parse
 
 JOB = EncryptedTreeParams()
 ROWS_MOST = 1 << 21  # that leave a message of `lattice` eight bits
@@ -176,7 +176,7 @@ def test_an_open_job_asks_for_no_scheme_yet_and_trains_under_none():
     assert asks(JOB).scheme == AUTO
     assert not asks(JOB).insecure
     with pytest.raises(ConfigError, match="has not been chosen yet"):
-        schemes.of(JOB)
+        loading.tree_scheme(JOB)
 
 
 def test_a_choice_stands_in_the_place_of_auto_only():

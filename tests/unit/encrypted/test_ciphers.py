@@ -9,9 +9,10 @@ import pytest
 from fedboost.core import binning
 from fedboost.crypto import layout
 from fedboost.crypto.api import Pairs
-from fedboost.encrypted import keys, ring_answers, schemes
-from fedboost.encrypted.ciphers import AnswersSeen, Expected, NodeSums, addressed
-from fedboost.errors import PeerError
+from fedboost.encrypted.lattice import answers as lattice_answers
+from fedboost.encrypted.scheme import keys, loading, schemes
+from fedboost.encrypted.scheme.ciphers import AnswersSeen, Expected, NodeSums, addressed
+from fedboost.ground.errors import PeerError
 from tests.support.federated import GUEST, HOSTS, contexts_for, frame_of
 
 TELCO, SHOP = HOSTS[:2]
@@ -35,7 +36,7 @@ class Pair:
             params |= {"objective": "multi:softprob", "num_class": outputs, "multi_output": True}
         self.contexts = contexts_for("secureboost", frames, params)
         self.params, self.n_rows = self.contexts[GUEST].params, rows
-        self.bits = schemes.of(self.params).bits_of(self.params, rows)
+        self.bits = loading.tree_scheme(self.params).bits_of(self.params, rows)
         hosts = (TELCO, SHOP)
         nonces: tuple[bytes, ...] = ()
         if keys.takes_nonces(self.params):
@@ -68,7 +69,7 @@ def test_a_scheme_states_the_sizes_of_its_messages(scheme, monkeypatch):
     monkeypatch.setattr(layout, "BLOCK_BYTES", 1 << 11)
     pair = Pair(scheme)
     held, given = pair.rows()
-    own = schemes.of(pair.params)
+    own = loading.tree_scheme(pair.params)
     slots = own.slots(pair.params, pair.n_rows, AnswersSeen())
     packs = schemes.SCHEMES[pair.params.encryption.scheme].packs_answers
     assert bool(slots) == (packs and "vectors" not in scheme)
@@ -97,7 +98,7 @@ def nodes_of(rows, draw):
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("each", [1, 3, 1024])
 def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, monkeypatch):
-    monkeypatch.setattr(ring_answers, "ANSWERS_EACH", each)
+    monkeypatch.setattr(lattice_answers, "ANSWERS_EACH", each)
     pair, draw = Pair(scheme, outputs=outputs), np.random.default_rng(1)
     held, given = pair.rows()
     nodes = nodes_of(pair.n_rows, draw)
@@ -147,7 +148,7 @@ def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, mo
     ],
 )
 def test_parts_are_whole_blocks_and_only_the_last_is_shorter(rows, counts, monkeypatch):
-    monkeypatch.setattr(ring_answers, "BLOCKS_EACH", 1)
+    monkeypatch.setattr(lattice_answers, "BLOCKS_EACH", 1)
     pair = Pair("lattice", max(rows, 1))
     given = pair.guest.rows(7, pair.gh[:rows], max(rows, 1))
     parts = list(given.parts())
@@ -161,7 +162,7 @@ def test_parts_are_whole_blocks_and_only_the_last_is_shorter(rows, counts, monke
 
 @pytest.mark.parametrize("scheme", VECTORS)
 def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkeypatch):
-    monkeypatch.setattr(ring_answers, "PART_BYTES_MAX", 1 << 18)
+    monkeypatch.setattr(lattice_answers, "PART_BYTES_MAX", 1 << 18)
     pair = Pair(scheme, 9000, outputs=5)
     host: Any = pair.hosts[SHOP]
     own = host.budget.parameters
@@ -181,7 +182,7 @@ def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkey
         assert [part.count for part in parts[:-1]] == [(1 << 18) // data] * (len(parts) - 1)
         assert max(len(part.data) for part in parts) <= given.bytes_max([40])
         assert len(parts) > 1
-    monkeypatch.setattr(ring_answers, "PART_BYTES_MAX", 1)
+    monkeypatch.setattr(lattice_answers, "PART_BYTES_MAX", 1)
     assert given.bytes_max([40]) == given.n_bytes([1], [Expected(9000, np.zeros(10, np.int64))])
     assert {part.count for part in held.blind(node)} == {1}
 

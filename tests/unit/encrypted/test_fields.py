@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MIN
 from fedboost.crypto.lattice import parameters
-from fedboost.encrypted import keys
-from fedboost.encrypted.host_noise import NoiseScale, spare_rows
-from fedboost.encrypted.ring import tree_scheme
+from fedboost.encrypted.lattice.guest import tree_scheme
+from fedboost.encrypted.scheme import keys
+from fedboost.encrypted.scheme.host_noise import NoiseScale, spare_rows
+from fedboost.ground.settings import parse
 from fedboost.protocols.secureboost.params import SecureBoostParams
-from fedboost.settings import parse
 
 PLAINTEXT_BITS = 2047
 SIGN = 1

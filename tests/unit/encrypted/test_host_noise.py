@@ -8,14 +8,14 @@ import pytest
 from fedboost.core.groups import Segments
 from fedboost.core.split import Candidates, candidates
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted import host_noise
-from fedboost.encrypted.candidates import CategoricalColumn, NodeCandidates
-from fedboost.encrypted.host_noise import MOST, HostNoise, NoiseScale
-from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.errors import ConfigError
+from fedboost.encrypted.cells.candidates import CategoricalColumn, NodeCandidates
+from fedboost.encrypted.scheme import host_noise
+from fedboost.encrypted.scheme.host_noise import MOST, HostNoise, NoiseScale
+from fedboost.encrypted.scheme.params import EncryptedTreeParams
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost.params import SecureBoostParams
-from fedboost.settings import parse
 from tests import tiers
 
 SIGMA = 1 << 20

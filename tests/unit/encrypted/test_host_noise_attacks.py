@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedboost.encrypted import keys
-from fedboost.encrypted.host_noise import HostNoise, NoiseScale
+from fedboost.encrypted.scheme import keys
+from fedboost.encrypted.scheme.host_noise import HostNoise, NoiseScale
 from fedboost.flow import StageContext
 from tests.support.federated import HOSTS, now, with_seed
 from tests.support.noisy_jobs import Watched

@@ -10,11 +10,12 @@ from fedboost.crypto.api import Pairs
 from fedboost.crypto.masking import Masks
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted import host_noise, keys, ring, schemes
-from fedboost.encrypted.candidates import NodeCandidates
-from fedboost.encrypted.ciphers import Expected, NodeSums
-from fedboost.encrypted.host_noise import MOST, NoiseScale, as_masks
-from fedboost.errors import ConfigError, PeerError, ProtocolError
+from fedboost.encrypted.cells.candidates import NodeCandidates
+from fedboost.encrypted.lattice import guest as lattice_guest
+from fedboost.encrypted.scheme import host_noise, keys, loading
+from fedboost.encrypted.scheme.ciphers import Expected, NodeSums
+from fedboost.encrypted.scheme.host_noise import MOST, NoiseScale, as_masks
+from fedboost.ground.errors import ConfigError, PeerError, ProtocolError
 from tests.support.ciphertexts import arrived, encrypted, short_keys
 from tests.support.federated import GUEST, HOSTS, contexts_for, frame_of
 
@@ -217,7 +218,7 @@ class Pair:
         said |= {"encryption": {"scheme": scheme}, "host_noise": SIGMA}
         contexts = contexts_for("secureboost", frames, said)
         params = contexts[GUEST].params
-        bits = schemes.of(params).bits_of(params, rows)
+        bits = loading.tree_scheme(params).bits_of(params, rows)
         nonces = tuple(keys.nonce(contexts[party]) for party in (GUEST, HOSTS[0]))
         self.guest = keys.guest_side(contexts[GUEST], bits, [rows], nonces)
         cuts = binning.fit(values, 8, ())
@@ -272,13 +273,13 @@ def test_a_lattice_has_room_for_the_greatest_noise_and_the_guest_for_no_more(sch
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 64.0])
 def test_every_sum_and_its_noise_fits_the_budget(scheme, rows, sigma):
     context = seat_of(encryption={"scheme": scheme}, host_noise=sigma)
-    bits = schemes.of(context.params).bits_of(context.params, rows)
+    bits = loading.tree_scheme(context.params).bits_of(context.params, rows)
     most = int(NoiseScale.of(context.params, bits).most[0])
     if scheme == "plain":
         assert (rows << bits) + 256 * most <= 1 << 62
         assert keys.layout(context.params, bits, rows, 2047).g_noise == most
         return
-    budget = ring.tree_scheme(scheme).budget(context.params, rows, bits)
+    budget = lattice_guest.tree_scheme(scheme).budget(context.params, rows, bits)
     for node in {1, rows}:
         width = budget.width(node) - budget.parameters.scale_bits
         assert node * budget.message_most + most < 1 << (width - 1)
@@ -292,7 +293,7 @@ def test_precision_that_leaves_no_room_for_noise_is_refused():
             said = {"encryption": {"scheme": scheme}, "precision_bits": bits}
             context = seat_of(**said, host_noise=sigma)
             if fits:
-                assert schemes.of(context.params).bits_of(context.params, rows) == bits
+                assert loading.tree_scheme(context.params).bits_of(context.params, rows) == bits
                 continue
             with pytest.raises(ConfigError, match=f"precision_bits is {bits}.*and their noise"):
-                schemes.of(context.params).bits_of(context.params, rows)
+                loading.tree_scheme(context.params).bits_of(context.params, rows)

@@ -13,11 +13,12 @@ from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.core.groups import Segments
 from fedboost.core.placement import NarrowedRows
 from fedboost.core.split import Candidates
-from fedboost.encrypted.candidates import CategoricalColumn, NodeCandidates
-from fedboost.encrypted.capacity import NodeField
-from fedboost.encrypted.meter import DRAWN_MAX, Meter
-from fedboost.encrypted.tree_batch import STRIDE
+from fedboost.encrypted.cells.candidates import CategoricalColumn, NodeCandidates
+from fedboost.encrypted.host.meter import DRAWN_MAX, Meter
+from fedboost.encrypted.scheme.capacity import NodeField
+from fedboost.encrypted.tree.batch import STRIDE
 from fedboost.flow import Charge, Releases, Spent, Table
+from fedboost.ground.settings import parse
 from fedboost.protocols.hybridtree import host as hybrid_host
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.params import releases as hybrid_releases
@@ -25,7 +26,6 @@ from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.runtime.config.policy import Policy
-from fedboost.settings import parse
 from tests import tiers
 from tests.support import hybrid_jobs
 from tests.support.federated import GUEST, HOSTS, Room, now

@@ -11,12 +11,12 @@ from fedboost.core.objectives import Summary
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.budget import MESSAGE_BITS_MOST
 from fedboost.crypto.schemes import SCHEMES
-from fedboost.encrypted import schemes
-from fedboost.encrypted.ring import tree_scheme
-from fedboost.errors import ConfigError
+from fedboost.encrypted.lattice.guest import tree_scheme
+from fedboost.encrypted.scheme import loading
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost.params import SecureBoostParams
-from fedboost.settings import parse
 
 LATTICES = sorted(set(parameters.BY_NAME) - {"lattice-large"})
 NUMBERS = sorted(set(SCHEMES) - {"iterative-affine"})
@@ -30,7 +30,7 @@ def params_of(scheme, **more):
 
 
 def bits_of(params, rows):
-    return schemes.of(params).bits_of(params, rows)
+    return loading.tree_scheme(params).bits_of(params, rows)
 
 
 def encoding(params, rows, fixed):
@@ -41,7 +41,7 @@ def encoding(params, rows, fixed):
         asked.append(own)
         return fixed
 
-    return schemes.of(params).encoding(params, rows, made), asked
+    return loading.tree_scheme(params).encoding(params, rows, made), asked
 
 
 def fractions(rows, seed):
@@ -157,7 +157,9 @@ def test_what_a_host_of_hybridtree_gets_fits_whatever_the_bottom_nodes_value(sch
     y = np.linspace(-7.0, 9.0, 41)
     summary = Summary.of(own, y, np.ones(41))
     objective = objectives.start(own, summary)
-    fixed = schemes.of(own).encoding(own, 41, lambda p: hybrid.encoding(p, objective, summary))
+    fixed = loading.tree_scheme(own).encoding(
+        own, 41, lambda p: hybrid.encoding(p, objective, summary)
+    )
     most = budget(own, 41, fixed.bits).message_most
     g_bound, h_bound = objective.bounds(summary)
     g = np.array([[g_bound], [-g_bound], [0.3 * g_bound], [0.0]])

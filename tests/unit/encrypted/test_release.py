@@ -4,21 +4,21 @@ import ast
 from pathlib import Path
 
 import fedboost
-from fedboost.encrypted.host_noise import HostNoise
-from fedboost.encrypted.host_tree import HostTree, HostTreeBatch
-from fedboost.encrypted.meter import Meter
-from fedboost.encrypted.packed import PackedHostRows
+from fedboost.encrypted.host.meter import Meter
+from fedboost.encrypted.host.tree import HostTree, HostTreeBatch
+from fedboost.encrypted.number.packed import PackedHostRows
+from fedboost.encrypted.scheme.host_noise import HostNoise
 from tests.support.federated import HOSTS, now
 from tests.support.secureboost_jobs import made
 
 # Of each name that sums pass on their way out, the modules that may use it.
 MAY_USE = {
-    "blind": {"encrypted/release.py", "encrypted/ciphers.py"},
-    "blind_signed": {"encrypted/gradient_check.py"},
+    "blind": {"encrypted/host/release.py", "encrypted/scheme/ciphers.py"},
+    "blind_signed": {"encrypted/checks/gradient_check.py"},
     "NodeSums": {f"encrypted/{name}.py" for name in ("release", "ciphers", "packed", "ring_host")},
-    "of_node": {"encrypted/release.py"},
-    "charge": {"encrypted/release.py"},
-    "note_offered": {"encrypted/release.py"},
+    "of_node": {"encrypted/host/release.py"},
+    "charge": {"encrypted/host/release.py"},
+    "note_offered": {"encrypted/host/release.py"},
 }
 
 

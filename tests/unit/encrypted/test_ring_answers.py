@@ -6,12 +6,12 @@ import pytest
 
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.parameters import named
-from fedboost.encrypted import ring_answers
-from fedboost.encrypted.ciphers import AnswersSeen
-from fedboost.encrypted.params import EncryptedTreeParams
-from fedboost.encrypted.ring_answers import VECTORS, best_slots, cost_of, in_words, runs
-from fedboost.errors import ConfigError
-from fedboost.settings import parse
+from fedboost.encrypted.lattice import answers as lattice_answers
+from fedboost.encrypted.lattice.answers import VECTORS, best_slots, cost_of, in_words, runs
+from fedboost.encrypted.scheme.ciphers import AnswersSeen
+from fedboost.encrypted.scheme.params import EncryptedTreeParams
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 
 ROWS = 30_000
 
@@ -55,13 +55,13 @@ def test_what_a_job_says_is_kept_to():
 
 
 def test_no_key_is_larger_than_a_part_may_be(monkeypatch):
-    monkeypatch.setattr(ring_answers, "PART_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(lattice_answers, "PART_BYTES_MAX", 1 << 20)
     assert best_slots(params(answers="packed"), BUDGET, seen(3000)) == VECTORS
 
 
 def test_every_host_costs_a_key():
     one, three = (cost_of(params(), BUDGET, seen(320, keys=n), 32).n_bytes for n in (1, 3))
-    assert three - one == 2 * (ring_answers.tree_key_bytes(BUDGET.parameters, 2, 32) - 28672)
+    assert three - one == 2 * (lattice_answers.tree_key_bytes(BUDGET.parameters, 2, 32) - 28672)
 
 
 def test_before_any_answer_a_small_host_is_expected():

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from fedboost.core.partition import Partition
-from fedboost.encrypted import ring_answers, ring_shards
-from fedboost.encrypted.ciphers import NodeSums
-from fedboost.encrypted.node_cells import Chosen, Making, NodeCells
+from fedboost.encrypted.cells.node_cells import Chosen, Making, NodeCells
+from fedboost.encrypted.lattice import answers as lattice_answers
+from fedboost.encrypted.lattice import shards as lattice_shards
+from fedboost.encrypted.scheme.ciphers import NodeSums
 from tests.support.elsewhere import Elsewhere
 from tests.unit.encrypted.test_adding import ROWS, nodes_of, table
 from tests.unit.encrypted.test_ciphers import SHOP, Pair
@@ -95,7 +96,7 @@ def test_a_layer_asked_for_again_is_not_made_again(monkeypatch):
     monkeypatch.setattr(NodeCells, "keep", lambda *_: None)
     once = layers.children()
     made = []
-    monkeypatch.setattr(ring_shards.RingRows, "siblings", lambda *_: made.append(1))
+    monkeypatch.setattr(lattice_shards.RingRows, "siblings", lambda *_: made.append(1))
     assert layers.children() == once
     assert not made
 
@@ -121,7 +122,7 @@ def test_shards_get_no_secret_but_their_columns_of_one_tree():
 @pytest.mark.parametrize("loses", [False, True])
 def test_rows_divide_at_a_shard_once_however_many_parts_leave(monkeypatch, loses):
     """Or again where it has lost its cells in between."""
-    monkeypatch.setattr(ring_answers, "ANSWERS_EACH", 20)
+    monkeypatch.setattr(lattice_answers, "ANSWERS_EACH", 20)
     alone = Layers(SCHEMES[1])
     expected = [alone.root(), alone.children()]
     layers, given = Layers(SCHEMES[1], shards=Elsewhere(2)), list[Any]()

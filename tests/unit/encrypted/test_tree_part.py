@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 
 from fedboost.core.partition import Partition
-from fedboost.encrypted.tree_part import TreePart
+from fedboost.encrypted.cells.tree_part import TreePart
 
 N = 40_000
 

@@ -7,9 +7,9 @@ import pytest
 
 from fedboost import protocols
 from fedboost.flow import EVERYBODY, GUEST, HOST, Protocol, Role, Step, Table
+from fedboost.ground.settings import Settings
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 from fedboost.messages.reveals import REVEALS
-from fedboost.settings import Settings
 from tests.conftest import ROOT
 from tests.support.each import each
 

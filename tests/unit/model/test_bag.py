@@ -8,7 +8,7 @@ import pytest
 
 from fedboost.core.params import CLASSIFYING, OBJECTIVES
 from fedboost.data.predictions import OBJECTIVE, parted, predictions_tables
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model.bag import By, Kind, bagged, check_alike
 
 SECRET = "anna-4711"  # an id, which no error may show

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fedboost.errors import ConfigError
 from fedboost.flow import Role
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.model.columns import directions
 from fedboost.protocols import named
-from fedboost.settings import parse
 from tests.support.federated import frame_of
 
 NAMES = ("age", "town", "income")

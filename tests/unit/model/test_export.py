@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fedboost.core.categories import members
 from fedboost.core.params import MAX_BIN, ROUNDS_MAX
-from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model.export import short
 from fedboost.model.vertical import LEAF
 from tests.support.models import (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedboost.core.categories import NO_THRESHOLD, as_set
-from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError
 from fedboost.model import vertical
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
 from tests.support.models import (

@@ -9,8 +9,8 @@ import pytest
 from fedboost.core import networks
 from fedboost.data import predictions
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import kinds
 from fedboost.model import networks as network_models
 from fedboost.model.kinds import kind

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import arrays, shards
 from tests.support.models import MODEL, random_model
 

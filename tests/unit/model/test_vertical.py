@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fedboost.core import categories
 from fedboost.core.categories import NO_THRESHOLD
-from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import vertical
 from fedboost.model.vertical import TreeShape
 from tests.support.models import COLUMNS, MODEL, PARTIES, random_model, whole

@@ -9,12 +9,12 @@ from scipy.sparse import csc_array
 
 from fedboost.core import objectives
 from fedboost.core.tree import DTYPES, LEAF
-from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.settings import parse
 from fedboost.model import batches, kinds, shards, whole
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols import named
-from fedboost.settings import parse
 from tests.support.models import importance, own_shard, tree_lines
 from tests.support.whole_models import (
     CITIES,

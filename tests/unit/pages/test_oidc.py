@@ -13,7 +13,8 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 
-from fedboost.errors import ConfigError, UnreachableError
+from fedboost.ground.errors import ConfigError, UnreachableError
+from fedboost.ground.settings import parse
 from fedboost.pages import oidc
 from fedboost.pages.coordinator import coordinator_site
 from fedboost.pages.oidc import OidcProvider
@@ -22,7 +23,6 @@ from fedboost.runtime.cluster.local import USER
 from fedboost.runtime.config.daemons import CoordinatorConfig, Oidc, Page, Users
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.store.store import Store
-from fedboost.settings import parse
 from tests.attacks.test_border_approval import JOB
 
 mock: Any = pytest.importorskip("oidc_provider_mock", reason="pip install oidc-provider-mock")

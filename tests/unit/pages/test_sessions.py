@@ -2,7 +2,8 @@
 
 import pytest
 
-from fedboost.errors import ConfigError, StoreError
+from fedboost.ground.errors import ConfigError, StoreError
+from fedboost.ground.settings import parse
 from fedboost.pages import token
 from fedboost.pages.sessions import (
     SESSIONS_MAX,
@@ -14,7 +15,6 @@ from fedboost.pages.sessions import (
     same,
 )
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.settings import parse
 
 LASTS_S = 3600.0
 

@@ -18,16 +18,16 @@ import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
 from fedboost import protocols
+from fedboost.ground.settings import load, parse, read_yaml
 from fedboost.job import JobSpec
 from fedboost.runtime.client.config import client_config
 from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.estimate.estimate import held_bytes
 from fedboost.runtime.estimate.scenes import Said, from_words
-from fedboost.runtime.party.job_memory import DAEMON_BYTES, WORKER_BYTES
+from fedboost.runtime.party.job.memory import DAEMON_BYTES, WORKER_BYTES
 from fedboost.runtime.transport.addresses import Timers, split_address
 from fedboost.runtime.transport.tls import load_identity
-from fedboost.settings import load, parse, read_yaml
 from tests.conftest import ROOT
 from tests.support.shown_commands import check
 

@@ -8,14 +8,15 @@ import sys
 import click
 import pytest
 
-from fedboost import errors, protocols
+from fedboost import protocols
+from fedboost.ground import errors
+from fedboost.ground.settings import parse, read_yaml
 from fedboost.messages.reveals import REVEALS
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.settings import parse, read_yaml
 from tests.conftest import ROOT
 from tests.support import documents
 from tests.support.each import each

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from fedboost import errors
+from fedboost.ground import errors
 from tests.support.each import each
 
 PRODUCT = Path(errors.__file__).parent

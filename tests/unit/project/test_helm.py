@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from fedboost import __version__
+from fedboost.ground.settings import parse
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
-from fedboost.settings import parse
 from tests.conftest import ROOT
 from tests.support.shown_commands import check
 

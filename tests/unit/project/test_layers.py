@@ -70,4 +70,4 @@ def test_nothing_but_the_two_tables_of_states_moves_a_job():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and node.attr in ("move", "add_job"):
                 movers.add(str(path.relative_to(ROOT / "fedboost")))
-    assert movers == {"runtime/coordinator/job_states.py", "runtime/party/job_states.py"}
+    assert movers == {"runtime/coordinator/job_states.py", "runtime/party/job/states.py"}

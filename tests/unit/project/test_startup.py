@@ -29,7 +29,7 @@ except SystemExit as done:
 """
 SERVES = {
     "coordinator": "import fedboost.runtime.coordinator.node",
-    "party": "import fedboost.runtime.party.node, fedboost.runtime.process.workers",
+    "party": "import fedboost.runtime.party.node.node, fedboost.runtime.process.workers",
 }
 OF_PARTIES = {"numpy"}  # a party's store holds arrays
 
@@ -123,7 +123,7 @@ from fedboost.cli import daemons
 daemons.leave_out(*daemons.UNUSED)
 import pyarrow as pa, pyarrow.compute as pc
 assert pc.equal(pa.array(["a", ""]), "").to_pylist() == [False, True]
-import fedboost.kernel_files
+import fedboost.ground.kernel_files
 print(json.dumps(sorted(sys.modules)))
 """
     loaded = loaded_by(code)

@@ -9,11 +9,11 @@ import pytest
 
 from fedboost.crypto import intersection
 from fedboost.crypto.intersection import as_keys
-from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
 from fedboost.data.sources import SourceSpec
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import DataError, FedboostError, PeerError, PolicyError
+from fedboost.ground.errors import DataError, FedboostError, PeerError, PolicyError
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.workers import Serial
 from fedboost.messages.protocol import align_pb2
 from fedboost.protocols.align import guest as align_guest
 from fedboost.protocols.align.ring import domain_of

@@ -13,11 +13,10 @@ from fedboost.crypto import set_sizes
 from fedboost.crypto.oprf import sizes
 from fedboost.crypto.oprf.sizes import OprfSizes, sample_cap
 from fedboost.crypto.oprf.tags import TagGuest
-from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import canonical_order
 from fedboost.data.sources import SourceSpec
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import (
+from fedboost.flow import START, Spent
+from fedboost.ground.errors import (
     ConfigError,
     DataError,
     FedboostError,
@@ -25,7 +24,9 @@ from fedboost.errors import (
     PolicyError,
     ProtocolError,
 )
-from fedboost.flow import START, Spent
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.job import Alignment, JobSpec
 from fedboost.oblivious import method, side
 from fedboost.oblivious.method import OPRF_IDS_MIN, method_for
@@ -33,7 +34,6 @@ from fedboost.oblivious.side import PARTS_AT_ONCE, in_turn
 from fedboost.runtime.cluster import local
 from fedboost.runtime.process.threads import ThreadWorkers
 from fedboost.runtime.transport import faults
-from fedboost.settings import parse
 from tests.support.federated import GUEST, HOSTS, Room, changing, frame_of, now, room_for
 from tests.support.halfway import carried_on, keeping
 

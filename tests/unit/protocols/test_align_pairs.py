@@ -9,9 +9,9 @@ import pytest
 from fedboost.crypto import intersection
 from fedboost.crypto.intersection import as_keys
 from fedboost.crypto.set_sizes import CURVE_IDS_MAX
-from fedboost.crypto.workers import Serial
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import FedboostError, PeerError, PolicyError
+from fedboost.ground.errors import FedboostError, PeerError, PolicyError
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.workers import Serial
 from fedboost.messages.protocol import align_pairs_pb2
 from fedboost.protocols.align_pairs import guest as pairs_guest
 from fedboost.protocols.align_pairs import host as pairs_host

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.core.categories import SET_BYTES
-from fedboost.errors import FedboostError, PeerError, ProtocolError
 from fedboost.flow import DISCLOSURE
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, PeerError, ProtocolError
 from fedboost.messages.protocol import federboost_vertical_pb2 as pb
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import guest as guest_steps

@@ -10,11 +10,11 @@ from scipy.sparse import csc_array
 from fedboost.aggregation import measures
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
-from fedboost.errors import ConfigError, DataError, JobError, PeerError
 from fedboost.flow import AGGREGATOR, GUEST, HOST
+from fedboost.ground.errors import ConfigError, DataError, JobError, PeerError
+from fedboost.ground.settings import parse
 from fedboost.protocols.federboost_horizontal.checks import check
 from fedboost.protocols.federboost_horizontal.params import DOMAIN_MAX, FederBoostHorizontalParams
-from fedboost.settings import parse
 from tests.support.federated import GUEST as GUEST_NAME
 from tests.support.federated import HOSTS, Room, changing, now
 from tests.support.horizontal_jobs import STEPS, made

@@ -8,14 +8,14 @@ import pytest
 from fedboost.core import categories
 from fedboost.core.binning import Binning
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.growth import Rules
 from fedboost.core.params import TreeParams
-from fedboost.errors import ConfigError
+from fedboost.core.rules import Rules
 from fedboost.flow import GUEST as GUEST_ROLE
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.protocols.federboost_vertical import params as settings
 from fedboost.protocols.federboost_vertical import xgboost_trees
 from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
-from fedboost.settings import parse
 from tests.support.federated import GUEST, now
 from tests.support.federboost_jobs import frames_of, open_job, room_of
 

@@ -10,17 +10,17 @@ from scipy.sparse import csc_array
 from fedboost.aggregation import lookup
 from fedboost.core.column_readings import Scale
 from fedboost.core.fixed_point import bits_for
-from fedboost.errors import (
+from fedboost.flow import AGGREGATOR, GUEST, HOST
+from fedboost.ground.errors import (
     ConfigError,
     DataError,
     JobError,
     ProtocolError,
 )
-from fedboost.flow import AGGREGATOR, GUEST, HOST
+from fedboost.ground.settings import parse
 from fedboost.protocols.gbun import columns
 from fedboost.protocols.gbun.boosting import Scaling
 from fedboost.protocols.gbun.params import GbunJobParams, asks, check
-from fedboost.settings import parse
 from tests.support.federated import GUEST as GUEST_NAME
 from tests.support.federated import HOSTS, Room, changing, now
 from tests.support.gbun_jobs import made, pooled

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from fedboost.cli.groups import model_group
-from fedboost.errors import ConfigError, DataError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import kinds, networks, shards
 from fedboost.report.page import render
 from fedboost.report.progress import Progress, summary

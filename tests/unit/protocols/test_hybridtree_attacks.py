@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedboost import wire
-from fedboost.errors import FedboostError, PeerError
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 from fedboost.protocols.hybridtree import host as host_steps

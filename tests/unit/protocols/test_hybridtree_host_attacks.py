@@ -6,23 +6,18 @@ import inspect
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.crypto import residues
 from fedboost.crypto.api import BlindedPackages
-from fedboost.encrypted import (
-    adding,
-    answers,
-    candidates,
-    cells,
-    growth,
-    host_tree,
-    offers,
-    release,
-    ring_host,
-    tree_batch,
-)
-from fedboost.encrypted.packed import PackedHost, PackedHostRows
-from fedboost.errors import FedboostError, PeerError
+from fedboost.encrypted.cells import adding, candidates, row_cells
+from fedboost.encrypted.guest import offers
+from fedboost.encrypted.host import answers as host_answers
+from fedboost.encrypted.host import release
+from fedboost.encrypted.host import tree as host_tree
+from fedboost.encrypted.lattice import host as lattice_host
+from fedboost.encrypted.number.packed import PackedHost, PackedHostRows
+from fedboost.encrypted.tree import batch, growth
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows
 from fedboost.model.hybrid import first_number
@@ -35,7 +30,7 @@ from tests.unit.protocols.test_secureboost_attacks import ints, values_of
 
 TELCO, SHOP = HOSTS[:2]
 ROWS = 27  # of the second host in the tiny job
-MODULES = (adding, answers, candidates, cells, growth, tree_batch, host_tree, release)  # of a host
+MODULES = (adding, host_answers, candidates, row_cells, growth, batch, host_tree, release)
 
 
 def only_from(sender, alter):
@@ -84,7 +79,7 @@ def test_where_rows_that_are_held_out_go_is_the_hosts_word_and_moves_no_tree(mon
     """No sum has these rows; their margins believe the host, and nothing else does."""
     honest = conversations.hybridtree()
     expected = now(honest.walk())
-    room, divisions = conversations.hybridtree(), answers.divisions
+    room, divisions = conversations.hybridtree(), host_answers.divisions
     held = room.contexts[SHOP].validation
 
     def lying(growing, won, binning, bins):
@@ -95,7 +90,7 @@ def test_where_rows_that_are_held_out_go_is_the_hosts_word_and_moves_no_tree(mon
         rows = {number: tree.growth.everyone.rows(node) for number, (tree, node) in placed.items()}
         return {number: right ^ held[rows[number]] for number, right in found.items()}
 
-    monkeypatch.setattr(answers, "divisions", lying)
+    monkeypatch.setattr(host_answers, "divisions", lying)
     found = now(room.walk())
     for party, shard in expected.items():
         assert {n: a.tobytes() for n, a in shard.arrays.items()} == {
@@ -323,7 +318,7 @@ def bytes_made(code):
 def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
     """Beside the guest's public key, which a host of unscored trees keeps in its checkpoints."""
     assert not set().union(*map(bytes_made, MODULES))
-    for side in (PackedHostRows, PackedHost, ring_host.RingHostRows, ring_host.RingHost):
+    for side in (PackedHostRows, PackedHost, lattice_host.RingHostRows, lattice_host.RingHost):
         made = ("blind", "blind_signed", "_packed")
         assert bytes_made(side) <= {(name, "released") for name in made}
     assert {name for name, _ in bytes_made(host_steps)} <= {"_arrays", "snapshot"}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedboost.errors import DataError, PeerError, PolicyError
+from fedboost.ground.errors import DataError, PeerError, PolicyError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.hybridtree import host as host_steps
 from fedboost.runtime.config.policy import Policy

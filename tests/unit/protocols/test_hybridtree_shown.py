@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from fedboost.core.purity import PurityLimit
-from fedboost.errors import ConfigError, PeerError
+from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.settings import parse
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces
 from fedboost.model.hybrid import NO_NODE, first_number
 from fedboost.protocols.hybridtree.params import HybridTreeParams
-from fedboost.settings import parse
 from tests.support import conversations
 from tests.support.federated import GUEST, HOSTS, changing, now
 from tests.support.hybrid_jobs import made

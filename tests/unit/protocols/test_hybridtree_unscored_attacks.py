@@ -6,14 +6,14 @@ import inspect
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.core import hybrid
 from fedboost.crypto import residues
 from fedboost.crypto.api import BlindedPackages
 from fedboost.crypto.masking import Masks, answer_masks
-from fedboost.encrypted import leaf_answers, leaf_values
-from fedboost.encrypted.leaf_answers import MaskingHost, Precision
-from fedboost.errors import FedboostError, PeerError, PolicyError, ProtocolError
+from fedboost.encrypted.number import leaf_answers, leaf_values
+from fedboost.encrypted.number.leaf_answers import MaskingHost, Precision
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, PeerError, PolicyError, ProtocolError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows
 from fedboost.protocols.hybridtree import guest as guest_steps

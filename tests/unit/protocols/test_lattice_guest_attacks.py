@@ -7,12 +7,16 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.crypto import layout
 from fedboost.crypto.lattice.polynomials import NONCE_BYTES, TreePolynomials
-from fedboost.encrypted import keys, packed, ring, ring_answers, ring_host
-from fedboost.encrypted.ciphers import Expected
-from fedboost.errors import FedboostError, PeerError
+from fedboost.encrypted.lattice import answers as lattice_answers
+from fedboost.encrypted.lattice import guest as lattice_guest
+from fedboost.encrypted.lattice import host as lattice_host
+from fedboost.encrypted.number import packed
+from fedboost.encrypted.scheme import keys
+from fedboost.encrypted.scheme.ciphers import Expected
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
@@ -98,7 +102,7 @@ async def test_what_no_polynomials_can_come_from_is_refused_and_leaves_no_trace(
     assert not type(me).side.is_set(me)
     assert not type(me).first_tree.is_set(me)
     host_steps.accept_key(me, good)
-    assert isinstance(me.side, ring_host.RingHost)
+    assert isinstance(me.side, lattice_host.RingHost)
 
 
 @pytest.mark.parametrize("bits", [0, 6, 16, 53, 64])
@@ -344,13 +348,13 @@ def of_zeros(tree, host):
 @contextlib.contextmanager
 def cheating_guest():
     """The guest's keys come of a' = 0; the host derives its own."""
-    own = ring.RingGuestRows.key_for
+    own = lattice_guest.RingGuestRows.key_for
 
     def key_for(self, host):
         with mock.patch.object(TreePolynomials, "of_answers", of_zeros):
             return own(self, host)
 
-    with mock.patch.object(ring.RingGuestRows, "key_for", key_for):
+    with mock.patch.object(lattice_guest.RingGuestRows, "key_for", key_for):
         yield
 
 
@@ -399,18 +403,18 @@ async def test_the_largest_lawful_parts_fit_their_bounds():
         tree=2**32 - 1,
         first_row=2**64 - 1,
         rows=pb.Ciphertexts(
-            count=ring_answers.BLOCKS_EACH * own.ring,
-            data=bytes(ring_answers.BLOCKS_EACH * own.ring * 2 * own.word_bytes),
+            count=lattice_answers.BLOCKS_EACH * own.ring,
+            data=bytes(lattice_answers.BLOCKS_EACH * own.ring * 2 * own.word_bytes),
         ),
-        tree_key=bytes(ring_answers.tree_key_bytes(own, 2, 256)),
+        tree_key=bytes(lattice_answers.tree_key_bytes(own, 2, 256)),
     )
     size, most = part.ByteSize(), host_steps.bytes_max(me, "receive_gradients")
     assert size <= most < size + 2048
     guest = room.state(GUEST)
     nonce = pb.Nonce(nonce=bytes(NONCE_BYTES))
     assert nonce.ByteSize() <= keys.NONCE_BYTES_MAX
-    sums = guest.encrypted.bytes_max([ring_answers.ANSWERS_EACH * 3])
-    assert sums == ring_answers.ANSWERS_EACH * guest.encrypted.bytes_max([1])
+    sums = guest.encrypted.bytes_max([lattice_answers.ANSWERS_EACH * 3])
+    assert sums == lattice_answers.ANSWERS_EACH * guest.encrypted.bytes_max([1])
     plain = await conversations.secureboost().until("receive_gradients")
     assert isinstance(plain.state(SHOP).side, packed.PackedHost)
     assert plain.state(SHOP).side.sizes.bytes_max == layout.BLOCK_BYTES

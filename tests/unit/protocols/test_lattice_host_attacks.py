@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.crypto.lattice.released import AnswerShape
-from fedboost.encrypted import keys, offers, ring_answers
-from fedboost.encrypted.ciphers import Expected, GuestRows
-from fedboost.encrypted.offers import Offers, read_offers
-from fedboost.errors import FedboostError, PeerError
+from fedboost.encrypted.guest import offers
+from fedboost.encrypted.guest.offers import Offers, read_offers
+from fedboost.encrypted.lattice import answers as lattice_answers
+from fedboost.encrypted.scheme import keys
+from fedboost.encrypted.scheme.ciphers import Expected, GuestRows
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.hybridtree import guest as hybrid_steps
 from fedboost.protocols.secureboost import guest as guest_steps
@@ -387,5 +389,5 @@ async def test_a_part_is_no_larger_than_so_many_answers():
     room = await conversations.lattice().until("choose_splits")
     me = room.state(GUEST)
     most = guest_steps.bytes_max(me, "choose_splits")
-    answers = ring_answers.ANSWERS_EACH * shape_of(me, ROWS).n_bytes
+    answers = lattice_answers.ANSWERS_EACH * shape_of(me, ROWS).n_bytes
     assert most == answers + wire.PIECE_BYTES < wire.MESSAGE_BYTES_MAX

@@ -3,14 +3,14 @@
 import pytest
 
 from fedboost.crypto.lattice import parameters
-from fedboost.encrypted.params import asks
-from fedboost.errors import ConfigError, PolicyError
+from fedboost.encrypted.scheme.params import asks
+from fedboost.ground.errors import ConfigError, PolicyError
+from fedboost.ground.settings import parse
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost import host as host_steps
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.policy import Policy
-from fedboost.settings import parse
 from tests.support import conversations, hybrid_jobs, secureboost_jobs
 from tests.support.federated import contexts_for, now
 from tests.support.lattice_jobs import LATTICE, under

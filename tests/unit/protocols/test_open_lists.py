@@ -15,22 +15,23 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from fedboost.arrays import Floats, Indices
 from fedboost.cli.groups import model_group
 from fedboost.core import local, metrics
 from fedboost.core.metrics import METRICS, Metric, OfRows, WeightedMean
 from fedboost.core.params import TreeParams, metrics_of
 from fedboost.crypto import schemes as keyed
 from fedboost.crypto.lattice import parameters
-from fedboost.encrypted import packed, schemes
-from fedboost.encrypted.schemes import JobScheme
-from fedboost.errors import ConfigError, FedboostError
+from fedboost.encrypted.number import packed
+from fedboost.encrypted.scheme import schemes
+from fedboost.encrypted.scheme.schemes import JobScheme
 from fedboost.flow import Artefact
+from fedboost.ground.arrays import Floats, Indices
+from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.settings import parse
 from fedboost.model import export, kinds, shards
 from fedboost.model.kinds.kind import Exported, Frames, ModelKind, Shards
 from fedboost.protocols.predict.params import PredictParams, fits
 from fedboost.protocols.secureboost.params import SecureBoostParams
-from fedboost.settings import parse
 from tests.conftest import ROOT
 from tests.support import conversations, secureboost_jobs
 from tests.support.conversations import PARAMS

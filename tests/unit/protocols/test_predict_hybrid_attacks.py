@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.crypto.masking import Pair
-from fedboost.errors import ConfigError, FedboostError, PeerError, ProtocolError
 from fedboost.flow import Artefact
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, FedboostError, PeerError, ProtocolError
+from fedboost.ground.settings import parse
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
@@ -21,7 +22,6 @@ from fedboost.protocols.predict_hybrid import guest as guest_steps
 from fedboost.protocols.predict_hybrid import host as host_steps
 from fedboost.protocols.predict_hybrid import indices
 from fedboost.protocols.predict_hybrid.params import PredictHybridParams, fits
-from fedboost.settings import parse
 from tests.support import conversations
 from tests.support.federated import GUEST, HOSTS, changing, now
 from tests.support.hybrid_unscored import reseeded

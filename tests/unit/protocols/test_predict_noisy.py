@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fedboost import wire
+from fedboost.ground import wire
 from fedboost.messages.protocol.predict_pb2 import Questions
 from fedboost.protocols.federboost_vertical import host as training
 from fedboost.protocols.predict import host as predicting

@@ -6,23 +6,17 @@ import inspect
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.crypto import residues
 from fedboost.crypto.api import BlindedPackages, Ciphertexts
-from fedboost.encrypted import (
-    adding,
-    answers,
-    cells,
-    growth,
-    host_tree,
-    node_cells,
-    packed,
-    ring_host,
-    tree_batch,
-    tree_part,
-)
-from fedboost.encrypted.candidates import NodeCandidates
-from fedboost.errors import ConfigError, DataError, FedboostError, PeerError
+from fedboost.encrypted.cells import adding, node_cells, row_cells, tree_part
+from fedboost.encrypted.cells.candidates import NodeCandidates
+from fedboost.encrypted.host import answers as host_answers
+from fedboost.encrypted.host import tree as host_tree
+from fedboost.encrypted.lattice import host as lattice_host
+from fedboost.encrypted.number import packed
+from fedboost.encrypted.tree import batch, growth
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, DataError, FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.protocols.secureboost import host as host_steps
@@ -377,19 +371,19 @@ def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
     released_by = (
         packed.PackedHostRows,
         packed.PackedHost,
-        ring_host.RingHostRows,
-        ring_host.RingHost,
+        lattice_host.RingHostRows,
+        lattice_host.RingHost,
     )
     calls = [
         node.func.value.id if isinstance(node.func.value, ast.Name) else ast.dump(node.func.value)
         for module in (
             host_steps,
             adding,
-            answers,
-            cells,
+            host_answers,
+            row_cells,
             growth,
             node_cells,
-            tree_batch,
+            batch,
             tree_part,
             host_tree,
             *released_by,

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedboost import wire
-from fedboost.encrypted.tree_batch import STRIDE
-from fedboost.errors import FedboostError, PeerError
+from fedboost.encrypted.tree.batch import STRIDE
 from fedboost.flow import MODEL, Artefact
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.protocols.secureboost import guest as guest_steps

@@ -8,8 +8,8 @@ from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.crypto import modular, paillier, paillier_keys
 from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.paillier_keys import ROOTS, SecretPrimes
-from fedboost.crypto.workers import Serial
-from fedboost.errors import PeerError, PolicyError
+from fedboost.ground.errors import PeerError, PolicyError
+from fedboost.ground.workers import Serial
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.secureboost import host as host_steps
 from fedboost.runtime.config.policy import Policy

@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedboost import wire
-from fedboost.encrypted import offers
-from fedboost.encrypted.params import asks
-from fedboost.errors import ConfigError, PeerError, PolicyError
+from fedboost.encrypted.guest import offers
+from fedboost.encrypted.scheme.params import asks
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, PeerError, PolicyError
+from fedboost.ground.settings import parse
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.secureboost import guest as guest_steps
 from fedboost.protocols.secureboost import host as host_steps
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.policy import Policy
-from fedboost.settings import parse
 from tests.support import conversations
 from tests.support.federated import GUEST, HOSTS, changing, frame_of, now, room_for, with_seed
 from tests.unit.protocols.test_secureboost_attacks import halted, ints, only_to, outcome

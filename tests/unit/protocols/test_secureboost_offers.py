@@ -5,17 +5,19 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.core import binning, fixed_point, split
 from fedboost.core.categories import as_set
 from fedboost.core.groups import Segments
-from fedboost.core.growth import Rules, choose
+from fedboost.core.growth import choose
 from fedboost.core.params import MAX_BIN, TreeParams
+from fedboost.core.rules import Rules
 from fedboost.core.split import Candidates
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted import candidates, offers
-from fedboost.encrypted.candidates import CategoricalColumn, NodeCandidates, Shape
-from fedboost.errors import PeerError
+from fedboost.encrypted.cells import candidates, shapes
+from fedboost.encrypted.cells.candidates import CategoricalColumn, NodeCandidates, Shape
+from fedboost.encrypted.guest import offers
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from tests.support.left_sums import left_sums
 
@@ -169,7 +171,7 @@ SHAPES = [Shape(3, (4, 3), (True, False)), Shape(0, (255,), (True,))]  # of diff
 
 def spoilt(**fields):
     """The shapes' message with fields replaced; None takes one away."""
-    message = offers.write_shapes(SHAPES)
+    message = shapes.write_shapes(SHAPES)
     for name, value in fields.items():
         message.ClearField(name)
         if value is not None:
@@ -186,13 +188,13 @@ def bits(count):
 
 
 def test_shapes_survive_the_wire():
-    assert offers.shapes_of(offers.write_shapes(SHAPES), 2, 256, "shop") == SHAPES
+    assert shapes.shapes_of(shapes.write_shapes(SHAPES), 2, 256, "shop") == SHAPES
     assert [shape.n_sums for shape in SHAPES] == [11, 256]
     plain = [Shape(3), Shape(0)]
-    message = offers.write_shapes(plain)
+    message = shapes.write_shapes(plain)
     assert not message.HasField("categories")
     assert not message.HasField("missing")
-    assert offers.shapes_of(message, 2, 3, "shop") == plain
+    assert shapes.shapes_of(message, 2, 3, "shop") == plain
 
 
 @pytest.mark.parametrize(
@@ -225,15 +227,15 @@ def test_shapes_survive_the_wire():
 )
 def test_shapes_that_cannot_be_are_refused(fields, says):
     with pytest.raises(PeerError, match=says):
-        offers.shapes_of(spoilt(**fields), 2, 256, "shop")
+        shapes.shapes_of(spoilt(**fields), 2, 256, "shop")
 
 
 def test_a_layer_without_open_nodes_has_no_shapes():
-    empty = offers.write_shapes([])
-    assert offers.shapes_of(empty, 0, 256, "shop") == []
+    empty = shapes.write_shapes([])
+    assert shapes.shapes_of(empty, 0, 256, "shop") == []
     more = spoilt(candidates=ints([]), columns=ints([]))
     with pytest.raises(PeerError, match="number of shop's categories must be"):
-        offers.shapes_of(more, 0, 256, "shop")
+        shapes.shapes_of(more, 0, 256, "shop")
 
 
 # Both sides together

@@ -5,13 +5,13 @@ import pytest
 
 from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.params import MAX_DEPTH
-from fedboost.encrypted.params import asks
-from fedboost.errors import ConfigError, DataError
+from fedboost.encrypted.scheme.params import asks
 from fedboost.flow import GUEST, HOST, Table
+from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.settings import parse
 from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.params import SecureBoostParams, check
 from fedboost.protocols.secureboost.plan import Plan, of_round
-from fedboost.settings import parse
 from tests.support.federated import frame_of
 
 TABLE = Table("bank", ("telco", "shop"))

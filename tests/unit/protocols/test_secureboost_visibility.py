@@ -9,10 +9,10 @@ import pytest
 from fedboost.core.metrics import evaluate
 from fedboost.core.partition import left_child, parent, right_child
 from fedboost.core.purity import PurityLimit
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.model import vertical
 from fedboost.protocols.secureboost.params import SecureBoostParams
-from fedboost.settings import parse
 from tests.support import groupings
 from tests.support.federated import GUEST, HOSTS, now
 from tests.support.secureboost_jobs import CLASSES, VECTORS, assert_naive, assert_pooled, made

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from fedboost.core.binning import Binning
-from fedboost.errors import ConfigError, DataError, PeerError
 from fedboost.flow import MODEL, Artefact
+from fedboost.ground.errors import ConfigError, DataError, PeerError
+from fedboost.ground.settings import parse
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols import known, named
 from fedboost.protocols.secureboost import earlier
 from fedboost.protocols.secureboost import host as host_steps
 from fedboost.protocols.secureboost.params import SecureBoostParams
-from fedboost.settings import parse
 from tests.support import conversations
 from tests.support.federated import GUEST, HOSTS, Room, changing, now
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost import wire
 from fedboost.core import metrics
-from fedboost.errors import PeerError
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError
 from fedboost.messages.fault_pb2 import Fault, Place
 from fedboost.messages.job_pb2 import (
     Count,

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from fedboost.cli.groups import model_group
-from fedboost.errors import ConfigError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError
 from fedboost.model import branches, hybrid, kinds, shards, vertical
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
 from fedboost.report import trees

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.errors import ConfigError, DataError, JobError, PolicyError, ProtocolError
+from fedboost.ground.errors import ConfigError, DataError, JobError, PolicyError, ProtocolError
 from fedboost.messages.job_pb2 import ListRequest
 from fedboost.messages.party_pb2 import ModelId
 from fedboost.report.page import render

@@ -13,7 +13,7 @@ import fedboost
 from fedboost import sdk
 from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.protocols.gbun.params import GbunJobParams
 from fedboost.sdk import GBUNClassifier, GBUNRegressor
 from fedboost.sdk.parameters import OWN
@@ -182,7 +182,7 @@ def test_rows_of_another_width_and_estimators_that_never_learned_are_refused():
 @pytest.mark.some(3, of="processes of their own")
 def test_the_package_has_what_the_sdk_has_and_loads_it_when_it_is_asked_for():
     code = (
-        "import sys, fedboost, fedboost.errors\n"
+        "import sys, fedboost, fedboost.ground.errors\n"
         "assert not hasattr(fedboost, 'nothing')\n"
         "assert 'fedboost.sdk' not in sys.modules\n"
         "from fedboost import SecureBoostClassifier\n"

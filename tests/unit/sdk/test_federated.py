@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from scipy.sparse import csr_matrix
 
-from fedboost.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.sdk import (
     DeclaredTable,
     FederBoostClassifier,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.data.ids import encode_ids
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 from fedboost.sdk import holdout
 
 

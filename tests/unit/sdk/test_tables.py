@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from scipy.sparse import coo_array, csc_array, csr_matrix, dok_array
 
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 from fedboost.sdk import seats
 from fedboost.sdk.tables import DeclaredTable, rows_of
 

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
 from fedboost.report.page import of_sweep
-from fedboost.settings import parse
 from fedboost.sweep import leaks, plan
 from fedboost.sweep.plan import Earlier, SweepSettings
 from fedboost.sweep.record import FINISHED, SweepEntry, SweepRecord

@@ -10,7 +10,7 @@ from nacl.bindings import (
 from fedboost.crypto.oprf.base_transfers import TransferSender, _hashed, check_point, choose
 from fedboost.crypto.oprf.sizes import CHOICE_BYTES, COLUMNS, START_BYTES
 from fedboost.crypto.secrets import Secrets
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 from tests.support.oprf_pairs import GUEST, HOST, bits
 
 SESSION = bytes(range(200, 232))

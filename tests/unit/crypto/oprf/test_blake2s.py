@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedboost.crypto.oprf.blake2s import LANES, digest_messages, digest_rows, key_state
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
 
 KEY = bytes(range(32))
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.ground.errors import PeerError, ProtocolError
 from tests.support.oprf_pairs import (
     hints_exchanged,
     hints_of,

@@ -3,9 +3,9 @@
 import pytest
 
 from fedboost.crypto.oprf.ids import IdDigests
-from fedboost.crypto.workers import Serial
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
+from fedboost.ground.ids import EncodedIds
+from fedboost.ground.workers import Serial
 from tests.support.oprf_pairs import naive_digest, numbered
 
 KEY = bytes(range(32))

@@ -17,7 +17,7 @@ from fedboost.crypto.oprf.sizes import (
     told_size,
 )
 from fedboost.crypto.set_sizes import SET_IDS_MAX
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 
 
 def test_the_sizes_of_a_million_ids():

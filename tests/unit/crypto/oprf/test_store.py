@@ -9,7 +9,7 @@ import pytest
 from fedboost.crypto.oprf import store
 from fedboost.crypto.oprf.sizes import DENSE_ROWS, segment_rows
 from fedboost.crypto.oprf.store import StoreKeys, decode, encode
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
 from tests.support.oprf_pairs import naive_read, number
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedboost.crypto.oprf.sizes import CHECK_BYTES, WORD_BYTES, OprfSizes
 from fedboost.crypto.oprf.tags import TagGuest, TagHost
-from fedboost.errors import PeerError, ProtocolError
+from fedboost.ground.errors import PeerError, ProtocolError
 from tests.support.oprf_pairs import (
     kept_transfers,
     met,

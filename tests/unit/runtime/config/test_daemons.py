@@ -8,15 +8,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedboost.errors import ConfigError, PolicyError
+from fedboost.ground.errors import ConfigError, PolicyError
+from fedboost.ground.settings import home as home_folder
+from fedboost.ground.settings import load, parse, read_yaml
 from fedboost.runtime.client.config import ClientConfig, client_config
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaskWorkers, PartyConfig
 from fedboost.runtime.process.threads import cores
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers, is_loopback, split_address
 from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.settings import home as home_folder
-from fedboost.settings import load, parse, read_yaml
 from tests.conftest import ROOT
 
 NOW = datetime.now(UTC)

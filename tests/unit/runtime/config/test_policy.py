@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from fedboost.errors import ConfigError, PolicyError
+from fedboost.ground.errors import ConfigError, PolicyError
+from fedboost.ground.settings import parse
 from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.daemons import undeclared
 from fedboost.runtime.config.policy import Policy
-from fedboost.settings import parse
 
 OPEN = {
     "coordinators": ["coord"],

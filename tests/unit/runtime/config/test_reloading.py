@@ -3,7 +3,7 @@
 import pytest
 
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig, Users
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.config.reloading import changed_keys, check_datasets, check_parties

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 
-from fedboost.errors import PeerError, UnreachableError
+from fedboost.ground.errors import PeerError, UnreachableError
 from fedboost.messages.job_pb2 import HelloReply
 from fedboost.runtime.coordinator.auto_resume import (
     TELL_S,

@@ -6,7 +6,7 @@ import json
 from fedboost.messages import party_pb2
 from fedboost.messages.job_pb2 import Event, StateChanged, StepCost, StepDone
 from fedboost.runtime.coordinator import walker
-from fedboost.runtime.coordinator.result import EarlierAttempts
+from fedboost.runtime.coordinator.earlier import EarlierAttempts
 from tests.support.federated import now
 from tests.support.walks import BANK, COUNT, STAGE, walk_of
 

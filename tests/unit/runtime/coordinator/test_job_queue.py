@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from fedboost.messages import job_pb2
 from fedboost.runtime.cluster import local
 from fedboost.runtime.coordinator import rooms

@@ -2,14 +2,14 @@
 
 import pytest
 
-from fedboost.errors import JobError, PeerError, ProtocolError, StoreError, UnreachableError
+from fedboost.ground.errors import JobError, PeerError, ProtocolError, StoreError, UnreachableError
 from fedboost.runtime.coordinator.job_states import (
     TABLE,
     CoordinatorJobEvent,
     CoordinatorJobStates,
 )
 from fedboost.runtime.coordinator.journals import Journals
-from fedboost.runtime.coordinator.walker import UnapprovedError
+from fedboost.runtime.coordinator.walk import UnapprovedError
 from fedboost.runtime.store.store import FINAL, JobState, Store
 
 EVENT = CoordinatorJobEvent

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fedboost.messages.job_pb2 import Event, Metric, Progress, RoundDone
-from fedboost.runtime.coordinator.result import Losses
+from fedboost.runtime.coordinator.losses import Losses
 from tests.support.walks import BANK, STAGE, walk_of
 
 

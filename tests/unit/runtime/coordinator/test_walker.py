@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from fedboost import flow
-from fedboost.errors import PeerError, UnreachableError
 from fedboost.flow import CheckpointPolicy, Step
+from fedboost.ground.errors import PeerError, UnreachableError
 from fedboost.messages.job_pb2 import Event, PartyLost, StageDone
 from fedboost.messages.party_pb2 import StepReply, TurnReply
 from tests.support.federated import now

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fedboost.errors import JobError
 from fedboost.flow import LOOP, CheckpointPolicy
+from fedboost.ground.errors import JobError
 from fedboost.messages.job_pb2 import Event, PartyLost
 from fedboost.protocols.federboost_horizontal.walk import ROOT
 from fedboost.runtime.coordinator import stage

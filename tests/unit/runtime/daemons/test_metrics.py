@@ -13,8 +13,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from fedboost.errors import BY_CODE, ConfigError, PeerError, PolicyError, StoreError
 from fedboost.flow.steps import Charge, Spent
+from fedboost.ground.errors import BY_CODE, ConfigError, PeerError, PolicyError, StoreError
+from fedboost.ground.settings import parse
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import (
     Event,
@@ -39,7 +40,6 @@ from fedboost.runtime.policy.account import Account, AccountEntry, charge, told
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import JobState, Store
 from fedboost.runtime.transport.identity import Peer
-from fedboost.settings import parse
 from tests.conftest import ROOT
 
 NOWHERE = "127.0.0.1:9"

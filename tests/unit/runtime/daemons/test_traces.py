@@ -10,7 +10,7 @@ import pytest
 from opentelemetry import trace
 
 from fedboost import protocols
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from fedboost.messages.fault_pb2 import Fault
 from fedboost.messages.party_pb2 import BeginRequest, StepCall, StopRequest
 from fedboost.runtime.config.daemons import CoordinatorConfig, TracesConfig

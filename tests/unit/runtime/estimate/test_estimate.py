@@ -14,8 +14,9 @@ from fedboost.crypto.lattice.packing_keys import PackingShape
 from fedboost.crypto.lattice.parameters import named
 from fedboost.crypto.oprf.sizes import OprfSizes
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, FedboostError
 from fedboost.flow import RowsUsed
+from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.estimate import cipher_tally, phases, prices, scenes
@@ -24,7 +25,6 @@ from fedboost.runtime.estimate.prices import READ_CELL, READ_ROW, Prices
 from fedboost.runtime.estimate.scenes import Said, from_tables, from_words
 from fedboost.runtime.process.memory import LARGE_ROWS
 from fedboost.runtime.process.workers import ProcessWorkers
-from fedboost.settings import parse
 from tests.support import federated, scaled, small_jobs
 from tests.support.whole_jobs import written
 

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from fedboost.errors import PeerError
+from fedboost.ground.errors import PeerError
+from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
-from fedboost.settings import parse
 from tests.support.federated import job_spec
 
 

@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from fedboost.cli.groups import ledger_group
-from fedboost.errors import DataError, StoreError
+from fedboost.ground.errors import DataError, StoreError
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import GENESIS, DisclosureRow, Head, Row, row_hash
 from fedboost.runtime.store.store import JobState, Store

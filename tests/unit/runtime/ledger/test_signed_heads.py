@@ -19,9 +19,9 @@ import yaml
 from click.testing import CliRunner
 
 from fedboost.cli.groups import ledger_group
-from fedboost.crypto.workers import Serial
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import ConfigError, DataError, PeerError
+from fedboost.ground.errors import ConfigError, DataError, PeerError
+from fedboost.ground.workers import Serial
 from fedboost.messages.party_pb2 import SignedHead
 from fedboost.runtime.cluster import local
 from fedboost.runtime.ledger import comparison, signed_heads

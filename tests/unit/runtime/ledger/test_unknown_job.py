@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from fedboost.errors import DataError
+from fedboost.ground.errors import DataError
 from fedboost.runtime.ledger import comparison
 from fedboost.runtime.ledger.ledger import Ledger
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from fedboost.errors import ProtocolError, UnreachableError
+from fedboost.ground.errors import ProtocolError, UnreachableError
 from fedboost.messages.party_pb2 import CommitReply, StageReply, StageRequest
-from fedboost.runtime.party.answers import Answers
+from fedboost.runtime.party.stage.answers import Answers
 
 STAGE = ("stage", "echo")
 FIRST = StageRequest(job="job-1", attempt=1, stage="echo", round=2)

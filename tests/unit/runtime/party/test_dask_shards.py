@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from fedboost import shards
 from fedboost.core.row_shards import SharedTable
-from fedboost.encrypted.adding import AddingRows
-from fedboost.errors import ConfigError, FedboostError, UnreachableError
+from fedboost.encrypted.cells.adding import AddingRows
+from fedboost.ground import shards
+from fedboost.ground.errors import ConfigError, FedboostError, UnreachableError
+from fedboost.ground.settings import parse
+from fedboost.ground.shards import Embedded
 from fedboost.runtime.config.daemons import DaskWorkers
-from fedboost.runtime.party import dask_shards
-from fedboost.runtime.party.dask_shards import DaskShards
-from fedboost.settings import parse
-from fedboost.shards import Embedded
+from fedboost.runtime.party.workers import dask_shards
+from fedboost.runtime.party.workers.dask_shards import DaskShards
 from tests.equivalence.test_shards import assert_same_models
 from tests.support import federboost_jobs, horizontal_jobs
 from tests.support.dask_cluster import dask_cluster

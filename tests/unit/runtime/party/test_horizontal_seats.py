@@ -7,16 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.crypto.workers import Serial
-from fedboost.errors import ConfigError, PeerError, UnreachableError
 from fedboost.flow import START
+from fedboost.ground.errors import ConfigError, PeerError, UnreachableError
+from fedboost.ground.workers import Serial
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.jobs.submitted import read_spec
-from fedboost.runtime.party.job import PartyJob
+from fedboost.runtime.party.job.job import PartyJob
 from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority

@@ -8,18 +8,18 @@ import pyarrow as pa
 import pytest
 
 from fedboost import protocols
-from fedboost.crypto.workers import Serial
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.flow import GUEST as GUEST_ROLE
 from fedboost.flow import HOST, START, Artefact, Out, Protocol, RowsUsed, Step
+from fedboost.ground.settings import Settings
+from fedboost.ground.workers import Serial
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.runtime.jobs.signed import SignedJob
-from fedboost.runtime.party.job import PartyJob
+from fedboost.runtime.party.job.job import PartyJob
 from fedboost.runtime.store.store import Store
-from fedboost.settings import Settings
 from tests.support.federated import GUEST, HOSTS, Hand, frame_of, job_spec, run_job
 
 TELCO, SHOP, MILL = HOSTS[:3]

@@ -4,9 +4,14 @@ import asyncio
 
 import pytest
 
-from fedboost.errors import JobError, PeerError, UnreachableError
+from fedboost.ground.errors import JobError, PeerError, UnreachableError
 from fedboost.messages.protocol.echo_pb2 import Call
-from fedboost.runtime.party.inbox import MESSAGES_WAITING_MAX, PARTS_WAITING_MAX, Arrived, Inbox
+from fedboost.runtime.party.stage.inbox import (
+    MESSAGES_WAITING_MAX,
+    PARTS_WAITING_MAX,
+    Arrived,
+    Inbox,
+)
 
 KIND = "fedboost.echo.Call"
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fedboost.errors import ConfigError, PolicyError, UnreachableError
+from fedboost.ground.errors import ConfigError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.runtime.cluster.local import LocalClient
 from fedboost.runtime.estimate.footprint import estimated, footprint
-from fedboost.runtime.party import job_memory
-from fedboost.runtime.party.job_memory import DAEMON_BYTES, GB, WORKER_BYTES, JobMemory, Space
+from fedboost.runtime.party.job import memory as job_memory
+from fedboost.runtime.party.job.memory import DAEMON_BYTES, GB, WORKER_BYTES, JobMemory, Space
 from fedboost.runtime.process.memory_limit import allowed_bytes
 from fedboost.runtime.transport.addresses import Timers
 from tests.attacks.test_border_approval import JOB, OWNED, town, until

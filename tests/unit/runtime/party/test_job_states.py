@@ -4,8 +4,15 @@ import hashlib
 
 import pytest
 
-from fedboost.errors import ConfigError, JobError, PeerError, PolicyError, ProtocolError, StoreError
-from fedboost.runtime.party.job_states import TABLE, PartyJobEvent, PartyJobStates
+from fedboost.ground.errors import (
+    ConfigError,
+    JobError,
+    PeerError,
+    PolicyError,
+    ProtocolError,
+    StoreError,
+)
+from fedboost.runtime.party.job.states import TABLE, PartyJobEvent, PartyJobStates
 from fedboost.runtime.policy.approval import Verdict
 from fedboost.runtime.store.store import JobState, Store
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedboost import wire
-from fedboost.errors import ConfigError, DataError, PeerError
+from fedboost.ground import wire
+from fedboost.ground.errors import ConfigError, DataError, PeerError
 from fedboost.messages.exchange_pb2 import Piece
 from fedboost.messages.party_pb2 import ShardPiece
 from fedboost.model import shards
 from fedboost.model.shards import Packed
-from fedboost.runtime.party import model_store
+from fedboost.runtime.party.owner import model_store
 from tests.support import whole_models
 from tests.support.whole_models import MODEL
 

@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
-from fedboost.errors import StoreError
 from fedboost.flow import DisclosureInfo
+from fedboost.ground.errors import StoreError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.protocol.echo_pb2 import Call
 from fedboost.runtime.ledger.rows import Noted
-from fedboost.runtime.party import notes
-from fedboost.runtime.party.notes import Notes
+from fedboost.runtime.party.stage import notes
+from fedboost.runtime.party.stage.notes import Notes
 
 FULL = StoreError("database or disk is full")
 A, B, OUT = (Noted(Envelope(step=step), Call(), DisclosureInfo()) for step in ("a", "b", "out"))

@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from fedboost.crypto.workers import Serial
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.report.progress import rehearsed
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.settings import parse
 from tests.support import small_jobs
 from tests.support.whole_jobs import written
 

@@ -12,16 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedboost.cli.groups import cli
-from fedboost.errors import ConfigError, DataError, FedboostError, PeerError, PolicyError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, DataError, FedboostError, PeerError, PolicyError
+from fedboost.ground.settings import load
 from fedboost.model import shards
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.party import releases
+from fedboost.runtime.party.owner import releases
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.settings import load
 from tests import tiers
 from tests.support.models import MODEL, PARTIES, random_model, whole
 

@@ -11,16 +11,16 @@ import yaml
 from click.testing import CliRunner
 
 from fedboost.cli.groups import cli
-from fedboost.crypto.workers import Serial
-from fedboost.encrypted.guest_tree import GuestTree
-from fedboost.errors import ConfigError, DataError, PeerError, StoreError
+from fedboost.encrypted.guest.tree import GuestTree
+from fedboost.ground.errors import ConfigError, DataError, PeerError, StoreError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.protocols.secureboost import guest as guest_steps
 from fedboost.runtime.jobs.submitted import check
-from fedboost.runtime.party import replay_results, replays
+from fedboost.runtime.party.owner import replay_results, replays
 from fedboost.runtime.store.recordings import Recordings
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.settings import parse
 from tests.support import small_jobs
 from tests.support.replayed import GUEST, HOST, ROWS, spec, tables, trained
 from tests.support.whole_jobs import breaking, resumed

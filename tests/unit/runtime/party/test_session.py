@@ -7,13 +7,13 @@ import threading
 import numpy as np
 import pytest
 
-from fedboost import wire
-from fedboost.errors import JobError, PeerError, ProtocolError, StoreError, UnreachableError
+from fedboost.ground import wire
+from fedboost.ground.errors import JobError, PeerError, ProtocolError, StoreError, UnreachableError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.party.step_work import PARTS_IN_FLIGHT_MAX
+from fedboost.runtime.party.stage.step_work import PARTS_IN_FLIGHT_MAX
 from tests.support.federated import GUEST, HOSTS, TERMS, frame_of, now, resealed, room_for
 
 HOST = HOSTS[0]

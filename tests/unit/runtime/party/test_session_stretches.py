@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedboost.aggregation import aggregator, contributor
-from fedboost.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, Turn
 from tests.support import conversations

@@ -5,12 +5,12 @@ import asyncio
 import numpy as np
 import pytest
 
-from fedboost.errors import PeerError
 from fedboost.flow import Out
+from fedboost.ground.errors import PeerError
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.party_pb2 import StepCall, Turn
-from fedboost.runtime.party.session import Session
-from fedboost.runtime.party.step_work import LATELY, SHORT_S, Lagging, Paces, StepWork
+from fedboost.runtime.party.stage.session import Session
+from fedboost.runtime.party.stage.step_work import LATELY, SHORT_S, Lagging, Paces, StepWork
 from fedboost.runtime.process.bridge import Bridge
 from tests.support.federated import GUEST, HOSTS, frame_of, now, room_for
 

@@ -8,9 +8,9 @@ import pytest
 
 from fedboost.core.metrics import ranks_alone
 from fedboost.data.frame import Frame
-from fedboost.encoded_ids import EncodedIds
+from fedboost.ground.ids import EncodedIds
 from fedboost.report.page import render
-from fedboost.runtime.party import table_warnings
+from fedboost.runtime.party.job import table_warnings
 from tests.support import small_jobs
 from tests.support.federated import PLAIN, job_spec, now, run_job, run_jobs
 

@@ -16,9 +16,9 @@ from scipy.sparse import csc_array
 from fedboost.core import binning
 from fedboost.data.frame import Frame
 from fedboost.data.sources import SourceSpec
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import DataError
-from fedboost.runtime.party.value_groups import NumberGroups, ValueGroups
+from fedboost.ground.errors import DataError
+from fedboost.ground.ids import EncodedIds
+from fedboost.runtime.party.job.value_groups import NumberGroups, ValueGroups
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store
 

@@ -11,8 +11,8 @@ import yaml
 from click.testing import CliRunner
 
 from fedboost.cli.groups import party_group
-from fedboost.errors import StoreError
 from fedboost.flow import Charge, Spent
+from fedboost.ground.errors import StoreError
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy.account import Account, sums_of
 from fedboost.runtime.policy.same_tables import Owned

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedboost.errors import PolicyError
+from fedboost.ground.errors import PolicyError
 from fedboost.runtime.policy.differences import count_alignment
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store

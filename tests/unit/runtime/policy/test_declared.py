@@ -4,8 +4,8 @@ import pytest
 
 from fedboost import protocols
 from fedboost.flow import GUEST, HOST
+from fedboost.ground.settings import parse
 from fedboost.runtime.policy import declared
-from fedboost.settings import parse
 
 PLAIN = {"scheme": "plain"}
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedboost.crypto.workers import Serial
-from fedboost.errors import PolicyError
+from fedboost.ground.errors import PolicyError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId, ListRequest
 from fedboost.protocols.secureboost import guest
 from fedboost.runtime.cluster.cluster import WIDE_OPEN
 from fedboost.runtime.cluster.local import LocalCluster, cluster, permissive
 from fedboost.runtime.config.policy import Policy
-from fedboost.settings import parse
 from tests.support import small_jobs
 from tests.support.federated import Finished, _left
 from tests.support.whole_jobs import breaking, resumed, written

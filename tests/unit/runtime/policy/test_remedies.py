@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from fedboost import protocols
 from fedboost.flow import Table
+from fedboost.ground.settings import parse
 from fedboost.protocols.hybridtree import params as hybrid
 from fedboost.protocols.secureboost import plan
 from fedboost.runtime.policy.forecast import in_words, remedies
-from fedboost.settings import parse
 from tests import tiers
 
 TABLE = Table("bank", ("telco", "shop"))

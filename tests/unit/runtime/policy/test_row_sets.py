@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost.encoded_ids import EncodedIds
-from fedboost.errors import StoreError
+from fedboost.ground.errors import StoreError
+from fedboost.ground.ids import EncodedIds
 from fedboost.runtime.policy.row_sets import ALL_ROWS, Atoms, RowSets, refine
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store

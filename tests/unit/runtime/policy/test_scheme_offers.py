@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from fedboost.crypto.workers import Serial
 from fedboost.data.row_count import row_count_most
 from fedboost.data.sources import SourceSpec
-from fedboost.errors import PeerError, PolicyError
+from fedboost.ground.errors import PeerError, PolicyError
+from fedboost.ground.workers import Serial
 from fedboost.job import ChosenScheme, PassedOver
 from fedboost.messages.party_pb2 import Proposal, SchemesReply, SchemesRequest
 from fedboost.pages import asking

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedboost.crypto.workers import Serial
+from fedboost.ground.workers import Serial
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.store.store import JobState

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fedboost.errors import JobError
+from fedboost.ground.errors import JobError
 from fedboost.runtime.process.bridge import Bridge
 
 OVER = JobError("cancelled by ann")

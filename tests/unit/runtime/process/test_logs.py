@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import JobId
 from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.runtime.process import logs
 
-log = logging.getLogger("fedboost.runtime.party.node")
+log = logging.getLogger("fedboost.runtime.party.node.node")
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def test_a_line_of_json_says_when_what_who_and_where(capsys):
     assert first.pop("time").endswith("Z")
     assert first == {
         "level": "warning",
-        "logger": "fedboost.runtime.party.node",
+        "logger": "fedboost.runtime.party.node.node",
         "daemon": "party bank",
         "job": "credit-1",
         "attempt": 2,
@@ -75,9 +75,9 @@ def test_a_line_of_text_names_the_job_and_the_step(capsys):
     log.info("no job")
     first, second = capsys.readouterr().err.splitlines()
     assert first.endswith(
-        "INFO fedboost.runtime.party.node [credit-1, 1, align, blind]: passed over"
+        "INFO fedboost.runtime.party.node.node [credit-1, 1, align, blind]: passed over"
     )
-    assert second.endswith("INFO fedboost.runtime.party.node: no job")
+    assert second.endswith("INFO fedboost.runtime.party.node.node: no job")
 
 
 def test_steps_follow_one_another_and_tasks_inherit(capsys):

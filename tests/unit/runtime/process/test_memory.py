@@ -9,7 +9,7 @@ import pytest
 GIVES_BACK = """
 import hashlib, psutil
 import numpy as np, pyarrow as pa, scipy.sparse
-from fedboost.kernels import kernel
+from fedboost.ground.kernels import kernel
 from fedboost.runtime.process import memory
 
 @kernel

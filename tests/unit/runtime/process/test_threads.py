@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fedboost.errors import JobError
+from fedboost.ground.errors import JobError
 from fedboost.runtime.process.threads import ThreadWorkers
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedboost.disk import write_file
-from fedboost.errors import ProtocolError, StoreError
-from fedboost.mapped import mapped_array
+from fedboost.ground.disk import write_file
+from fedboost.ground.errors import ProtocolError, StoreError
+from fedboost.ground.mapped import mapped_array
 from fedboost.runtime.store import checkpoints
 from fedboost.runtime.store.checkpoints import Checkpoints
 from tests import tiers

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fedboost.errors import ConfigError, JobError, PolicyError
 from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, JobError, PolicyError
 from fedboost.model import shards
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.policy.account import Account

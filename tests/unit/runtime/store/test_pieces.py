@@ -7,11 +7,11 @@ import stat
 import numpy as np
 import pytest
 
-from fedboost.disk import append_file
-from fedboost.errors import StoreError
 from fedboost.flow import Artefact
+from fedboost.ground.disk import append_file
+from fedboost.ground.errors import StoreError
+from fedboost.ground.state import Growing, state
 from fedboost.runtime.store.checkpoints import Checkpoints
-from fedboost.state import Growing, state
 
 
 @state
@@ -148,7 +148,7 @@ def test_a_disk_that_was_full_for_a_while_leaves_no_gap(folder, five, monkeypatc
     for refused in (0, 1, 2):  # the pieces, the arrays, the JSON
         advance(rounds)
         with monkeypatch.context() as patch:
-            patch.setattr("fedboost.disk.os.fsync", full_after(refused))
+            patch.setattr("fedboost.ground.disk.os.fsync", full_after(refused))
             with pytest.raises(StoreError, match="No space left"):
                 save(checkpoints, folder, rounds)
         if not refused:

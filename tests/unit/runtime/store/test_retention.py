@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedboost.crypto.workers import Serial
-from fedboost.errors import JobError, PolicyError, StoreError
+from fedboost.ground.errors import JobError, PolicyError, StoreError
+from fedboost.ground.workers import Serial
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.model import shards
 from fedboost.runtime.cluster import local

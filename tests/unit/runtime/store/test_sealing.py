@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fedboost.errors import StoreError
+from fedboost.ground.errors import StoreError
 from fedboost.runtime.store.store import FINAL, JobState, Store
 
 

@@ -16,8 +16,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedboost.disk import write_file
-from fedboost.errors import JobError, ProtocolError, StoreError
+from fedboost.ground.disk import write_file
+from fedboost.ground.errors import JobError, ProtocolError, StoreError
 from fedboost.runtime.policy.account import Account, count_peer_ids
 from fedboost.runtime.policy.approval import Decisions
 from fedboost.runtime.policy.differences import count_alignment

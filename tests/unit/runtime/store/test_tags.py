@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from fedboost.errors import ConfigError, StoreError
+from fedboost.ground.errors import ConfigError, StoreError
 from fedboost.runtime.store.store import JobState, Store
 from fedboost.runtime.store.tags import TAGS_MAX, Tags
 

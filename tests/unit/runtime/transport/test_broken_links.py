@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import grpc
 import pytest
 
-from fedboost.errors import UnreachableError
+from fedboost.ground.errors import UnreachableError
 from fedboost.messages import job_pb2, party_pb2_grpc
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from fedboost import disk
-from fedboost.errors import ConfigError, PeerError, UnreachableError
+from fedboost.ground import disk
+from fedboost.ground.errors import ConfigError, PeerError, UnreachableError
 from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport import authority, ca_rotation, channel

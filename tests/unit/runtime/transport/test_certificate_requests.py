@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedboost.cli.groups import cli
-from fedboost.errors import ConfigError
+from fedboost.ground.errors import ConfigError
 from fedboost.runtime.transport.certificate_requests import request
 from fedboost.runtime.transport.certificates import Leaf
 from fedboost.runtime.transport.tls import TlsFiles, load_identity

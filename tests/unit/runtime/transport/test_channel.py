@@ -7,7 +7,7 @@ import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from fedboost.errors import PeerError, UnreachableError
+from fedboost.ground.errors import PeerError, UnreachableError
 from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers

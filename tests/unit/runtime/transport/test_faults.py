@@ -3,8 +3,8 @@
 import grpc
 import pytest
 
-from fedboost import errors
-from fedboost.errors import BY_CODE, FedboostError, PeerError
+from fedboost.ground import errors
+from fedboost.ground.errors import BY_CODE, FedboostError, PeerError
 from fedboost.messages.fault_pb2 import Fault, Place
 from fedboost.runtime.transport import faults, status
 

@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
-from fedboost import wire
-from fedboost.errors import PeerError, PolicyError, UnreachableError
+from fedboost.ground import wire
+from fedboost.ground.errors import PeerError, PolicyError, UnreachableError
 from fedboost.messages import exchange_pb2, exchange_pb2_grpc
 from fedboost.messages.exchange_pb2 import Envelope, Parcel, Receipt
 from fedboost.runtime.transport import posting, server

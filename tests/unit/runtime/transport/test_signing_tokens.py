@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from fedboost.errors import ConfigError, PeerError
+from fedboost.ground.errors import ConfigError, PeerError
 from fedboost.runtime.daemons.daemon import _signs_as
 from fedboost.runtime.policy.judgement import Signatures, Trust
 from fedboost.runtime.transport import authority, certificates

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fedboost.cli.groups import certs_group
-from fedboost.errors import ConfigError, UnreachableError
+from fedboost.ground.errors import ConfigError, UnreachableError
 from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.certificates import Leaf, Term

@@ -1,0 +1,1 @@
+"""Checks by hosts that gradients keep to their declared bits."""

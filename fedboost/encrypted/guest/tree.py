@@ -1,0 +1,384 @@
+"""A tree while it grows, as the guest sees it: totals, its own histograms, the splits that won."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import groups, histogram, monotone, objectives, split
+from fedboost.core.bins import Bins, of_rows
+from fedboost.core.growth import choose
+from fedboost.core.leaf_gradients import LeafGradients
+from fedboost.core.metrics import ranks_alone
+from fedboost.core.monotone import Bounds
+from fedboost.core.partition import ROOT, left_child, parent, right_child
+from fedboost.core.rules import Rules
+from fedboost.core.sampling import TreeColumns
+from fedboost.core.tree import made, made_above
+from fedboost.encrypted.cells.candidates import Shape
+from fedboost.encrypted.guest.offers import Best, best_of
+from fedboost.encrypted.scheme.ciphers import Expected
+from fedboost.encrypted.scheme.host_noise import NoiseScale
+from fedboost.encrypted.tree.batch import STRIDE, TreeBatch
+from fedboost.encrypted.tree.growth import Growth
+from fedboost.ground.arrays import Sums
+from fedboost.ground.errors import PeerError
+from fedboost.ground.state import state
+from fedboost.model import vertical
+from fedboost.model.vertical import GuestNode, OwnSplit
+
+
+@dataclass(frozen=True)
+class GuestRules(Rules):
+    """What decides how a tree grows whose hosts may add noise to their sums."""
+
+    noise: NoiseScale = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Won:
+    """The best split of one node."""
+
+    owner: int  # 0 the guest, k the k-th host
+    gain: float
+    left: Sums  # (ties, 2·outputs) the sums on its left, of all candidates that share the gain
+    parts: Sums = field(default_factory=lambda: np.zeros(1, np.int64))  # (ties,) how many sums of
+    # a host's make up each; none of the guest's own, which has no noise
+    split: OwnSplit | None = None  # the guest's own
+    bin: int = 0  # of the guest's own
+
+
+@state
+class GuestTreeState:
+    """What the layers so far have settled: which splits won, and where the rows stand."""
+
+    growth: Growth
+    opened: list[int]
+    chosen: list[int]  # of this layer
+    won: dict[int, Won]  # of every layer
+    totals: dict[int, Sums]
+    bounds: dict[int, Bounds]  # of weights below nodes that have any (core.monotone)
+
+
+class GuestTree(GuestTreeState):
+    """One tree. Every layer: `open_layer`, then `choose` among all offers, then `divide`."""
+
+    def __init__(
+        self,
+        rules: GuestRules,
+        bins: Bins,
+        gh: Sums,
+        growth: Growth,
+        columns: TreeColumns,
+    ) -> None:
+        """bins (n, own columns), gh int64 (n, 2·outputs), `growth` where rows begin and which of
+        them the tree learns from; `columns`: the own ones it may use.
+        """
+        self.growth = growth
+        self.gh = gh
+        self.opened, self.chosen, self.won, self.bounds = [], [], {}, {}
+        start = growth.training.leaves()
+        self.totals = {node: histogram.total(gh, growth.training.rows(node)) for node in start}
+        self._rules, self._bins = rules, bins
+        self._drawn, self._columns = columns, columns.all
+        self._cells: dict[int, Sums] = {}  # own histograms of the nodes that divided last
+
+    def host_gives_away(self, label: NDArray[np.float64]) -> int:
+        """Return the host, from 1, whose split at the root ranks a binary label (n,) almost
+        perfectly; 0 if none does.
+        """
+        won, training = self.won.get(ROOT), self.growth.training
+        if won is None or not won.owner:
+            return 0
+        rows = np.concatenate([training.rows(leaf) for leaf in training.leaves()])
+        goes_right = np.zeros(len(label))
+        for leaf in training.leaves():
+            goes_right[training.rows(leaf)] = _is_right(leaf)
+        if len(np.unique(label[rows])) != 2:
+            return 0
+        return won.owner * ranks_alone(label[rows], goes_right[rows])
+
+    @property
+    def layers(self) -> int:
+        """Return how many have grown so far."""
+        return self.growth.layers
+
+    @property
+    def draws_within(self) -> bool:
+        """Return whether each layer, or node, has columns of its own."""
+        return self._rules.params.draws_within_trees
+
+    def open_layer(self) -> list[int]:
+        """The nodes that may divide: two children of min_child_weight must fit into one.
+
+        A tree that begins at its root opens it whatever it weighs.
+        """
+        gains = {node: won.gain for node, won in self.won.items()}
+        above = made_above(gains, self._rules.params.max_leaves)
+        chosen = [node for node in self.chosen if node in above]
+        candidates = [child for node in chosen for child in (left_child(node), right_child(node))]
+        if not self.layers:
+            candidates = list(self.totals)
+            if candidates == [ROOT]:
+                self.opened = candidates
+                return candidates
+        least = 2 * self._rules.params.min_child_weight
+        self.opened = [
+            node
+            for node in candidates
+            if float(split.cover(self.totals[node][1::2], self._rules.fixed)) >= least
+        ]
+        return self.opened
+
+    def next_open(self) -> list[int]:
+        """Children of this layer's winners that may divide, as far as one can say before the rows
+        have divided: of tied candidates one may leave enough in a child.
+        """
+        least, children = 2 * self._rules.params.min_child_weight, []
+        for node in self.chosen:
+            left = self.won[node].left
+            sides = ((left_child(node), left), (right_child(node), self.totals[node] - left))
+            for child, sums in sides:
+                if (split.cover(sums[:, 1::2], self._rules.fixed) >= least).any():
+                    children.append(child)
+        return children
+
+    def own_best(self, number: int) -> dict[int, Won]:
+        """The best split among the guest's own columns of each open node of tree `number`."""
+        best: dict[int, Won] = {}
+        cells = self._histograms()
+        if not self.opened:
+            return best
+        totals = self._sums(self.opened)
+        stacked = np.array([cells[node] for node in self.opened])
+        released = groups.usable(self._rules.binning, self._drawn, self.opened)
+        limits = split.Limits(released, self._rules.bounds(self.opened, self.bounds))
+        winners = choose(self._rules, stacked, totals, self._columns, limits)
+        for node, winner in zip(self.opened, winners, strict=True):
+            if winner is not None:
+                cut, left = winner
+                rule = (cut.column, cut.threshold, cut.missing_left, cut.left_bins)
+                kept = OwnSplit(number, node, *rule)
+                best[node] = Won(vertical.GUEST, cut.gain, left[None], split=kept, bin=cut.bin)
+        self._cells = cells
+        return best
+
+    def best_of(self, node: int, sums: Sums, shape: Shape) -> Best | None:
+        """The best of a host's offer for an open node; none of one that noise has left empty."""
+        if not len(self.growth.training.rows(node)):
+            return None
+        bounds = self._rules.bounds([node], self.bounds)
+        interval = None if bounds is None else bounds[0]
+        return best_of(self._rules, self.totals[node], sums, shape, interval)
+
+    def choose(self, won: Mapping[int, Won]) -> None:
+        """Takes the winners of this layer; the other open nodes stay leaves, and so do those that
+        a tree of max_leaves will not divide, whatever comes below.
+        """
+        divides = self._made({**self.won, **won})
+        self.chosen = [node for node in won if node in divides]
+        self.won.update({node: won[node] for node in self.chosen})
+        self._cells = {node: self._cells[node] for node in self.chosen if node in self._cells}
+
+    def expected(self) -> list[Expected]:
+        """Return what is known of the open nodes' sums."""
+        rows = [self.growth.training.rows(node) for node in self.opened]
+        noise = self._rules.noise.most
+        most = histogram.total_sizes
+        return [Expected(len(inside), most(self.gh, inside) + noise) for inside in rows]
+
+    def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
+        """Return how the rows of the nodes divide that a split of the guest's own won."""
+        divisions = {}
+        for node in self.chosen:
+            won = self.won[node]
+            if won.split is not None:
+                division, missing = won.split, self._rules.binning.missing
+                bins = of_rows(self._bins, division.feature, self.growth.everyone.rows(node))
+                divisions[node] = split.goes_right(
+                    bins, won.bin, division.missing_left, missing, division.left_bins
+                )
+        return divisions
+
+    def divide(self, divisions: Mapping[int, NDArray[np.bool_]], hosts: Sequence[str] = ()) -> None:
+        """Moves the rows, whose true sums count from here on; a PeerError where they do not add up,
+        but for noise, to what one of `hosts` offered.
+        """
+        self.growth.divide([(node, divisions[node]) for node in self.chosen])
+        for node in self.chosen:
+            won, left = self.won[node], left_child(node)
+            sums = histogram.total(self.gh, self.growth.training.rows(left))
+            noise = won.parts[:, None] * self._rules.noise.most
+            if not (np.abs(won.left - sums) <= noise).all(axis=1).any():
+                host = hosts[won.owner - 1]
+                raise PeerError(
+                    f"{host} divided the rows of node {node} otherwise than it offered", party=host
+                )
+            self.totals[left] = sums
+            self.totals[right_child(node)] = rest = self.totals[node] - sums
+            at = None if won.split is None else (won.split.feature, won.bin)
+            self._rules.bound(self.bounds, node, at, np.stack([sums, rest]))
+
+    def finished(self, number: int, values: Mapping[int, NDArray[np.float64]]) -> list[GuestNode]:
+        """Return all nodes as tree `number` of a model; `values` (outputs,) of the leaves."""
+        nodes, known = [], self._nodes()
+        covers = split.cover(self._sums(known)[:, 1::2], self._rules.fixed).tolist()
+        for (node, won), cover in zip(known.items(), covers, strict=True):
+            if won is None:
+                nodes.append(GuestNode(number, node, vertical.LEAF, values[node], 0.0, cover))
+            else:
+                zero = np.zeros(self.gh.shape[1] // 2)
+                nodes.append(GuestNode(number, node, won.owner, zero, won.gain, cover, won.split))
+        return nodes
+
+    def leaves(self, exact: LeafGradients | None) -> dict[int, NDArray[np.float64]]:
+        """The leaves' values, −G/(H + λ) times learning_rate, from `exact` gradients where those
+        of the divisions are coarse; (outputs,) each.
+        """
+        rules, nodes = self._rules, self._leaf_nodes()
+        made_of = exact or LeafGradients(self.gh, rules.fixed)
+        sums = np.array([made_of.total(self.growth.training.below(node)) for node in nodes])
+        values = made_of.values(sums, rules.params)
+        bounds = rules.bounds(nodes, self.bounds)
+        if bounds is not None:
+            values = monotone.within(values, bounds, rules.params.learning_rate)
+        return dict(zip(nodes, values, strict=True))
+
+    def medians(
+        self, residual: NDArray[np.float64], weight: NDArray[np.float64]
+    ) -> dict[int, NDArray[np.float64]]:
+        """The leaves' values where the objective renews them: medians times learning_rate.
+
+        residual and weight float64 (n,), of all rows.
+        """
+        rate, training = self._rules.params.learning_rate, self.growth.training
+        rows = {node: training.below(node) for node in self._leaf_nodes()}
+        return {
+            node: rate * np.array([objectives.median(residual[inside], weight[inside])])
+            for node, inside in rows.items()
+        }
+
+    def _made(self, won: Mapping[int, Won]) -> set[int]:
+        """The nodes among these that the tree divides, as far as it has grown."""
+        return made(
+            {node: winner.gain for node, winner in won.items()}, self._rules.params.max_leaves
+        )
+
+    def _nodes(self) -> dict[int, Won | None]:
+        """The nodes of the finished tree, ascending, each with its split; None for leaves.
+
+        Rows of a leaf may stand below it, divided by a split that a later, greater one displaced.
+        """
+        divided = self._made(self.won)
+        displaced = self.won.keys() - divided
+        return {
+            node: self.won[node] if node in divided else None
+            for node in sorted(self.totals)
+            if parent(node) not in displaced
+        }
+
+    def _sums(self, nodes: Iterable[int]) -> Sums:
+        """int64 (nodes, 2·outputs): what nodes add up to."""
+        return np.array([self.totals[node] for node in nodes])
+
+    def _leaf_nodes(self) -> list[int]:
+        return [node for node, won in self._nodes().items() if won is None]
+
+    def _histograms(self) -> dict[int, Sums]:
+        """The guest's own histogram of every open node, by subtraction where the parent has one."""
+        known = {parent(node) for node in self.opened} if self.layers else set()
+        if known and known <= set(self._cells):
+            parents = {node: self._cells[node] for node in known}
+            return histogram.children(
+                self._bins, self.growth.training, self.gh, parents, self._columns
+            )
+        rows = [self.growth.training.rows(node) for node in self.opened]
+        n_cells = self._rules.binning.n_cells
+        built = histogram.build(self._bins, rows, self.gh, n_cells, self._columns)
+        return dict(zip(self.opened, built, strict=True))
+
+
+class GuestTreeBatch(TreeBatch[GuestTree]):
+    """Trees that grow at once; nodes by number (TreeBatch)."""
+
+    @classmethod
+    def planted(
+        cls, rules: GuestRules, bins: Bins, gh: Sums, rows: Sequence[NDArray[np.int32]], first: int
+    ) -> Self:
+        """Trees at their roots, one for each of `rows`: those that it learns from.
+
+        bins (n, own columns), gh int64 (n, 2·outputs); `first` is the number of the first tree.
+        """
+        params, trees = rules.params, []
+        for number, tree_rows in enumerate(rows, start=first):
+            columns = TreeColumns.drawn(params, number, (bins.shape[1],))
+            sampled = np.zeros(len(gh), np.bool_)
+            sampled[tree_rows] = True
+            trees.append(GuestTree(rules, bins, gh, Growth.begun(sampled), columns))
+        return cls(trees)
+
+    @property
+    def chosen(self) -> list[int]:
+        """The nodes of this layer that divide."""
+        return self.numbers(tree.chosen for tree in self.trees)
+
+    def open_layer(self) -> list[int]:
+        """The nodes that may divide; none where every tree has grown to its end."""
+        return self.numbers(tree.open_layer() for tree in self.trees)
+
+    def own_best(self, first: int) -> dict[int, Won]:
+        """The guest's own best splits; `first` is the number of the first tree."""
+        bests = [tree.own_best(first + place) for place, tree in enumerate(self.trees)]
+        return dict(
+            zip(
+                self.numbers(bests),
+                [won for tree_best in bests for won in tree_best.values()],
+                strict=True,
+            )
+        )
+
+    def expected(self) -> list[Expected]:
+        """Return what is known of the open nodes' sums."""
+        return [node for tree in self.trees for node in tree.expected()]
+
+    def best_of(self, number: int, sums: Sums, shape: Shape) -> Best | None:
+        """The best of a host's offer for an open node."""
+        tree, node = self.at(number)
+        return tree.best_of(node, sums, shape)
+
+    def choose(self, won: Mapping[int, Won]) -> None:
+        """Takes the winners of this layer."""
+        of_trees: list[dict[int, Won]] = [{} for _ in self.trees]
+        for number, winner in won.items():
+            place, node = divmod(number, STRIDE)
+            of_trees[place][node] = winner
+        for tree, mine in zip(self.trees, of_trees, strict=True):
+            tree.choose(mine)
+
+    def owned(self, owner: int) -> list[int]:
+        """The nodes of this layer that a split of this owner divides."""
+        return self.numbers(
+            [node for node in tree.chosen if tree.won[node].owner == owner] for tree in self.trees
+        )
+
+    def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
+        """Return how the rows divide at the guest's own splits."""
+        of_trees = [tree.own_divisions() for tree in self.trees]
+        bits = [rows for divided in of_trees for rows in divided.values()]
+        return dict(zip(self.numbers(of_trees), bits, strict=True))
+
+    def divide(self, divisions: Mapping[int, NDArray[np.bool_]], hosts: Sequence[str] = ()) -> None:
+        """Moves the rows of every tree, and refuses as `GuestTree.divide` does."""
+        for tree, divided in zip(self.trees, self.by_tree(divisions), strict=True):
+            tree.divide(divided, hosts)
+
+
+def _is_right(node: int) -> bool:
+    """Return whether a node lies below the right child of the root."""
+    while parent(node) != ROOT:
+        node = parent(node)
+    return node == right_child(ROOT)

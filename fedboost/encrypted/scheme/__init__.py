@@ -1,0 +1,1 @@
+"""Encryption schemes as trees need them: settings, choice, exactness, noise, keys."""

@@ -1,0 +1,400 @@
+"""An encryption scheme as trees need it: how exact sums are, and its two sides.
+
+    guest   GuestCipher ── rows of some trees ──► GuestRows ── parts ──────► wire ─► host
+    host    HostCipher  ── parts, checked ──────► HostRows  ── blind ──────► wire ─► guest
+
+`packed` has both for the schemes whose ciphertexts are numbers under one key, `ring` for the
+lattice schemes, which have secrets of their own for every tree. `schemes` chooses.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core.fixed_point import FixedPoint
+from fedboost.core.partition import Partition
+from fedboost.crypto.api import H, Pairs
+from fedboost.encrypted.cells.adding import AddingRows, AddingTree
+from fedboost.encrypted.cells.node_cells import Chosen, Making, NodeCells, RowSums
+from fedboost.encrypted.cells.row_cells import Cells
+from fedboost.encrypted.scheme.host_noise import HostNoise
+from fedboost.encrypted.scheme.params import EncryptedTreeParams
+from fedboost.flow import StageContext
+from fedboost.ground.arrays import Bits, Floats, Indices, Sums
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.shards import Embedded
+from fedboost.messages.protocol import encrypted_pb2 as pb
+
+NO_NODE = (1 << 63) - 1  # of a tree: of sums over all of its rows with signs
+
+P = TypeVar("P", bound=EncryptedTreeParams)
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the guest knows of a node whose sums come."""
+
+    rows: int  # that its tree learns from
+    most: Sums  # (2·outputs,) Σ|g| and Σh of them and the noise: no sum of any of them is beyond
+
+
+class TreeCells(ABC):
+    """Where the cells of a tree's nodes lie."""
+
+    adding: AddingTree[Any]
+
+    @abstractmethod
+    def sums(self, making: Making, chosen: Mapping[int, Chosen]) -> Mapping[int, Any]:
+        """The chosen sums of open nodes, for `NodeSums`, once their cells are made."""
+
+
+@dataclass(frozen=True)
+class CellsHere(TreeCells, Generic[H]):
+    """Cells that lie in this process, whoever has added them up."""
+
+    adding: AddingTree[H]
+    rows: RowSums[H]
+    cells: NodeCells[H]
+
+    def sums(self, making: Making, chosen: Mapping[int, Chosen]) -> Mapping[int, Pairs[H]]:
+        """See `TreeCells`; they are made at once."""
+        self.cells.make(making, self.rows, self.adding.added_up)
+        pairs = self.cells.pairs(self.rows.adds, chosen)
+        self.cells.keep(making.kept)
+        return pairs
+
+
+@dataclass(frozen=True)
+class NodeSums(Generic[S]):
+    """The sums of a node's candidates at a host, in the order in which they go."""
+
+    tree: int
+    node: int  # its heap id
+    rows: int  # that its tree learns from
+    sums: S  # `Pairs`, or what a scheme's `TreeCells` give
+    noise: Sums | None = None  # (sums, 2·outputs) what is added to them first, if anything
+
+
+@dataclass(frozen=True)
+class AnswerPart:
+    """A part of an answer: some sums of each of some nodes, and how large it is."""
+
+    sums: Sequence[tuple[int, slice]]  # of the node at this place, these
+    ciphertexts: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class CipherSizes:
+    """How large a scheme makes the rows, cells and answers of a job."""
+
+    per_row: int  # ciphertexts of a row, a cell or a sum
+    row_bytes: int  # of a row's gradients on the wire
+    held_bytes: int  # and at a host
+    cell_bytes: int  # of a cell in memory
+    rows_each: int  # at most, in a part of the stream of gradients
+    # The parts of an answer about nodes, each with so many sums and rows.
+    parts: Callable[[Sequence[tuple[int, int]]], Iterator[AnswerPart]]
+    # How large one of them can be, about nodes with at most so many sums and any rows.
+    answer_bytes_max: Callable[[Sequence[int]], int]
+    tree_key_bytes: int = 0  # of a host's key for some trees
+    capacity: int = 1  # sums that share a blinding, at most
+
+    @property
+    def bytes_max(self) -> int:
+        """Return how large the rows of a part can be, with the key of their trees."""
+        return self.rows_each * self.row_bytes + self.tree_key_bytes
+
+    def blinded(self, sums: int, ciphertexts: int) -> int:
+        """Return how many blindings so many sums take, which leave in so many ciphertexts."""
+        return sums * self.per_row if self.capacity == 1 else ciphertexts
+
+
+@dataclass
+class AnswersSeen:
+    """What hosts have answered about the trees so far: the next ones are like the last."""
+
+    tree: int = -1
+    n_rows: int = 1  # the most that its receivers can have
+    hosts: int = 0  # that rows went to
+    sums: list[int] = field(default_factory=list)  # of each of their answers
+    last: tuple[int, list[int]] | None = None  # hosts and sums of the tree before
+    # Of trees that share a key: which they are, how many sums share a ciphertext, who has the key.
+    epoch: int = -1
+    slots: int = 0
+    told: set[str] = field(default_factory=set)
+
+    def begin(self, tree: int, n_rows: int, epoch: int | None, choose: Callable[[], int]) -> int:
+        """Return how many sums share a ciphertext of a tree whose rows are about to travel: as
+        chosen now, or when the `epoch` began that it shares a key with.
+        """
+        if tree != self.tree:
+            self.close()
+            self.tree = tree
+        self.n_rows = n_rows
+        if epoch is None:
+            return choose()
+        if epoch != self.epoch:
+            self.epoch, self.slots, self.told = epoch, choose(), set()
+        return self.slots
+
+    def takes_key(self, host: str) -> bool:
+        """Note that a host gets rows; return whether it lacks the key for its answers."""
+        self.hosts += 1
+        if self.epoch < 0:
+            return True
+        lacks = host not in self.told
+        self.told.add(host)
+        return lacks
+
+    def close(self) -> None:
+        """All answers to the tree have come."""
+        if self.sums:
+            self.last = self.hosts, self.sums
+        self.hosts, self.sums = 0, []
+
+
+class GuestRows(ABC):
+    """The gradients of trees under way, encrypted for some hosts."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> CipherSizes:
+        """Return how large they are, and answers about them."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[pb.EncryptedGradients]:
+        """Yield all rows, in parts; the first one may be told more."""
+
+    def key_for(self, host: str) -> bytes:
+        """Return the host's key for these trees; empty where one key serves all."""
+        del host
+        return b""
+
+    def count(self, sums: Sequence[int]) -> int:
+        """Return how many ciphertexts answers about nodes with so many sums have."""
+        return sum(part.ciphertexts for part in self.sizes.parts([(n, 1) for n in sums]))
+
+    def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+        """Return what all of those take, about these nodes."""
+        asked = [(n, node.rows) for n, node in zip(sums, nodes, strict=True)]
+        return sum(part.n_bytes for part in self.sizes.parts(asked))
+
+    @abstractmethod
+    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
+        """The nodes' sums, node after node, int64 (sum(sums), 2·outputs).
+
+        A PeerError for what does not decrypt into sums of their rows.
+        """
+
+    def bytes_max(self, sums: Sequence[int]) -> int:
+        """Return how large a part of a host's answers can be, about nodes with at most so many
+        sums.
+        """
+        return self.sizes.answer_bytes_max(sums)
+
+
+class GuestCipher(ABC):
+    """What a guest encrypts an attempt's trees with."""
+
+    @abstractmethod
+    def told(self, first_tree: int) -> pb.EncryptionKey:
+        """Return what the hosts are told, and of the model that the job continues."""
+
+    @abstractmethod
+    def rows(self, tree: int, gh: Sums, n_rows: int) -> GuestRows:
+        """Rows int64 (n, 2·outputs) for trees that grow at once, the first one's number `tree`.
+
+        `n_rows`: the most that their receiver can have.
+        """
+
+    def answers_in_words(self) -> str:
+        """Say how hosts' answers came, where a scheme has several ways; empty where it has one."""
+        return ""
+
+
+class HostRows(ABC, Generic[H]):
+    """The encrypted gradients of trees under way, and what can be done with them."""
+
+    noise: HostNoise | None  # what is added to sums; None where the job asks for none
+
+    @property
+    @abstractmethod
+    def row_sums(self) -> RowSums[H]:
+        """Return the rows as this process adds them up."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> CipherSizes:
+        """Return how large they are, and cells of them."""
+
+    @abstractmethod
+    def number_bits(self, rows: int) -> Floats:
+        """Return the most bits that the guest can read of each number of a sum over so many rows,
+        noise aside, float64 (2·outputs,).
+        """
+
+    def sums_together(self) -> Indices:
+        """Return of each number in how many sums' plaintext it lies, int64 (2·outputs,): what is
+        too large for its field shows in the next ones; 1 where each is apart.
+        """
+        return np.ones(len(self.number_bits(1)), np.int64)
+
+    @cached_property
+    def adding(self) -> AddingRows[H]:
+        """Return the rows as the shards have them that add up cells: here, this process."""
+        return AddingRows(Embedded(), lambda _: self.row_sums, by_rows=False)
+
+    def tree(self, cells: Cells, partition: Partition, begins: Bits, place: Indices) -> TreeCells:
+        """Return where a tree's cells lie: here, in this process; see `AddingRows.take`."""
+        adding = self.adding.take(cells, partition, begins, place)
+        return CellsHere(adding, self.row_sums, NodeCells(begins))
+
+    @abstractmethod
+    def blind(self, nodes: Sequence[NodeSums[Any]]) -> Iterator[pb.Ciphertexts]:
+        """The nodes' sums with their noise, blinded, node after node: one part or several."""
+
+    def blind_signed(self, tree: int, sums: H, offsets: Sums, rows: int) -> pb.Ciphertexts:
+        """Return sums over so many rows with signs, blinded; `offsets` int64 (sums, 2·outputs)
+        bring them into the range of sums without signs.
+        """
+        parts = [*self.blind([NodeSums(tree, NO_NODE, rows, Pairs.of(sums), offsets)])]
+        count, data = sum(part.count for part in parts), b"".join(part.data for part in parts)
+        return pb.Ciphertexts(count=count, data=data)
+
+
+class HostCipher(ABC):
+    """What a host takes the guest's encrypted rows in with."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> CipherSizes:
+        """Return how large rows are that come in."""
+
+    @abstractmethod
+    def received(self, data: bytes, rows: int) -> NDArray[Any]:
+        """So many rows of a part, (rows, …), checked."""
+
+    @abstractmethod
+    def rows(self, held: NDArray[Any], tree: int, key: bytes) -> HostRows[Any]:
+        """Return the rows of all parts; `key` is ours for these trees, which begin at number
+        `tree`.
+        """
+
+
+class TreeScheme(ABC):
+    """An encryption scheme as trees use it."""
+
+    bits_least: ClassVar[int]  # of a gradient, its sign not among them
+    takes_nonces: ClassVar[bool]  # whether every party gives one, for public polynomials, first
+
+    @abstractmethod
+    def bits_most(self, params: EncryptedTreeParams, n_rows: int) -> int:
+        """Return the most bits that a gradient of a job with `n_rows` training rows can have."""
+
+    def bits_of(self, params: EncryptedTreeParams, n_rows: int) -> int:
+        """Return the bits of one gradient, its sign not among them, of such a job.
+
+        A ConfigError where `precision_bits` are more than the scheme can add up.
+        """
+        asked, most = params.precision_bits, self.bits_most(params, n_rows)
+        if asked is not None and asked > most:
+            noise = " and their noise" if params.host_noise else ""
+            raise ConfigError(
+                f"precision_bits is {asked}; {params.encryption.scheme} adds up {n_rows} "
+                f"rows{noise} of at most {most} bits",
+                todo=f"set precision_bits to at most {most}, or leave it out",
+            )
+        return asked or most
+
+    @abstractmethod
+    def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
+        """Return how gradients become the job's integers; `of` makes the objective's own."""
+
+    @abstractmethod
+    def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = 0) -> CipherSizes:
+        """Return the sizes of a job with hosts of at most `n_rows` training rows; `slots` as the
+        guest chooses them.
+        """
+
+    @abstractmethod
+    def field_of(self, params: EncryptedTreeParams, n_rows: int) -> tuple[Floats, Indices]:
+        """Return the bits of each number of a sum over so many rows, at most, and in how many sums'
+        plaintext each lies; see `HostRows`.
+        """
+
+    def slots(self, params: EncryptedTreeParams, n_rows: int, seen: AnswersSeen) -> int:
+        """Return how many sums share a ciphertext of the next trees' answers, where the guest
+        chooses that by the answers it has seen; 0 where it has no choice.
+        """
+        del params, n_rows, seen
+        return 0
+
+    def answers_in_words(self, params: EncryptedTreeParams, seen: AnswersSeen) -> str:
+        """See `GuestCipher.answers_in_words`."""
+        del params, seen
+        return ""
+
+    def epoch(self, params: EncryptedTreeParams, tree: int) -> int | None:
+        """Return which trees share a key with this one; None where none does, or all do."""
+        del params, tree
+        return None
+
+    def key_bytes(self, params: EncryptedTreeParams) -> int:
+        """Return the size of a public key with its proof; 0 without one."""
+        del params
+        return 0
+
+    @abstractmethod
+    def guest_side(
+        self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
+    ) -> GuestCipher:
+        """Return what the guest encrypts an attempt with; see `keys.guest_side`."""
+
+    @abstractmethod
+    def host_side(
+        self,
+        context: StageContext,
+        got: pb.EncryptionKey,
+        n_rows: int,
+        offered: int,
+        noise: HostNoise | None,
+    ) -> HostCipher:
+        """Return what a host takes gradients in with, which offers about so many sums for a node.
+
+        `got` is checked but for what the scheme alone knows; a PeerError for that.
+        """
+
+
+class Cipher(ABC):
+    """Both sides of what stands in for a job's scheme (`flow.StageContext.cipher`)."""
+
+    @abstractmethod
+    def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> GuestCipher:
+        """See `keys.guest_side`."""
+
+    @abstractmethod
+    def host(self, got: pb.EncryptionKey, n_rows: int) -> HostCipher:
+        """See `keys.host_side`."""
+
+
+def addressed(
+    first: pb.EncryptedGradients, rows: GuestRows, hosts: Sequence[str]
+) -> pb.EncryptedGradients | dict[str, pb.EncryptedGradients]:
+    """The first part of a stream with each host's key; one for all where nobody has its own."""
+    parts = {}
+    for host in hosts:
+        key = rows.key_for(host)
+        if not key:
+            return first
+        parts[host] = pb.EncryptedGradients(tree_key=key)
+        parts[host].MergeFrom(first)
+    return parts

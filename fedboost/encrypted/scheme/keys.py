@@ -1,0 +1,164 @@
+"""The beginning of an encrypted job: what both sides agree on before a gradient travels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fedboost.core.binning import Binning
+from fedboost.crypto.api import PrivateKey, PublicKey
+from fedboost.crypto.lattice.polynomials import NONCE_BYTES
+from fedboost.crypto.packing import GhLayout
+from fedboost.crypto.schemes import SCHEMES
+from fedboost.encrypted.scheme import loading
+from fedboost.encrypted.scheme.ciphers import GuestCipher, HostCipher
+from fedboost.encrypted.scheme.host_noise import HostNoise, NoiseScale
+from fedboost.encrypted.scheme.params import EncryptedTreeParams
+from fedboost.flow import StageContext
+from fedboost.ground.errors import PeerError, PolicyError
+from fedboost.messages.protocol import encrypted_pb2 as pb
+
+NONCE_BYTES_MAX = 64  # of a message that carries one
+
+
+def takes_nonces(params: EncryptedTreeParams) -> bool:
+    """Return whether every party gives a nonce for public polynomials first."""
+    return loading.tree_scheme(params).takes_nonces
+
+
+def nonce(context: StageContext) -> bytes:
+    """Our share in the public polynomials of this attempt."""
+    return context.secrets.child("polynomials").bytes(NONCE_BYTES)
+
+
+def read_nonces(context: StageContext, got: Mapping[str, pb.Nonce]) -> tuple[bytes, ...]:
+    """Ours, and each host's in the table's order; a PeerError for one of another size."""
+    for host, message in got.items():
+        if len(message.nonce) != NONCE_BYTES:
+            raise PeerError(f"{host} sent a nonce of {len(message.nonce)} bytes", party=host)
+    return (nonce(context), *(got[host].nonce for host in context.table.hosts))
+
+
+def generate(context: StageContext) -> PrivateKey:
+    """A fresh key, as the job says; of an attempt that can be replayed, the one that its secret
+    gives.
+    """
+    encryption = context.params.encryption
+    generate_from = SCHEMES[encryption.scheme].generate_from
+    if context.is_replayable and generate_from is not None:
+        secrets = context.secrets.child("key")
+        return generate_from(encryption.key_bits, context.workers, secrets)
+    return SCHEMES[encryption.scheme].generate(encryption.key_bits, context.workers)
+
+
+def layout(
+    params: EncryptedTreeParams, value_bits: int, n_rows: int, plaintext_bits: int
+) -> GhLayout:
+    """Return how gradients of `value_bits` bits of at most `n_rows` rows are packed
+    (section 4.2).
+    """
+    g_noise, h_noise = NoiseScale.of(params, value_bits).most[:2].tolist()
+    return GhLayout(
+        value_bits=value_bits,
+        n_rows=n_rows,
+        plaintext_bits=plaintext_bits,
+        outputs=params.n_outputs // params.trees_per_round,
+        pack=params.gh_packing,
+        compress=params.cipher_compressing,
+        g_noise=g_noise,
+        h_noise=h_noise,
+    )
+
+
+def guest_side(
+    context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...] = ()
+) -> GuestCipher:
+    """Return what the guest encrypts an attempt with: a fresh key, or what the `nonces` come to.
+
+    `rows` are the training rows that some host has.
+    """
+    if context.cipher is not None:
+        return context.cipher.guest(value_bits, nonces)
+    return loading.tree_scheme(context.params).guest_side(context, value_bits, rows, nonces)
+
+
+def host_side(
+    context: StageContext, got: pb.EncryptionKey, n_rows: int, binning: Binning, *, are_all: bool
+) -> HostCipher:
+    """Return what a host with `n_rows` training rows, `are_all` those of the job, takes gradients
+    in with.
+
+    A PeerError for what is unsound or not what the job says; a PolicyError as in `accept`.
+    """
+    if context.cipher is not None:
+        return context.cipher.host(got, n_rows)
+    check_said(context, got)
+    check = check_value_bits if are_all else check_value_bits_fit
+    check(context, got, n_rows)
+    offered = 2 * int(binning.n_bins.sum())
+    return loading.tree_scheme(context.params).host_side(
+        context, got, n_rows, offered, _noise(context, got)
+    )
+
+
+def accept(context: StageContext, got: pb.EncryptionKey) -> PublicKey:
+    """The guest's key; a PeerError unless it is sound and the one that the job says.
+
+    A PolicyError where it declares more bits of a gradient than our policy allows.
+    """
+    check_said(context, got)
+    return read_key(context, got)
+
+
+def read_key(context: StageContext, got: pb.EncryptionKey) -> PublicKey:
+    """The guest's key; a PeerError unless it is sound."""
+    asked = context.params.encryption
+    if got.nonces:
+        raise PeerError(f"the guest sent nonces, which {asked.scheme} has no use for")
+    return SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, context.workers)
+
+
+def check_said(context: StageContext, got: pb.EncryptionKey) -> None:
+    """Refuses another scheme than the job's, and more bits than our policy allows."""
+    asked, limits = context.params.encryption, context.limits
+    if got.scheme != asked.scheme:
+        raise PeerError(f"the guest sent a {got.scheme[:32]!r} key, the job says {asked.scheme}")
+    if got.value_bits > limits.gradient_bits_max:
+        raise PolicyError(
+            f"the policy allows {limits.gradient_bits_max} bits per gradient, "
+            f"the guest declares {got.value_bits}",
+            todo=f"set precision_bits of the job to at most {limits.gradient_bits_max}, or ask the "
+            f"party's owner for gradient_bits_max: {got.value_bits}",
+            key="policy.gradient_bits_max",
+        )
+
+
+def check_value_bits(context: StageContext, got: pb.EncryptionKey, n_rows: int) -> None:
+    """Refuses, by a PeerError, another precision than that of a job with `n_rows` training rows."""
+    bits = loading.tree_scheme(context.params).bits_of(context.params, n_rows)
+    if got.value_bits != bits:
+        raise PeerError(
+            f"the guest declares {got.value_bits} bits per gradient, the job has {bits}"
+        )
+
+
+def check_value_bits_fit(context: StageContext, got: pb.EncryptionKey, n_rows: int) -> None:
+    """Refuses, by a PeerError, a precision that no job has of whose training rows we have `n_rows`,
+    perhaps not all.
+    """
+    asked, scheme = context.params.precision_bits, loading.tree_scheme(context.params)
+    least, most = scheme.bits_least, scheme.bits_of(context.params, n_rows)
+    if not (asked or least) <= got.value_bits <= (asked or most):
+        expected = str(asked) if asked else f"{least} to {most}"
+        raise PeerError(
+            f"the guest declares {got.value_bits} bits per gradient, the job has {expected}"
+        )
+
+
+def _noise(context: StageContext, got: pb.EncryptionKey) -> HostNoise | None:
+    """Return what we add to sums, in this attempt as in every other; None where the job asks for
+    none.
+    """
+    if not context.params.host_noise:
+        return None
+    scale = NoiseScale.of(context.params, got.value_bits)
+    return HostNoise(scale, context.job_secrets.child("host noise"))

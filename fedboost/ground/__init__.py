@@ -1,0 +1,1 @@
+"""Arrays, errors, settings, messages as bytes, state, files, kernels and ids: the lowest layer."""

@@ -1,0 +1,170 @@
+"""Files that are whole or not there, and what the owner reads when the disk refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from fedboost.ground.errors import StoreError
+from fedboost.ground.printable import printable
+
+FOLDER_MODE, SECRET_MODE, PUBLIC_MODE = 0o700, 0o600, 0o644
+NEW = ".new"  # ends the name of a file that is being written
+REASON_CHARS_MAX = 200  # SQLite quotes what is damaged, and that may be anything
+BUSY_S = 10.0  # another connection (ledger, `ledger show`) may write for this long
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_SQLITE_FULL = "full"  # "database or disk is full": SQLite's own text for ENOSPC
+
+
+@contextmanager
+def on_disk(path: Path) -> Iterator[None]:
+    """Inside, errors of the operating system and of SQLite become a StoreError naming `path`."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in _FULL
+        raise _refused(error.strerror or type(error).__name__, full, path) from None
+    except UnicodeDecodeError:  # of SQLite's own words on a name that is damaged
+        raise _refused("it is damaged", False, path) from None
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+            raise
+        raise _refused(str(error), _SQLITE_FULL in str(error), path) from None
+
+
+def _refused(reason: str, full: bool, path: Path) -> StoreError:
+    todo = "free some space" if full else "check that the folder is ours and the disk is well"
+    # Peers may read this error: they learn the file's name, the log the whole path.
+    said = printable(reason, instead=" ", most=REASON_CHARS_MAX)
+    what = f"cannot read or write the file: {said}"
+    return StoreError(what, todo=todo, private=str(path), file=path.name)
+
+
+def opened(path: Path, mode: Literal["ro", "rw", "rwc"]) -> sqlite3.Connection:
+    """A connection to an SQLite file, in SQLite's own modes, for any thread; errors as `on_disk`.
+
+    A StoreError where a file that is only to be read is not there.
+    """
+    if mode == "ro" and not path.exists():
+        raise StoreError("there is no store yet", todo="run the party once", file=str(path))
+    uri = f"{path.resolve().as_uri()}?mode={mode}"
+    with on_disk(path):
+        return sqlite3.connect(
+            uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        )
+
+
+@contextmanager
+def transaction(
+    connection: sqlite3.Connection, path: Path, kind: Literal["IMMEDIATE", "DEFERRED"] = "IMMEDIATE"
+) -> Iterator[None]:
+    """Make everything inside durable at its end, or nothing; errors as of `on_disk`."""
+    with on_disk(path):
+        connection.execute(f"BEGIN {kind}")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def write_file(path: Path, content: bytes, mode: int) -> None:
+    """Replace the file at `path` in one durable step, with `mode` from its first byte on."""
+    with replacing(path, mode) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
+    """A file to fill, which replaces the one at `path` as `write_file` does when all is written.
+
+    Whatever is raised inside leaves what was there.
+    """
+    fresh = path.with_name(path.name + NEW)
+    with on_disk(path):
+        fresh.unlink(missing_ok=True)
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def copy_file(path: Path, to: Path, mode: int) -> None:
+    """Replace the file `to` by a copy of another, as `write_file` does."""
+    with on_disk(path), path.open("rb") as source, replacing(to, mode) as file:
+        shutil.copyfileobj(source, file)
+
+
+def append_file(path: Path, at: int, content: bytes, mode: int) -> None:
+    """Write behind the first `at` bytes of a file, durably; whatever stood there is gone.
+
+    The first write makes the file. Where the disk refuses, its first `at` bytes stay as they were.
+    """
+    with on_disk(path):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | (0 if at else os.O_EXCL), mode)
+        with os.fdopen(handle, "wb") as file:
+            file.truncate(at)
+            file.seek(at)
+            try:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), at)  # a full disk: half a piece would keep it full
+                raise
+
+
+def check_room(folder: Path, least: int) -> int:
+    """Return how many bytes are free for files in a folder, once one of `least` bytes was written.
+
+    A StoreError where the disk refuses it, or has less.
+    """
+    probe = folder / f"room{NEW}"
+    with on_disk(folder):
+        try:
+            with probe.open("wb") as file:
+                file.write(bytes(least))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            probe.unlink(missing_ok=True)
+        held = os.statvfs(folder)
+    return held.f_bavail * held.f_frsize
+
+
+def read_file(path: Path) -> bytes:
+    """Read a file; a StoreError where it cannot be read."""
+    with on_disk(path):
+        return path.read_bytes()
+
+
+def make_folder(path: Path) -> None:
+    """The folder, with its parents, closed to everybody but us."""
+    with on_disk(path):
+        path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        if path.stat().st_mode & 0o077:
+            path.chmod(FOLDER_MODE)
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames and removals in the folder durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,394 @@
+"""The ids of a table's rows as one buffer: their bytes one after the other, and where each begins.
+
+A list of so many Python objects would take twice the memory, and the interpreter for every id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.ground.arrays import Indices
+from fedboost.ground.kernels import inlined, kernel
+from fedboost.ground.mapped import LET_GO_ROWS, array_beside, let_go
+
+if TYPE_CHECKING:
+    import hashlib
+
+Bytes = NDArray[np.uint8]
+# Where strings are found by their hash (FNV-1a): half of it, and one more than the string's number.
+Table = NDArray[np.uint64]
+
+BLOCK = 1 << 16  # ids that are Python objects at the same time, or copied to be hashed
+LENGTH_BYTES = 4  # in which the length before a part of an id is written, big endian
+WORD_BYTES = np.int64(7)  # of an id, that are compared at once; an eighth says how many are left
+FEW = np.int64(48)  # ids, which are put in order by insertion
+AHEAD = 64  # strings that are copied together
+ROWS_MAX = 1 << 31
+LOW = np.uint64(0xFFFFFFFF)
+FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EncodedIds(Sequence[bytes]):
+    """n byte strings: id i is ``data[offsets[i] : offsets[i + 1]]``.
+
+    `data` uint8 (bytes,), `offsets` int64 (n + 1,) ascending from 0 to the size of `data`; both
+    are read-only, and may lie in files (`ground.mapped`). It compares equal to another one of the
+    same ids, never to a list.
+    """
+
+    data: Bytes
+    offsets: Indices
+
+    def __post_init__(self) -> None:
+        """Own invariants."""
+        assert self.data.dtype == np.uint8
+        assert self.data.flags.c_contiguous
+        assert self.offsets.dtype == np.int64
+        assert self.offsets.flags.c_contiguous
+        assert self.offsets[0] == 0
+        assert self.offsets[-1] == len(self.data)
+        self.data.flags.writeable = False
+        self.offsets.flags.writeable = False
+
+    @classmethod
+    def of(cls, ids: Iterable[bytes]) -> EncodedIds:
+        """The same ids as Python has them."""
+        listed = list(ids)
+        return cls(np.frombuffer(b"".join(listed), np.uint8), ends_of([*map(len, listed)]))
+
+    @property
+    def sizes(self) -> Indices:
+        """Return how many bytes each has, int64 (n,)."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: Indices) -> EncodedIds:
+        """The ids numbered `rows`, int (k,), in that order; many in files, if these lie in one."""
+        rows = np.asarray(rows, np.int64)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+            raise IndexError("no such row")
+        beside = self.data if len(rows) > BLOCK else None
+        offsets = array_beside(beside, (len(rows) + 1,), np.int64)
+        for cut in _cuts(len(rows), LET_GO_ROWS):
+            _measure(self.offsets, rows[cut], offsets[cut.start : cut.stop + 1])
+            if beside is not None:
+                let_go(self.offsets, offsets)
+        data = array_beside(beside, (int(offsets[-1]),), np.uint8)
+        for cut in _cuts(len(rows), LET_GO_ROWS):
+            ends = offsets[cut.start : cut.stop + 1]
+            _gather(self.data, self.offsets, rows[cut], ends, data)
+            if beside is not None:
+                let_go(self.data, self.offsets, data, offsets)
+        return EncodedIds(data, offsets)
+
+    def order(self, rows: Indices | None = None) -> Indices:
+        """The permutation, int64 (n,), that sorts them by their bytes; equal ones stay in order.
+
+        Of `rows` (k,), places that differ, these places in that order.
+        """
+        assert len(self) < ROWS_MAX
+        order = (np.arange(len(self)) if rows is None else rows).astype(np.int32)
+        for cut in _cuts(len(order), LET_GO_ROWS):
+            ascends = _ascends(self.data, self.offsets, order[max(0, cut.start - 1) : cut.stop])
+            let_go(self.data, self.offsets)
+            if not ascends:
+                _sort(self.data, self.offsets, order)
+                let_go(self.data, self.offsets)
+                break
+        return order.astype(np.int64)
+
+    def update(self, digest: hashlib._Hash) -> None:
+        """Feed a hash with the size of each, in four bytes, and then with their bytes."""
+        for cut in _cuts(len(self), BLOCK):
+            digest.update(np.diff(self.offsets[cut.start : cut.stop + 1]).astype("<u4").data)
+            let_go(self.offsets)
+        for cut in _cuts(len(self.data), 8 * LET_GO_ROWS):
+            digest.update(self.data[cut].data)
+            let_go(self.data)
+
+    def find(self, wanted: EncodedIds) -> Indices:
+        """The number of each wanted id among these, the first of equal ones, int64 (len(wanted),);
+        -1 where it is none of them.
+        """
+        table, ids = self._table(), (self.data, self.offsets)
+        _find(table, *ids, *ids, True)
+        return _find(table, *ids, wanted.data, wanted.offsets, False)
+
+    def hashes(self) -> Table:
+        """A hash of each, uint64 (n,): equal for equal ids, and for hardly any others."""
+        return _hashes(self.data, self.offsets)
+
+    def first(self) -> Indices:
+        """The number of the first that is equal to each, int64 (n,): its own where no other is."""
+        ids = self.data, self.offsets
+        return _find(self._table(), *ids, *ids, True)
+
+    def blocks(self, rows: Indices | None = None) -> Iterator[EncodedIds]:
+        """All of them, or those numbered `rows`, `BLOCK` at a time."""
+        for cut in _cuts(len(self if rows is None else rows), BLOCK):
+            yield self[cut] if rows is None else self.take(rows[cut])
+            if not cut.stop % LET_GO_ROWS:
+                let_go(self.data, self.offsets)
+        let_go(self.data, self.offsets)
+
+    def _table(self) -> Table:
+        """An empty table with room for all, and a third more."""
+        assert len(self) < ROWS_MAX
+        return np.zeros(1 << max(4, (4 * len(self) // 3).bit_length()), np.uint64)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[bytes]:
+        for some in self.blocks():
+            data = some.data.tobytes()
+            yield from [data[start:end] for start, end in pairwise(some.offsets.tolist())]
+
+    @overload
+    def __getitem__(self, which: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, which: slice) -> EncodedIds: ...
+
+    def __getitem__(self, which: int | slice) -> bytes | EncodedIds:
+        if isinstance(which, slice):
+            start, stop, step = which.indices(len(self))
+            if step != 1:
+                return self.take(np.arange(start, stop, step))
+            offsets = self.offsets[start : max(start, stop) + 1]
+            return EncodedIds(self.data[offsets[0] : offsets[-1]], offsets - offsets[0])
+        row = range(len(self))[which]
+        return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EncodedIds):
+            return NotImplemented
+        return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.data, other.data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Say how many they are, never which."""
+        return f"EncodedIds({len(self)})"
+
+
+def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
+    """Each row's parts one after the other, every one behind its length in four bytes."""
+    offsets = np.zeros(len(parts[0]) + 1, np.int64)
+    for part in parts:
+        offsets[1:] += part.sizes
+    offsets[1:] += LENGTH_BYTES * len(parts)
+    np.cumsum(offsets, out=offsets)
+    data, at = np.empty(offsets[-1], np.uint8), offsets[:-1].copy()
+    shifts = 8 * np.arange(LENGTH_BYTES)[:: 1 if little_endian else -1].copy()
+    for part in parts:
+        _frame(part.data, part.offsets, shifts, at, data)
+    return EncodedIds(data, offsets)
+
+
+def _cuts(count: int, most: int) -> Iterator[slice]:
+    """Cut so many things into parts of at most so many."""
+    for start in range(0, count, most):
+        yield slice(start, min(start + most, count))
+
+
+def ends_of(sizes: Sequence[int] | Indices) -> Indices:
+    """Return the offsets, int64 (n + 1,), of n strings that have these sizes."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+@kernel
+def _measure(offsets: Indices, rows: Indices, ends: Indices) -> None:
+    """Write where each of some rows' strings ends, one after the other."""
+    for i in range(len(rows)):
+        ends[i + 1] = ends[i] + offsets[rows[i] + 1] - offsets[rows[i]]
+
+
+@kernel
+def _gather(data: Bytes, offsets: Indices, rows: Indices, ends: Indices, out: Bytes) -> np.uint8:
+    """Copy some rows' strings. A first byte of each is read ahead of the block's copies, so that
+    memory is waited for once a block: in half the time. What is returned means nothing.
+    """
+    starts, read = np.empty(AHEAD, np.int64), np.uint8(0)
+    for first in range(0, len(rows), AHEAD):
+        last = min(first + AHEAD, len(rows))
+        for i in range(first, last):
+            start = offsets[rows[i]]
+            starts[i - first] = start
+            if start < len(data):
+                read |= data[start]
+        for i in range(first, last):
+            start, at = starts[i - first], ends[i]
+            for k in range(ends[i + 1] - at):
+                out[at + k] = data[start + k]
+    return read
+
+
+@kernel
+def _frame(data: Bytes, offsets: Indices, shifts: Indices, at: Indices, out: Bytes) -> None:
+    """Write each string behind its length to `out`, from `at` on, which moves behind it."""
+    for i in range(len(at)):
+        start, place = offsets[i], at[i]
+        size = offsets[i + 1] - start
+        for k in range(LENGTH_BYTES):
+            out[place + k] = np.uint8((size >> shifts[k]) & 0xFF)
+        place += LENGTH_BYTES
+        for k in range(size):
+            out[place + k] = data[start + k]
+        at[i] = place + size
+
+
+@inlined
+def _word(data: Bytes, start: np.int64, end: np.int64) -> np.uint64:
+    """The next bytes of a string and how many are left, up to one more: they sort as it does."""
+    left = max(np.int64(0), end - start)
+    word = np.uint64(0)
+    for k in range(WORD_BYTES):
+        word = np.uint64(word << np.uint64(8))
+        if k < left:
+            word |= np.uint64(data[start + k])
+    return np.uint64(word << np.uint64(8)) | np.uint64(min(left, WORD_BYTES + 1))
+
+
+@kernel
+def _ascends(data: Bytes, offsets: Indices, order: NDArray[np.int32]) -> bool:
+    """Return whether rows are in order already, as those of tables often are."""
+    for i in range(1, len(order)):
+        before, start = offsets[order[i - 1]], offsets[order[i]]
+        sizes = offsets[order[i - 1] + 1] - before, offsets[order[i] + 1] - start
+        k, least = 0, min(sizes[0], sizes[1])
+        while k < least and data[before + k] == data[start + k]:
+            k += 1
+        if sizes[0] > sizes[1] if k == least else data[before + k] > data[start + k]:
+            return False
+    return True
+
+
+@kernel
+def _sort(data: Bytes, offsets: Indices, order: NDArray[np.int32]) -> None:
+    """Sort rows word by word: those whose words are equal are sorted again, by the next one."""
+    n, spare_order = len(order), np.empty(len(order), np.int32)
+    words, spare_words = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    open_runs = np.empty((n // 2 + 1, 3), np.int32)  # first, behind the last, bytes compared
+    open_runs[0] = 0, n, 0
+    count = 1 if n > 1 else 0
+    while count:
+        count -= 1
+        low, high, depth = open_runs[count]
+        for i in range(low, high):
+            row = order[i]
+            words[i] = _word(data, offsets[row] + depth, offsets[row + 1])
+        if high - low <= FEW:
+            _insert(words[low:high], order[low:high])
+        else:
+            _spread(words[low:high], order[low:high], spare_words, spare_order)
+        first = low
+        for i in range(low + 1, high + 1):
+            if i == high or words[i] != words[first]:
+                is_open = words[first] & np.uint64(0xFF) > np.uint64(WORD_BYTES)
+                if i - first > 1 and is_open:
+                    open_runs[count] = first, i, depth + WORD_BYTES
+                    count += 1
+                first = i
+
+
+@kernel
+def _insert(words: NDArray[np.uint64], order: NDArray[np.int32]) -> None:
+    for i in range(1, len(words)):
+        word, row, k = words[i], order[i], i
+        while k > 0 and words[k - 1] > word:
+            words[k], order[k] = words[k - 1], order[k - 1]
+            k -= 1
+        words[k], order[k] = word, row
+
+
+@kernel
+def _spread(
+    words: NDArray[np.uint64],
+    order: NDArray[np.int32],
+    spare_words: NDArray[np.uint64],
+    spare_order: NDArray[np.int32],
+) -> None:
+    """Sort by each byte of the words in turn, the last one first."""
+    n = len(words)
+    places = np.zeros((8, 256), np.int64)
+    for i in range(n):
+        for byte in range(8):
+            places[byte, (words[i] >> np.uint64(8 * byte)) & np.uint64(0xFF)] += 1
+    for byte in range(8):
+        shift = np.uint64(8 * byte)
+        if places[byte, (words[0] >> shift) & np.uint64(0xFF)] == n:
+            continue  # all have this one
+        place = 0
+        for value in range(256):
+            places[byte, value], place = place, place + places[byte, value]
+        for i in range(n):
+            bucket = (words[i] >> shift) & np.uint64(0xFF)
+            spare_words[places[byte, bucket]] = words[i]
+            spare_order[places[byte, bucket]] = order[i]
+            places[byte, bucket] += 1
+        words[:] = spare_words[:n]
+        order[:] = spare_order[:n]
+
+
+@kernel
+def _find(
+    table: Table, data: Bytes, offsets: Indices, wanted: Bytes, ends: Indices, enters: bool
+) -> Indices:
+    """Number of the string in the table that equals each wanted one, or -1; `enters` those of the
+    table itself, so that each finds the first that equals it.
+    """
+    rows = np.empty(len(ends) - 1, np.int64)
+    for row in range(len(rows)):
+        at, mark = _slot(table, data, offsets, wanted, ends[row], ends[row + 1])
+        if enters and not table[at]:
+            table[at] = mark | np.uint64(row + 1)
+        rows[row] = np.int64(table[at] & LOW) - 1
+    return rows
+
+
+@kernel
+def _hashes(data: Bytes, offsets: Indices) -> Table:
+    hashes = np.empty(len(offsets) - 1, np.uint64)
+    for row in range(len(hashes)):
+        hashes[row] = _hash(data, offsets[row], offsets[row + 1])
+    return hashes
+
+
+@inlined
+def _hash(text: Bytes, start: np.int64, end: np.int64) -> np.uint64:
+    value = FNV_START
+    for i in range(start, end):
+        value = np.uint64((value ^ np.uint64(text[i])) * FNV_FACTOR)
+    return value
+
+
+@kernel
+def _slot(
+    table: Table, data: Bytes, offsets: Indices, text: Bytes, start: np.int64, end: np.int64
+) -> tuple[np.int64, np.uint64]:
+    """Return where the table has the string text[start:end], or room for it; and half of its
+    hash.
+    """
+    value = _hash(text, start, end)
+    mark = np.uint64(value & ~LOW)
+    at = np.int64((value ^ (value >> np.uint64(32))) & np.uint64(len(table) - 1))
+    while table[at]:
+        if table[at] & ~LOW == mark:
+            row = np.int64(table[at] & LOW) - 1
+            other, k = offsets[row], end - start
+            if offsets[row + 1] - other == k:
+                while k > 0 and data[other + k - 1] == text[start + k - 1]:
+                    k -= 1
+                if k == 0:
+                    break
+        at = (at + 1) & (len(table) - 1)
+    return at, mark

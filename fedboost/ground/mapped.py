@@ -1,0 +1,177 @@
+"""Arrays in files without a name: on the disk, and in memory only while somebody reads them.
+
+Nobody else can open such a file, and it is gone with whoever holds it, killed or not. Its pages are
+those of the system's cache, which takes them back where memory is short.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import sys
+import tempfile
+import weakref
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import RLock
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fedboost.ground.disk import make_folder, on_disk
+from fedboost.ground.errors import StoreError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILE_BYTES_MIN = 1 << 22  # of an array beside others in files: a file takes longer than memory
+LET_GO_ROWS = 1 << 18  # that are read before memory goes, where rows are met at random
+
+
+class CellFile(mmap.mmap):
+    """A file of cells, as the memory that it looks like."""
+
+    folder: Path  # on whose disk it lies
+
+
+@dataclass
+class _Disk:
+    """What files of a folder take together."""
+
+    most: float = math.inf  # bytes
+    taken: int = 0
+
+
+_tables: weakref.WeakValueDictionary[int, CellFile] = weakref.WeakValueDictionary()  # by address
+_disks: defaultdict[Path, _Disk] = defaultdict(_Disk)
+_deciding = RLock()  # a file may end while another is made
+
+
+def limit(folder: Path, n_bytes: float) -> None:
+    """Allow all files of this process in a folder so many bytes together."""
+    _disks[folder].most = n_bytes
+
+
+def mapped_array(
+    folder: Path, shape: tuple[int, ...], dtype: DTypeLike, *, order: Literal["C", "F"] = "C"
+) -> NDArray[Any]:
+    """Return zeros in a file of that folder's disk.
+
+    A StoreError where the disk has no room for all of them, or the folder's limit allows no more.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if not size:
+        return np.zeros(shape, dtype, order)
+    with _nameless(folder) as file:
+        held = _mapped(folder, file, size)
+    return np.frombuffer(held, dtype).reshape(shape, order=order)
+
+
+def array_beside(values: object, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return zeros: in a file like that of some values, where they are many and these lie in one,
+    and otherwise in memory.
+    """
+    held = file_of(values)
+    if held is None or math.prod(shape) * np.dtype(dtype).itemsize < FILE_BYTES_MIN:
+        return np.zeros(shape, dtype)
+    return mapped_array(held.folder, shape, dtype)
+
+
+def rows_of(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The rows numbered `rows` (k,) of values (n, c) in Fortran order, in a file like theirs, if
+    they lie in one.
+    """
+    held = file_of(values)
+    if held is None:
+        return np.take(values.T, rows, axis=1).T
+    taken = mapped_array(held.folder, (len(rows), values.shape[1]), np.float32, order="F")
+    for column in range(values.shape[1]):
+        taken[:, column] = values[rows, column]
+        let_go(values)
+        let_go(taken)
+    return taken
+
+
+def mapped_table(folder: Path, tables: Iterable[pa.Table]) -> pa.Table:
+    """Return tables of the same columns, one at least, as one in such a file."""
+    import pyarrow as pa
+
+    with _nameless(folder) as file, on_disk(folder):
+        writer = None
+        for table in tables:
+            writer = writer or pa.ipc.new_stream(file, table.schema)
+            writer.write_table(table)
+        assert writer is not None
+        writer.close()
+        file.flush()
+        held = _mapped(folder, file, file.tell())
+    buffer = pa.py_buffer(held)
+    _tables[buffer.address] = held
+    return pa.ipc.open_stream(buffer).read_all()
+
+
+def let_go(*values: object) -> None:
+    """Give back the memory of what was read of mapped arrays; of anything else nothing."""
+    for held in filter(None, map(file_of, values)):
+        held.madvise(mmap.MADV_DONTNEED)  # shared with the file, which keeps what was written
+
+
+def let_go_table(table: pa.Table) -> None:
+    """Give back the memory of what was read of a table of `mapped_table`; of another nothing."""
+    chunks = (chunk for column in table.columns for chunk in column.chunks)
+    buffer = next((part for chunk in chunks for part in chunk.buffers() if part is not None), None)
+    while buffer is not None and buffer.parent is not None:
+        buffer = buffer.parent
+    held = None if buffer is None else _tables.get(buffer.address)
+    if held is not None:
+        held.madvise(mmap.MADV_DONTNEED)
+
+
+def file_of(values: object) -> CellFile | None:
+    """Return the file in which an array, or what it is a part of, lies; None for memory."""
+    while isinstance(values, np.ndarray | memoryview):
+        values = values.base if isinstance(values, np.ndarray) else values.obj
+    return values if isinstance(values, CellFile) else None
+
+
+def _mapped(folder: Path, file: IO[bytes], size: int) -> CellFile:
+    """So many bytes of a file, all of which the disk has."""
+    _take(folder, size)
+    try:
+        with on_disk(folder):
+            if sys.platform == "linux":
+                os.posix_fallocate(file.fileno(), 0, size)  # a write without room would kill us
+            else:
+                os.ftruncate(file.fileno(), size)
+            held = CellFile(file.fileno(), size)
+    except BaseException:
+        _take(folder, -size)
+        raise
+    weakref.finalize(held, _take, folder, -size)
+    held.folder = folder
+    return held
+
+
+def _take(folder: Path, size: int) -> None:
+    """Count bytes of files that begin or end; see `mapped_array`."""
+    disk = _disks[folder]
+    with _deciding:
+        if size > 0 and disk.taken + size > disk.most:
+            raise StoreError(
+                "a large table needs more of the disk than its files may take",
+                todo="ask the party's owner for more, whose log says how much; or use fewer rows",
+                key="disk_gb",
+                private=f"{folder}: {size / 1e9:.2f} GB more, {disk.taken / 1e9:.2f} GB taken, of "
+                f"{disk.most / 1e9:.2f} GB",
+            )
+        disk.taken += size
+
+
+def _nameless(folder: Path) -> IO[bytes]:
+    make_folder(folder)
+    with on_disk(folder):
+        return tempfile.TemporaryFile(dir=folder)

@@ -1,0 +1,141 @@
+"""YAML as settings files may use it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedboost.ground.errors import ConfigError
+
+NODES_MAX = 100_000  # keys and values of one file, those that aliases repeat counted each time
+
+
+class Loader(yaml.SafeLoader):
+    """YAML without objects, without keys that stand twice, of which YAML keeps the last, and
+    without aliases of aliases that stand for more than anybody would write.
+    """
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        if _nodes(node, {}) > NODES_MAX:
+            raise ConfigError(
+                f"the file's aliases stand for more than {NODES_MAX} values", todo="write them out"
+            )
+        return super().construct_document(node)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Read keys and values; an error where a key occurs twice."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            name = f"{key.tag} {key.value}"
+            if isinstance(key, yaml.ScalarNode) and name in seen:
+                raise ConfigError(
+                    f"the key {key.value!r} stands twice",
+                    todo="keep one of them",
+                    line=key.start_mark.line + 1,
+                )
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+# `${env:NAME}`, `${file:/path}`; a second $ in front takes its meaning away.
+REFERENCE = re.compile(r"\$(\$?)\{(\w+):([^}]*)\}")
+FILE_BYTES_MAX = 1 << 16  # of a file that holds one value
+_TEXT = "tag:yaml.org,2002:str"
+
+
+class FilledLoader(Loader):
+    """The same for a daemon's own files: values may refer to variables and to files.
+
+    In quotes such a value is a text, without them whatever it reads like.
+    """
+
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        self.filled: dict[str, str] = {}  # by what was found, what stands in the file for it
+        self._done: set[yaml.Node] = set()
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        _nodes(node, {})  # ends where a node holds itself
+        self._fill(node, "")
+        return super().construct_document(node)
+
+    def _fill(self, node: yaml.Node, key: str) -> None:
+        if node in self._done:
+            return
+        self._done.add(node)
+        if isinstance(node, yaml.MappingNode):
+            for name, value in node.value:
+                self._fill(value, f"{key}.{name.value}" if key else str(name.value))
+        elif isinstance(node, yaml.SequenceNode):
+            for place, value in enumerate(node.value):
+                self._fill(value, f"{key}.{place}")
+        elif isinstance(node, yaml.ScalarNode) and REFERENCE.search(node.value):
+            node.value = REFERENCE.sub(lambda match: self._found(match, key), node.value)
+            read_like: Any = self.resolve
+            plain = node.style is None
+            node.tag = read_like(yaml.ScalarNode, node.value, (True, False)) if plain else _TEXT
+
+    def _found(self, match: re.Match[str], key: str) -> str:
+        is_meant_so, kind, name = match.groups()
+        reference = match[0]
+        if is_meant_so:
+            return reference[1:]
+        if kind not in ("env", "file"):
+            raise ConfigError(
+                f"{key}: {reference} refers to nothing",
+                todo="write ${env:NAME} or ${file:/path}; $${ is a text that begins with ${",
+            )
+        text = variable(name, key) if kind == "env" else content(name, key)
+        self.filled[text] = reference
+        return text
+
+
+def variable(name: str, key: str) -> str:
+    """Return an environment variable; a ConfigError, at `key`, where there is none."""
+    text = os.environ.get(name)
+    if text is None:
+        raise ConfigError(f"{key}: there is no variable {name}", todo=f"set {name}")
+    return text
+
+
+def content(name: str, key: str) -> str:
+    """Return what a file holds, without the end of its last line; a ConfigError, at `key`, where it
+    cannot be read.
+    """
+    try:
+        with Path(name).expanduser().open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
+            raise ConfigError(f"{key}: {name} is no file of one value", todo="check the path")
+        return data.decode().removesuffix("\n")
+    except OSError as error:
+        reason = error.strerror
+    except (ValueError, RuntimeError):  # no text, no path, nobody's home
+        reason = "it holds no text, or is no path"
+    raise ConfigError(
+        f"{key}: cannot read {name}: {reason}", todo="check the path and who may read it"
+    )
+
+
+def _nodes(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+    """Count the nodes that a node stands for, aliases expanded; a ConfigError where it holds
+    itself.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if node not in known:
+        known[node] = 0  # until its parts are counted
+        parts: Any = node.value
+        inner = [part for pair in parts for part in pair] if _is_mapping(node) else parts
+        known[node] = 1 + sum(_nodes(part, known) for part in inner)
+    if known[node] == 0:
+        raise ConfigError("the file holds an alias of what it stands in", todo="remove it")
+    return known[node]
+
+
+def _is_mapping(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.MappingNode)

@@ -1,0 +1,282 @@
+"""One attempt at a job: what is known of it, and questions to its parties."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from fedboost import flow
+from fedboost.ground.errors import FedboostError, UnreachableError
+from fedboost.messages import job_pb2, party_pb2
+from fedboost.messages.job_pb2 import Event, PartyLost, Progress, StatusReport, Waiting
+from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime.coordinator.earlier import EarlierAttempts
+from fedboost.runtime.coordinator.losses import Losses
+from fedboost.runtime.coordinator.reports import add_report
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.transport import faults
+from fedboost.runtime.transport.addresses import Timers
+
+APPROVAL_POLL_S = 1.0  # between two looks whether a person has approved
+
+Reply = TypeVar("Reply")
+
+
+class Control(Protocol):
+    """What the coordinator may ask of one party; every call has a deadline of its own."""
+
+    async def offer_schemes(self, request: party_pb2.SchemesRequest) -> party_pb2.SchemesReply: ...
+    async def propose(self, request: party_pb2.Proposal) -> party_pb2.Agreement: ...
+    async def make_room(self, request: job_pb2.JobId) -> party_pb2.Room: ...
+    async def begin(self, request: party_pb2.BeginRequest) -> party_pb2.BeginReply: ...
+    async def open_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply: ...
+    async def run_step(
+        self, request: StepCall, hear: Callable[[StepReply], None] | None = None
+    ) -> StepReply: ...
+    async def end_loop(self, request: party_pb2.EndLoopRequest) -> party_pb2.EndLoopReply: ...
+    async def commit(self, request: party_pb2.CommitRequest) -> party_pb2.CommitReply: ...
+    async def close_stage(self, request: party_pb2.StageRequest) -> party_pb2.StageReply: ...
+    async def finish(self, request: party_pb2.FinishRequest) -> party_pb2.FinishReply: ...
+    async def stop(self, request: party_pb2.StopRequest) -> party_pb2.StopReply: ...
+
+
+class AgreementNotes(Protocol):
+    """Where it is noted what parties say to a job; see `job_states`."""
+
+    def asked(self, id_: str, parties: Sequence[str]) -> None: ...
+    def agreed(self, id_: str, parties: Sequence[str]) -> None: ...
+
+
+class UnapprovedError(UnreachableError):
+    """No owner has looked at the job in time; it does not go on before somebody asks again."""
+
+
+@dataclass
+class JobWalk:
+    """One attempt at one job."""
+
+    terms: manifest.Manifest
+    attempt: int
+    params: Any
+    protocol: flow.Protocol
+    protocols: Mapping[str, flow.Protocol]
+    controls: Mapping[str, Control]
+    states: AgreementNotes
+    emit: Callable[..., None]  # takes any number of events
+    journal: Callable[[], Awaitable[job_pb2.JobJournal]]
+    enter: Callable[[JobWalk], Awaitable[None]]  # returns when the job's turn has come
+    timers: Timers
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    held_up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by whom, as they say
+    progress: Progress = field(default_factory=Progress)
+    earlier: EarlierAttempts = field(default_factory=EarlierAttempts)
+    waited: float = 0.0  # seconds of this attempt, for people's approval
+    exchanges: int = 0  # of this attempt
+    round_seconds: list[float] = field(default_factory=list)
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    told_of: dict[str, StatusReport] = field(default_factory=dict)  # what outlasts rounds, by stage
+    has_begun: bool = False  # everybody has agreed
+    gained: bool = False  # something was kept that a later attempt need not do again
+    spares: bool = False  # goes on without hosts that are gone
+    gone: set[str] = field(default_factory=set)  # hosts that this attempt goes on without
+    lost: list[str] = field(default_factory=list)  # those that no attempt can take back
+    # Where the parties' ledgers stood when they last kept something, for all of them to hear.
+    heads: list[party_pb2.SignedHead] = field(default_factory=list)
+    warned: dict[str, str] = field(default_factory=dict)  # each warning, and the party it is about
+    losses: Losses = field(default_factory=Losses)
+
+    def __post_init__(self) -> None:
+        self.id = self.terms.job
+        self.table = self.terms.spec.parties.table()
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        """Every party, without hosts that are gone."""
+        return tuple(p for p in self.table.of(tuple(flow.Role)) if p not in self.gone)
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The hosts that are left; empty while nobody is gone."""
+        left = tuple(host for host in self.table.hosts if host not in self.gone)
+        return left if self.gone else ()
+
+    @property
+    def told(self) -> StatusReport:
+        """Return what parties told of all stages and outlasts their rounds."""
+        known = StatusReport()
+        for report in self.told_of.values():
+            add_report(known, report)
+        return known
+
+    async def agree(self) -> list[party_pb2.Signature]:
+        """Every party's signature under the manifest; waits for those whose owner must approve."""
+        proposal = party_pb2.Proposal(manifest=self.terms.encode())
+        waits_until = now() + self.timers.approval_s
+        pending = list(self.everybody)
+        signatures = []
+        asked_at: float | None = None
+        while pending:
+            replies = await self.ask(
+                pending, "approval", lambda party: self.controls[party].propose(proposal)
+            )
+            signatures += [
+                party_pb2.Signature(party=party, signature=reply.signature)
+                for party, reply in replies.items()
+                if reply.signature
+            ]
+            pending = [party for party, reply in replies.items() if not reply.signature]
+            if not pending:
+                break
+            if asked_at is None:
+                asked_at = now()
+                self.states.asked(self.id, pending)
+            if now() > waits_until:
+                raise UnapprovedError(
+                    f"nobody approved the job within {self.timers.approval_s:g} s", party=pending[0]
+                )
+            for party in pending:
+                self.waiting[party] = Waiting(party=party, step="approval", since=time.time())
+            await asyncio.sleep(APPROVAL_POLL_S)
+        self.waited = 0.0 if asked_at is None else now() - asked_at
+        return signatures
+
+    def warn(self, told: StatusReport) -> None:
+        """Notes what parties' owners and readers of the result are warned of."""
+        known: list[job_pb2.Released | job_pb2.Warned] = [*told.released, *told.warnings]
+        for warning in known:
+            if warning.warning:
+                self._note_warning(warning.party, warning.warning)
+
+    def _note_warning(self, party: str, warning: str) -> None:
+        """Note a warning about a party, once."""
+        if warning not in self.warned:
+            self.warned[warning] = party
+            self.emit(Event(warned=job_pb2.Warned(party=party, warning=warning)))
+
+    def hear(self, party: str, sign: StepReply) -> None:
+        """Notes what a party that works has said of itself."""
+        if party in self.waiting and sign.step:
+            self.waiting[party].step = sign.step
+        self.held_up[party] = tuple(sign.waits_for)
+
+    @property
+    def waited_for(self) -> list[Waiting]:
+        """Whom the job waits for: of several that have been asked, those who wait for nobody."""
+        asked = set(self.waiting)
+        waits = [
+            waiting
+            for party, waiting in self.waiting.items()
+            if not asked & set(self.held_up.get(party, ())) - {party}
+        ]
+        return waits or list(self.waiting.values())
+
+    async def stop(
+        self, state: str, reason: FedboostError, parties: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        """Tells parties (none named: all that are left) that this attempt is over.
+
+        Gives those that could not be reached.
+        """
+        request = party_pb2.StopRequest(
+            job=self.id, attempt=self.attempt, state=state, reason=faults.to_message(reason)
+        )
+        told = parties or self.everybody
+        replies = await asyncio.gather(
+            *(self.controls[party].stop(request) for party in told), return_exceptions=True
+        )
+        late = zip(told, replies, strict=True)
+        return tuple(party for party, reply in late if isinstance(reply, UnreachableError))
+
+    async def ask(
+        self,
+        parties: tuple[str, ...] | list[str],
+        what: str,
+        call: Callable[[str], Coroutine[Any, Any, Reply]],
+    ) -> dict[str, Reply]:
+        """Asks all `parties` at once; notes who is waited for; raises the first refusal by name.
+
+        With `spares` hosts that are not there are gone from here on, and have no reply.
+        """
+
+        async def one(party: str) -> Reply | None:
+            """Call one party, and note for whom the job waits."""
+            self.waiting[party] = Waiting(party=party, step=what, since=time.time())
+            try:
+                return await call(party)
+            except UnreachableError as error:
+                # Where it names another, that one is gone, and has been asked as well.
+                if not self.is_spared(party) or error.at(party=party).where["party"] != party:
+                    raise error.at(party=party) from None
+                self.gone.add(party)
+                return None
+            except FedboostError as error:
+                raise error.at(party=party) from None
+            finally:
+                self.waiting.pop(party, None)
+                self.held_up.pop(party, None)
+
+        tasks = {party: asyncio.create_task(one(party)) for party in parties}
+        failed: list[asyncio.Task[Reply | None]] = []
+        try:
+            await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
+            failed = [t for t in tasks.values() if t.done() and t.exception() is not None]
+        finally:  # a refusal, or the job is cancelled: nobody's answer is waited for any more
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+        if failed:
+            error = failed[0].exception()
+            assert error is not None
+            raise error
+        if len(self.gone) >= len(self.table.hosts):
+            raise UnreachableError(
+                "all hosts are gone",
+                party=self.table.hosts[0],
+                todo="start their daemons",
+            )
+        replies = {party: task.result() for party, task in tasks.items()}
+        return {party: reply for party, reply in replies.items() if reply is not None}
+
+    def is_spared(self, party: str) -> bool:
+        """Return whether the job goes on without that party: one that is nothing but a host."""
+        return self.spares and self.table.roles_of(party) == (flow.HOST,)
+
+    def lose_for_good(self, hosts: Collection[str], stage: str) -> None:
+        """Notes hosts that are gone and without which the others have settled something."""
+        for host in sorted(set(hosts) - set(self.lost)):
+            self.lost.append(host)
+            done = self.progress.done
+            self.emit(Event(lost=PartyLost(party=host, stage=stage, round=done)))
+
+    def recall(self, journal: Sequence[Event]) -> None:
+        """Recall what earlier attempts spent and reported, and whom they have lost."""
+        self.earlier = EarlierAttempts.of(journal)
+        for event in journal:
+            if event.WhichOneof("what") == "lost":
+                self.gone.add(event.lost.party)
+                self.lost.append(event.lost.party)
+            if event.WhichOneof("what") == "warned":
+                self.warned[event.warned.warning] = event.warned.party
+            if event.WhichOneof("what") == "round" and event.round.stage == self.protocol.name:
+                list(self.losses.hear(event.round.progress.done, event.round.metrics))
+            if event.WhichOneof("what") == "stage":
+                self.stage_seconds[event.stage.stage] = event.stage.seconds
+                self.told_of[event.stage.stage] = event.stage.told
+
+    def round_done(
+        self, stage: str, progress: Progress, seconds: float, metrics: list[job_pb2.Metric]
+    ) -> None:
+        """Notes one outermost round."""
+        self.progress = progress
+        if stage == self.protocol.name:
+            self.round_seconds.append(seconds)
+        done = job_pb2.RoundDone(stage=stage, progress=progress, seconds=seconds)
+        done.metrics.extend(metrics)
+        self.emit(Event(round=done))
+        if stage == self.protocol.name:
+            for warning in self.losses.hear(progress.done, metrics):
+                self._note_warning(self.table.guest, warning)

@@ -1,0 +1,1 @@
+"""A job at a party: its states, memory, table, files and results."""

@@ -1,0 +1,223 @@
+"""A job at a party while its daemon runs: its attempt, its session, its table and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fedboost import flow
+from fedboost.crypto.secrets import Secrets
+from fedboost.flow import Artefact, Place, Signer, StageContext
+from fedboost.ground.errors import FedboostError, ProtocolError
+from fedboost.ground.workers import Workers
+from fedboost.model import shards
+from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.party.job import results
+from fedboost.runtime.party.job.files import JobFiles
+from fedboost.runtime.party.job.table import JobTable
+from fedboost.runtime.party.stage.answers import Answers
+from fedboost.runtime.party.stage.session import Session
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.store.recordings import Opening, Recording, Recordings
+from fedboost.runtime.store.store import Store
+
+if TYPE_CHECKING:
+    from fedboost.data.frame import Frame
+
+
+@dataclass
+class PartyJob:
+    """One job at one party. What lies on disk is in `files`, the party's rows are in `table`.
+
+    What happens to a job is, in this order: `begin`, then `context`, `keep` and `close` of each
+    stage, `finish`; or `stop`, and `forget` where it does not go on. Its parts hear of it in this
+    order: the session of the open stage, the answers of the attempt, the table, the files.
+    """
+
+    signed: SignedJob
+    store: Store
+    attempt: int = -1  # none has begun in this process
+    session: Session | None = None
+    halted: FedboostError | None = None  # why this attempt is over here
+    fault: FedboostError | None = None  # of our table; others read its kind
+    answers: Answers = field(default_factory=Answers)  # of this attempt
+    heard: float = field(default_factory=now)  # when the coordinator last called
+    cpu_started: float = 0.0
+    cpu_steps: float = 0.0
+    sent: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes and messages by peer
+    passed_over: set[str] = field(default_factory=set)  # see `Outbox`, of sessions that are closed
+    keep_row_sets: Callable[[], None] | None = None  # of the open stage, not kept yet
+    recording: Recording | None = None  # of the open stage
+
+    def __post_init__(self) -> None:
+        self.files = JobFiles(self.signed, self.store)
+        self.table = JobTable(self.signed, self.files)
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.signed.id
+
+    @property
+    def unsure(self) -> set[str]:
+        """Peers who may lack something that was sent to them."""
+        return self.passed_over | (self.session.passed_over if self.session else set())
+
+    # What may be asked of it now
+
+    def check_attempt(self, attempt: int) -> None:
+        """Refuses, by a ProtocolError, what is asked of an attempt that is over."""
+        if attempt != self.attempt:
+            raise ProtocolError(f"attempt {attempt} of the job is over", job=self.id)
+
+    def check_runs(self, attempt: int) -> None:
+        """Refuses the same, and, with the reason, an attempt that has ended here."""
+        self.check_attempt(attempt)
+        if self.halted is not None:
+            raise self.halted
+
+    def session_of(self, stage: str) -> Session:
+        """The session of a stage that is open, in an attempt that has not ended."""
+        self.check_runs(self.attempt)
+        if self.session is None or self.session.protocol.name != stage:
+            raise ProtocolError(f"the stage {stage[:64]!r} is not open", job=self.id)
+        return self.session
+
+    # What happens to it
+
+    def begin(self, attempt: int, cpu_now: float) -> None:
+        """Make an attempt the one that counts."""
+        self.attempt, self.answers = attempt, Answers()
+        self.halted = self.fault = None
+        self.cpu_started, self.cpu_steps, self.heard = cpu_now, 0.0, now()
+
+    def context(
+        self, stage: str, place: Place, workers: Workers, policy: Policy, signer: Signer
+    ) -> StageContext:
+        """Return what the party brings to a stage; a ProtocolError unless it is its turn."""
+        signed, artefacts = self.signed, self.files.done()
+        self._check_turn(stage, artefacts)
+        artefacts |= self._earlier(stage)
+        frame = self.table.at(stage, artefacts)
+        return stage_context(
+            signed,
+            StagePlace(stage, self.attempt, place),
+            frame,
+            Secrets(self.store.vault.seed(self.id)),
+            lasting_secrets=self.store.vault.lasting,
+            kept=self.files.histories.get(stage, {}),
+            signer=signer,
+            notebook=self.files,
+            workers=workers,
+            artefacts=artefacts,
+            limits=policy,
+            dataset=signed.dataset,
+        )
+
+    def record(self, stage: str, place: Place) -> Recording | None:
+        """Begin to keep what a replay of a stage takes, if the job wants one: of the last stage."""
+        signed = self.signed
+        if not signed.is_recorded or stage != signed.stages[-1]:
+            return None
+        opened = Opening(self.attempt, stage, place, self.files.pinned("table"))
+        self.recording = Recordings(self.store.folder).begin(self.id, opened, self.table.aligned())
+        return self.recording
+
+    def keep(self, stage: str, place: Place, taken: Artefact) -> None:
+        """Keep a checkpoint."""
+        if self.recording is not None:
+            self.recording.sync()
+        self.files.keep(stage, place, taken)
+
+    def close(self, stage: str, left: Artefact) -> None:
+        """Keep what a stage left."""
+        results.leave(self.table, stage, left, self.session.told if self.session else [])
+
+    def settle(self) -> None:
+        """Add what the closing session sent to the job's totals, and let it go."""
+        if self.session is not None:
+            for peer, sent in self.session.sent.items():
+                count, messages = self.sent.get(peer, (0, 0))
+                self.sent[peer] = (count + sent.bytes, messages + sent.messages)
+            self.passed_over |= self.session.passed_over
+            self.session.release()
+            self.files.let_go()
+        self.session = None
+        if self.recording is not None:
+            self.recording.close()
+            self.recording = None
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Keep the job's result, which the guest alone hears."""
+        if result:
+            self.files.write_result(result)
+
+    async def stop(self, reason: FedboostError) -> None:
+        """End the attempt: every wait in it ends with `reason`."""
+        # Not the error itself, which is raised in frames that name all that the attempt held.
+        self.halted = self.halted or copy(reason)
+        if self.session is not None:
+            await self.session.stop(reason)
+            self.settle()
+
+    async def forget(self) -> None:
+        """Let go what only an attempt that goes on needs, once nothing of it writes any more."""
+        await self.answers.settled()
+        self.table.release()
+
+    # Inside
+
+    def _check_turn(self, stage: str, done: Mapping[str, Artefact]) -> None:
+        stages = self.signed.stages
+        if stage not in stages:
+            raise ProtocolError(f"the job has no stage {stage[:64]!r}", job=self.id)
+        missing = [name for name in stages[: stages.index(stage)] if name not in done]
+        if missing:
+            raise ProtocolError(f"the stage {stage} needs {missing[0]} first", job=self.id)
+
+    def _earlier(self, stage: str) -> dict[str, Artefact]:
+        """Return what this job uses of earlier ones: a model, rows in common, a disclosure."""
+        signed, artefacts = self.signed, dict[str, Artefact]()
+        if signed.model is not None and stage not in signed.protocol.before:
+            artefacts[flow.MODEL] = shards.load(self.files.used_model)
+        if signed.aligned_by is not None and self.table.frame is not None:
+            artefacts |= self.table.rows_in_common.load(signed.aligned_by)
+        if signed.reused is not None and signed.role is not flow.AGGREGATOR:
+            artefacts[flow.DISCLOSURE] = self.table.disclosures.load(signed.reused)
+        return artefacts
+
+
+@dataclass(frozen=True)
+class StagePlace:
+    """A stage in one attempt, and the place behind which it is opened."""
+
+    stage: str
+    attempt: int
+    place: Place
+
+
+def stage_context(
+    signed: SignedJob, at: StagePlace, frame: Frame | None, seed: Secrets, **more: Any
+) -> StageContext:
+    """Return what a party brings to a stage: what follows from the job, its rows and its secret
+    seed, beside what else it has.
+    """
+    return StageContext(
+        party=signed.party,
+        role=signed.role,
+        table=signed.table,
+        params=signed.params_of(at.stage),
+        frame=frame,
+        validation=signed.held_out(frame),
+        secrets=seed.child(at.stage, at.attempt),
+        job_secrets=seed.child(at.stage, "every attempt"),
+        job=signed.id,
+        origin=signed.digest_of(at.stage),
+        attempt_digest=signed.digest_of(at.stage, str(at.attempt)),
+        place=at.place,
+        is_replayable=signed.is_recorded,
+        **more,
+    )

@@ -1,0 +1,190 @@
+"""Admits jobs at a party as far as the memory goes that its daemon may use, and the disk.
+
+A party estimates by its own table and decides by its own settings. A job that is alone here needs
+no estimate; it waits only where others hold memory, or disk, that it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fedboost.data.sources import SourceSpec
+from fedboost.ground.errors import FedboostError, PolicyError, UnreachableError
+from fedboost.job import JobSpec
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.party.job.job import PartyJob
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.memory_limit import allowed_bytes
+
+log = logging.getLogger(__name__)
+
+GB = 1e9
+# Of a daemon with its compiled kernels, and of a worker process with ciphers, as measured by
+# `fedboost estimate`: see `estimate.prices`.
+DAEMON_BYTES, WORKER_BYTES = 400_000_000, 180_000_000
+# What a peer sends may take at least so much: a dozen parts of a stream that wait, and the answer
+# that they add up to.
+PEER_BYTES_LEAST = 1 << 28
+
+Sources = Callable[[], Mapping[str, SourceSpec]]
+
+
+class Space(NamedTuple):
+    """Bytes that jobs take or may take."""
+
+    memory: float
+    disk: float = 0.0  # for files of large tables
+
+    def holds(self, taken: Space) -> bool:
+        """Return whether so much fits."""
+        return taken.memory <= self.memory and taken.disk <= self.disk
+
+
+MemoryOf = Callable[[JobSpec, str, SourceSpec], Space]  # job, party, its table
+
+
+@dataclass
+class _Held:
+    job: PartyJob
+    asked: float  # when its coordinator asked for it last
+    begun: bool = False
+    room: Space | None = None  # not estimated yet
+
+
+class JobMemory:
+    """The memory that jobs hold at one party. All methods belong to the event loop's thread."""
+
+    def __init__(self, config: PartyConfig, sources: Sources, jobs: Mapping[str, PartyJob]) -> None:
+        """`sources` gives the tables that count now."""
+        self.of: MemoryOf | None = None  # estimates; None: every job has memory enough
+        self._config, self._sources, self._jobs = config, sources, jobs
+        allowed = config.memory_gb * GB if config.memory_gb is not None else allowed_bytes()
+        memory = allowed - DAEMON_BYTES - config.processes * WORKER_BYTES
+        disk = math.inf if config.disk_gb is None else config.disk_gb * GB
+        self._free = Space(memory, disk)
+        # What the owner states, no job may exceed.
+        self._stated = Space(math.inf if config.memory_gb is None else memory, disk)
+        self._held: dict[str, _Held] = {}
+        self._queue: dict[str, float] = {}  # when each was asked for last, oldest first
+        self._known: dict[tuple[str, str], Space] = {}  # by job's settings and table
+        self._deciding = asyncio.Lock()
+
+    async def take(self, job: PartyJob) -> bool:
+        """Return whether a job holds its memory now; if not, its turn comes in order.
+
+        A PolicyError where it needs more than `memory_gb` or `disk_gb` allow any job.
+        """
+        if self.of is None:
+            return True
+        async with self._deciding:
+            self._expire()
+            self._queue[job.id] = now()
+            held = self._held.get(job.id)
+            if held is not None:
+                held.asked = now()
+            elif await self._fits(job):
+                self._held[job.id] = held = _Held(job, now(), room=self._known.get(_key(job)))
+            if held is not None:
+                self._queue.pop(job.id, None)
+            return held is not None
+
+    async def begin(self, job: PartyJob) -> None:
+        """Has a job keep its memory until it leaves; an UnreachableError where there is none."""
+        if not await self.take(job):
+            raise UnreachableError(
+                f"other jobs have the memory or the disk of {self._config.name}",
+                party=self._config.name,
+                todo="wait until they are over",
+            )
+        if job.id in self._held:
+            self._held[job.id].begun = True
+
+    def peer_bytes_max(self, job: PartyJob) -> int:
+        """Return how many bytes what one peer sends in a job may take: its share of the memory for
+        jobs, without what other jobs hold as far as that has been estimated.
+        """
+        rooms = [held.room for id_, held in self._held.items() if id_ != job.id]
+        left = self._free.memory - sum(room.memory for room in rooms if room is not None)
+        return max(PEER_BYTES_LEAST, int(left) // max(1, len(job.signed.peers)))
+
+    def leave(self, id_: str) -> None:
+        """Gives back what a job held or waited for."""
+        self._held.pop(id_, None)
+        self._queue.pop(id_, None)
+        if not self._held:
+            self._known.clear()
+
+    def _expire(self) -> None:
+        """Forgets jobs that have not begun and of which their coordinators say no more."""
+        since = now() - self._config.timers.peer_lost_s
+        for id_, held in list(self._held.items()):
+            if not held.begun and held.asked < since:
+                self.leave(id_)
+        for id_, asked in list(self._queue.items()):
+            if asked < since:
+                self.leave(id_)
+
+    async def _fits(self, job: PartyJob) -> bool:
+        if not self._held and min(self._stated) == math.inf:
+            return self._is_next(job)
+        for paused in list(self._jobs.values()):  # whose tables are read again when they go on
+            if paused.halted is not None and paused.id not in self._held:
+                await paused.forget()
+        need = await self._need(job)
+        if not self._stated.holds(need):
+            log.warning("%s: %s", job.id, self._short(need))
+            what, key = "memory", "memory_gb"
+            if need.memory <= self._stated.memory:
+                what, key = "of the disk", "disk_gb"
+            raise PolicyError(
+                f"the job needs more {what} than {self._config.name} may use",
+                party=self._config.name,
+                key=key,
+                todo="ask its owner, whose log says how much",
+            )
+        for held in list(self._held.values()):  # any of which may leave meanwhile
+            held.room = await self._need(held.job) if held.room is None else held.room
+        rooms = [need, *(held.room for held in self._held.values() if held.room is not None)]
+        taken = Space(*map(sum, zip(*rooms, strict=True)))
+        fits = not self._held or self._free.holds(taken)
+        if not fits:
+            log.info("%s waits: %s; with others %s", job.id, self._short(need), self._short(taken))
+        return fits and self._is_next(job)
+
+    def _is_next(self, job: PartyJob) -> bool:
+        """Return whether it is a job's turn; it is nobody's who has left meanwhile."""
+        return next(iter(self._queue), None) == job.id
+
+    def _short(self, need: Space) -> str:
+        free, disk = self._free, ""
+        if free.disk < math.inf:
+            disk = f", and {need.disk / GB:.2f} GB of {free.disk / GB:.2f} GB of the disk"
+        memory = max(0.0, free.memory)
+        return f"it needs {need.memory / GB:.2f} GB of the {memory / GB:.2f} GB for jobs{disk}"
+
+    async def _need(self, job: PartyJob) -> Space:
+        """Return a job's estimate, of which one is made for all jobs alike on one table."""
+        assert self.of is not None
+        signed, key = job.signed, _key(job)
+        source = self._sources().get(signed.dataset)
+        if source is None:
+            return Space(0.0)
+        if key not in self._known:
+            terms = signed.manifest
+            spec = terms.spec.model_copy(update={"params": dict(terms.params)})
+            try:
+                self._known[key] = await asyncio.to_thread(self.of, spec, signed.party, source)
+            except FedboostError as error:  # begin says it better, and refuses it
+                log.warning("%s: its memory is not known: %s", job.id, "; ".join(error.lines()))
+                return Space(0.0)
+        return self._known[key]
+
+
+def _key(job: PartyJob) -> tuple[str, str]:
+    settings = job.signed.manifest.spec.model_dump_json(exclude={"name"})
+    return settings, job.signed.dataset

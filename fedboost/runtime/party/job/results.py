@@ -1,0 +1,75 @@
+"""What a stage leaves at a party: a model, predictions, rows in common, a disclosure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from fedboost import flow, protocols
+from fedboost.flow import Artefact
+from fedboost.messages.job_pb2 import StatusReport
+from fedboost.model import shards
+from fedboost.runtime.party.job.table import JobTable
+from fedboost.runtime.store.rows_in_common import described, with_rows
+from fedboost.runtime.store.transcripts import END, Transcripts
+
+
+def leave(table: JobTable, stage: str, left: Artefact, told: Sequence[StatusReport]) -> None:
+    """Keep what a stage left, and put a model or predictions where they are looked for.
+
+    `told` is what the party's steps of the stage have told. The stage is finished when this
+    returns, and unfinished while it lasts.
+    """
+    signed, files, protocol = table.signed, table.files, protocols.named(stage)
+    files.reopen(stage)
+    if left.disclosure is not None:
+        _disclose(table, protocol, left.disclosure)
+    if protocol.leaves == "rows" and table.frame is not None:
+        facts = described(stage, signed.party, signed.manifest.spec, table.frame)
+        table.rows_in_common.save(signed.id, left, facts, told)
+    if protocol.leaves == "model" and signed.role is not flow.AGGREGATOR:
+        _write_model(table, protocol, left)
+    is_last = stage == signed.protocol.name  # another job's are the first margins of its training
+    if is_last and protocol.leaves == "predictions" and "prediction" in left.arrays:
+        _write_predictions(table, left)
+    files.finish(stage, left)
+
+
+def _disclose(table: JobTable, protocol: flow.Protocol, left: Artefact) -> None:
+    kept, signed = left, table.signed
+    # The guest's labels have to stand beside the same rows again.
+    if table.aligned_ids is not None and signed.role is flow.GUEST:
+        kept = with_rows(kept, table.aligned_ids)
+    table.disclosures.save(signed.id, kept, protocol.name, signed.table)
+
+
+def _write_model(table: JobTable, protocol: flow.Protocol, left: Artefact) -> None:
+    signed, files = table.signed, table.files
+    data = signed.manifest.spec.data
+    facts = {
+        "protocol": protocol.name,
+        "job": signed.id,
+        "name": signed.manifest.spec.name,
+        "party": signed.party,
+        "role": str(signed.role),
+        "guest": signed.table.guest,
+        "hosts": list(signed.table.hosts),
+        "id": data[signed.party].id,
+        "ids": {party: selection.id for party, selection in data.items()},
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    Transcripts(files.store.folder).add(signed.id, END, left.transcript)
+    shards.save(files.model, Artefact({**facts, **left.facts}, left.arrays))
+
+
+def _write_predictions(table: JobTable, left: Artefact) -> None:
+    """Write the ids as the party's table has them, in its order, with their predictions."""
+    from fedboost.data.predictions import predictions_tables, write_parquet
+
+    signed, files, rows = table.signed, table.files, table.aligned()
+    assert table.id_cells is not None
+    assert rows is not None
+    used = {} if signed.model is None else signed.used_model(files.store.models)
+    objective = used.get("objective", "")
+    made = predictions_tables(table.id_cells, rows, left.arrays["prediction"], objective)
+    write_parquet(files.predictions, made)

@@ -1,0 +1,229 @@
+"""How a job stands at a party: one table of what may happen to it, and all that moves it.
+
+Nothing else moves a party's job. What its owner decided about it is no state: see `decisions`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from fedboost.ground.errors import FedboostError, PeerError, PolicyError, ProtocolError, StoreError
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.policy.approval import Decision, Decisions, Verdict
+from fedboost.runtime.store.store import FINAL, OVER, JobState, Store, StoredJob
+
+log = logging.getLogger(__name__)
+
+
+class PartyJobEvent(StrEnum):
+    """What happens to a job at a party."""
+
+    ASKED = "wait for approval"  # proposed, and somebody here has to look at it first
+    AGREED = "be agreed to"  # proposed, and nothing here is against it
+    BEGUN = "begin"
+    PAUSED = "pause"
+    FAILED = "fail"
+    CANCELLED = "be cancelled"
+    DENIED = "be denied"
+    FINISHED = "finish"
+
+
+def _table() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
+    state, event = JobState, PartyJobEvent
+    going = {
+        event.BEGUN: state.RUNNING,
+        event.FAILED: state.FAILED,
+        event.CANCELLED: state.CANCELLED,
+        event.DENIED: state.CANCELLED,
+    }
+    by_state: Mapping[JobState | None, Mapping[PartyJobEvent, JobState]] = {
+        None: {event.ASKED: state.WAITING, event.AGREED: state.AGREED},
+        state.WAITING: {**going, event.ASKED: state.WAITING, event.AGREED: state.WAITING},
+        state.AGREED: {
+            **going,
+            event.ASKED: state.WAITING,  # the policy of now asks for somebody
+            event.AGREED: state.AGREED,
+            event.PAUSED: state.AGREED,  # an attempt that never began here
+        },
+        state.RUNNING: {
+            **going,
+            event.ASKED: state.RUNNING,  # a lost answer; it has begun with somebody's approval
+            event.AGREED: state.RUNNING,
+            event.PAUSED: state.PAUSED,
+            event.FINISHED: state.FINISHED,
+        },
+        state.PAUSED: {
+            **going,
+            event.ASKED: state.WAITING,
+            event.AGREED: state.PAUSED,
+            event.PAUSED: state.PAUSED,
+        },
+        state.FAILED: {**going, event.ASKED: state.WAITING, event.AGREED: state.FAILED},
+        # Over here, while another party has not heard of the result yet.
+        state.FINISHED: {
+            repeated: state.FINISHED
+            for repeated in (event.ASKED, event.AGREED, event.BEGUN, event.FINISHED)
+        },
+        state.CANCELLED: {},
+    }
+    return {(old, event): new for old, moves in by_state.items() for event, new in moves.items()}
+
+
+TABLE = _table()  # what is not in it is refused
+
+
+# How a coordinator may end an attempt.
+_STOPS: Mapping[str, PartyJobEvent] = {
+    JobState.PAUSED: PartyJobEvent.PAUSED,
+    JobState.FAILED: PartyJobEvent.FAILED,
+    JobState.CANCELLED: PartyJobEvent.CANCELLED,
+}
+
+
+def stop_of(state: str) -> PartyJobEvent:
+    """Return what a coordinator's state makes happen to a job; a PeerError for another."""
+    if state not in _STOPS:
+        raise PeerError(f"the coordinator puts a job into the state {state[:32]!r}")
+    return _STOPS[state]
+
+
+class PartyJobStates:
+    """The jobs of one party's store. All but `finishes` belong to the event loop's thread."""
+
+    def __init__(self, store: Store, party: str) -> None:
+        """Jobs that ran when the store was left are paused."""
+        self._store, self._party = store, party
+        self.decisions = Decisions(store)
+        self._moving = threading.Lock()  # held from reading a state until the next one is written
+        # What the store did not take.
+        self._untold: dict[str, tuple[PartyJobEvent, FedboostError]] = {}
+        for job in store.jobs(JobState.RUNNING):
+            self._happens(job.id, PartyJobEvent.PAUSED, "the party's daemon was restarted")
+
+    # Before it runs
+
+    def consents(self, id_: str, digest: bytes, *, asks: bool) -> bool:
+        """Return whether a job may run: the policy `asks` nobody, or somebody approved this
+        manifest.
+
+        A PolicyError where somebody denied it.
+        """
+        decision = self.decisions.of(id_, digest)
+        if decision is not None and decision.verdict is Verdict.DENIED:
+            raise PolicyError(self.denial(decision), party=self._party, job=id_)
+        return decision is not None or not asks
+
+    def proposed(self, id_: str, name: str, text: bytes, *, consents: bool) -> StoredJob:
+        """The job as it stands now that it was proposed, for the first time or again.
+
+        A PeerError where it was proposed otherwise before; a PolicyError where it is cancelled.
+        """
+        event = PartyJobEvent.AGREED if consents else PartyJobEvent.ASKED
+        job = self._store.find(id_)
+        if job is None:
+            reason = "agreed to, not begun" if consents else ""
+            return self._store.add_job(id_, name, text, TABLE[None, event], reason=reason)
+        if job.manifest_sha256 != manifest.sha256(text):
+            raise PeerError("the coordinator proposed two different jobs under one name")
+        if job.state is JobState.CANCELLED:
+            raise PolicyError(job.reason, party=self._party, job=id_)
+        if job.state is JobState.FAILED:
+            self._store.keep_manifest(id_, text)  # which is gone where nobody had agreed to it
+        return self._happens(id_, event)
+
+    def approve(self, id_: str, user: str) -> StoredJob:
+        """Notes that somebody approves the job as it was proposed; refused once it is over."""
+        self._decide(id_, Verdict.APPROVED, user, "")
+        return self._store.job(id_)
+
+    def deny(self, id_: str, user: str, reason: str) -> str:
+        """Notes that somebody denies the job, for good; gives what everybody else is told."""
+        return self.denial(self._decide(id_, Verdict.DENIED, user, reason))
+
+    def decision(self, job: StoredJob) -> Decision | None:
+        """Return what was decided about a job."""
+        return self.decisions.of(job.id, job.manifest_sha256)
+
+    def denial(self, decision: Decision) -> str:
+        """Return what everybody in the job reads of a denial."""
+        why = f": {decision.reason}" if decision.reason else ""
+        return f"{self._party}'s owner denied the job{why}"
+
+    def _decide(self, id_: str, verdict: Verdict, user: str, reason: str) -> Decision:
+        job = self._store.job(id_)
+        if job.state in FINAL:
+            raise ProtocolError(f"the job is {job.state}, nothing is left to decide", job=id_)
+        return self.decisions.note(id_, job.manifest_sha256, verdict, user, reason)
+
+    # While it runs
+
+    def begins(self, id_: str, attempt: int) -> None:
+        """An attempt is the one that counts; its number is used once, also by a restart."""
+        job = self._store.job(id_)
+        if attempt <= job.attempt:
+            raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)
+        self._check(job, PartyJobEvent.BEGUN)
+        self._store.set_attempt(id_, attempt)
+        self._happens(id_, PartyJobEvent.BEGUN)
+        self._untold.pop(id_, None)
+
+    def finishes(self, id_: str, result: Mapping[str, Any] | None = None) -> None:
+        """The job is done; the guest hears its result."""
+        self._happens(id_, PartyJobEvent.FINISHED, result=result)
+
+    def ends(self, id_: str, event: PartyJobEvent, reason: FedboostError) -> None:
+        """Notes why an attempt is over; `again` tries once more what a full disk refused.
+
+        Nothing where the job is in no attempt that could end so.
+        """
+        known = self._untold.pop(id_, None)
+        try:
+            job = self._store.job(id_)
+            if (job.state, event) not in TABLE:
+                return
+            job = self._happens(id_, event, reason.what, reason.where.get("party", ""))
+        except StoreError as error:
+            if known is None:
+                text = "the store cannot note that %s is to %s, and will be tried until it can: %s"
+                log.error(text, id_, event, "; ".join(error.lines()))
+            self._untold[id_] = event, reason
+            return
+        log.warning("%s is %s: %s", id_, job.state.shown, "; ".join(reason.lines()))
+
+    def again(self) -> None:
+        """Tries to note what the store has not taken."""
+        for id_, (event, reason) in list(self._untold.items()):
+            self.ends(id_, event, reason)
+
+    @staticmethod
+    def _check(job: StoredJob, event: PartyJobEvent) -> JobState:
+        """Return where an event leads from here; a ProtocolError where it may not happen."""
+        after = TABLE.get((job.state, event))
+        if after is None:
+            raise ProtocolError(f"a job that is {job.state.shown} cannot {event}", job=job.id)
+        return after
+
+    def _happens(
+        self,
+        id_: str,
+        event: PartyJobEvent,
+        reason: str = "",
+        waiting_for: str = "",
+        result: Mapping[str, Any] | None = None,
+    ) -> StoredJob:
+        """Moves the job; what changes neither its state nor its reason is not written."""
+        with self._moving:
+            job = self._store.job(id_)
+            after = self._check(job, event)
+            if after is job.state and (job.state in FINAL or not reason):
+                return job
+            moved = self._store.move(
+                id_, after, reason=reason, waiting_for=waiting_for, result=result
+            )
+            if after in OVER and not job.attempt and self.decision(job) is None:
+                self._store.keep_manifest(id_, None)  # nobody has agreed to it, nothing was told
+            return moved

@@ -1,0 +1,274 @@
+"""A party's table in one job: read once, held to what the job began with, cut to aligned rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost import flow, protocols
+from fedboost.data.sources import SourceSpec
+from fedboost.flow import Artefact
+from fedboost.ground.errors import ConfigError, DataError, FedboostError
+from fedboost.messages.job_pb2 import StatusReport, Warned
+from fedboost.model import shards, vertical
+from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.party.job.files import JobFiles
+from fedboost.runtime.policy.same_tables import Owned
+from fedboost.runtime.process.memory import LARGE_ROWS, give_back, keep_apart
+from fedboost.runtime.store.rows_in_common import Disclosures, RowsInCommon, described, rows_again
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fedboost.data.frame import Frame
+    from fedboost.ground.ids import EncodedIds
+    from fedboost.runtime.party.job.table_warnings import TableWarning
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class JobTable:
+    """The rows that a party brings to a job; empty until they are read, and after the job."""
+
+    signed: SignedJob
+    files: JobFiles
+    frame: Frame | None = None
+    stays: bool = False  # while the job runs, for a rehearsal that judges it afterwards
+    aligned_ids: EncodedIds | None = None  # of the last stage's rows, where an alignment found them
+    id_cells: pa.Table | None = None  # of a table to predict, as the party has them
+    warnings: tuple[TableWarning, ...] = ()  # of `frame`
+
+    @property
+    def disclosures(self) -> Disclosures:
+        """Return what jobs have disclosed, for others to use again."""
+        return Disclosures(self.files.store.folder)
+
+    @property
+    def rows_in_common(self) -> RowsInCommon:
+        """Return what jobs have aligned, for others to use again."""
+        return RowsInCommon(self.files.store.folder)
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether memory that its job frees is worth the time of giving it back."""
+        return self.frame is not None and self.frame.n_rows >= LARGE_ROWS
+
+    def read(self, source: SourceSpec, owned: Owned) -> None:
+        """Load the party's table, which lies at `source`; refuse one that changed since the first
+        attempt.
+        """
+        from fedboost.runtime.party.job import table_warnings
+
+        self._check_disclosure()
+        signed = self.signed
+        self._load(source)
+        assert self.frame is not None
+        if self.is_large:
+            keep_apart()
+        give_back()  # what reading took beside the table
+        if signed.protocol.leaves == "model":
+            self.warnings = table_warnings.of_frame(signed.party, self.frame)
+        for note in self.frame.notes:
+            log.info("%s: %s", signed.id, note)
+        if not self.files.pin("table", self.frame.digest().hex()):
+            raise DataError(
+                "the table has changed since the job began",
+                party=signed.party,
+                file=source.name,
+                todo="put the old table back, or submit a new job",
+                kind="the table has changed since the job began",
+            )
+        if signed.role is flow.HOST or signed.protocol.rows is flow.RowsUsed.OWN:
+            self._coarsen(source, owned)
+
+    def _coarsen(self, source: SourceSpec, owned: Owned) -> None:
+        """Give the values of groups in place of a table's own: all that others may learn of."""
+        from fedboost.runtime.party.job import table_warnings
+        from fedboost.runtime.party.job.value_groups import ValueGroups
+
+        assert self.frame is not None
+        signed, thresholds = self.signed, {}
+        max_bin = getattr(signed.params, "max_bin", None)
+        told = table_warnings.of_groups(signed.party, source.bins_max, max_bin)
+        self.warnings = (*self.warnings, *told)
+        if signed.protocol.leaves == "predictions" and signed.model is not None:
+            thresholds = vertical.thresholds(shards.load(self.files.used_model))
+        groups = ValueGroups(self.files.store)
+        self.frame = groups.coarsen(self.frame, owned, source, thresholds)
+        cuts = {self.frame.columns[c]: known for c, known in self.frame.group_cuts.items()}
+        asked = [(t, cuts[name]) for name, t in thresholds.items() if name in cuts]
+        inside = sum(int((~np.isin(t, known)).sum()) for t, known in asked)
+        self.warnings += (*table_warnings.of_thresholds(signed.party, inside),)
+
+    def _load(self, source: SourceSpec) -> None:
+        self.frame, self.id_cells = loaded(self.signed, source, self.files.store.folder)
+
+    def release(self) -> None:
+        """Let the table's memory go."""
+        self.frame = self.id_cells = self.aligned_ids = None
+
+    def check(self) -> None:
+        """Refuse a table that the job's protocol, or the model that it uses, cannot use."""
+        from fedboost.data.categories import refuse_many
+        from fedboost.model import columns
+
+        signed = self.signed
+        if self.frame is None:
+            return
+        try:
+            if signed.model is not None:
+                columns.indices(signed.used_model(self.files.store.models), self.frame)
+            max_bin = getattr(signed.params, "max_bin", None)
+            if signed.protocol.leaves == "model" and max_bin is not None:
+                refuse_many(self.frame.categories, self.frame.n_rows, max_bin)
+            if signed.protocol.check is not None:
+                held = signed.manifest.spec.validation is not None
+                signed.protocol.check(signed.role, signed.params, self.frame, held)
+        except FedboostError as error:
+            raise error.at(party=signed.party) from None
+
+    def check_alignment(self, least: int) -> None:
+        """Refuse rows in common of which an earlier job left nothing here that fits this one."""
+        signed = self.signed
+        if signed.aligned_by is not None and self.frame is not None:
+            stage = protocols.aligns(signed.manifest.spec, signed.params) or ""
+            asked = described(stage, signed.party, signed.manifest.spec, self.frame)
+            self.rows_in_common.check(signed.aligned_by, asked, least)
+
+    def told_again(self, stage: str) -> StatusReport:
+        """Return what the guest told of the rows in common when an earlier job found them.
+
+        Once a job, at its first stage.
+        """
+        signed = self.signed
+        if signed.aligned_by is None or self.frame is None or stage != signed.stages[0]:
+            return StatusReport()
+        return self.rows_in_common.told(signed.aligned_by)
+
+    def warned(self, stage: str, tells: Collection[str]) -> list[Warned]:
+        """Return what the job is warned of our table at a stage, by what our policy tells."""
+        from fedboost.runtime.party.job import table_warnings
+
+        signed, warnings = (
+            self.signed,
+            list(self.warnings if stage == self.signed.stages[0] else ()),
+        )
+        if self.frame is not None and protocols.named(stage).leaves != "rows":
+            rows = self.aligned()
+            if rows is not None:
+                warnings += table_warnings.of_alignment(signed.party, self.frame.ids, rows)
+        for warning in warnings:
+            log.warning("%s: %s", signed.id, warning.text)
+        told = [warning.text if "figures" in tells else warning.quiet for warning in warnings]
+        return [Warned(party=signed.party, warning=text) for text in told]
+
+    def at(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
+        """Return the table of a stage: its aligned rows, or what was disclosed before.
+
+        The last stage's is all that stays in memory: a later attempt reads the table again. A
+        DataError where an earlier attempt at the stage had other rows.
+        """
+        protocol = protocols.named(stage)
+        is_last = stage == self.signed.stages[-1] and protocol.leaves != "rows"
+        frame = self.rows_of(stage, artefacts, goes=is_last and not self.stays)
+        if frame is not None and not self.files.pin(f"{stage}-rows", frame.ids_digest().hex()):
+            raise DataError(
+                "the rows in common are not those with which the job began",
+                party=self.signed.party,
+                todo="submit a new job",
+            )
+        if frame is not None and is_last:
+            self.aligned_ids = None if self.aligned() is None else frame.ids
+        return replace(frame) if frame is not None and self.stays else frame
+
+    def aligned(self) -> NDArray[np.int64] | None:
+        """Return the rows of the table that an alignment has left, in their order; or None."""
+        signed = self.signed
+        if signed.aligned_by is not None:
+            (left,) = self.rows_in_common.load(signed.aligned_by).values()
+            return left.arrays["rows"].astype(np.int64, copy=False)
+        for name in signed.stages:
+            if protocols.named(name).leaves == "rows" and self.files.is_done(name):
+                return self.files.artefact(name).arrays["rows"].astype(np.int64, copy=False)
+        return None
+
+    def rows_of(
+        self, stage: str, artefacts: Mapping[str, Artefact], *, goes: bool = False
+    ) -> Frame | None:
+        """Return the table of a stage, whether or not an earlier attempt had the same; with `goes`
+        the whole table is ours no more.
+        """
+        frame = self.frame
+        if frame is None:
+            return None
+        if goes:
+            self.frame = None
+        if flow.DISCLOSURE in artefacts:
+            try:
+                return rows_again(frame, artefacts[flow.DISCLOSURE])
+            except DataError as error:
+                raise error.at(party=self.signed.party) from None
+        rows = None if protocols.named(stage).leaves == "rows" else self.aligned()
+        if rows is None:
+            return frame
+        return frame.become(rows) if goes else frame.take(rows)
+
+    def _check_disclosure(self) -> None:
+        """Refuse to use again what was never disclosed here, or to others."""
+        signed = self.signed
+        if signed.reused is None:
+            return
+        try:
+            self.disclosures.check(signed.reused, signed.protocol.name, signed.table)
+        except ConfigError as error:
+            raise error.at(party=signed.party) from None
+
+
+def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, pa.Table | None]:
+    """Return what a job reads of a party's table, and of one to predict the ids as it has them;
+    `folder` is the party's store.
+    """
+    from fedboost.data.loading import check_label, load_with_ids
+    from fedboost.data.mapped_rows import rows_to_predict, rows_to_train
+    from fedboost.data.reading import TableInMemory
+    from fedboost.data.row_count import row_count_most
+
+    models = folder / "models"
+    selection = signed.selection(models)
+    assert selection is not None
+    is_horizontal = signed.protocol.rows is flow.RowsUsed.OWN
+    needs = signed.role is not flow.GUEST or is_horizontal
+    predicts = signed.protocol.leaves == "predictions"
+    if predicts and signed.model is not None:
+        known = signed.used_model(models)["categories"]
+        return rows_to_predict(
+            source, selection, known, folder, party=signed.party, needs_features=needs
+        )
+    labelled = signed.role in signed.protocol.labelled
+    check_label(selection, signed.party, needs_label=labelled)
+    is_small = isinstance(source, TableInMemory) or row_count_most(source) < LARGE_ROWS
+    if predicts or is_small:
+        frame, ids = load_with_ids(
+            source,
+            selection,
+            party=signed.party,
+            needs_features=needs,
+            guest_label=signed.guest_label,
+        )
+        return frame, ids if predicts else None
+    frame = rows_to_train(
+        source,
+        selection,
+        folder,
+        party=signed.party,
+        needs_features=needs,
+        guest_label=signed.guest_label,
+    )
+    return frame, None

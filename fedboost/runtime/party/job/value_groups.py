@@ -1,0 +1,314 @@
+"""The groups of a column's values that jobs may tell apart (`bins_max` of a declared table).
+
+They are fixed by the first job on the table, over all of its rows, and are the same for every job,
+peer and protocol after it. A table is coarsened before a protocol sees it:
+
+    numbers      from one cut point to the next      become the cut point below them
+    dates        as numbers: days                    and so month and weekday of these
+    categories   beyond the most frequent ones       become missing
+
+So whatever anybody does in whatever jobs, a value is known to be in one of `bins_max` groups at
+most. Nobody but the owner has a say in the rows, the cut points, or what counts as missing; whether
+a column holds numbers or categories is settled by the first job. Cut points have few digits: they
+are nobody's value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedboost.core import binning
+from fedboost.core.binning import Cuts
+from fedboost.data import conversions
+from fedboost.data.frame import Frame
+from fedboost.data.sources import SourceSpec
+from fedboost.ground.errors import DataError
+from fedboost.ground.mapped import let_go
+from fedboost.runtime.policy.same_tables import SAME, Owned
+from fedboost.runtime.store.store import Store
+
+NO_CUTS = np.empty(0, np.float32)
+DIGITS_MOST = 9  # of a float32
+
+
+@dataclass(frozen=True, eq=False)
+class NumberGroups:
+    """Groups of a column of numbers, `most` at most: float32 `cuts` (groups − 1,) between them,
+    rising, and `values` (groups,), which stand for all of a group.
+    """
+
+    most: int
+    cuts: Cuts
+    values: Cuts
+
+    @classmethod
+    def fixed(
+        cls, distinct: Cuts, counts: NDArray[np.int64], most: int, kept: Cuts = NO_CUTS
+    ) -> Self:
+        """Return groups of `distinct` values, float32 rising, which `counts` rows have. Cut points
+        that were `kept` before stay, or, where they are too many, some of them.
+        """
+        if len(kept) >= most:
+            rows = np.bincount(np.searchsorted(kept, distinct, side="right"), counts, len(kept) + 1)
+            cuts = kept[binning.bin_ends(rows.astype(np.int64), most)]
+        elif len(kept):
+            cuts = _refined(kept, distinct, counts, most)
+        else:
+            ends = binning.bin_ends(counts, most)
+            cuts = _short(distinct[ends], distinct[ends + 1])
+            if len(distinct) <= most:  # each value is a group
+                return cls(most, cuts, distinct if len(distinct) else np.zeros(1, np.float32))
+        values = np.concatenate([_below(cuts, distinct), cuts])
+        if np.float32(0) in distinct:  # of which a sparse table keeps none
+            values[np.searchsorted(cuts, np.float32(0), side="right")] = 0.0
+        return cls(most, cuts, values)
+
+    @classmethod
+    def read(cls, most: int, cuts: Sequence[float], values: Sequence[float]) -> Self:
+        """Return what `facts` wrote."""
+        return cls(most, np.array(cuts, np.float32), np.array(values, np.float32))
+
+    def facts(self) -> dict[str, Any]:
+        """Return them as JSON, exactly."""
+        return {"most": self.most, "cuts": self.cuts.tolist(), "values": self.values.tolist()}
+
+    def apply(self, frame: Frame, column: int) -> None:
+        """Write the value of its group over each of a column's numbers; missing ones stay."""
+        values = frame.values
+        if isinstance(values, np.ndarray):
+            self.coarsen(values[:, column])
+            let_go(values)
+        else:
+            begin, end = values.indptr[column : column + 2]
+            self.coarsen(values.data[begin:end])
+
+    def coarsen(self, numbers: Cuts) -> None:
+        """Write the value of its group over each of some numbers, float32 (n,)."""
+        binning.coarsen(numbers, self.cuts, self.values)
+
+
+@dataclass(frozen=True)
+class CategoryGroups:
+    """The categories of a column that jobs may see, `most` at most; the others are missing."""
+
+    most: int
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of_column(cls, frame: Frame, column: int, most: int, kept: Sequence[str] = ()) -> Self:
+        """Return the `kept` categories, and the most frequent others of a frame's column while
+        there is room.
+        """
+        texts, codes = _codes(frame, column)
+        counts = np.bincount(codes[~np.isnan(codes)].astype(np.int64), minlength=len(texts))
+        frequent = [texts[code] for code in np.argsort(-counts, kind="stable").tolist()]
+        return cls(most, (*kept, *(text for text in frequent if text not in {*kept}))[:most])
+
+    @classmethod
+    def read(cls, most: int, texts: Sequence[str]) -> Self:
+        """Return what `facts` wrote."""
+        return cls(most, tuple(texts))
+
+    def facts(self) -> dict[str, Any]:
+        """Return them as JSON."""
+        return {"most": self.most, "texts": list(self.texts)}
+
+    def apply(self, frame: Frame, column: int) -> None:
+        """Have a column lack the categories that jobs may not see."""
+        texts, codes = _codes(frame, column)
+        hidden = [code for code, text in enumerate(texts) if text not in {*self.texts}]
+        if hidden:
+            codes[np.isin(codes, hidden)] = np.nan
+
+
+Groups: TypeAlias = NumberGroups | CategoryGroups
+
+
+class ValueGroups:
+    """The groups of the columns of one store's tables; thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def coarsen(
+        self,
+        frame: Frame,
+        table: Owned,
+        source: SourceSpec,
+        thresholds: Mapping[str, Cuts] | None = None,
+    ) -> Frame:
+        """Return a frame with the values of groups in place of its own, in the same memory.
+
+        Columns that no job has used get their groups now. Those of a table to predict are cut like
+        another column of that name of ours, if it has all `thresholds` of the model, or at these.
+        """
+        kept, made = self._known(table), {}
+        derived = {
+            name for of_date in map(conversions.parts_of_date, source.dates) for name in of_date
+        }
+        for column, name in enumerate(frame.columns):
+            most, before = source.groups_of(name), kept.get(name)
+            if most is not None and name not in derived:
+                cuts = (thresholds or {}).get(name, NO_CUTS)
+                groups = self._settled(frame, column, most, before, cuts)
+                if groups is not before:
+                    made[name] = groups
+        if made:
+            kept = self._keep(table, made)
+        bounded = {name: kept[name] for name in kept if source.groups_of(name) is not None}
+        return _coarsened(frame, bounded, source.dates) if bounded else frame
+
+    def _settled(
+        self, frame: Frame, column: int, most: int, before: Groups | None, thresholds: Cuts
+    ) -> Groups:
+        """The groups of a column: those `before`, if they are as the owner wants them."""
+        name = frame.columns[column]
+        kind = CategoryGroups if name in frame.categories else NumberGroups
+        if before is not None and not isinstance(before, kind):
+            words = ("numbers", "categories")
+            settled, asked = words if isinstance(before, NumberGroups) else reversed(words)
+            raise DataError(
+                f"the first job on the table read the column {name!r} as {settled}, this one as "
+                f"{asked}: together they would tell more of its values than bins_max allows",
+                column=name,
+                todo="name the columns in 'categorical' that the first job named",
+                kind="the job reads a column otherwise than the first job on the table",
+            )
+        if name in frame.categories:
+            texts = before.texts if isinstance(before, CategoryGroups) else ()
+            has_all = len(texts) == most or {*frame.categories[name]} <= {*texts}
+            if before is not None and texts and before.most == most and has_all:
+                return before
+            return CategoryGroups.of_column(frame, column, most, texts)
+        if isinstance(before, NumberGroups):
+            if before.most == most:
+                return before
+            cuts = before.cuts
+        else:
+            cuts = self._like_the_model(name, thresholds, most)
+        distinct, counts = binning.distinct_values(frame.values, column)
+        let_go(frame.values)
+        return NumberGroups.fixed(distinct, counts, most, cuts)
+
+    def _like_the_model(self, name: str, thresholds: Cuts, most: int) -> Cuts:
+        """The cut points of a column of that name which hold all `thresholds`, or these."""
+        if not len(thresholds):
+            return NO_CUTS
+        with self._store.transaction() as sql:
+            rows = sql.execute("SELECT groups FROM value_groups WHERE about = ?", (name,))
+            known = [_read(text) for (text,) in rows]
+        cuts = [groups.cuts for groups in known if isinstance(groups, NumberGroups)]
+        fits = [some for some in cuts if len(some) < most and np.isin(thresholds, some).all()]
+        return fits[-1] if fits else np.unique(thresholds)
+
+    def _known(self, table: Owned) -> dict[str, Groups]:
+        with self._store.transaction() as sql:
+            return _of_table(sql, table)
+
+    def _keep(self, table: Owned, made: Mapping[str, Groups]) -> dict[str, Groups]:
+        """Keep groups of columns; those that another job has kept meanwhile stay. Returns all."""
+        with self._store.transaction() as sql:
+            known = _of_table(sql, table)
+            for name, groups in made.items():
+                other = known.get(name)
+                if isinstance(other, NumberGroups) and other.most == groups.most:
+                    continue
+                known[name] = groups
+                sql.execute(
+                    "INSERT INTO value_groups (dataset, source, about, groups) VALUES (?, ?, ?, ?)",
+                    (table.dataset, table.source, name, json.dumps(groups.facts())),
+                )
+        return known
+
+
+def _of_table(sql: sqlite3.Connection, table: Owned) -> dict[str, Groups]:
+    text = f"SELECT about, groups FROM value_groups WHERE {SAME} ORDER BY rowid"  # noqa: S608  ours
+    return {name: _read(groups) for name, groups in sql.execute(text, vars(table))}
+
+
+def _read(text: str) -> Groups:
+    facts = json.loads(text)
+    return (NumberGroups if "cuts" in facts else CategoryGroups).read(**facts)
+
+
+def _codes(frame: Frame, column: int) -> tuple[tuple[str, ...], Cuts]:
+    """The texts of a categorical column, and the code of each row, float32 (n,)."""
+    assert isinstance(frame.values, np.ndarray)
+    return frame.categories[frame.columns[column]], frame.values[:, column]
+
+
+def _coarsened(frame: Frame, by_name: Mapping[str, Groups], dates: Sequence[str]) -> Frame:
+    values, cuts = frame.values, {}
+    frame.allow_changes()
+    for column, name in enumerate(frame.columns):
+        groups = by_name.get(name)
+        if groups is not None:
+            groups.apply(frame, column)
+        if isinstance(groups, NumberGroups):
+            cuts[column] = groups.cuts
+    place = {name: column for column, name in enumerate(frame.columns)}
+    for date in dates:
+        for part, of_days in conversions.parts_of_date(date).items():
+            if part not in place or (date in place and date not in by_name):
+                continue
+            if date not in place:
+                raise DataError(
+                    f"the column {part!r} says more of {date!r} than its groups do",
+                    column=part,
+                    todo=f"name {date!r} in the job's columns, too, or leave {part!r} out",
+                    kind="a job reads a part of a date without the date",
+                )
+            assert isinstance(values, np.ndarray)
+            values[:, place[part]] = of_days(values[:, place[date]])
+    if not isinstance(values, np.ndarray):
+        values.eliminate_zeros()
+    return replace(frame, values=values, group_cuts=cuts)
+
+
+def _refined(cuts: Cuts, distinct: Cuts, counts: NDArray[np.int64], most: int) -> Cuts:
+    """More cut points: the group with the most rows is halved, until there are so many groups."""
+    while len(cuts) + 1 < most:
+        place = np.searchsorted(cuts, distinct, side="right")
+        rows = np.bincount(place, counts, len(cuts) + 1)
+        rows[np.bincount(place, minlength=len(cuts) + 1) < 2] = 0
+        if not rows.any():
+            return cuts
+        (inside,) = np.nonzero(place == np.argmax(rows))
+        below = np.cumsum(counts[inside])
+        half = np.searchsorted(below, below[-1] / 2) + 1
+        above = inside[min(max(1, half), len(inside) - 1)]
+        cuts = np.sort(np.append(cuts, _short(distinct[above - 1 : above], distinct[above:][:1])))
+    return cuts
+
+
+def _below(cuts: Cuts, distinct: Cuts) -> Cuts:
+    """A number with few digits that stands for what lies below all cut points, float32 (1,)."""
+    if not len(cuts):
+        return np.zeros(1, np.float32)
+    least = np.nextafter(cuts[:1], np.float32(-np.inf))
+    if len(distinct):
+        least = np.minimum(least, distinct[:1])
+    return _short(least - (cuts[:1] - least), least)
+
+
+def _short(low: Cuts, high: Cuts) -> Cuts:
+    """The float32 number with the fewest digits in (low, high], for each pair."""
+    cuts = binning.between(low, high)
+    for place, (below, above) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+        scale = math.floor(math.log10(max(abs(below), abs(above), sys.float_info.min)))
+        for digits in range(DIGITS_MOST):
+            step = 10.0 ** (scale - digits)
+            short = np.float32(math.floor(above / step) * step)
+            if below < short <= above:
+                cuts[place] = short
+                break
+    return cuts

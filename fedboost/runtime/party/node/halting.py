@@ -1,0 +1,183 @@
+"""How a job pauses or ends at a party: what is at work stops, the store says why."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+
+from fedboost import flow
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, PolicyError, ProtocolError, UnreachableError
+from fedboost.messages import job_pb2, party_pb2
+from fedboost.runtime.ledger.signed_heads import END
+from fedboost.runtime.party.job.job import PartyJob
+from fedboost.runtime.party.job.states import PartyJobEvent, stop_of
+from fedboost.runtime.party.node.parts import PartyParts, check_leader
+from fedboost.runtime.process import memory, workers
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.transport import faults
+from fedboost.runtime.transport.identity import Peer
+
+log = logging.getLogger(__name__)
+
+_FOR_GOOD = (PartyJobEvent.CANCELLED, PartyJobEvent.DENIED)  # then no file of the job stays
+
+
+class Halting:
+    """The other ends of one party's jobs. All methods belong to the event loop's thread."""
+
+    def __init__(self, parts: PartyParts) -> None:
+        self._parts, self._jobs, self._states = parts, parts.jobs, parts.states
+        self._worked: float | None = None  # when a job was last at work; None: nothing to give back
+
+    async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> None:
+        """Ends an attempt because the coordinator says so: paused, failed or cancelled."""
+        check_leader(caller)
+        event, reason = stop_of(request.state), faults.from_message(request.reason)
+        if request.job in self._jobs:
+            job = self._jobs.called(caller, request.job)
+            if request.attempt >= self._parts.store.job(job.id).attempt:
+                await self._halt(job, event, reason)
+        elif self._jobs.stored(caller, request.job, request.attempt):  # we were restarted meanwhile
+            self._end_unknown(request.job, event, reason)
+
+    async def deny(self, id_: str, user: str, reason: str) -> None:
+        """Ends a job because our owner denies it; it fails at the coordinator's next look."""
+        denial = PolicyError(self._states.deny(id_, user, reason), party=self._parts.name)
+        if id_ in self._jobs:
+            await self._halt(self._jobs[id_], PartyJobEvent.DENIED, denial)
+        else:
+            self._end_unknown(id_, PartyJobEvent.DENIED, denial)
+
+    async def pause_all(self) -> None:
+        """Pauses what runs here: the daemon stops."""
+        party = self._parts.name
+        reason = UnreachableError(
+            f"{party}'s daemon was stopped", party=party, todo="start it again"
+        )
+        for job in list(self._jobs.values()):
+            await self._halt(job, PartyJobEvent.PAUSED, reason)
+
+    async def watch(self, is_there: Callable[[], Awaitable[object]], lost_s: float) -> None:
+        """Pauses jobs whose coordinator is gone: silent, and `is_there` raises UnreachableError.
+
+        Gives memory back once no job is at work any more. Runs as long as the daemon.
+        """
+        while True:
+            await asyncio.sleep(min(1.0, lost_s / 4))
+            self._states.again()
+            await self._rest()
+            silent = [
+                job
+                for job in self._jobs.values()
+                if job.session is not None and now() - job.heard > lost_s / 2
+            ]
+            if not silent:
+                continue
+            try:
+                await is_there()
+            except UnreachableError as error:
+                by_itself = "the job goes on by itself when it is back"
+                error.todo = f"{error.todo}; {by_itself}" if error.todo else by_itself
+                for job in silent:
+                    if now() - job.heard > lost_s:
+                        await self._halt(job, PartyJobEvent.PAUSED, error)
+            except FedboostError as error:
+                log.warning("the coordinator: %s", "; ".join(error.lines()))
+            else:
+                for job in silent:
+                    job.heard = now()
+
+    async def _rest(self) -> None:
+        """Give back what jobs have used, some seconds after the last of them."""
+        if any(job.halted is None for job in self._jobs.values()):
+            self._worked = now()
+        elif self._worked is not None and now() - self._worked > memory.QUIET_S:
+            self._worked = None
+            if isinstance(self._parts.workers, workers.ProcessWorkers):
+                self._parts.workers.discard()  # here, where no job can begin meanwhile
+            await asyncio.to_thread(memory.give_all_back)
+
+    async def _halt(self, job: PartyJob, event: PartyJobEvent, reason: FedboostError) -> None:
+        """Ends this attempt of a job; every wait in it ends with `reason`."""
+        await job.stop(reason)
+        self._parts.memory.leave(job.id)
+        self._states.ends(job.id, event, job.fault or reason)
+        if event is not PartyJobEvent.PAUSED:  # else the table is needed again, soon
+            await job.forget()
+        if event in _FOR_GOOD:
+            self._parts.store.discard(job.id)
+        has_begun = job.attempt >= 0 or event is PartyJobEvent.PAUSED
+        if event in _FOR_GOOD or not has_begun:
+            self._jobs.pop(job.id, None)
+
+    def _end_unknown(self, id_: str, event: PartyJobEvent, reason: FedboostError) -> None:
+        """Ends a job that this process is not at work on."""
+        self._states.ends(id_, event, reason)
+        if event in _FOR_GOOD:
+            self._parts.store.discard(id_)
+
+
+WriteReport = Callable[[job_pb2.JobJournal, str], None]  # renders a journal into a file
+
+
+class Finishing:
+    """The good ends of one party's jobs. All methods belong to the event loop's thread."""
+
+    def __init__(self, parts: PartyParts) -> None:
+        self._parts = parts
+        self.write_report: WriteReport | None = None
+
+    async def share(self, job: PartyJob, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
+        """Return what the job has cost us so far, and where its model lies."""
+        return await asyncio.to_thread(self._share, job, request)
+
+    async def rehearse(
+        self, job: PartyJob, request: party_pb2.FinishRequest
+    ) -> party_pb2.FinishReply:
+        """Return what all parties' forecasts come to, for the result of a trial."""
+        rehearsing = self._parts.rehearsing
+        if rehearsing is None:
+            raise ProtocolError("this party rehearses nothing", job=job.id)
+        told = list(request.forecasts)
+        compared = await asyncio.to_thread(rehearsing.compare, job, told, request.journal)
+        return party_pb2.FinishReply(forecast=json.dumps(compared).encode())
+
+    async def finish(
+        self, job: PartyJob, request: party_pb2.FinishRequest
+    ) -> party_pb2.FinishReply:
+        """Ends the job here, with what its result says."""
+        await asyncio.to_thread(self._finish, job, request)
+        self._parts.jobs.pop(job.id, None)
+        self._parts.memory.leave(job.id)
+        return party_pb2.FinishReply()
+
+    def _share(self, job: PartyJob, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
+        parts = self._parts
+        cpu_seconds = None if parts.cpu.clock is None else parts.cpu.now() - job.cpu_started
+        reply = party_pb2.FinishReply(
+            cpu_seconds=job.cpu_steps if cpu_seconds is None else cpu_seconds,
+            memory_peak_bytes=workers.peak_bytes() + parts.workers.peak_rss_bytes(),
+            model=job.id if job.signed.protocol.leaves == "model" else "",
+            head=parts.heads.exchange(job, END, flow.START, request.heads),
+            released=parts.spending.share(job.id),
+        )
+        if parts.rehearsing is not None:
+            reply.forecast = parts.rehearsing.forecast(job).encode()
+        for peer, (count, messages) in job.sent.items():
+            reply.sent.add(peer=peer, bytes=count, messages=messages)
+        return reply
+
+    def _finish(self, job: PartyJob, request: party_pb2.FinishRequest) -> None:
+        result = wire.json_object(request.result, "the job's result")
+        self._parts.heads.hear(job, request.heads)
+        if result and self.write_report is not None:
+            self.write_report(request.journal, str(job.files.report))
+            result["report"] = str(job.files.report)
+        if self._parts.rehearsing is not None:
+            self._parts.rehearsing.note(job, refused=request.refused)
+        job.finish(result)
+        self._parts.states.finishes(job.id, result or None)
+        self._parts.store.clear(job.id)

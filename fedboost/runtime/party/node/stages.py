@@ -1,0 +1,228 @@
+"""The stages of a job at a party: opened and judged, walked in a session, kept, closed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from fedboost import flow, protocols
+from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.messages import party_pb2
+from fedboost.messages.job_pb2 import StatusReport
+from fedboost.messages.party_pb2 import StepCall, StepReply
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.jobs.submitted import read_spec
+from fedboost.runtime.ledger.signed_heads import Recalled
+from fedboost.runtime.party.job.job import PartyJob
+from fedboost.runtime.party.node.parts import PartyParts, check_leader
+from fedboost.runtime.party.stage.answers import Answers
+from fedboost.runtime.party.stage.outbox import RecordedLinks, Terms
+from fedboost.runtime.party.stage.session import Session
+from fedboost.runtime.policy import reading
+from fedboost.runtime.policy.judgement import checker
+from fedboost.runtime.process.memory import give_back
+from fedboost.runtime.store.forgetting import Forgetting
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport.identity import Peer
+
+LARGE_BYTES = 1 << 23  # of a checkpoint, which stands in memory several times as it is written
+
+
+class Starting:
+    """The beginnings of one party's jobs. All methods belong to the event loop's thread."""
+
+    def __init__(self, parts: PartyParts, forgetting: Forgetting) -> None:
+        self._parts, self._forgetting = parts, forgetting
+        check = checker(parts.judge.config)
+        self._recalled = Recalled(parts.name, parts.ledger, parts.links, check)
+
+    def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
+        """Our signature under a job that our policy allows; none while a person has to approve."""
+        check_leader(caller)
+        parts = self._parts
+        terms = manifest.decode(request.manifest)
+        parts.judge.proposal(caller, terms)
+        self._forgetting.refuse(terms.job, parts.name)
+        digest = manifest.sha256(request.manifest)
+        job = parts.jobs.get(terms.job)
+        if job is not None and job.signed.manifest_sha256 != digest:
+            raise PeerError("the coordinator proposed two different jobs under one name")
+        if job is None:
+            job = PartyJob(SignedJob(parts.name, terms, digest), parts.store)
+        parts.judge.job(job.signed)
+        parts.judge.room(job.signed)
+        consents = parts.consents(job)
+        parts.states.proposed(job.id, terms.spec.name, request.manifest, consents=consents)
+        parts.jobs[job.id] = job
+        if not consents:
+            return party_pb2.Agreement()
+        return party_pb2.Agreement(signature=parts.judge.signatures_of_jobs.sign(digest))
+
+    async def offer_schemes(
+        self, caller: Peer, request: party_pb2.SchemesRequest
+    ) -> party_pb2.SchemesReply:
+        """Return what is against which encryption scheme, of a job that leaves the choice open."""
+        from fedboost.runtime.policy.scheme_offers import scheme_offer
+
+        check_leader(caller)
+        spec = read_spec(request.spec)
+        return await asyncio.to_thread(scheme_offer, self._parts.judge, caller.name, spec)
+
+    async def begin(self, job: PartyJob, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
+        """Starts an attempt: every party has signed, our table is sound. Says how far we are."""
+        if request.manifest_sha256 != job.signed.manifest_sha256:
+            raise PeerError("the job to begin is not the one that was proposed")
+        before = job.answers
+        if request.attempt != job.attempt:
+            self._take_up(job, request)
+        return await job.answers.once(("begin",), request, lambda: self._begin(job, before))
+
+    def _take_up(self, job: PartyJob, request: party_pb2.BeginRequest) -> None:
+        """Makes an attempt the one that counts; its number is used once, also by a restart."""
+        parts = self._parts
+        parts.judge.signatures(job.signed, list(request.signatures))
+        parts.refuse_unapproved(job)
+        parts.judge.room(job.signed)
+        parts.states.begins(job.id, request.attempt)
+        job.begin(request.attempt, parts.cpu.now())
+
+    async def _begin(self, job: PartyJob, before: Answers) -> party_pb2.BeginReply:
+        if job.session is not None:
+            await job.session.stop(ProtocolError("a new attempt of the job began", job=job.id))
+            job.settle()
+        await before.settled()  # what an earlier attempt still writes
+        await self._parts.memory.begin(job)
+        parts, config = self._parts, self._parts.judge.config
+        if parts.store.job(job.id).state is JobState.FINISHED:
+            # Here; another party has not heard the result yet.
+            return party_pb2.BeginReply(stages_done=job.signed.stages)
+        signed, table = job.signed, job.table
+        await self._recalled.refuse_gaps(signed.peers)
+        if table.frame is None and parts.name in signed.manifest.spec.data:
+            source, owned = config.datasets[signed.dataset], parts.spending.owned(signed.dataset)
+            await asyncio.to_thread(table.read, source, owned)
+        await asyncio.to_thread(table.check_alignment, config.policy.intersection_min)
+        table.check()
+        await asyncio.to_thread(parts.spending.judge_table, signed, table.frame)
+        return await asyncio.to_thread(job.files.how_far)
+
+
+class Stages:
+    """The stages of one party's jobs. All methods belong to the event loop's thread."""
+
+    def __init__(self, parts: PartyParts) -> None:
+        self._parts = parts
+
+    async def open(self, job: PartyJob, request: party_pb2.StageRequest) -> party_pb2.StageReply:
+        """Begin a stage, from the start or from a checkpoint."""
+        parts = self._parts
+        job.check_runs(request.attempt)
+        job.settle()
+        place, tells = (request.round, *request.within), parts.judge.config.policy.tells
+        job.table.stays = parts.rehearsing is not None
+        is_large = job.table.is_large
+        if is_large:
+            await asyncio.to_thread(give_back, of_cycles=True)  # the stage before
+        again = await asyncio.to_thread(job.table.told_again, request.stage)
+        warned = await asyncio.to_thread(job.table.warned, request.stage, tells)
+        context = await asyncio.to_thread(
+            job.context,
+            request.stage,
+            place,
+            workers=parts.workers,
+            policy=parts.judge.config.policy,
+            signer=parts.judge.signatures_of_jobs,
+        )
+        most = parts.memory.peer_bytes_max(job)
+        context = replace(context, shards=parts.shards, peer_bytes_max=most)
+        checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
+        told = await self._judge(job, request.stage, context)
+        if checkpoint is not None:
+            await self._keep_row_sets(job)
+        if is_large:
+            await asyncio.to_thread(give_back)
+
+        def let_out(told: StatusReport) -> StatusReport:
+            heard = reading.let_out(told, tells)
+            parts.spending.tell(job.signed, heard)
+            return heard
+
+        recording = await asyncio.to_thread(job.record, request.stage, place)
+        session = Session(
+            terms=Terms(job.id, job.signed.manifest_sha256, request.attempt),
+            protocol=protocols.named(request.stage),
+            context=context,
+            links=parts.links if recording is None else RecordedLinks(parts.links, recording),
+            record=parts.record,
+            recording=recording,
+            let_out=let_out,
+            wait_s=parts.judge.config.timers.step_s,
+        )
+        told.MergeFrom(again)
+        job.check_runs(request.attempt)  # it may have been halted meanwhile
+        job.session = session
+        told.MergeFrom(await session.open(checkpoint))
+        is_last = request.stage == job.signed.stages[-1]  # which has a frame of its own
+        if session.protocol.bins_values and is_last and context.frame is not None:
+            context.frame.drop_values()
+        await asyncio.to_thread(give_back)  # what binning took beside the bins
+        heard = await asyncio.to_thread(let_out, told)  # as of a step
+        heard.warnings.extend(warned)
+        return party_pb2.StageReply(told=heard)
+
+    async def run_step(self, job: PartyJob, request: StepCall) -> StepReply:
+        """Does what is asked for in one call: by now every party has opened the stage."""
+        await self._keep_row_sets(job)
+        reply = await job.session_of(request.stage).run_step(request)
+        job.cpu_steps += sum(turn.cost.cpu_seconds for turn in reply.turns)
+        return reply
+
+    async def keep(self, job: PartyJob, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
+        """Keeps where we stand, behind a round or inside one."""
+        place = (request.round, *request.within)
+        taken = await job.session_of(request.stage).snapshot(place)
+
+        def keep() -> party_pb2.CommitReply:
+            job.keep(request.stage, place, taken)
+            head = self._parts.heads.exchange(job, request.stage, place, request.heads)
+            if sum(array.nbytes for array in taken.arrays.values()) >= LARGE_BYTES:
+                give_back()  # the checkpoint as it was written, and what the round took
+            return party_pb2.CommitReply(head=head)
+
+        return await asyncio.to_thread(keep)
+
+    async def close(self, job: PartyJob, stage: str) -> party_pb2.StageReply:
+        """Keeps what a stage left: an alignment, a model."""
+        left = await job.session_of(stage).close()
+        await asyncio.to_thread(job.close, stage, left)
+        job.settle()
+        return party_pb2.StageReply()
+
+    async def _judge(self, job: PartyJob, stage: str, context: flow.StageContext) -> StatusReport:
+        """Refuse what the policy does not allow of the rows that take part; give what the others
+        are told.
+        """
+        parts, signed = self._parts, job.signed
+        judge, rows = parts.judge, (context.frame, context.validation)
+        await asyncio.to_thread(judge.measured, signed, stage, *rows)
+        await asyncio.to_thread(judge.contributors, signed, stage, context)
+        leaves = protocols.named(stage).leaves
+        if leaves == "rows":
+            await asyncio.to_thread(judge.alignment, signed)
+        if leaves == "predictions":
+            judge.prediction(signed, len(context.validation))
+        if leaves == "model":
+            judge.held_out(signed, context.validation)
+        told = await asyncio.to_thread(parts.spending.judge_context, signed, stage, context)
+        if parts.rehearsing is None:  # which judges them afterwards
+            job.keep_row_sets = await asyncio.to_thread(judge.row_sets, signed, stage, *rows)
+        return told
+
+    async def _keep_row_sets(self, job: PartyJob) -> None:
+        """Keep which rows sums and metrics will be about, before anything leaves."""
+        keep = job.keep_row_sets
+        if keep is not None and self._parts.rehearsing is None:
+            await asyncio.to_thread(keep)
+            if job.keep_row_sets is keep:  # and not of a stage that was opened meanwhile
+                job.keep_row_sets = None

@@ -1,0 +1,358 @@
+"""What a party's policy would say of a job between organisations, told after a trial of it.
+
+The job runs under limits that are wide open. Afterwards it is judged as if they were the defaults,
+by what it asks, by the rows that took part and by what has been charged: the same rules that judge
+a job as it runs. A trial that would be refused uses nothing up for later ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedboost import flow
+from fedboost.core.metrics import METRICS
+from fedboost.core.params import BoostingParams
+from fedboost.crypto.set_sizes import check_common
+from fedboost.flow import AGGREGATOR, HOST
+from fedboost.ground.disk import PUBLIC_MODE, write_file
+from fedboost.ground.errors import ConfigError, PolicyError
+from fedboost.ground.settings import Settings, parse
+from fedboost.job import AUTO
+from fedboost.messages.job_pb2 import JobJournal
+from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.party.job.job import PartyJob
+from fedboost.runtime.policy import account as accounts
+from fedboost.runtime.policy.account import Account, AccountEntry
+from fedboost.runtime.policy.differences import Summed, alignments_today, peer_ids_today
+from fedboost.runtime.policy.forecast import (
+    Change,
+    Forecast,
+    greatest,
+    remedies,
+    verdict,
+    with_default_limits,
+)
+from fedboost.runtime.policy.judgement import Judge
+from fedboost.runtime.policy.placing import Learnt
+from fedboost.runtime.policy.same_tables import Owned
+from fedboost.runtime.policy.spending import expected, judge_expected, judge_told, learnt
+from fedboost.runtime.store.store import Store
+
+if TYPE_CHECKING:
+    from fedboost.data.frame import Frame
+
+REFUSED = "refused-trials.json"  # in the store: jobs that use nothing up
+LEFT_MAX = 1000  # further jobs that are counted
+NO_TREES = {"encryption", "dropout"}  # settings that leave trees as they are
+# What a job changes so that these keys let it pass, beside smaller trees.
+INSTEAD: Mapping[str, Change] = {
+    "policy.allow_insecure": {"encryption": {"scheme": AUTO}},
+    "policy.aggregation_apart_min": {"dropout": "wait"},
+}
+
+
+class Rehearsing:
+    """One party's trials."""
+
+    def __init__(self, judge: Judge, store: Store, account: Account) -> None:
+        policy = with_default_limits(judge.config.policy)
+        config = judge.config.model_copy(update={"policy": policy})
+        self.judge, self.policy = Judge(config, judge.trust, store), policy
+        self.store, self.account = store, account
+
+    def forecast(self, job: PartyJob) -> Forecast:
+        """Return what the party's policy would say of a job that has just been tried."""
+        if job.signed.protocol.leaves != "model":
+            return Forecast(party=job.signed.party)
+        return _Trial(self, job).forecast()
+
+    def compare(self, job: PartyJob, told: Sequence[bytes], journal: JobJournal) -> dict[str, Any]:
+        """Return the result's `rehearsal`, from what all parties forecast; asked of the guest."""
+        forecasts = [parse(Forecast, json.loads(text)) for text in told]
+        trial = _Trial(self, job)
+        curve = Curve.of(journal, trial.metric)
+        alone = {
+            forecast.party: forecast.alone for forecast in forecasts if forecast.alone is not None
+        }
+        of_guest = alone.get(job.signed.party)
+        return {
+            "metric": trial.metric or None,
+            "guest_alone": of_guest,
+            **({"alone": alone} if len(alone) > 1 else {}),
+            "federated": curve.best,
+            "placed": {one.party: one.placed for one in forecasts if one.placed is not None},
+            **verdict(forecasts, job.signed.manifest.spec.params, trial.cost(curve, of_guest)),
+        }
+
+    @property
+    def refused(self) -> list[str]:
+        """The jobs that would have been refused."""
+        path = self.store.folder / REFUSED
+        names: list[str] = json.loads(path.read_text()) if path.is_file() else []
+        return names
+
+    def note(self, job: PartyJob, *, refused: bool) -> None:
+        """Keep that a job would have been refused, or of one that would not which rows it used."""
+        if refused:
+            text = json.dumps([*self.refused, job.id])
+            write_file(self.store.folder / REFUSED, text.encode(), PUBLIC_MODE)
+        elif job.keep_row_sets is not None:
+            job.keep_row_sets()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric of the federated model after each round, on the rows that it is judged by."""
+
+    by_round: Mapping[int, float]
+    best: float | None
+
+    @classmethod
+    def of(cls, journal: JobJournal, metric: str) -> Curve:
+        """Read it from a journal."""
+        rounds: dict[str, dict[int, float]] = {}
+        best: dict[str, float] = {}
+        for event in journal.events:
+            for value in event.round.metrics:
+                if value.name == metric:
+                    rounds.setdefault(value.split, {})[event.round.progress.done] = value.value
+            best |= {m.split: m.value for m in event.stage.told.best if m.name == metric}
+        split = "validation" if "validation" in best else "train"
+        return cls(rounds.get(split, {}), best.get(split))
+
+
+class _Trial:
+    """One job at one party, with the table that it used."""
+
+    def __init__(self, home: Rehearsing, job: PartyJob) -> None:
+        self.home, self.policy, self.job, self.signed = home, home.policy, job, job.signed
+        params = self.signed.params
+        self.metric = params.metrics[0] if isinstance(params, BoostingParams) else ""
+
+    @cached_property
+    def frame(self) -> Frame | None:
+        """The rows that took part."""
+        if self.job.table.frame is None or self.signed.role is AGGREGATOR:
+            return None
+        return self.job.table.rows_of(self.signed.protocol.name, {})
+
+    @cached_property
+    def held(self) -> Any:
+        return self.signed.held_out(self.frame)
+
+    @cached_property
+    def learns_from(self) -> Learnt:
+        """Return the rows that a model is trained on here."""
+        assert self.frame is not None
+        return learnt(self.signed, self.frame, self.held)
+
+    @cached_property
+    def owned(self) -> Owned:
+        return self.home.judge.owned(self.signed.dataset)
+
+    @cached_property
+    def entries(self) -> list[AccountEntry]:
+        """The account of earlier jobs, but those that would have been refused."""
+        refused = self.home.refused
+        others = self.home.account.others(self.owned, self.signed.id)
+        return [entry for entry in others if entry.job not in refused]
+
+    @cached_property
+    def entry(self) -> AccountEntry | None:
+        """This job's own; nothing is expected of it any more."""
+        account = self.home.account.entry(self.signed.id)
+        return None if account is None else replace(account, state="")
+
+    def forecast(self) -> Forecast:
+        """Return the forecast of the default policy."""
+        said: dict[str, Any] = {"party": self.signed.party}
+        for place, check in enumerate(self.checks()):
+            try:
+                check()
+            except PolicyError as error:
+                key = error.where.get("key", "policy")
+                changes = tuple(self.changes(key))
+                said |= {"place": place, "refused_by": key, "jobs_left": 0, "changes": changes}
+                break
+        else:
+            said["jobs_left"] = self.left()
+        if self.entry is not None and self.entry.placed:
+            said["placed"] = self.entry.placed
+        if self.metric and self.frame is not None and self.signed.role in self.labelled:
+            said |= {"metric": self.metric, "alone": self.alone({})}
+        return Forecast(**said)
+
+    @property
+    def labelled(self) -> tuple[flow.Role, ...]:
+        """The roles whose parties have labels."""
+        return self.signed.protocol.labelled
+
+    def alone(self, change: Change) -> float | None:
+        """The metric of a model of this party alone, with a change."""
+        from fedboost.runtime.party.owner import alone
+
+        assert self.frame is not None
+        return alone.measured(self.frame, self.held, self._changed(change).params)
+
+    # What refuses, in the order of the border
+
+    def checks(self) -> Iterator[Callable[[], object]]:
+        """Yield the checks of the border, in the order of a job."""
+        yield lambda: self.home.judge.job(self.signed)
+        if self.frame is None:
+            return
+        yield self._alignment
+        yield self._holdout
+        yield self._contributors
+        yield lambda: self._sums(self.signed)
+        yield self._charges
+        yield self._row_sets
+
+    def _alignment(self) -> None:
+        rows = self.job.table.aligned()
+        if rows is None or self.signed.aligned_by is not None:
+            return
+        most = self.policy.alignments_per_day
+        for peer in self.signed.table.of(flow.EVERYBODY):
+            if alignments_today(self.home.store, peer, self.owned) > most:
+                raise PolicyError(
+                    "too many alignments",
+                    key="policy.alignments_per_day",
+                    todo="use an alignment again",
+                )
+            ids = peer_ids_today(self.home.store, peer, self.owned)
+            self.policy.judge_peer_ids(peer, ids)
+        check_common(len(rows), self.policy.intersection_min)
+
+    def _holdout(self) -> None:
+        if self.signed.role in self.labelled:
+            stage = self.signed.protocol.name
+            self.home.judge.measured(self.signed, stage, self.frame, self.held)
+
+    def _row_sets(self) -> None:
+        stage = self.signed.protocol.name
+        judge = self.home.judge
+        self.job.keep_row_sets = judge.row_sets(self.signed, stage, self.frame, self.held)
+
+    def _contributors(self) -> None:
+        if AGGREGATOR not in self.signed.protocol.modules or self.frame is None:
+            return
+        least = self.policy.apart_min
+        self.policy.judge_isolated(Summed(self.home.store).isolated(self.owned, least))
+        if 0 < self.learns_from.rows < self.policy.own_rows_min:
+            raise PolicyError(
+                "too few training rows", key="policy.own_rows_min", todo="hold out fewer rows"
+            )
+
+    def _sums(self, signed: SignedJob, jobs: int = 0) -> None:
+        """Judge what a job is expected to tell, after so many more such jobs as this one."""
+        if signed.role is HOST and self.frame is not None:
+            judge_expected(self.policy, signed, self.learns_from, self._told(jobs))
+
+    def _charges(self, jobs: int = 1) -> None:
+        """Judge what this job, or so many of them, have told beside earlier ones."""
+        together = self.policy.together(self.signed.table.guest)
+        judge_told(self.policy, accounts.told_of(self._told(jobs), together))
+        rows = 0 if self.entry is None else self.entry.scored
+        freely = self.policy.holds_out_freely(self.signed.scored_share)
+        if rows > (np.count_nonzero(self.held) if freely else 0):
+            self.policy.judge_rows(self.signed.table.guest, rows, rows)
+
+    def _as_charged(self, signed: SignedJob) -> None:
+        """Judge another job by what this one was charged beyond its forecast."""
+        if signed.role is not HOST or self.frame is None or self.entry is None:
+            return
+        if self.entry.counted <= self.entry.planned or not self.entry.planned:
+            return
+        table = self.learns_from
+        planned = expected(signed, signed.params, table.columns).ratio(table.rows)
+        told = accounts.sums_of(self.entries, self.policy.together(signed.table.guest))
+        self.policy.judge_told_sums(told + planned * self.entry.counted / self.entry.planned)
+
+    def _told(self, jobs: int) -> list[AccountEntry]:
+        """The account, with this job so often."""
+        return self.entries + ([] if self.entry is None else [self.entry] * jobs)
+
+    def left(self) -> int | None:
+        """Return how many such jobs would be accepted after this one; None where any number."""
+
+        def fits(more: int) -> bool:
+            try:
+                self._sums(self.signed, more)
+                self._charges(more + 1)
+            except PolicyError:
+                return False
+            return True
+
+        if self.frame is None or fits(LEFT_MAX):
+            return None
+        return greatest(LEFT_MAX - 1, fits)
+
+    # What would do instead
+
+    def changes(self, key: str) -> list[Change]:
+        """Changes with which this party would accept the job."""
+        first = INSTEAD.get(key, {})
+        if key == "policy.quantile_tolerance_min":
+            first = {"quantile_tolerance": self.policy.quantile_tolerance_min}
+        raw = {**self.signed.manifest.spec.params, **first}
+        if first and self._fits(self._changed(first).params):
+            return [dict(first)]
+        try:
+            possible = remedies(self.signed.protocol.params, raw, self._fits)
+        except (ConfigError, AttributeError):  # of a protocol without trees
+            return []
+        return [{**first, **change} for change in possible]
+
+    def _fits(self, params: Settings) -> bool:
+        signed = self._with(params.model_dump(mode="json", exclude_unset=True))
+        try:
+            self.home.judge.job(signed)
+            self._sums(signed)
+            self._as_charged(signed)
+        except PolicyError:
+            return False
+        return True
+
+    def _changed(self, change: Change) -> SignedJob:
+        return self._with({**self.signed.manifest.spec.params, **change})
+
+    def _with(self, raw: Mapping[str, Any]) -> SignedJob:
+        spec = self.signed.manifest.spec.model_copy(update={"params": raw})
+        manifest = self.signed.manifest.model_copy(update={"spec": spec})
+        return SignedJob(self.signed.party, manifest, self.signed.manifest_sha256)
+
+    def cost(self, curve: Curve, alone: float | None) -> Callable[[Change], tuple[float, str]]:
+        """Return what changes cost: of fewer rounds as this job has shown, else as of the guest,
+        whose metric is `alone` without a change.
+        """
+        sign = -1.0 if self.metric and _rises(self.metric) else 1.0
+
+        def of(change: Change) -> tuple[float, str]:
+            """Return the cost of one change, to compare, and in words."""
+            matters = set(change) - NO_TREES
+            if matters == {"n_estimators"} and change["n_estimators"] in curve.by_round:
+                value = curve.by_round[change["n_estimators"]]
+                loss = sign * (value - (curve.best or value))
+                return loss, f"{self.metric} {value:.4f}, as measured after so many rounds"
+            if not matters:
+                return 0.0, "none: other ciphers, the same trees"
+            other = None if alone is None else self.alone(change)
+            if alone is None or other is None:
+                return float("inf"), "not known: try it"
+            return sign * (other - alone), (
+                f"{self.metric} changes by about {other - alone:+.4f}, as that of "
+                f"{self.signed.party} alone does"
+            )
+
+        return of
+
+
+def _rises(metric: str) -> bool:
+    return METRICS[metric].bigger_is_better

@@ -1,0 +1,325 @@
+"""What an auditor or a host is given of a replay, signed by the guest whose job it was.
+
+The file has two lines: JSON, and under it the guest's signature, with its certificate, over that
+text. What it says holds as far as the program that made it is the published one: an auditor runs
+it on the guest's machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Sequence, Set
+from contextlib import closing
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from pydantic import AwareDatetime, ValidationError
+
+from fedboost import protocols
+from fedboost.ground.arrays import Bits, Floats
+from fedboost.ground.disk import on_disk, opened
+from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.settings import Settings
+from fedboost.job import Name
+from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.signed import SignedJob
+from fedboost.runtime.ledger import signed_heads
+from fedboost.runtime.ledger.ledger import Ledger
+from fedboost.runtime.ledger.rows import Row
+from fedboost.runtime.party.job.table import loaded
+from fedboost.runtime.policy.judgement import Signatures, Trust, checker
+from fedboost.runtime.store.rows_in_common import RowsInCommon, described
+from fedboost.runtime.store.store import JobState
+from fedboost.runtime.transport.tls import Revocations, load_identity
+
+if TYPE_CHECKING:
+    from fedboost.data.frame import Frame
+
+FILE_BYTES_MAX = 1 << 28
+
+
+class ColumnSummary(Settings):
+    """How the numbers of a column spread: with weights of 2^i a sum is read row by row."""
+
+    least: float
+    most: float
+    least_above_zero: float  # the smallest size of those that are not zero
+    distinct: int
+    zero: int  # rows
+
+    @classmethod
+    def of(cls, values: Floats) -> ColumnSummary:
+        """Return that of float64 (n,)."""
+        sizes = np.abs(values[values != 0])
+        return cls(
+            least=float(values.min()) if len(values) else 0.0,
+            most=float(values.max()) if len(values) else 0.0,
+            least_above_zero=float(sizes.min()) if len(sizes) else 0.0,
+            distinct=len(np.unique(values)),
+            zero=int((values == 0).sum()),
+        )
+
+    def in_words(self, what: str) -> str:
+        """Say it of `what` they are."""
+        ratio = max(abs(self.least), abs(self.most)) / (self.least_above_zero or 1.0)
+        return (
+            f"{what}: {self.least:g} to {self.most:g}, {self.distinct:,} different, the "
+            f"largest {ratio:,.6g} times the smallest; {self.zero:,} rows have 0"
+        )
+
+
+class ReplayedTable(Settings):
+    """What the guest's rows were; the hashes are SHA-256, in hex."""
+
+    rows: int  # that take part, held-out ones among them
+    trained: int  # of them
+    table_sha256: str  # of all that the job read, as fedboost hashes tables
+    ids_sha256: str  # of the rows that take part, in their order: equal at every party
+    labels_sha256: str  # of their labels, float64, little endian, in that order
+    weights_sha256: str  # of their weights, the same
+    labels: ColumnSummary
+    weights: ColumnSummary
+
+    @classmethod
+    def of(cls, frame: Frame, held_out: Bits, table: str) -> ReplayedTable:
+        """Return that of the rows that take part."""
+        assert frame.label is not None
+        weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
+        return cls(
+            rows=frame.n_rows,
+            trained=int((~held_out).sum()),
+            table_sha256=table,
+            ids_sha256=frame.ids_digest().hex(),
+            labels_sha256=_hash_of(frame.label),
+            weights_sha256=_hash_of(weight),
+            labels=ColumnSummary.of(frame.label[~held_out]),
+            weights=ColumnSummary.of(weight[~held_out]),
+        )
+
+
+class ReplayedPayloads(Settings):
+    """What passed one way between the guest and a peer."""
+
+    payloads: int
+    bytes: int
+    signed: int  # of them, those about which the peer has signed the same at a commit
+    hashes: list[str]  # of each, SHA-256 over place, size, salt and SHA-256 (`place_hash`), rising
+
+
+class ReplayedPeer(Settings):
+    """The payloads between the guest and one peer."""
+
+    sent: ReplayedPayloads  # those of the guest's that are byte for byte what honest training sends
+    came: ReplayedPayloads  # those that the replay's steps were given as the peer's
+
+    @property
+    def unsigned(self) -> int:
+        """Return how many of them the peer has not signed."""
+        return sum(way.payloads - way.signed for way in (self.sent, self.came))
+
+
+class ReplayResult(Settings):
+    """What is signed."""
+
+    what: Literal["fedboost replay 1"] = "fedboost replay 1"
+    job: str
+    manifest_sha256: str
+    party: Name
+    at: AwareDatetime
+    version: str
+    stage: str  # that was replayed
+    attempts: int
+    is_whole: bool  # whether the last attempt came to the stage's end
+    is_confirmed: bool  # all that was sent is what honest training sends, given what came
+    difference: str  # where honest training would have sent something else; empty: nowhere
+    ledger: list[str]  # where peers have signed other ledgers; nothing where all agree
+    table: ReplayedTable
+    peers: dict[str, ReplayedPeer]
+    other_payloads: dict[str, int]  # of stages that are not replayed, by their names
+
+    def encode(self) -> bytes:
+        """Return what is signed: JSON with sorted keys and no spaces, on one line."""
+        return manifest.canonical(self.model_dump(mode="json"))
+
+    @property
+    def not_shown(self) -> dict[str, int]:
+        """Return how many payloads each peer has not signed: it alone knows what passed."""
+        return {name: peer.unsigned for name, peer in self.peers.items() if peer.unsigned}
+
+    @property
+    def is_honest(self) -> bool:
+        """Return whether all is confirmed, and signed by the peers."""
+        return self.is_confirmed and not self.not_shown
+
+    def sentences(self) -> list[str]:
+        """Say it to a person."""
+        tries = f"{self.attempts} attempt{'s' * (self.attempts != 1)} at {self.stage}"
+        said = [f"{self.party}'s part of {self.job}, {tries}:"]
+        for name, peer in self.peers.items():
+            said += [
+                f"{peer.sent.payloads:,} payloads to {name} are those of honest training, "
+                f"{peer.sent.signed:,} of them under a head that {name} has signed",
+                f"{peer.came.payloads:,} payloads of {name} were given to the replay, "
+                f"{peer.came.signed:,} of them under a head that {name} has signed",
+            ]
+        said += [self.table.weights.in_words("weights"), self.table.labels.in_words("labels")]
+        for stage, count in self.other_payloads.items():
+            said.append(f"{count:,} payloads of the stage {stage} were not replayed")
+        said += self.ledger
+        if not self.is_confirmed:
+            return [
+                *said,
+                f"NOT HONEST: {self.difference or 'the ledger is not what peers signed'}",
+            ]
+        end = "" if self.is_whole else ", as far as the job went"
+        same = "every payload is byte for byte what honest training sends"
+        if self.is_honest:
+            return [*said, f"honest{end}: {same}, and hosts have signed all that passed"]
+        for name, count in self.not_shown.items():
+            said.append(
+                f"NOT SHOWN: {count:,} payloads that passed with {name} are under no head that "
+                f"{name} has signed; check there: fedboost audit verify"
+            )
+        return [*said, f"{same}{end}, if the payloads that came are those that hosts sent"]
+
+
+def sign(config: PartyConfig, result: ReplayResult) -> bytes:
+    """Return the file: the result under the guest's signature.
+
+    A ConfigError where the party has no certificate.
+    """
+    text = result.encode()
+    return text + b"\n" + base64.b64encode(signatures_of(config).sign(text)) + b"\n"
+
+
+def read(config: PartyConfig, content: bytes) -> ReplayResult:
+    """Return what a guest has signed; a ConfigError where the file is no such thing.
+
+    A PeerError where the party named in it did not sign it.
+    """
+    text, _, rest = content.partition(b"\n")
+    try:
+        if len(content) > FILE_BYTES_MAX:
+            raise ValueError
+        result = ReplayResult.model_validate_json(text)
+        signature = base64.b64decode(rest[:-1], validate=True)
+    except (ValidationError, binascii.Error, ValueError):
+        raise ConfigError(
+            "the file is no result of a replay",
+            todo="the guest's owner writes one with: fedboost audit replay JOB --out FILE",
+        ) from None
+    checker(config)(result.party, text, signature, result.at)
+    return result
+
+
+def compare(config: PartyConfig, result: ReplayResult) -> list[str]:
+    """Return in words what a host knows otherwise: other terms of the job, other rows in common,
+    payloads of the guest that the result does not confirm, or payloads of the host that are not
+    those that the replay was given; a ConfigError where it has no such job.
+    """
+    signed, state = signed_job(config, result.job)
+    with closing(Ledger(config.store / "store.sqlite", read_only=True)) as ledger:
+        rows = [
+            row
+            for row in ledger.rows(result.job)
+            if (row.peer, row.stage) == (result.party, signed.stages[-1])
+        ]
+    peer = result.peers.get(config.name)
+    sent = set() if peer is None else {*peer.sent.hashes}
+    came = set() if peer is None else {*peer.came.hashes}
+    got = [row for row in rows if row.direction == "in"]
+    left = [row for row in rows if row.direction == "out"]
+    # What was on its way when an attempt broke off need not have come.
+    whole = max((row.attempt for row in rows), default=0) if state is JobState.FINISHED else None
+    differing = [
+        f"{_named(row)} is not among the payloads that were replayed"
+        for row in got
+        if place_hash(config.name, row) not in sent
+    ]
+    differing += _forged(config.name, left, came, whole)
+    if signed.manifest_sha256.hex() != result.manifest_sha256:
+        differing.insert(0, "the job that was replayed is not the one that this party signed")
+    if _ids_of(config, signed) not in (None, result.table.ids_sha256):
+        differing.insert(0, "the rows that were replayed are not those in common with this party")
+    return differing
+
+
+def _forged(party: str, left: Sequence[Row], came: Set[str], whole: int | None) -> list[str]:
+    """Return where what a replay was given is not what a host sent; of attempt `whole` all of it
+    must have come.
+    """
+    ours = {place_hash(party, row): row for row in left}
+    differing = [
+        f"{_named(row)} left this party and is not what the replay was given"
+        for digest, row in ours.items()
+        if digest not in came and row.attempt == whole
+    ]
+    others = len(came - ours.keys())
+    if others:
+        differing.append(f"the replay was given {others:,} payloads that this party never sent")
+    return differing
+
+
+def _named(row: Row) -> str:
+    kind, place = row.kind.rpartition(".")[2], f"number {row.number}, part {row.part}"
+    return f"row {row.n}: {kind} of step {row.step} (attempt {row.attempt}, {place})"
+
+
+def signed_job(config: PartyConfig, job: str) -> tuple[SignedJob, JobState]:
+    """Return a job of a party's store, which a daemon may have open; a ConfigError for another."""
+    path = config.store / "store.sqlite"
+    text = "SELECT text, state FROM jobs LEFT JOIN manifests ON job = id WHERE id = ?"
+    with on_disk(path), closing(opened(path, "ro")) as connection:
+        row = connection.execute(text, (job,)).fetchone()
+    if row is None:
+        raise ConfigError(f"this party has no job {job[:80]}", todo="fedboost party jobs")
+    if row[0] is None:
+        raise ConfigError(
+            f"{job[:80]} never began here, and its text is no longer kept",
+            todo="only a job that began can be replayed",
+        )
+    manifest.outline(row[0]).check_version()
+    terms = manifest.decode(row[0])
+    return SignedJob(config.name, terms, manifest.sha256(row[0])), JobState(row[1])
+
+
+def _ids_of(config: PartyConfig, signed: SignedJob) -> str | None:
+    """Return the hash of the ids that a host has in common; None where it no longer knows them."""
+    aligned, source = RowsInCommon(config.store), config.datasets[signed.dataset]
+    job = signed.aligned_by or signed.id
+    try:
+        [left] = aligned.load(job).values()
+        frame, _ = loaded(signed, source, config.store)
+        stage = protocols.aligns(signed.manifest.spec, signed.params) or ""
+        aligned.check(job, described(stage, config.name, signed.manifest.spec, frame), 0)
+    except (ConfigError, DataError):
+        return None
+    return frame.take(left.arrays["rows"].astype(np.int64)).ids_digest().hex()
+
+
+def place_hash(party: str, row: Row) -> str:
+    """Return the hash of what both ends of a payload know of it, its place and its salt among that;
+    nobody else can guess it. `party` is the one whose row it is.
+    """
+    return hashlib.sha256(json.dumps(signed_heads.entry(party, row)).encode()).hexdigest()
+
+
+def _hash_of(values: Floats) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values, "<f8").data).hexdigest()
+
+
+def signatures_of(config: PartyConfig) -> Signatures:
+    """Return what signs for a party; a ConfigError where it has no certificate."""
+    if config.tls is None:
+        raise ConfigError(
+            "insecure_loopback has no certificate that a result could be signed by",
+            todo="give the party tls: fedboost certs create",
+        )
+    tls = config.tls
+    identity = load_identity(tls, role="party", name=config.name)
+    trust = Trust(lambda: identity, lambda: tls.read().ca, Revocations(tls).check)
+    return Signatures(trust, insecure=False)

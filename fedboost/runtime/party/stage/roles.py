@@ -1,0 +1,136 @@
+"""A party's roles in one stage: which steps are its own, and between whom their messages go.
+
+One role, mostly. An aggregator may be a guest or a host as well: then it has both, with a state of
+each, and what it gives in one and takes in the other does not leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+from fedboost import flow
+from fedboost.flow import AGGREGATOR, GUEST, Role, StageContext, Step
+from fedboost.ground.errors import PeerError, ProtocolError
+
+RUNS = (GUEST, AGGREGATOR)  # roles that one party has, so a message of theirs comes from one sender
+
+
+@dataclass
+class ActiveRole:
+    """One role at work."""
+
+    module: ModuleType
+    context: StageContext
+    state: Any = None
+    last_step: str | None = None
+
+
+class Roles:
+    """All roles of a party that its protocol has, its own part first."""
+
+    def __init__(self, protocol: flow.Protocol, context: StageContext) -> None:
+        """`context` is the party's; each role gets one like it."""
+        self.protocol, self._table, self._party = protocol, context.table, context.party
+        self._parts = {
+            role: ActiveRole(protocol.module(role), replace(context, role=role))
+            for role in context.table.roles_of(context.party)
+            if role in protocol.modules
+        }
+        self._role_in = {
+            step.name: role
+            for step in protocol.flow
+            for role in reversed(step.roles)
+            if role in self._parts
+        }
+
+    def __iter__(self) -> Iterator[ActiveRole]:
+        return iter(self._parts.values())
+
+    @property
+    def main(self) -> ActiveRole:
+        """The party's own part; adding up for others leaves nothing behind."""
+        return next(iter(self))
+
+    @property
+    def are_open(self) -> bool:
+        """Return whether every role has its state."""
+        return all(part.state is not None for part in self)
+
+    # Steps
+
+    def step(self, name: str) -> Step:
+        """The step of that name; a ProtocolError where it is none of ours."""
+        step = self.protocol.step(name)
+        if step is None or not self.does(step):
+            role = self.main.context.role
+            raise ProtocolError(f"a {role} of {self.protocol.name} has no step {name[:64]!r}")
+        return step
+
+    def taker(self, kind: str) -> Step:
+        """Our step that takes messages of that kind; a PeerError where there is none."""
+        for step in self.protocol.taker(kind):
+            if self.does(step):
+                return step
+        role = self.main.context.role
+        raise PeerError(f"a {role} of {self.protocol.name} takes no {kind[:64]!r}")
+
+    def does(self, step: Step) -> bool:
+        """Return whether the step is ours."""
+        return step.name in self._role_in
+
+    def of(self, step: Step) -> ActiveRole:
+        """The role in which we do a step."""
+        return self._parts[self._role_in[step.name]]
+
+    def may_start(self, step: Step) -> bool:
+        """Return whether it is the step's turn."""
+        part = self.of(step)
+        return self.protocol.may_follow(part.context.role, step, part.last_step)
+
+    def start(self, step: Step) -> None:
+        """Notes that the step has begun; a ProtocolError where it is not its turn."""
+        part = self.of(step)
+        if not self.may_start(step):
+            last = part.last_step or "the start"
+            raise ProtocolError(f"{step.name} may not come after {last}", step=step.name)
+        part.last_step = step.name
+
+    # Who gives, who takes
+
+    def takes_parts(self, step: Step) -> bool:
+        """Return whether what the step takes comes as a stream."""
+        return step.takes is not None and step.takes in self.protocol.streamed
+
+    def takes_alone(self, step: Step) -> bool:
+        """Return whether no other step of ours takes such messages; else only a call names one."""
+        assert step.takes is not None
+        taking = self.protocol.taker(step.takes.DESCRIPTOR.full_name)
+        return sum(self.does(other) for other in taking) == 1
+
+    def givers(self, step: Step) -> tuple[Role, ...]:
+        """The roles that give what the step takes."""
+        return () if step.takes is None else self.protocol.givers(step.takes)
+
+    def one_gives(self, step: Step) -> bool:
+        """Return whether what the step takes comes from one party, whoever takes part."""
+        return all(role in RUNS for role in self.givers(step))
+
+    def senders(self, step: Step, among: Iterable[str]) -> list[str]:
+        """Return whose messages the step takes, `among` the hosts that take part (empty: all)."""
+        return self._others(self.givers(step), step, among)
+
+    def receivers(self, step: Step, among: Iterable[str]) -> list[str]:
+        """Return who gets what the step gives."""
+        assert step.gives is not None
+        taking = self.protocol.taker(step.gives.DESCRIPTOR.full_name)
+        return self._others([role for s in taking for role in s.roles], step, among)
+
+    def _others(self, roles: Iterable[Role], step: Step, among: Iterable[str]) -> list[str]:
+        """The parties of these roles; ourselves only where ours is another one than in `step`."""
+        known = tuple(roles)
+        ours = any(role in self._parts and role not in step.roles for role in known)
+        parties = self._table.among(known, tuple(among))
+        return [party for party in parties if ours or party != self._party]

@@ -1,0 +1,400 @@
+"""One party's side of one stage of a job: checks the order, runs steps, sends what they give.
+
+The session knows no network: messages leave through `Links` and come in through `accept`. Daemons
+and `fedboost simulate` run the same session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+
+from fedboost import flow
+from fedboost.flow import Artefact, DisclosureInfo, Out, StageContext, Step
+from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError, PeerError, ProtocolError
+from fedboost.messages.exchange_pb2 import Envelope
+from fedboost.messages.job_pb2 import StatusReport, StepCost
+from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
+from fedboost.runtime.ledger.rows import SALT_BYTES, Noted
+from fedboost.runtime.party.stage.answers import Started, StepRequest, heard
+from fedboost.runtime.party.stage.collecting import collect
+from fedboost.runtime.party.stage.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
+from fedboost.runtime.party.stage.notes import Notes, Record
+from fedboost.runtime.party.stage.outbox import Links, MessagePlace, Outbox, Sent, Terms
+from fedboost.runtime.party.stage.roles import Roles
+from fedboost.runtime.party.stage.step_work import (
+    PARTS_IN_FLIGHT_MAX,
+    Lagging,
+    Paces,
+    Sendings,
+    StepWork,
+)
+from fedboost.runtime.process import logs
+from fedboost.runtime.process.bridge import Bridge, hear_out
+from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.memory import LARGE_ROWS, give_back
+from fedboost.runtime.store.recordings import Recording
+
+# Of one kind and sender, here and not used: those that may wait, and those that wait to wait.
+PARTS_HELD_MAX = PARTS_WAITING_MAX + 2 * (PARTS_IN_FLIGHT_MAX + 1)
+SLOW_S = 0.5  # of a step on many rows that gives memory back
+STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
+
+
+@dataclass
+class Session:
+    """A party at one stage. Create it, `open` it, then `run_step` and `accept` until `close`."""
+
+    terms: Terms
+    protocol: flow.Protocol
+    context: StageContext
+    links: Links
+    record: Record
+    wait_s: float
+    # What the coordinator may hear of what a step told, charged; without an owner, all of it.
+    let_out: Callable[[StatusReport], StatusReport] = lambda told: told
+    told: list[StatusReport] = field(default_factory=list)  # also what policy keeps back
+    recording: Recording | None = None  # of a stage that can be replayed
+    _numbers: tuple[int, ...] = ()  # of the steps that were asked for last
+    _current: asyncio.Task[StepReply] | None = None
+    _eager: dict[str, Started] = field(default_factory=dict)
+    _coming: dict[Key, asyncio.Task[None]] = field(default_factory=dict)  # and not taken in yet
+    _stopped: FedboostError | None = None
+    _at_step: str = ""  # that was asked for last
+
+    def __post_init__(self) -> None:
+        self._inbox = Inbox(self.wait_s, self.context.party)
+        self._bridge = Bridge()
+        # Own threads: steps wait for one another, and a shared pool could be full of waiters.
+        self._threads = ThreadPoolExecutor(STEPS_AT_ONCE, f"step-{self.context.party}")
+        self._roles = Roles(self.protocol, self.context)
+        self._paces = Paces()
+        self._notes = Notes(self.record)
+        self._lagging = Lagging(self._bridge, self.stop)
+        self._outbox = Outbox(
+            party=self.context.party,
+            stage=self.protocol.name,
+            terms=self.terms,
+            links=self.links,
+            notes=self._notes,
+            keep=self._keep,
+            secrets=self.context.secrets,
+        )
+
+    @property
+    def state(self) -> Any:
+        """Return what the party remembers in its own part."""
+        return self._roles.main.state
+
+    @property
+    def sent(self) -> Mapping[str, Sent]:
+        """Payload bytes and messages so far, by peer."""
+        return self._outbox.sent
+
+    @property
+    def passed_over(self) -> set[str]:
+        """Peers who may lack something that was sent to them."""
+        return self._outbox.passed_over
+
+    async def open(self, checkpoint: Artefact | None) -> StatusReport:
+        """Builds the party's state, from a checkpoint where there is one."""
+        for part in self._roles:
+            part.state = await asyncio.to_thread(part.module.begin, part.context)
+        if checkpoint is None:
+            return StatusReport()
+        main = self._roles.main
+        told: StatusReport = await asyncio.to_thread(main.module.restore, main.state, checkpoint)
+        return told
+
+    async def snapshot(self, place: flow.Place = ()) -> Artefact:
+        """Return what a later attempt needs to carry on from here; refused while a step is at work.
+
+        `place` says where: between rounds, unless there are several numbers.
+        """
+        self._check_not_stopped()
+        if not self._is_idle or self._eager:
+            raise ProtocolError("nothing is kept while a step is at work")
+        main = self._roles.main
+        taken: Artefact = await asyncio.to_thread(main.module.snapshot, main.state, place)
+        return taken
+
+    async def close(self) -> Artefact:
+        """Return what the stage leaves behind."""
+        main = self._roles.main
+        left: Artefact = await asyncio.to_thread(main.module.finish, main.state)
+        return left
+
+    async def stop(self, reason: FedboostError) -> None:
+        """Ends every wait with `reason`."""
+        self._stopped = self._outbox.stopped = reason
+        for started in self._eager.values():
+            started.call.cancel()
+        await self._inbox.stop(reason)
+        self._bridge.stop(reason)
+        self._notes.flush()
+        self.release()
+
+    def _check_not_stopped(self) -> None:
+        if self._stopped is not None:
+            raise self._stopped
+
+    def release(self) -> None:
+        """Lets the threads go, once they see that it is over; nobody waits for that."""
+        self._threads.shutdown(wait=False)
+
+    def sign_of_life(self) -> StepReply:
+        """Return at which step a party works, and who keeps it waiting."""
+        return StepReply(working=True, step=self._at_step, waits_for=self._inbox.awaited)
+
+    # What arrives
+
+    def admit(self, envelope: Envelope) -> None:
+        """Refuses a message by its envelope alone, before a byte of it is read."""
+        sender, kind = envelope.sender, envelope.kind
+        if not self._roles.are_open:
+            raise PeerError(f"{sender} sent a message before the stage was open")
+        terms = Terms(envelope.job, envelope.manifest_sha256, envelope.attempt)
+        if terms != self.terms or envelope.stage != self.protocol.name:
+            raise PeerError(f"{sender} sent a message of another job, attempt or stage")
+        if envelope.receiver != self.context.party:
+            raise PeerError(f"{sender} sent a message meant for {envelope.receiver[:64]!r}")
+        step = self._roles.taker(kind)
+        roles = self.context.table.roles_of(sender)
+        giver = self.protocol.step(envelope.step)
+        if giver is None or not set(roles) & set(giver.roles) or giver.gives is not step.takes:
+            raise PeerError(f"{sender} may not send {kind} from step {envelope.step[:64]!r}")
+        if len(envelope.salt) != SALT_BYTES or envelope.number > wire.COUNT_MAX:
+            raise PeerError(f"{sender} sent a {kind} of which no ledger can take note")
+        if not giver.streams and (envelope.part or not envelope.last):
+            raise PeerError(f"{sender} sent a {kind} in parts, which travels whole")
+        part = self._roles.of(step)
+        most = part.module.bytes_max(part.state, step.name)
+        if envelope.payload_bytes > most:
+            raise PeerError(
+                f"{sender} announced a {kind} of {envelope.payload_bytes} bytes; {most} is the most"
+            )
+        if sender != self.context.party:
+            key = (sender, envelope.number, step.name, envelope.part)
+            self._inbox.check_room(key, envelope.payload_bytes, self.context.peer_bytes_max)
+        self._check_not_stopped()
+
+    async def accept(self, envelope: Envelope, payload: bytes) -> bool:
+        """Takes in one whole message; True where it had arrived before."""
+        self.admit(envelope)
+        sender = envelope.sender
+        digest = hashlib.sha256(payload).digest()
+        if len(payload) != envelope.payload_bytes or digest != envelope.payload_sha256:
+            raise PeerError(f"{sender} sent a message that does not match its envelope")
+        step = self._roles.taker(envelope.kind)
+        assert step.takes is not None
+        key = (sender, envelope.number, step.name, envelope.part)
+        if key in self._coming:  # a second time, while the first waits for room
+            await asyncio.shield(self._coming[key])
+        if self._inbox.seen(key, digest):
+            await self._notes.came()
+            return True
+        if sender != self.context.party and self._held(step, sender) >= PARTS_HELD_MAX:
+            raise PeerError(
+                f"{sender} sent more than {PARTS_HELD_MAX} parts before one of them could be used",
+                step=step.name,
+            )
+        starts = self._starts_early(step) and envelope.part == 0
+        if starts and not self._roles.may_start(step):
+            raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
+        message = wire.decode(step.takes, payload, sender)
+        self._inbox.coming[key] = len(payload)
+        if self.recording is not None:  # before the ledger says that it has come
+            self.recording.came(envelope, payload)
+        # It will be in the ledger, so it must come in, whatever becomes of the link it came by.
+        waits_on = any(party != sender for party in self._inbox.awaited)
+        written = self._notes.came(Noted(envelope, message, DisclosureInfo()), later=waits_on)
+        coming = self._coming[key] = asyncio.create_task(self._keep(envelope, message))
+        coming.add_done_callback(lambda _: self._coming.pop(key, None))
+        coming.add_done_callback(hear_out)
+        if starts:  # before any wait, in which the coordinator could ask for it and start it too
+            self._eager[step.name] = self._start(step, now())
+        await asyncio.shield(coming)
+        await written
+        return False
+
+    def _held(self, step: Step, sender: str) -> int:
+        """Return how much of what a step takes has come from a sender and is not used yet."""
+        assert step.takes is not None
+        coming = sum(key[0] == sender and key[2] == step.name for key in self._coming)
+        return coming + self._inbox.waiting(step.takes.DESCRIPTOR.full_name, sender)
+
+    async def _keep(self, envelope: Envelope, message: Message) -> None:
+        """Puts a message where it lies until it is used."""
+        taker = self._roles.taker(envelope.kind).name
+        key = (envelope.sender, envelope.number, taker, envelope.part)
+        size = envelope.payload_bytes
+        arrived = Arrived(message, envelope.number, envelope.part, envelope.last, size)
+        await self._inbox.put(envelope.kind, key, envelope.payload_sha256, arrived)
+
+    def _starts_early(self, step: Step) -> bool:
+        """Return whether a message's first part starts the step before the coordinator asks."""
+        read_ahead = self._roles.takes_parts(step) and self._roles.one_gives(step)
+        return self._is_idle and read_ahead and self._roles.takes_alone(step)
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._current is None or self._current.done()
+
+    # What the coordinator asks for
+
+    async def run_step(self, call: StepCall) -> StepReply:
+        """Does steps in turn and says what each cost; the same number again, the same answer."""
+        numbers = tuple(turn.number for turn in call.turns)
+        if numbers == self._numbers and self._current is not None:
+            return await asyncio.shield(self._current)
+        steps = [self._roles.step(turn.step) for turn in call.turns]
+        self._check_not_stopped()
+        rising = [*self._numbers[-1:], *numbers]
+        if not steps or rising != sorted(set(rising)) or not self._is_idle:
+            names = ", ".join(step.name for step in steps)
+            raise ProtocolError(f"step {names or 'without a name'} came out of turn")
+        self._numbers, among = numbers, tuple(call.among)
+        asked = [
+            StepRequest(turn.number, among, call.awaits, call.spares, turn is call.turns[-1])
+            for turn in call.turns
+        ]
+        [first, *later] = zip(steps, asked, strict=True)
+        self._inbox.gives_up = False
+        started = self._take_up(*first, since=now())
+        self._current = asyncio.create_task(self._in_turn(started, later, call.loop))
+        self._current.add_done_callback(hear_out)
+        return await asyncio.shield(self._current)
+
+    async def _in_turn(
+        self, ahead: Started, later: Iterable[tuple[Step, StepRequest]], loop: str
+    ) -> StepReply:
+        """One step after the other, the first under way; of a `loop`, until it has ended."""
+        reply = StepReply(turns=[await ahead.task])
+        for step, asked in later:
+            since = now()
+            if loop and (reply.turns[-1].told.ends == loop or not await self._comes(step, asked)):
+                break
+            reply.turns.append(await self._take_up(step, asked, since).task)
+        await self._lagging.arrive()
+        self._notes.leave()
+        return reply
+
+    async def _comes(self, step: Step, asked: StepRequest) -> bool:
+        """Wait for what a step of a loop takes; return whether it comes, and not the loop's end."""
+        if step.takes is None:
+            return True
+        self._at_step = step.name
+        senders = self._roles.senders(step, asked.among)
+        return await self._inbox.comes(step.takes.DESCRIPTOR.full_name, senders, asked.number)
+
+    async def end_loop(self, number: int) -> None:
+        """Hear that the loop has ended whose rounds the call up to step `number` asked for."""
+        if self._numbers[-1:] != (number,):
+            raise ProtocolError("a loop has ended that was not asked for")
+        await self._inbox.give_up()
+
+    def _take_up(self, step: Step, asked: StepRequest, since: float) -> Started:
+        """The step at work, whether it has read ahead of its call or not."""
+        self._check_not_stopped()
+        self._at_step = step.name
+        if self.recording is not None:
+            self.recording.asked(step.name, asked.number)
+        started = self._eager.pop(step.name, None) or self._start(step, since)
+        started.call.set_result(asked)
+        return started
+
+    def _start(self, step: Step, since: float) -> Started:
+        self._roles.start(step)
+        call: Future[StepRequest] = Future()
+        task = asyncio.create_task(self._perform(step, call, since))
+        task.add_done_callback(hear_out)
+        return Started(call, task)
+
+    async def _perform(self, step: Step, call: Future[StepRequest], since: float) -> TurnReply:
+        logs.note(stage=self.protocol.name, step=step.name)
+        worked = self.context.workers.busy_seconds()
+        sent_before = self._outbox.counts
+        loop = asyncio.get_running_loop()
+        try:
+            got, is_whole = await collect(step, call, self._roles, self._inbox, self._bridge)
+            self._check_not_stopped()
+            if is_whole and call.done() and self._paces.is_short(step.name):
+                work, told = await self._work_here(step, call, got)
+            else:
+                await self._lagging.arrive()
+                work, told = await loop.run_in_executor(
+                    self._threads, self._work_apart, loop, step, call, got
+                )
+            self._paces.note(step.name, work.seconds)
+            self.told.append(work.told)
+            seconds = now() - since
+            if step.takes is not None and self._roles.takes_parts(step):
+                asked = await heard(call)
+                self._inbox.check_read(step.takes.DESCRIPTOR.full_name, asked.number)
+        except asyncio.CancelledError:
+            # Of `call`, or of a step that was stopped before a thread was free for it.
+            if self._stopped is None and not call.cancelled():
+                raise
+            raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
+        except FedboostError as error:
+            error.at(party=self.context.party, step=step.name)
+            if self._roles.takes_parts(step):
+                await self.stop(error)  # whoever still sends parts hears it at the next one
+            raise error from None
+        cpu = work.cpu_s + self.context.workers.busy_seconds() - worked
+        sent = self._outbox.sent_since(sent_before)
+        cost = StepCost(party=self.context.party, seconds=seconds, cpu_seconds=cpu, sent=sent)
+        return TurnReply(told=told, cost=cost)
+
+    # What the step gives
+
+    def _work(self, step: Step, call: Future[StepRequest], got: object) -> StepWork:
+        part = self._roles.of(step)
+        given = [part.state] if step.takes is None else [part.state, got]
+        if step.hears:
+            given.append(self.context.table.among(step.hears, self._asked(step, call).among))
+
+        def send(out: Out, number: int, is_last: bool) -> Sendings:
+            asked = self._asked(step, call)
+            place = MessagePlace(step, asked.number, number, is_last)
+            to_all = not isinstance(out.send, Mapping)
+            receivers = self._roles.receivers(step, asked.among) if to_all else ()
+            return self._outbox.send(place, receivers, out, spares=asked.spares)
+
+        function = getattr(part.module, step.name)
+        return StepWork(function, tuple(given), self._check_not_stopped, send, self._bridge)
+
+    def _asked(self, step: Step, call: Future[StepRequest]) -> StepRequest:
+        """Return what the coordinator says of a step; the step's own thread waits for it."""
+        try:
+            return call.result()
+        except CancelledError:  # of `call`: stopped before the coordinator asked for the step
+            raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
+
+    def _work_apart(
+        self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[StepRequest], got: object
+    ) -> tuple[StepWork, StatusReport]:
+        """Do the step in a thread of ours; return also what may leave of what it told."""
+        self._check_not_stopped()
+        work = self._work(step, call, got)
+        work.apart(loop)
+        if work.seconds >= SLOW_S and len(self.context.validation) >= LARGE_ROWS:
+            give_back()  # or later arrays would lie between the remains of its own
+        return work, self.let_out(work.told)
+
+    async def _work_here(
+        self, step: Step, call: Future[StepRequest], got: object
+    ) -> tuple[StepWork, StatusReport]:
+        """Do the step in the event loop; return also what may leave of what it told."""
+        work = self._work(step, call, got)
+        await work.here(self._lagging)
+        if call.result().is_last:
+            await self._lagging.arrive()
+        return work, self.let_out(work.told)

@@ -1,0 +1,1 @@
+"""Workers of a party on Dask, which hold a part of its rows each."""

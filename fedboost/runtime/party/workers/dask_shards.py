@@ -1,0 +1,346 @@
+"""Shards of a party on workers of Dask: a cluster of its own, or processes of this machine.
+
+Dask carries tasks and results as pickles, so whoever has a certificate of the cluster can run code
+on its workers and on whoever asks them: connections are mutual TLS alone, under a CA of the
+cluster's own, and workers are to be trusted as much as the party's own daemon. What is kept can be
+made again, so that a worker that is gone is made up for by another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fedboost.ground import shards
+from fedboost.ground.errors import ConfigError, UnreachableError
+from fedboost.ground.shards import Embedded, MakePart, Shards
+from fedboost.runtime.config.daemons import DaskWorkers, PartyConfig
+from fedboost.runtime.party.workers.cluster_ca import check_own_ca
+from fedboost.runtime.process.clock import pauses
+from fedboost.runtime.transport.tls import TlsFiles
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 10  # until a scheduler that does not answer counts as gone, or one without workers
+LOST_S = 0.25  # the first pause behind a loss
+LOSSES_MAX = 8  # of workers, one after the other, while one layer is added up
+SMALL_BYTES = 1 << 15  # a task of so many goes by the scheduler, which takes half as long
+LOCAL = "this machine"
+LOGGERS = ("distributed", "distributed.client", "tornado.application")  # with levels of their own
+
+
+class _Kept:
+    """Parts as they lie at workers, and how to make them again."""
+
+    def __init__(self, parts: int, make: MakePart) -> None:
+        self.make = make
+        self.futures: list[Future[Any] | None] = [None] * parts
+        self.at = [""] * parts
+
+    def lies(self, i: int, client: Client, worker: str) -> bool:
+        """Return whether part i is where it should be."""
+        future = self.futures[i]
+        is_whole = future is not None and future.client is client and future.status == "finished"
+        return is_whole and self.at[i] == worker
+
+
+class DaskShards:
+    """Workers of a cluster, connected to when they are needed first; one shard for each of their
+    threads.
+    """
+
+    def __init__(self, workers: DaskWorkers, federation: TlsFiles | None = None) -> None:
+        """`federation`: the party's own files, whose CA must not be the cluster's."""
+        self._settings, self._federation = workers, federation
+        self._where = workers.address or LOCAL
+        self._lock = threading.RLock()
+        self._client: Client | None = None
+        self._cluster: Any = None  # of this machine
+        self._slots: dict[str, int] = {}  # threads of each worker that has been looked at
+        self._places: list[str] = []  # the worker of each shard
+
+    @property
+    def count(self) -> int:
+        """See `Shards`; looks at the cluster again."""
+        with self._lock:
+            self._looked(fresh=True)
+            return len(self._places)
+
+    @property
+    def takes_gradients(self) -> bool:
+        """See `Shards`; as the party's file says."""
+        return self._settings.gradients
+
+    def keep(self, parts: int, make: MakePart) -> object:
+        """See `Shards`; they travel when something runs with them."""
+        return _Kept(parts, make)
+
+    def run(
+        self,
+        kernel: Callable[..., T],
+        kept: Sequence[object],
+        tasks: Sequence[tuple[Any, ...]],
+        join: Callable[..., T] | None = None,
+    ) -> list[T]:
+        """See `Shards`."""
+        from distributed import KilledWorker
+
+        for pause_s in islice(pauses(LOST_S, CONNECT_S), LOSSES_MAX):
+            with self._lock:
+                client = self._looked()
+                places = [self._places[i % len(self._places)] for i in range(len(tasks))]
+            run = _Run(client, places, [part for part in kept if isinstance(part, _Kept)])
+            try:
+                return run.results(kernel, tasks, join)
+            except (CancelledError, KilledWorker, OSError, TimeoutError) as error:
+                log.warning("workers on %s: %s; their shards go elsewhere", self._where, error)
+                time.sleep(pause_s)  # until the scheduler has noticed
+        raise UnreachableError(
+            f"{LOSSES_MAX} times in a row workers were lost during one layer",
+            todo="look at the workers' logs: often they lack memory",
+            workers=self._where,
+        )
+
+    def check(self) -> str:
+        """Return in words what there is; raises what is wrong with it."""
+        count = self.count
+        return f"{len(self._slots)} workers, {count} threads"
+
+    def close(self) -> None:
+        """Let go of the cluster; workers of this machine end."""
+        with self._lock:
+            self._hang_up()
+            if self._cluster is not None:
+                self._cluster.close()
+            self._cluster = None
+
+    def _hang_up(self) -> None:
+        client, self._client = self._client, None
+        self._slots, self._places = {}, []
+        if client is not None:
+            with suppress(Exception):  # of what it was still about: to connect again
+                client.close(timeout=1)
+
+    def _connected(self) -> Client:
+        """Return a client whose scheduler is there."""
+        if self._client is None or self._client.status != "running":
+            self._hang_up()
+            self._client = self._connect()
+        return self._client
+
+    def _connect(self) -> Client:
+        try:
+            import dask
+            from distributed import Client
+        except ModuleNotFoundError:
+            raise ConfigError(
+                "workers.dask needs Dask, which is not installed",
+                todo="pip install 'fedboost[dask]', or set workers: embedded",
+            ) from None
+        dask.config.set(
+            {
+                "distributed.comm.timeouts.connect": f"{CONNECT_S}s",
+                # What a scheduler and workers begun here would serve in the clear.
+                "distributed.scheduler.http.routes": [],
+                "distributed.worker.http.routes": [],
+                "distributed.worker.profile.enabled": False,  # of local workers
+            }
+        )
+        for name in LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what is lost, we say
+        address, security = self._standing()
+        try:
+            return Client(
+                address,
+                security=security,
+                timeout=CONNECT_S,
+                set_as_default=False,
+                name="fedboost",
+            )
+        except (OSError, TimeoutError, ValueError) as error:
+            raise UnreachableError(
+                "the scheduler of the workers does not answer",
+                todo="start it, and see that `workers` names its address and files of its CA",
+                private=str(error),
+                workers=self._where,
+            ) from None
+
+    def _standing(self) -> tuple[str, Any]:
+        """Return where the scheduler is, and what we show it and ask of it."""
+        from distributed import LocalCluster, Security
+
+        if (tls := self._settings.tls) is not None:
+            check_own_ca(tls, self._federation)
+            files = {"tls_client_cert": str(tls.cert), "tls_client_key": str(tls.key)}
+            security = Security(require_encryption=True, tls_ca_file=str(tls.ca), **files)
+            return str(self._settings.address), security
+        if self._cluster is None:
+            self._cluster = LocalCluster(
+                n_workers=self._settings.local,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                security=Security.temporary(),  # keys in memory, of these processes alone
+                dashboard_address="127.0.0.1:0",
+                memory_limit=0,  # else they would write what they hold to the disk
+                silence_logs=logging.ERROR,
+            )
+        return self._cluster.scheduler_address, self._cluster.security
+
+    def _looked(self, *, fresh: bool = False) -> Client:
+        """Have every shard at a worker that is there; `fresh`: spread over all there are.
+
+        A scheduler that is gone and soon back is another one, which is asked as well.
+        """
+        lost = ""
+        for _ in range(2):
+            client = self._connected()
+            try:
+                self._look(client, fresh=fresh)
+            except (CancelledError, OSError) as error:
+                self._hang_up()
+                lost = str(error)
+            else:
+                return client
+        raise UnreachableError(
+            "the scheduler of the workers is gone",
+            todo="start it again",
+            private=lost,
+            workers=self._where,
+        )
+
+    def _look(self, client: Client, *, fresh: bool) -> None:
+        try:
+            if not (threads_of := dict(client.nthreads())):
+                client.wait_for_workers(1, timeout=CONNECT_S)
+                threads_of = dict(client.nthreads())
+        except TimeoutError:
+            raise UnreachableError(
+                "the Dask cluster has no workers", todo="start some", workers=self._where
+            ) from None
+        self._compare(client, [worker for worker in threads_of if worker not in self._slots])
+        # Threads of different workers in turn, so that few shards still use all machines.
+        each = sorted((n, worker) for worker, threads in threads_of.items() for n in range(threads))
+        if fresh or not self._places:
+            self._places = [worker for _, worker in each]
+        # Else where they are, as far as that still is.
+        for i, worker in enumerate(self._places):
+            if worker not in threads_of:
+                self._places[i] = min(sorted(threads_of), key=self._places.count)
+        self._slots = threads_of
+
+    def _compare(self, client: Client, strangers: Sequence[str]) -> None:
+        """Refuse workers that run other versions than we do."""
+        ours = shards.versions()
+        try:
+            said = client.run(shards.versions, workers=list(strangers)) if strangers else {}
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                "a worker of the Dask cluster cannot run fedboost",
+                todo=f"install fedboost[dask]=={ours[0]} where the workers run",
+                private=str(error),
+                workers=self._where,
+            ) from None
+        except (CancelledError, OSError, TimeoutError):
+            return  # gone meanwhile: whoever runs something there hears it
+        for worker, theirs in said.items():
+            if tuple(theirs) != ours:
+                raise ConfigError(
+                    f"{worker} runs fedboost {theirs[0]} on Python {theirs[1]} and numpy "
+                    f"{theirs[2]}, here are {ours[0]}, {ours[1]} and {ours[2]}",
+                    todo="give the workers the same versions",
+                    workers=self._where,
+                )
+
+
+def shards_of(config: PartyConfig) -> Shards:
+    """Return who adds up encrypted rows for a party, as its file says; a ConfigError for a cluster
+    under the federation's CA.
+    """
+    workers = config.workers
+    if not isinstance(workers, DaskWorkers):
+        return Embedded()
+    if workers.tls is not None:
+        check_own_ca(workers.tls, config.tls)  # before anything is served, and at each connection
+    return DaskShards(workers, config.tls)
+
+
+class _Run:
+    """Tasks under way, each at its worker."""
+
+    def __init__(self, client: Client, places: Sequence[str], kept: Sequence[_Kept]) -> None:
+        self._client, self._places, self._kept = client, places, kept
+
+    def results(
+        self,
+        kernel: Callable[..., T],
+        tasks: Sequence[tuple[Any, ...]],
+        join: Callable[..., T] | None,
+    ) -> list[T]:
+        """See `Shards.run`; raises what Dask says of workers that are gone."""
+        futures = [self._submit(kernel, i, task) for i, task in enumerate(self._given(tasks))]
+        step = 1
+        while join is not None and step < len(futures):
+            for i in range(0, len(futures) - step, 2 * step):
+                futures[i] = self._submit(join, i, (), futures[i], futures[i + step])
+            step *= 2
+        results: list[T] = self._client.gather(
+            futures if join is None else futures[:1], direct=True
+        )
+        return results
+
+    def _given(self, tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Put what shards lack and large tasks at their workers, past the scheduler; return tasks,
+        or where they are.
+        """
+        from dask.sizeof import sizeof
+
+        large, lacking = _Kept(len(tasks), lambda i: tasks[i]), []
+        for i, task in enumerate(tasks):
+            parts = self._kept if sizeof(task) <= SMALL_BYTES else [*self._kept, large]
+            lacking.append([p for p in parts if not p.lies(i, self._client, self._places[i])])
+        given = [[part.make(i) for part in parts] for i, parts in enumerate(lacking)]
+        for i, futures in enumerate(self._client.sync(self._sent, given)):
+            for part, future in zip(lacking[i], futures, strict=True):
+                part.futures[i], part.at[i] = future, self._places[i]
+        return [large.futures[i] or task for i, task in enumerate(tasks)]
+
+    async def _sent(self, given: Sequence[list[Any]]) -> list[list[Future[Any]]]:
+        """Put things at the workers of shards, all at once."""
+
+        async def sent(what: list[Any], place: str) -> list[Future[Any]]:
+            how = {"direct": True, "hash": False, "asynchronous": True}
+            futures: list[Future[Any]] = (
+                await self._client.scatter(what, workers=[place], **how) if what else []
+            )
+            return futures
+
+        return await asyncio.gather(*map(sent, given, self._places))
+
+    def _submit(
+        self, kernel: Callable[..., T], i: int, task: Any, *more: Future[Any]
+    ) -> Future[Any]:
+        parts = [part.futures[i] for part in self._kept]
+        return self._client.submit(
+            shards.with_parts,
+            kernel,
+            task,
+            *parts,
+            *more,
+            workers=[self._places[i]],
+            allow_other_workers=True,  # where it is gone: then what it held is, and we hear it
+            pure=False,
+            retries=0,
+        )
