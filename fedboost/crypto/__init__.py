@@ -32,5 +32,4 @@ Modules:
     shamir            Shamir's secret sharing
     shapes            checks that arrays fit one another
     sparse            histograms without a column's most frequent bin
-    workers           runs bulk arithmetic, in worker processes or here
 """

@@ -1,1 +1,20 @@
-"""Arrays, errors, settings, messages as bytes, state, files, kernels and ids: the lowest layer."""
+"""Arrays, errors, settings, messages as bytes, state, files, kernels and ids: the lowest layer.
+
+Modules:
+    arrays        names of arrays of numbers
+    disk          writes files whole or not at all
+    errors        every error, with its code and its advice
+    hashes        SHA-256 of many ids at once
+    ids           ids of rows as one buffer
+    kernel_files  the folder of compiled kernels
+    kernels       marks functions that numba compiles at their first call
+    mapped        cells in files without a name
+    printable     makes text from elsewhere safe to print
+    settings      strict models of files, jobs and parameters
+    shards        who holds parts of a party's rows and computes with them
+    slot          attributes that exist only between two steps
+    state         saves and loads what a checkpoint keeps of dataclasses
+    strict_yaml   reads YAML without its surprises
+    wire          reads and checks messages and arrays
+    workers       runs bulk arithmetic, in worker processes or here
+"""

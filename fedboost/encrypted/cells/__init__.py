@@ -1,1 +1,10 @@
-"""Cells of a host's histograms: rows that add to them, nodes that have them, candidates in them."""
+"""Cells of a host's histograms: rows that add to them, nodes that have them, candidates in them.
+
+Modules:
+    adding      where the cells of nodes are added up
+    candidates  candidates of one node, in canonical and in secret order
+    node_cells  makes and keeps the cells of open nodes
+    row_cells   which rows add to which cells of a histogram
+    shapes      shapes of candidates in messages
+    tree_part   a tree at a shard: where rows stand, and cells
+"""

@@ -1,1 +1,6 @@
-"""Checks by hosts that gradients keep to their declared bits."""
+"""Checks by hosts that gradients keep to their declared bits.
+
+Modules:
+    gradient_check  finds gradients above their declared bits
+    steps           steps of a check of gradients
+"""

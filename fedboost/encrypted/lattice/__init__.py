@@ -1,1 +1,8 @@
-"""Both sides of the lattice schemes."""
+"""Both sides of the lattice schemes.
+
+Modules:
+    answers  how answers leave under a lattice: vectors or packed
+    guest    the lattice schemes, and their guest's side
+    host     a host's side of the lattice schemes
+    shards   lattice cells with the shards that have their columns
+"""

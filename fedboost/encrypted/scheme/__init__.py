@@ -1,1 +1,12 @@
-"""Encryption schemes as trees need them: settings, choice, exactness, noise, keys."""
+"""Encryption schemes as trees need them: settings, choice, exactness, noise, keys.
+
+Modules:
+    capacity    how many bits the sums of a node can tell
+    choice      the scheme of a job that leaves it open
+    ciphers     the interface of a scheme for guest and host
+    host_noise  noise on every sum that a host releases
+    keys        what both sides agree on first
+    loading     the scheme of a job as trees use it
+    params      settings that encrypted protocols share
+    schemes     schemes that a job may name
+"""

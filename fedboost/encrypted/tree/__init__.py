@@ -1,1 +1,6 @@
-"""A growing tree as guest and hosts both keep it: rows, and the trees that grow at once."""
+"""A growing tree as guest and hosts both keep it: rows, and the trees that grow at once.
+
+Modules:
+    batch   trees that grow together, their nodes numbered as one
+    growth  where rows stand in a tree, for guest and host
+"""

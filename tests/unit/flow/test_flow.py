@@ -188,4 +188,4 @@ def test_the_search_finds_what_it_looks_for(text):
 
 def test_the_search_sees_every_module():
     assert len(SOURCES) > 80
-    assert ROOT / "fedboost" / "settings.py" in SOURCES
+    assert ROOT / "fedboost" / "ground" / "settings.py" in SOURCES

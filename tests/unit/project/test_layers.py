@@ -27,16 +27,18 @@ def drawn():
     ]
 
 
-@pytest.mark.parametrize(("place", "package"), [(0, "fedboost"), (1, "fedboost.runtime")])
+@pytest.mark.parametrize(
+    ("place", "package"), [(0, "fedboost"), (1, "fedboost.runtime"), (2, "fedboost.encrypted")]
+)
 def test_the_design_draws_the_layers_that_imports_are_held_to(place, package):
     assert drawn()[place] == contracts()[package]["layers"]
 
 
-@pytest.mark.parametrize("package", ["fedboost", "fedboost.runtime"])
+@pytest.mark.parametrize("package", contracts())
 def test_every_package_and_module_has_a_layer(package):
     contract = contracts()[package]
     assert contract["exhaustive"] is True
-    named = {name.strip() for layer in contract["layers"] for name in layer.split("|")}
+    named = {name.strip() for layer in contract["layers"] for name in re.split("[|:]", layer)}
     folder = ROOT.joinpath(*package.split("."))
     there = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
     there |= {path.parent.name for path in folder.glob("*/__init__.py")}
