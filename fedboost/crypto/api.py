@@ -278,7 +278,7 @@ class PublicKey(Adder[Ciphertexts], Protocol):
     def scale(self, ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> Ciphertexts:
         """factors[i] · ciphertexts[i], in all lanes, for positive int64 (n,).
 
-        A ConfigError from schemes that cannot (`Scheme.multiplies`).
+        A ConfigError from schemes that cannot (`KeyScheme.multiplies`).
         """
 
     def blinders(self) -> Blinders:
@@ -297,7 +297,7 @@ class PublicKey(Adder[Ciphertexts], Protocol):
         `counts` are the sums in each of the consecutive groups (None: one group), whose packages
         `layout.packages` lists; a group's last package in a lane may be part full. `masks` or
         noise, for a layout that takes them (`Layout.takes`), are added to the sums; a ConfigError
-        from schemes that cannot (`Scheme.multiplies`).
+        from schemes that cannot (`KeyScheme.multiplies`).
         """
 
 

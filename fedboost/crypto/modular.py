@@ -93,7 +93,7 @@ class ModularPublic:
         cells: NDArray[np.int32],
         n_cells: int,
     ) -> Ciphertexts:
-        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds`.
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder`.
 
         Lane after lane, the workers take blocks of rows. Each converts a row once, adds rows that
         share cells once (`joint_sums`), and gives the cells it touched; these are added up by
@@ -134,7 +134,7 @@ class ModularPublic:
         return ciphertexts.like(self._joined(parts))
 
     def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
-        """Running sums within each segment of cells; see `api.Adds`."""
+        """Running sums within each segment of cells; see `api.Adder`."""
         lengths = np.tile(check_segments(cells, offsets), cells.lanes)
         ends = np.cumsum(lengths)
         by_lane = cells.data.swapaxes(0, 1).reshape(-1, self.width)

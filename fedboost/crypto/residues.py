@@ -101,7 +101,7 @@ class ResiduePublic:
         cells: NDArray[np.int32],
         n_cells: int,
     ) -> Ciphertexts:
-        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds`."""
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder`."""
         check_cells(rows, cells, n_cells)
         wide = held.lanes * self.width // 4
         values = limbs_of(held[rows].each).reshape(-1, wide)
@@ -130,7 +130,7 @@ class ResiduePublic:
         return ciphertexts.like(scaled)
 
     def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
-        """Running sums within each segment of cells; see `api.Adds`."""
+        """Running sums within each segment of cells; see `api.Adder`."""
         lengths = check_segments(cells, offsets)
         wide = cells.lanes * self.width // 4
         running = np.zeros((len(cells) + 1, wide), dtype=np.int64)

@@ -14,7 +14,7 @@ from fedboost.ground.errors import PeerError, ProtocolError
 
 
 def check_cells(rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> None:
-    """A ProtocolError unless the rows go into the cells; see `api.Adds.segment_sum`."""
+    """A ProtocolError unless the rows go into the cells; see `api.Adder.segment_sum`."""
     if cells.ndim != 2 or len(rows) != len(cells) or (cells.size and cells.max() >= n_cells):
         raise ProtocolError(f"{len(rows)} rows do not go into {n_cells} cells by {cells.shape}")
 

@@ -123,7 +123,7 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def parted(table: pa.Table, name: str) -> Predictions:
-    """Read what `predictions_table` wrote; a DataError where it is something else, or cells are
+    """Read what `predictions_tables` wrote; a DataError where it is something else, or cells are
     empty.
 
     The last columns are the predictions, as many as the very last one's number says.

@@ -25,7 +25,8 @@ class Boosted(Fitted):
     """The base of fitted estimators: scores beside classes and means."""
 
     def get_booster(self) -> Any:
-        """Return the trees of all parties as an `xgboost.Booster`, for SHAP and `xgb.plot_tree`.
+        """Return the trees of all parties as an `xgboost.Booster`, for SHAP and
+        `xgboost.plot_tree`.
 
         A vertical model's features are called ``PARTY.COLUMN``. XGBoost keeps leaves and sums in
         32-bit floats. A ConfigError where xgboost is not installed or cannot hold the model

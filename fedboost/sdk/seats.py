@@ -165,7 +165,7 @@ def check_indices(seats: Seats) -> None:
 def partner_rows(seats: Seats, guest: str) -> dict[str, Indices]:
     """Return the index of every guest row in each host's table, int64 (its rows,); −1: it has none.
 
-    Refuses as `check_places` does where rows have no ids.
+    Refuses as `check_indices` does where rows have no ids.
     """
     hosts = [party for party in seats if party != guest]
     n_rows = seats[guest].rows.n_rows

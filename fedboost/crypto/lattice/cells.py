@@ -9,7 +9,7 @@ and of their b: one LWE ciphertext per output, all with the same vector. Sums wr
 are cut to q at the end.
 
 Memory: cells take 8·(N + outputs) bytes each, rows 16 + 8·outputs. Whoever adds up many columns or
-nodes does so in parts (`segment_sums`, `encrypted.host.answers`).
+nodes does so in parts (`HostTreeBatch.batches`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class LatticeSums:
     def segment_sum(
         self, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int
     ) -> LatticeSums:
-        """Adds cell `rows[i]` of these into each cell of `cells[i]`; see `api.Adds`."""
+        """Adds cell `rows[i]` of these into each cell of `cells[i]`; see `api.Adder`."""
         check_cells(rows, cells, n_cells)
         sums = [np.zeros((n_cells, part.shape[1]), np.uint64) for part in self._parts]
         for part, total in zip(self._parts, sums, strict=True):
@@ -157,7 +157,7 @@ class LatticeSums:
 
 
 class CellAdds:
-    """Sums of cells; implements `api.Adds`."""
+    """Sums of cells; implements `api.Adder`."""
 
     def segment_sum(
         self, held: LatticeSums, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int
@@ -231,7 +231,7 @@ class EncryptedRows:
         n_cells: int,
         workers: Workers | None = None,
     ) -> LatticeSums:
-        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adds`.
+        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder`.
 
         Fastest with `rows` ascending, and columns that have their own cells. The sums are the same
         whatever `workers` there are: threads, which share rows and sums.

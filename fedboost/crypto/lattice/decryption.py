@@ -66,7 +66,7 @@ def decrypt_packed(
     workers: Workers | None = None,
     least: Sums | None = None,
 ) -> Sums:
-    """All nodes' sums from what `TreeKey.release_packed` gave, int64 (answers, outputs).
+    """All nodes' sums from what `released.release_packed` gave, int64 (answers, outputs).
 
     `least` int64 (outputs,) is below which no sum can be: 0 of messages that are not negative,
     where no noise was added. One and the same PeerError for another size, for bits where none

@@ -74,8 +74,8 @@ class TreeSecret:
         self._values = self._multiplier.values(self._ternary)
 
     def encrypt(self) -> Iterator[Encrypted]:
-        """The rows, a block of N at a time, as `Rows.received` reads them: one ciphertext a row,
-        its outputs' numbers one after the other.
+        """The rows, a block of N at a time, as `EncryptedRows.received` reads them: one ciphertext
+        a row, its outputs' numbers one after the other.
         """
         return self._stream()
 

@@ -63,7 +63,7 @@ class LocalLinks:
             await node.accept(caller, arrived, b"".join(pieces))
 
     async def recall(self, party: str, peer: str) -> RecallReply:
-        """See `recalled.Recalls`."""
+        """See `signed_heads.Recalls`."""
         node = self._nodes.get(peer)
         if node is None:
             raise _absent(peer)

@@ -1,6 +1,6 @@
 """Threads of one party for kernels that let go of the interpreter's lock and share big arrays.
 
-Arguments and results are not copied, as worker processes (`runtime.workers`) would copy them.
+Arguments and results are not copied, as worker processes (`process.workers`) would copy them.
 """
 
 from __future__ import annotations

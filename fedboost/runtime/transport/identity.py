@@ -163,8 +163,8 @@ def check_signature(certificate_pem: bytes, peer: Peer, data: bytes, signature: 
 
 
 def peer_from_auth_context(auth_context: Mapping[str, Sequence[bytes]]) -> Peer:
-    """Return who calls, from gRPC's ``context.auth_context()``; a PeerError where no certificate
-    tells.
+    """Return who calls, from gRPC's ``grpc.ServicerContext.auth_context()``; a PeerError where no
+    certificate tells.
 
     TLS has checked the chain. The name is read from the certificate itself and not from gRPC's
     list of alternative names, which no longer says which of them are URIs.

@@ -57,7 +57,7 @@ class PeerLinks:
         await self._dialer.call((name, address), start, retry_s=timers.peer_lost_s, contact=contact)
 
     async def recall(self, _: str, peer: str) -> RecallReply:
-        """See `recalled.Recalls`."""
+        """See `signed_heads.Recalls`."""
         timers = self._dialer.timers
         how: dict[str, Any] = {"timeout": timers.call_s, "metadata": self._dialer.metadata}
 

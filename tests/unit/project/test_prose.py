@@ -1,5 +1,9 @@
-"""Pages people finish: short, for somebody, in short sentences and standard words."""
+"""Pages people finish: short, for somebody, in short sentences and standard words.
 
+The prose of the code has ceilings for what a reader stumbles over: see `product_prose`.
+"""
+
+import ast
 import re
 from pathlib import Path
 
@@ -7,7 +11,10 @@ import pytest
 import textstat
 
 from tests.conftest import ROOT
+from tests.support.ratchet import check_ceilings
 from tests.support.shown_commands import FENCE
+from tests.unit.project import product_prose
+from tests.unit.project.product_prose import FOUND, IDIOMS, comments_in, has_opening, sentences_in
 
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
@@ -51,6 +58,47 @@ RETIRED = {
 }
 TABS = r"Told|Over|Under way"  # former tabs of the pages: disclosures, finished, running
 RETIRED_WORDS = re.compile(rf"\b(?:{'|'.join(RETIRED)})\b|\*\*?(?:{TABS})\*\*?")
+
+# Ceilings of each package, which may only fall. `python -m tests.unit.project.product_prose` prints
+# what is measured; a ceiling stands a quarter to three quarters above it.
+IDIOMS_MAX = {  # in 1,000 words
+    "aggregation": 28.0,
+    "audit": 25.0,
+    "cli": 19.5,
+    "core": 15.0,
+    "crypto": 13.5,
+    "data": 21.0,
+    "encrypted": 23.0,
+    "flow": 38.5,
+    "ground": 29.5,
+    "model": 22.0,
+    "oblivious": 21.0,
+    "pages": 32.5,
+    "protocols": 22.5,
+    "report": 26.0,
+    "runtime": 34.0,
+    "sdk": 21.5,
+    "sweep": 29.5,
+}
+OPENINGS_MAX = {  # docstrings of several lines
+    "aggregation": 1,
+    "cli": 1,
+    "core": 9,
+    "crypto": 11,
+    "data": 6,
+    "encrypted": 6,
+    "flow": 4,
+    "ground": 5,
+    "model": 3,
+    "oblivious": 1,
+    "pages": 1,
+    "protocols": 4,
+    "report": 1,
+    "runtime": 39,
+    "sdk": 2,
+    "sweep": 1,
+}
+COMMITS_MAX = 14  # of the last subjects, how many have an idiom
 
 
 def hand_written() -> list[Path]:
@@ -145,3 +193,78 @@ def test_prose_is_what_a_reader_reads():
 def test_retired_words_are_found():
     said = "It is told that octets are under way.\n\n**Told** is a tab; we told you, bytes ran."
     assert RETIRED_WORDS.findall(said) == ["is told", "octets", "under way", "**Told**"]
+
+
+def test_code_has_no_more_idioms_than_it_had():
+    measured = product_prose.idioms_each(product_prose.passages())
+    check_ceilings(measured, IDIOMS_MAX, product_prose.COMMAND)
+
+
+def test_docstrings_open_with_a_verb_or_a_noun():
+    check_ceilings(product_prose.openings_each(), OPENINGS_MAX, product_prose.COMMAND)
+
+
+def test_subjects_of_commits_have_no_more_idioms_than_they_had():
+    subjects = product_prose.commits()
+    if not subjects:
+        pytest.skip("there is no repository")
+    found = [subject.text for subject in subjects if subject.idioms]
+    assert len(found) <= COMMITS_MAX, f"see: {product_prose.COMMAND} commits"
+
+
+@pytest.mark.parametrize("name", IDIOMS)
+def test_an_idiom_is_found_and_its_plain_words_are_not(name):
+    assert FOUND[name].search(IDIOMS[name].example)
+    assert not [other for other, pattern in FOUND.items() if pattern.search(IDIOMS[name].plain)]
+
+
+def test_plain_sentences_have_no_idiom():
+    text = "Say what to do. A party whose key is lost pauses the job, and its own table stays."
+    assert not [name for name, pattern in FOUND.items() if pattern.search(text)]
+
+
+def test_prose_of_code_is_found_where_it_stands():
+    source = """
+# First line
+# and second.
+x = 1  # beside x
+y = 2  # noqa: E501
+raise PolicyError(f"{party} refused", key="what", todo="ask" if x else "wait")
+raise ValueError("not ours")
+log.info("%s of %d rows", name, n)
+form.error("no log")
+"""
+    comments = [(line, " ".join(text.split())) for line, text in comments_in(source)]
+    assert comments == [(2, "First line and second."), (4, "beside x"), (5, "")]
+    said = list(sentences_in(ast.walk(ast.parse(source)), {"PolicyError"}))
+    assert sorted(said) == [
+        (6, "error", "N refused"),
+        (6, "error", "ask"),
+        (6, "error", "wait"),
+        (8, "log", "N of N rows"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "opens"),
+    [
+        ("Return the rows.\n\nMore.", True),
+        ("The rows of a table.\n\nMore.", True),
+        ("`rows` of a table.\n\nMore.", True),
+        ("What a row is.", True),  # one line
+        ("What a row is.\n\nMore.", False),
+        ("By which rows are\nsorted.", False),
+    ],
+)
+def test_openings_are_judged_by_the_first_word(text, opens):
+    assert has_opening(text) == opens
+
+
+def test_ceilings_hold_and_have_to_fall():
+    check_ceilings({"core": 9.0, "data": 0.5}, {"core": 10.0, "data": 2.0}, "command")
+    with pytest.raises(AssertionError, match=r"core: 11 is above 10\nsee: command"):
+        check_ceilings({"core": 11.0}, {"core": 10.0}, "command")
+    with pytest.raises(AssertionError, match="flow: 1 is above 0"):
+        check_ceilings({"flow": 1.0}, {}, "command")
+    with pytest.raises(AssertionError, match="core: 7 is far below 10; lower the ceiling"):
+        check_ceilings({"core": 7.0}, {"core": 10.0}, "command")
