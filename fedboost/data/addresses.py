@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-STORAGES = ("s3", "gs", "hdfs")
-FILE_ENGINES = ("sqlite", "duckdb")
-ENGINES = (*FILE_ENGINES, "postgresql", "grpc", "grpc+tls")
+from fedboost.data.kinds import place_of
+
 SECRET_PARAMETERS = {"password", "sslpassword", "token", "secret_key", "session_token"}
-PORTS = {"postgresql": "5432", "hdfs": "8020"}  # of addresses without one
 PIECE_MIN = 3  # characters of a part of a secret that is hidden wherever it stands
 _SCHEME = re.compile(r"([a-z][a-z0-9+]*):")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]*\]|[^:\[\]]*)(:[0-9]*)?")  # and port
@@ -21,42 +19,40 @@ _BREAKS = re.compile(r"[@:/?#\[\]&=]")
 
 
 def scheme_of(place: str) -> str | None:
-    """Return what stands before the colon of an address, ``postgres`` by its whole name; None where
+    """Return what stands before the colon of an address, an alias by its whole name; None where
     nothing does, as in a path.
     """
     match = _SCHEME.match(place)
-    if match is None:
-        return None
-    return "postgresql" if match[1] == "postgres" else match[1]
+    return None if match is None else place_of(match[1]).scheme
 
 
 def file_of(address: str) -> Path | None:
-    """Return the file that an address of SQLite or DuckDB leads to; None where it leads to none."""
+    """Return the file on this machine that an address leads to; None where it leads to none."""
     scheme, _, rest = address.partition(":")
     file = rest.removeprefix("///")
-    return Path(file) if scheme in FILE_ENGINES and file else None
+    return Path(file) if place_of(scheme).is_file and file else None
 
 
 def location_of(address: str) -> str:
     """Return where an address of a server leads, in one spelling.
 
-    Without login, options, fragment, the port that is usual, and what is doubled in the path; of
-    PostgreSQL, options that name another host, port or database count.
+    Without login, options, fragment, the port that is usual, and what is doubled in the path; where
+    options may name another host, port or database, they count.
     """
-    scheme, parts = scheme_of(address) or "", urlsplit(address)
+    place, parts = place_of(scheme_of(address)), urlsplit(address)
     host, _, port = parts.netloc.rpartition("@")[2].partition(":")
     if parts.netloc.endswith("]") or "]:" in parts.netloc:  # an IPv6 address
         host, _, port = parts.netloc.rpartition("@")[2].rpartition("]")
         port = port.removeprefix(":")
     path = unquote(parts.path)
-    if scheme == "postgresql":
+    if place.in_options:
         named = {name.lower(): text for name, text in parse_qsl(parts.query)}
         host, port = named.get("host", host), named.get("port", port)
         path = named.get("dbname", path)
-    if scheme in ("s3", "gs") or port == PORTS.get(scheme):
-        port = ""  # a bucket has none
+    if place.is_bucket or port == place.port:
+        port = ""
     path = posixpath.normpath(re.sub("/+", "/", f"/{path}"))
-    return f"{scheme}://{unquote(host).lower().rstrip('.')}:{port}{path.rstrip('/')}"
+    return f"{place.scheme}://{unquote(host).lower().rstrip('.')}:{port}{path.rstrip('/')}"
 
 
 def login_of(address: str) -> str | None:
@@ -67,7 +63,7 @@ def login_of(address: str) -> str | None:
     """
     _, _, behind = address.partition("://")
     login, at, _ = behind.rpartition("@")
-    is_login = at and scheme_of(address) not in FILE_ENGINES and not _is_option(behind)
+    is_login = at and not place_of(scheme_of(address)).is_file and not _is_option(behind)
     return login if is_login else None
 
 

@@ -1,11 +1,11 @@
-"""Parquet and Delta tables: a file or a folder, here or in a storage (S3, Google, Hadoop)."""
+"""Files of a table: one or a folder's, here or in a storage, as one of Arrow's datasets."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -13,14 +13,12 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
-from fedboost.data.frame import BATCH_ROWS
+from fedboost.data import kinds
 from fedboost.data.sources import RowFilter, SourceSpec, StorageKeys
-from fedboost.data.stored import Stored, absent, gone, missing_extra, refused
+from fedboost.data.stored import Stored, absent, gone, in_batches, refused
 from fedboost.ground.errors import ConfigError, DataError, FedboostError
 
-LOG = "_delta_log"
 # Of what a storage says, in any case: a key is refused, a table is not there.
 REFUSED = re.compile(
     r"access.?denied|forbidden|invalid_access|signature_does|expired|unauthori[sz]ed|"
@@ -28,88 +26,93 @@ REFUSED = re.compile(
     re.IGNORECASE,
 )
 ABSENT = re.compile(r"no_such|not.?found|does not exist|no such file", re.IGNORECASE)
-CONNECT_S = 10.0
-BUFFER_BYTES = 1 << 20  # of each column that is read
-OPTIONS = {"s3": ("region", "scheme", "endpoint_override"), "gs": ("scheme", "endpoint_override")}
+
+
+@dataclass(frozen=True)
+class FileReader:
+    """How Arrow reads files of one format."""
+
+    format: str  # as datasets call it
+    schema: Callable[[str, Any], pa.Schema]  # of a path in a file system; names may be twice
+    streamed: Callable[[pa.NativeFile, list[str]], Iterator[pa.RecordBatch]]  # rows of a file
+    scan: ds.FragmentScanOptions | None = None
 
 
 @contextmanager
-def opened(source: SourceSpec) -> Iterator[Stored]:
-    """The table of a `path`, whose rows have the order of its files' names.
-
-    DataError where it is absent, no table, or may not be read; UnreachableError where its storage
+def refusing(source: SourceSpec, title: str) -> Iterator[None]:
+    """Within it, what Arrow and storages say becomes a DataError where the table is absent, no
+    table of the format called `title`, or may not be read; an UnreachableError where a storage
     does not answer.
     """
     try:
-        dataset = _dataset(source)
-        chosen = _expression(source.rows, dataset.schema)
-
-        def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-            """Yield the chosen rows of these columns."""
-            if source.is_remote or chosen is not None:
-                # Fetched ahead, a whole file would be in memory; only from afar it is.
-                how = ds.ParquetFragmentScanOptions(pre_buffer=source.is_remote)
-                rows = dataset.to_batches(
-                    columns=list(names), filter=chosen, fragment_scan_options=how
-                )
-            else:
-                rows = _streamed(dataset, list(names))
-            for batch in rows:
-                batch.validate(full=True)  # for instance that text is UTF-8
-                yield batch
-
-        yield Stored(dataset.schema, batches, lambda: int(dataset.count_rows(filter=chosen)))
+        yield
     except FedboostError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:  # also of names that are no text
-        raise _said(error, is_remote=source.is_remote) from None
+        raise _said(error, title, is_remote=source.is_remote) from None
 
 
-def _streamed(dataset: ds.Dataset, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of files on this machine; a scanner would hold whole row groups, and several
-    ahead of the one that is wanted.
-    """
-    for part in dataset.get_fragments():
-        if not part.physical_schema.equals(dataset.schema):  # the rest is in its folder's name
-            yield from part.to_batches(schema=dataset.schema, columns=names)
+def stored(source: SourceSpec, files: ds.Dataset, reader: FileReader) -> Stored:
+    """Return a dataset as an open table; of its rows, those that the source chooses."""
+    chosen = _expression(source.rows, files.schema)
+
+    def batches(names: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the chosen rows of these columns."""
+        if source.is_remote or chosen is not None:
+            rows = files.to_batches(columns=names, filter=chosen, fragment_scan_options=reader.scan)
+        else:
+            rows = _streamed(files, reader, names)
+        for batch in rows:
+            batch.validate(full=True)  # for instance that text is UTF-8
+            yield batch
+
+    return in_batches(files.schema, batches, lambda: int(files.count_rows(filter=chosen)))
+
+
+def _streamed(files: ds.Dataset, reader: FileReader, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files on this machine, one after the other."""
+    for part in files.get_fragments():
+        if not part.physical_schema.equals(files.schema):  # the rest is in its folder's name
+            yield from part.to_batches(schema=files.schema, columns=names)
             continue
-        with pq.ParquetFile(part.open(), pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
-            for batch in file.iter_batches(BATCH_ROWS, columns=names):
-                yield batch.select(names)  # a name with a point leads to other columns, too
+        for batch in reader.streamed(part.open(), names):
+            yield batch.select(names)  # a name with a point leads to other columns, too
 
 
-def _said(error: Exception, *, is_remote: bool) -> FedboostError:
+def _said(error: Exception, title: str, *, is_remote: bool) -> FedboostError:
     private = str(error)
     if is_remote and not isinstance(error, ValueError | NotImplementedError):  # no faults of files
         if isinstance(error, FileNotFoundError) or ABSENT.search(private):
             return absent(private)
         return refused(private) if REFUSED.search(private) else gone(private)
     return DataError(
-        "the file is not readable parquet",
+        f"the file is not readable {title}",
         todo="write it again; check its ending and who may read it",
         private=private,
     )
 
 
-def _dataset(source: SourceSpec) -> ds.Dataset:
+def dataset(source: SourceSpec, reader: FileReader) -> ds.Dataset:
+    """Return the files of a source's path in the order of their names."""
     filesystem, path = storage(source)
-    if source.kind == "delta":
-        return _delta(source, pafs.SubTreeFileSystem(path, filesystem))
     about = filesystem.get_file_info(path)
     if about.type is pafs.FileType.NotFound:
         raise absent("there is nothing at its path")
     if about.type is pafs.FileType.File:
-        schema = pq.read_schema(path, filesystem=filesystem)  # also one with names that are twice
-        return ds.dataset([path], schema=schema, filesystem=filesystem, format="parquet")
+        schema = reader.schema(path, filesystem)
+        return ds.dataset([path], schema=schema, filesystem=filesystem, format=reader.format)
     entries = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
     inside = [entry.path for entry in entries if entry.type is pafs.FileType.File]
     inside = [file for file in sorted(inside) if not _is_hidden(file.removeprefix(path))]
-    if any(f"/{LOG}/" in entry.path for entry in entries):
-        raise ConfigError("the folder is a Delta table", todo="write: format: delta")
+    for kind in kinds.FORMATS.values():
+        if kind.log and any(f"/{kind.log}/" in entry.path for entry in entries):
+            raise ConfigError(
+                f"the folder is a {kind.title} table", todo=f"write: format: {kind.name}"
+            )
     if not inside:
         raise absent("its folder holds no files")
     base = {"partitioning": "hive", "partition_base_dir": path}
-    return ds.dataset(inside, filesystem=filesystem, format="parquet", **base)
+    return ds.dataset(inside, filesystem=filesystem, format=reader.format, **base)
 
 
 def _is_hidden(path: str) -> bool:
@@ -119,33 +122,18 @@ def _is_hidden(path: str) -> bool:
 
 def storage(source: SourceSpec) -> tuple[Any, str]:
     """Return the file system of a source's path, and the path in it."""
-    if not source.is_remote:
+    place = source.storage
+    if place is None:
         return pafs.LocalFileSystem(), str(Path(source.path or "").absolute())
     parts = urlsplit(source.path or "")
-    path = f"{parts.hostname}{parts.path}".rstrip("/")
     options = dict(parse_qsl(parts.query))
-    wrong = sorted({*options} - {*OPTIONS.get(parts.scheme, options)})
+    wrong = sorted({*options} - {*(options if place.options is None else place.options)})
     if wrong:
         raise ConfigError(
-            f"path: {parts.scheme}:// knows no option {wrong[0]!r}",
-            todo=f"write: {', '.join(OPTIONS[parts.scheme])}",
+            f"path: {place.scheme}:// knows no option {wrong[0]!r}",
+            todo=f"write: {', '.join(place.options or ())}",
         )
-    if parts.scheme == "s3":
-        keys = {} if source.keys is None else key_texts(source.keys)
-        return pafs.S3FileSystem(connect_timeout=CONNECT_S, **options, **keys), path
-    if parts.scheme == "gs":
-        retried = timedelta(seconds=source.silence_s / 2)
-        return pafs.GcsFileSystem(retry_time_limit=retried, **options), path
-    try:
-        return pafs.FileSystem.from_uri(source.path)
-    except OSError as error:
-        if "libjvm" in str(error) or "libhdfs" in str(error):
-            raise ConfigError(
-                "hdfs:// needs Hadoop's own library (libhdfs) and Java on the party's machine",
-                todo="install them, and set HADOOP_HOME and CLASSPATH",
-                private=str(error),
-            ) from None
-        raise
+    return place.opened(source, f"{parts.hostname}{parts.path}".rstrip("/"), options)
 
 
 def key_texts(keys: StorageKeys) -> dict[str, str]:
@@ -159,53 +147,6 @@ def key_texts(keys: StorageKeys) -> dict[str, str]:
             except ConfigError as error:
                 raise refused("; ".join(error.lines())) from None
     return texts
-
-
-def _delta(source: SourceSpec, inside: Any) -> ds.Dataset:
-    """The files that a Delta table's log names; the log is read by `deltalake`."""
-    try:
-        import deltalake
-        from deltalake.exceptions import DeltaError
-    except ImportError:
-        raise missing_extra("delta", "a Delta table") from None
-    parts = urlsplit(source.path or "")
-    place = f"{parts.scheme}://{parts.netloc}{parts.path}" if source.is_remote else source.path
-    try:
-        table = deltalake.DeltaTable(
-            str(place), version=source.version, storage_options=_delta_options(source)
-        )
-        return table.to_pyarrow_dataset(filesystem=inside)
-    except (DeltaError, OSError) as error:
-        if source.is_remote and isinstance(error, OSError):
-            raise  # of the storage
-        if type(error).__name__ == "TableNotFoundError" or source.version is not None:
-            raise absent(str(error)) from None
-        raise DataError(
-            "the Delta table cannot be read",
-            todo="see the log; a feature it uses may be unknown: write it out as parquet",
-            kind="the table cannot be read",
-            private=str(error),
-        ) from None
-
-
-def _delta_options(source: SourceSpec) -> dict[str, str]:
-    """Return what `deltalake` calls the options and keys of an S3 path."""
-    parts = urlsplit(source.path or "")
-    options = dict(parse_qsl(parts.query))
-    if parts.scheme != "s3":
-        return {}
-    named = {"aws_region": options.get("region")}
-    if "endpoint_override" in options:
-        scheme = options.get("scheme", "https")
-        named["aws_endpoint"] = f"{scheme}://{options['endpoint_override']}"
-        named["aws_allow_http"] = str(scheme == "http").lower()
-    keys = {} if source.keys is None else key_texts(source.keys)
-    named |= {
-        "aws_access_key_id": keys.get("access_key"),
-        "aws_secret_access_key": keys.get("secret_key"),
-        "aws_session_token": keys.get("session_token"),
-    }
-    return {"max_retries": "3"} | {name: text for name, text in named.items() if text is not None}
 
 
 def _expression(rows: Sequence[RowFilter], schema: pa.Schema) -> ds.Expression | None:

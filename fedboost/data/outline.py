@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from fedboost.data.columns import kind_of, narrow
 from fedboost.data.reading import read_sheet, shape
@@ -21,20 +20,21 @@ class Outline:
 def stamp(source: SourceSpec) -> tuple[int, int] | None:
     """Return size and time of change in ns of the source's file; None where it has none here."""
     try:
-        here = source.path is not None and not source.is_remote
-        stat = Path(source.path or "").stat() if here else None
+        stat = None if source.file is None else source.file.stat()
     except OSError:
         return None
     return None if stat is None else (stat.st_size, stat.st_mtime_ns)
 
 
 def outline(source: SourceSpec) -> Outline:
-    """The table's shape: csv, svmlight and what has dates or decimal commas are read once for it.
+    """The table's shape: a table whose types only its cells say is read once for it, and so is one
+    with dates or decimal commas.
 
     DataError, ConfigError or UnreachableError where a job could not read it either.
     """
-    if source.kind in ("parquet", "delta", "sql") and not source.dates and source.decimal == ".":
-        schema, rows = shape(source)
+    known = None if source.dates or source.decimal != "." else shape(source)
+    if known is not None:
+        schema, rows = known
         return Outline(rows, tuple((field.name, kind_of(field.type)) for field in schema))
     sheet = read_sheet(source)
     table = sheet.columns

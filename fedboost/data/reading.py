@@ -6,24 +6,21 @@ Errors name the file without its folders, since every party of a job may read th
 
 from __future__ import annotations
 
-import csv
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias, get_args
+from typing import Self, TypeVar
 
 import pyarrow as pa
-import pyarrow.csv
 from pydantic import PrivateAttr
 
-from fedboost.data import svmlight
-from fedboost.data.columns import MISSING_WORDS
+from fedboost.data import kinds
 from fedboost.data.conversions import WholeColumns, as_declared_cells
+from fedboost.data.kinds.kind import SourceKind
 from fedboost.data.sheet import Sheet
-from fedboost.data.sources import Format, SourceSpec
-from fedboost.data.stored import Stored, patiently
+from fedboost.data.sources import SourceSpec
+from fedboost.data.stored import Needs, Stored, check_names, patiently
 from fedboost.ground.errors import ConfigError, DataError, UnreachableError
 
 
@@ -36,6 +33,18 @@ def placed(**where: str) -> Iterator[None]:
         outer = {key: place for key, place in where.items() if place}
         error.where = outer | error.where
         raise
+
+
+@contextmanager
+def _held(source: SourceSpec) -> Iterator[Stored]:
+    assert isinstance(source, TableInMemory)
+    sheet = source.sheet
+
+    def sheets(_needs: Needs, _extent: object) -> Iterator[Sheet]:
+        check_names(sheet.columns.column_names)
+        yield sheet
+
+    yield Stored(lambda: sheet.columns.column_names, sheets, lambda: sheet.n_rows)
 
 
 class TableInMemory(SourceSpec):
@@ -55,11 +64,19 @@ class TableInMemory(SourceSpec):
         """The table as it was given."""
         return self._sheet
 
+    @property
+    def kind(self) -> SourceKind:
+        """Return what gives the table as it is."""
+        return IN_MEMORY
 
-IDS_ROWS = 1 << 16  # of a sparse table, that are ids without cells together
+    @property
+    def file(self) -> Path | None:
+        """Return None: nothing of it lies on a disk."""
+        return None
 
-# Of the names of a table's columns, those whose cells are needed.
-Needs: TypeAlias = Callable[[Sequence[str]], Collection[str]]
+
+IN_MEMORY = SourceKind("memory", "in-memory", _held)
+Item = TypeVar("Item")
 
 
 def read_sheet(source: SourceSpec, *, party: str = "", needs: Needs | None = None) -> Sheet:
@@ -71,7 +88,10 @@ def read_sheet(source: SourceSpec, *, party: str = "", needs: Needs | None = Non
     nothing answers. `party` goes into the error.
     """
     with placed(party=party, file=source.name), _opening():
-        sheet = _read(source, needs or (lambda names: names))
+        wanted = needs or (lambda names: names)
+        sheets = [*_items(source, lambda table: table.all_rows(wanted))]
+        sheet = sheets[0] if len(sheets) == 1 else _joined(sheets)
+        del sheets  # so that its columns go as they are read
         if not sheet.n_rows:
             raise _without_rows()
         return as_declared_cells(sheet, source)
@@ -95,10 +115,8 @@ def whole_columns(source: SourceSpec, needs: Needs) -> WholeColumns:
     """
     with placed(file=source.name), _opening():
         whole = WholeColumns()
-        if isinstance(source, TableInMemory):
-            return whole
-        if source.kind == "svmlight":
-            whole = WholeColumns(extent=svmlight.extent(_file(source)))
+        if source.kind.is_sparse:
+            whole = WholeColumns(extent=of_open_table(source, Stored.known_extent))
         if source.decimal == "," or source.dates:
             found = WholeColumns.of(source, _batches(source, needs, whole))
             return replace(found, extent=whole.extent)
@@ -117,9 +135,6 @@ def read_batches(
     """
     with placed(party=party, file=source.name), _opening():
         needs = needs or (lambda names: names)
-        if isinstance(source, TableInMemory):
-            yield read_sheet(source, needs=needs)
-            return
         whole = whole or whole_columns(source, needs)
         for sheet in _batches(source, needs, whole):
             yield as_declared_cells(sheet, source, whole)
@@ -127,13 +142,7 @@ def read_batches(
 
 def _batches(source: SourceSpec, needs: Needs, whole: WholeColumns) -> Iterator[Sheet]:
     n_rows = 0
-    if source.kind == "csv":
-        sheets = _csv_batches(_file(source), needs)
-    elif whole.extent is not None:
-        sheets = _sparse_batches(_file(source), needs, whole.extent)
-    else:
-        sheets = _stored_batches(source, needs)
-    for sheet in sheets:
+    for sheet in _items(source, lambda table: table.sheets(needs, whole.extent)):
         n_rows += sheet.n_rows
         if sheet.n_rows:
             yield sheet
@@ -141,19 +150,11 @@ def _batches(source: SourceSpec, needs: Needs, whole: WholeColumns) -> Iterator[
         raise _without_rows()
 
 
-def _sparse_batches(path: Path, needs: Needs, extent: svmlight.Extent) -> Iterator[Sheet]:
-    features = (f"f{extent.first + place}" for place in range(extent.width))
-    if {*needs(["id", "y", *features])} == {"id"}:
-        return svmlight.read_ids(extent, IDS_ROWS)
-    return svmlight.read_parts(path, extent)
-
-
-def _stored_batches(source: SourceSpec, needs: Needs) -> Iterator[Sheet]:
-    items = _items(source, lambda stored: _chosen(stored, needs))
-    names, schema = next(items)
-    unread = _unread(names, schema.names)
-    for batch in items:
-        yield Sheet(pa.Table.from_batches([batch], schema), unread=unread)
+def _joined(sheets: list[Sheet]) -> Sheet:
+    """Return batches of a table that is not sparse as one sheet."""
+    if not sheets:
+        raise _without_rows()
+    return replace(sheets[0], columns=pa.concat_tables([sheet.columns for sheet in sheets]))
 
 
 def _without_rows() -> DataError:
@@ -167,207 +168,58 @@ def read_table(source: SourceSpec, *, party: str = "") -> pa.Table:
         return sheet.dense()
 
 
-def _read(source: SourceSpec, needs: Needs) -> Sheet:
-    if isinstance(source, TableInMemory):
-        _check_names(source.sheet.columns.column_names)
-        return source.sheet
-    if source.kind in ("csv", "svmlight"):
-        path = _file(source)
-        sheet = svmlight.read_sheet(path) if source.kind == "svmlight" else _read_csv(path, needs)
-        _check_names(sheet.columns.column_names)
-        return sheet
-    items = _items(source, lambda stored: _chosen(stored, needs))
-    names, schema = next(items)
-    return Sheet(pa.Table.from_batches(items, schema), unread=_unread(names, schema.names))
-
-
-def _chosen(stored: Stored, needs: Needs) -> Iterator[Any]:
-    """First the names of all columns and the schema of those needed; then their rows."""
-    names = stored.schema.names
-    _check_names(names)
-    wanted = _needed(names, needs)
-    schema = stored.schema
-    yield names, pa.schema([schema.field(name) for name in wanted], schema.metadata)
-    yield from stored.batches(wanted)
-
-
-def _needed(names: Sequence[str], needs: Needs) -> list[str]:
-    needed = {*needs(names)}
-    return [name for name in names if name in needed]
-
-
-def _unread(names: Sequence[str], read: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if name not in {*read})
-
-
-def shape(source: SourceSpec) -> tuple[pa.Schema, int]:
-    """Return the columns and the number of rows of a table that is neither csv nor svmlight.
-
-    No row is read, but of SQLite. Errors are those of `read_sheet`.
+def shape(source: SourceSpec) -> tuple[pa.Schema, int] | None:
+    """Return the columns and the number of rows of a table; None where only its cells say their
+    types. No row is read, but of SQLite. Errors are those of `read_sheet`.
     """
-    with placed(file=source.name), _opening():
-        return next(_items(source, lambda stored: iter([(stored.schema, stored.count())])))
+
+    def known(table: Stored) -> tuple[pa.Schema, int] | None:
+        return None if table.schema is None else (table.schema, table.count())
+
+    return of_open_table(source, known)
 
 
 def columns_of(source: SourceSpec) -> list[str]:
-    """Return the names of a table's columns, from as little of it as can be; of svmlight none.
+    """Return the names of a table's columns, from as little of it as can be; of a sparse one none.
 
     Errors are those of `read_sheet`.
     """
+    return of_open_table(source, lambda table: [*table.names()])
+
+
+def of_open_table(source: SourceSpec, work: Callable[[Stored], Item]) -> Item:
+    """Return what `work` makes of the open table; errors are those of `read_sheet`."""
     with placed(file=source.name), _opening():
-        if source.kind in ("csv", "svmlight"):
-            path = _file(source)
-            return _csv_header(path) if source.kind == "csv" else []
-        return next(_items(source, lambda stored: iter([stored.schema.names])))
+        return next(_items(source, lambda table: iter([work(table)])))
 
 
-def _items(source: SourceSpec, work: Callable[[Stored], Iterator[Any]]) -> Iterator[Any]:
-    """Yield what `work` makes of an open source; of one elsewhere, no longer than it answers."""
-    from fedboost.data import folders, queries
+def _items(source: SourceSpec, work: Callable[[Stored], Iterator[Item]]) -> Iterator[Item]:
+    """Yield what `work` makes of the open table; of one elsewhere, no longer than it answers."""
+    kind = _reader(source)
 
-    if source.sql is None and not source.is_remote:
-        _file(source)
-    open_ = folders.opened if source.sql is None else queries.opened
-
-    def made() -> Iterator[Any]:
-        with open_(source) as stored:
-            yield from work(stored)
+    def made() -> Iterator[Item]:
+        with kind.open(source) as table:
+            yield from work(table)
 
     is_here = source.sql is None and not source.is_remote
     return made() if is_here else patiently(made(), source.silence_s)
 
 
-def _file(source: SourceSpec) -> Path:
-    """The path of a table on this machine; an error for an empty file, or one of no format."""
-    path = Path(source.path or "")
-    if source.is_remote:
+def _reader(source: SourceSpec) -> SourceKind:
+    """Return the kind that opens a table; an error for an empty file, or a format that is not read
+    from where the table lies.
+    """
+    kind, path = source.kind, source.file
+    if source.is_remote and not kind.in_storages:
         raise ConfigError(
-            f"{source.kind} is not read from a storage",
+            f"{kind.name} is not read from a storage",
             todo="write parquet there, or read it by sql: with connection: {url: 'duckdb:'}",
         )
-    folder = source.kind in ("parquet", "delta") and path.is_dir()
-    if source.kind == "unknown" or not (folder or path.suffix or source.format):
-        raise ConfigError(
-            f"cannot tell the format from the ending {path.suffix!r}",
-            todo=f"name it: format: {' | '.join([*get_args(Format)[:1], 'parquet'])}",
-        )
-    if not folder:
-        with path.open("rb") as file:  # says better than Arrow why a file cannot be read
-            if not file.read(1):
-                raise DataError("the file is empty", todo="write a table into it")
-    return path
-
-
-def _check_names(names: Sequence[str]) -> None:
-    nameless = [place for place, name in enumerate(names, 1) if not name.strip()]
-    if nameless:
-        raise DataError(
-            f"column {nameless[0]} of {len(names)} has no name",
-            todo="name it, or write the file without its row index",
-        )
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
-        raise DataError(
-            f"several columns have one name: {', '.join(twice[:5])}",
-            column=twice[0],
-            todo="give every column a name of its own",
-            kind="several columns of the table have one name",
-        )
-
-
-def _read_csv(path: Path, needs: Needs) -> Sheet:
-    names = _csv_header(path)
-    _check_names(names)
-    wanted = _needed(names, needs)
-    table, ragged = _csv_cells(path, names, wanted, use_threads=True)
-    if ragged:
-        _, ragged = _csv_cells(
-            path, names, wanted, use_threads=False
-        )  # only one thread counts rows
-        row, cells = ragged[0]
-        raise DataError(
-            f"{len(ragged)} of {table.num_rows + len(ragged)} rows do not have {len(names)} cells; "
-            f"the first of them has {cells}",
-            todo="quote cells that contain commas, and fill up short rows",
-            row=row,
-        )
-    return Sheet(table, unread=_unread(names, wanted))
-
-
-def _csv_batches(path: Path, needs: Needs) -> Iterator[Sheet]:
-    names = _csv_header(path)
-    _check_names(names)
-    wanted = _needed(names, needs)
-    ragged: list[tuple[int, int]] = []
-    options = _csv_options(names, wanted, ragged, use_threads=True)
-    try:
-        with pa.csv.open_csv(path, **options) as batches:
-            for batch in batches:
-                yield Sheet(pa.Table.from_batches([batch]), unread=_unread(names, wanted))
-    except pa.ArrowException as error:
-        raise _not_utf8(str(error)) from None
-    if ragged:
-        _read_csv(path, lambda names: names[:1])  # which says where they are
-
-
-def _csv_header(path: Path) -> list[str]:
-    """The column names of a csv file; refuses other separators and unbalanced quotes."""
-    with path.open("rb") as file:
-        quotes = sum(part.count(b'"') for part in iter(lambda: file.read(1 << 24), b""))
-    if quotes % 2:
-        raise DataError(
-            "a quoted cell never ends: the file has an odd number of quotation marks",
-            todo="close it, and write a quotation mark within a cell twice",
-        )
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as text:
-            names = next((row for row in csv.reader(text) if row), [])
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise _not_utf8(str(error)) from None
-    wrong = next((sign for sign in (";", "\t", "|") if sign in "".join(names)), None)
-    if len(names) == 1 and wrong:
-        raise DataError(
-            f"the columns are separated by {wrong!r}, not by commas", todo="write it with commas"
-        )
-    return names
-
-
-def _csv_cells(
-    path: Path, names: list[str], wanted: list[str], *, use_threads: bool
-) -> tuple[pa.Table, list[tuple[int, int]]]:
-    """The wanted cells as text; of rows of another length the number (from 1) and cell count."""
-    ragged: list[tuple[int, int]] = []
-    options = _csv_options(names, wanted, ragged, use_threads=use_threads)
-    try:
-        return pa.csv.read_csv(path, **options), ragged
-    except pa.ArrowException as error:
-        raise _not_utf8(str(error)) from None
-
-
-def _csv_options(
-    names: list[str], wanted: list[str], ragged: list[tuple[int, int]], *, use_threads: bool
-) -> dict[str, Any]:
-    """Return how Arrow reads a csv file; rows of another length are noted in `ragged`."""
-
-    def skip(row: pa.csv.InvalidRow) -> str:
-        ragged.append(((row.number or 1) - 1, row.actual_columns))
-        return "skip"
-
-    return {
-        "read_options": pa.csv.ReadOptions(use_threads=use_threads),
-        "parse_options": pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-        "convert_options": pa.csv.ConvertOptions(
-            column_types={name: pa.string() for name in names},
-            include_columns=wanted,
-            null_values=list(MISSING_WORDS),
-            strings_can_be_null=True,
-            # R writes a missing cell as NA and the word as "NA"; numbers do not care.
-            quoted_strings_can_be_null=False,
-        ),
-    }
-
-
-def _not_utf8(private: str) -> DataError:
-    return DataError(
-        "the file is not csv in UTF-8", todo="save it as UTF-8 with commas", private=private
-    )
+    if path is None or (kind.in_folders and path.is_dir()):
+        return kind
+    if kind is kinds.UNKNOWN or not (path.suffix or source.format):
+        return kinds.UNKNOWN  # which says what to do
+    with path.open("rb") as file:  # says better than Arrow why a file cannot be read
+        if not file.read(1):
+            raise DataError("the file is empty", todo="write a table into it")
+    return kind

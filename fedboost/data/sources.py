@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias, get_args
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, model_validator
 
+from fedboost.data import kinds
 from fedboost.data.addresses import (
-    ENGINES,
     SECRET_PARAMETERS,
-    STORAGES,
     file_of,
     has_raw_login,
     location_of,
     password_of,
     scheme_of,
 )
+from fedboost.data.kinds import ENGINES, FORMATS, STORAGES
+from fedboost.data.kinds.kind import SourceKind, Storage
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import PathText, SecretReference, Settings, load
 
-Format = Literal["csv", "parquet", "svmlight", "delta"]
+if TYPE_CHECKING:
+    Format: TypeAlias = str
+else:
+    Format = Literal[tuple(FORMATS)]
 # A number that stands in place of missing ones; it is compared as a 32-bit float.
 MissingValue = Annotated[float | None, Field(allow_inf_nan=False)]
 GROUPS_MAX = 1 << 16  # of a column: more than any bins of a job
@@ -35,14 +39,6 @@ LabelValues = Annotated[list[bool | int | float | str], Field(min_length=2, max_
 Part = Literal["guest", "host"]
 Cell: TypeAlias = bool | int | float | str
 FILES_MAX = 100  # of a folder, by which a table is known to be another's
-FORMATS: dict[str, Format] = {
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".svm": "svmlight",
-}
 
 
 class IdFormat(Settings):
@@ -127,9 +123,9 @@ class SourceSpec(Settings):
     A job chooses among what is declared; whatever else it names is refused before it is signed.
     """
 
-    path: PathText | None = None  # a file, a folder of parquet, or s3://, gs://, hdfs://
+    path: PathText | None = None  # a file, a folder of files, or s3://, gs://, hdfs://
     format: Format | None = None  # absent: by the path's ending; without one parquet
-    rows: list[RowFilter] = Field(default_factory=list)  # of parquet; absent: all
+    rows: list[RowFilter] = Field(default_factory=list)  # of parquet, Delta, Arrow; absent: all
     version: int | None = Field(None, ge=0)  # of a Delta table; absent: the newest
     keys: StorageKeys | None = None  # of s3://; absent: those of the daemon's machine
     sql: str | None = Field(None, min_length=1, repr=False)  # one SELECT
@@ -158,14 +154,16 @@ class SourceSpec(Settings):
             raise ValueError("'sql' and 'connection' belong together")
         if self.path is None and (self.format or self.rows or self.keys):
             raise ValueError("'format', 'rows' and 'keys' belong to 'path', not to 'sql'")
-        if self.version is not None and self.format != "delta":
-            raise ValueError("'version' belongs to 'format: delta'")
-        if self.rows and self.kind not in ("parquet", "delta"):
-            raise ValueError("'rows' belongs to parquet and Delta tables")
+        if self.version is not None and "version" not in self.kind.settings:
+            names = [name for name, kind in FORMATS.items() if "version" in kind.settings]
+            raise ValueError(f"'version' belongs to 'format: {' | '.join(names)}'")
+        if self.rows and "rows" not in self.kind.settings:
+            raise ValueError(f"'rows' belongs to {kinds.titles_with('rows')} tables")
         if self.path is not None and "://" in self.path:
             check_open(self.path, STORAGES)
-        if self.keys is not None and not (self.path or "").startswith("s3://"):
-            raise ValueError("'keys' belongs to a path that begins with s3://")
+        if self.keys is not None and (self.storage is None or "keys" not in self.storage.settings):
+            schemes = [f"{s.scheme}://" for s in STORAGES.values() if "keys" in s.settings]
+            raise ValueError(f"'keys' belongs to a path that begins with {' or '.join(schemes)}")
         return self
 
     @model_validator(mode="after")
@@ -198,18 +196,33 @@ class SourceSpec(Settings):
         return None if None in limits else max(limit for limit in limits if limit is not None)
 
     @property
-    def kind(self) -> str:
-        """Return the format, or ``sql``; a path without an ending is a folder of parquet."""
+    def kind(self) -> SourceKind:
+        """Return what the table is read by: its format, its path's ending, or as a query's answer.
+
+        A path without an ending is a folder, and so is one in a storage whose ending says nothing.
+        """
         if self.path is None:
-            return "sql"
-        ending = Path(urlsplit(self.path).path if self.is_remote else self.path).suffix.lower()
-        known: str = FORMATS.get(ending, "unknown" if ending else "parquet")
-        return self.format or known
+            return kinds.QUERY
+        if self.format is not None:
+            return FORMATS[self.format]
+        ending = Path(urlsplit(self.path).path if self.is_remote else self.path).suffix
+        found = kinds.of_suffix(ending) if ending else kinds.FOLDER
+        return kinds.FOLDER if self.is_remote and found is kinds.UNKNOWN else found
+
+    @property
+    def storage(self) -> Storage | None:
+        """Return the storage that the path leads to; None where it leads to this machine's disk."""
+        return None if self.path is None else STORAGES.get(scheme_of(self.path) or "")
 
     @property
     def is_remote(self) -> bool:
         """Return True if the path leads to another machine's storage."""
-        return self.path is not None and scheme_of(self.path) in STORAGES
+        return self.storage is not None
+
+    @property
+    def file(self) -> Path | None:
+        """Return the path on this machine's disk; None where the table lies elsewhere."""
+        return None if self.path is None or self.is_remote else Path(self.path)
 
     @property
     def name(self) -> str:
@@ -291,7 +304,7 @@ def _files(path: Path) -> Iterator[str]:
         return
 
 
-def check_open(address: str, schemes: Sequence[str]) -> None:
+def check_open(address: str, schemes: Collection[str]) -> None:
     """Nothing; a ValueError for an address of another scheme, or in which a password stands."""
     if scheme_of(address) not in schemes:
         raise ValueError(f"an address begins with one of: {', '.join(schemes)}")

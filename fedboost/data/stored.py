@@ -1,33 +1,118 @@
-"""A table where it lies: its columns are known at once, its rows come in batches when asked for."""
+"""An open table: what is known of it at once, and its rows, which come when asked for."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from fedboost.data.sheet import Sheet
 from fedboost.ground.errors import DataError, UnreachableError
+
+if TYPE_CHECKING:
+    from fedboost.data.svmlight import Extent
 
 AHEAD = 4  # batches that are read before the first of them is wanted
 LOOK_S = 0.2  # between looks at whether they are wanted at all
+STEP = 1 << 24  # bytes of a file that are looked at together
 Item = TypeVar("Item")
+# Of the names of a table's columns, those whose cells are needed.
+Needs: TypeAlias = Callable[[Sequence[str]], Collection[str]]
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An open source.
+    """An open table.
 
-    `batches` gives the rows of the named columns, in the order that the source always has;
-    `count` the number of rows, without reading them.
+    `names` gives the columns' names, from as little of it as can be: none of a sparse table;
+    `sheets` the rows of the needed columns in batches, in the order that the table always has;
+    `count` at least the number of rows, without reading cells: of a table with a `schema`, exactly.
     """
 
-    schema: pa.Schema
-    batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+    names: Callable[[], Sequence[str]]
+    sheets: Callable[[Needs, Extent | None], Iterator[Sheet]]
     count: Callable[[], int]
+    whole: Callable[[Needs], Sheet] | None = None  # all rows at once, where batches take longer
+    schema: pa.Schema | None = None  # None: only cells say of which types they are
+    extent: Callable[[], Extent] | None = None  # of a sparse table, whose `sheets` need it
+
+    def known_extent(self) -> Extent:
+        """Return what a sparse table has in all."""
+        assert self.extent is not None
+        return self.extent()
+
+    def all_rows(self, needs: Needs) -> Iterator[Sheet]:
+        """Yield all rows of the needed columns: in one sheet, or in batches."""
+        if self.whole is not None:
+            yield self.whole(needs)
+        else:
+            yield from self.sheets(needs, None)
+
+
+def in_batches(
+    schema: pa.Schema,
+    batches: Callable[[list[str]], Iterator[pa.RecordBatch]],
+    count: Callable[[], int],
+) -> Stored:
+    """Return a table whose columns are known; `batches` gives the rows of those that it names."""
+    names = schema.names
+
+    def sheets(needs: Needs, _: Extent | None) -> Iterator[Sheet]:
+        wanted = needed(names, needs)
+        kept = pa.schema([schema.field(name) for name in wanted], schema.metadata)
+        left = unread(names, wanted)
+        for batch in batches(wanted):
+            yield Sheet(pa.Table.from_batches([batch], kept), unread=left)
+
+    return Stored(lambda: names, sheets, count, schema=schema)
+
+
+def needed(names: Sequence[str], needs: Needs) -> list[str]:
+    """Return the names of the needed columns, in the table's order; a DataError where several
+    columns have one name, or one has none.
+    """
+    check_names(names)
+    wanted = {*needs(names)}
+    return [name for name in names if name in wanted]
+
+
+def unread(names: Sequence[str], read: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the columns that are not read."""
+    taken = {*read}
+    return tuple(name for name in names if name not in taken)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse, by a DataError, columns without a name of their own."""
+    nameless = [place for place, name in enumerate(names, 1) if not name.strip()]
+    if nameless:
+        raise DataError(
+            f"column {nameless[0]} of {len(names)} has no name",
+            todo="name it, or write the file without its row index",
+        )
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise DataError(
+            f"several columns have one name: {', '.join(twice[:5])}",
+            column=twice[0],
+            todo="give every column a name of its own",
+            kind="several columns of the table have one name",
+        )
+
+
+def line_count(path: Path) -> int:
+    """Return how many lines a file has at most: its last one may have no end."""
+    counts = {b"\n": 1, b"\r": 1}
+    with path.open("rb") as file:
+        for part in iter(lambda: file.read(STEP), b""):
+            counts = {sign: count + part.count(sign) for sign, count in counts.items()}
+    return max(counts.values())
 
 
 def patiently(items: Iterator[Item], silence_s: float) -> Generator[Item, None, None]:
@@ -110,13 +195,4 @@ def refused(private: str) -> DataError:
         todo="renew what the data set's reference leads to; then: fedboost job resume JOB",
         kind="the place where the table lies lets its owner not in",
         private=private,
-    )
-
-
-def missing_extra(extra: str, what: str) -> DataError:
-    """The error for a source whose library is not installed."""
-    return DataError(
-        f"{what} needs a library that is not installed",
-        todo=f"pip install 'fedboost[{extra}]' where the party runs",
-        kind="the table needs a library that is not installed",
     )

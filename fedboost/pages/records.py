@@ -49,7 +49,7 @@ def _data_set(name: str, config: PartyConfig, shape: Outline | FedboostError | N
         if allowed
         else tag("span", "no job may use it", class_="pill wait")
     )
-    rows: list[tuple[object, object]] = [("Kind", source.kind), ("From", source.name)]
+    rows: list[tuple[object, object]] = [("Kind", source.kind.name), ("From", source.name)]
     if isinstance(shape, Outline):
         rows += [
             ("Rows", units.in_count(shape.rows)),

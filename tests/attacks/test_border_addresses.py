@@ -3,11 +3,12 @@
 The defences are `has_raw_login`, which refuses it before a driver reads it, and `without_secrets`.
 """
 
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 
-from fedboost.data import queries, sources
+from fedboost.data import kinds, queries, sources
 from fedboost.data.sources import Connection, SourceSpec
 from fedboost.ground.errors import ConfigError, FedboostError
 from fedboost.ground.settings import parse
@@ -32,7 +33,8 @@ def read_of(monkeypatch):
     def connect(address, _):
         raise as_libpq_says(address)
 
-    monkeypatch.setattr(queries, "_adbc", connect)
+    engine = replace(kinds.ENGINES["postgresql"], opened=connect)
+    monkeypatch.setitem(kinds.ENGINES, "postgresql", engine)
     source = SourceSpec(sql="select 1", connection=Connection(env="DSN"))
     with pytest.raises(FedboostError) as ended, queries.opened(source):
         pass

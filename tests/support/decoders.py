@@ -21,6 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import yaml
 from google.protobuf.message import Message
+from pyarrow import feather
 
 from fedboost import protocols
 from fedboost.core.early_stopping import EarlyStopping
@@ -419,6 +420,8 @@ def table(format_: Any, folder: Path) -> Decoder:
     sink = pa.BufferOutputStream()
     if format_ == "parquet":
         pq.write_table(made, sink)
+    elif format_ == "arrow":
+        feather.write_feather(made, sink)
     elif format_ == "csv":
         pa.csv.write_csv(made, sink)
     else:
@@ -459,6 +462,7 @@ DECODERS: dict[str, Callable[[Path], Decoder]] = {
     "certificate": certificate,
     "revocations": revocations,
     "table parquet": partial(table, "parquet"),
+    "table arrow": partial(table, "arrow"),
     "table csv": partial(table, "csv"),
     "table svmlight": partial(table, "svmlight"),
 }

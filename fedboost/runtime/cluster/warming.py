@@ -219,9 +219,9 @@ def _tables(folder: Path, job: Warm) -> dict[str, SourceSpec]:
         values = np.round(draw.normal(size=(job.rows, COLUMNS)), 2)
         label = np.clip(np.round(values[:, 0] + 1), 0, job.classes - 1).astype(int)
         values[draw.random(values.shape) < 0.1] = 0.0 if "sparse" in job.table else np.nan
-        ending = "svmlight" if "sparse" in job.table else "parquet"
-        path = folder / f"{party}.{ending}"
-        if ending == "svmlight":
+        is_sparse = "sparse" in job.table
+        path = folder / f"{party}.{'svmlight' if is_sparse else 'parquet'}"
+        if is_sparse:
             _write_sparse(path, values, label)
         else:
             columns: dict[str, Any] = {f"x{n}": values[:, n] for n in range(COLUMNS)}

@@ -137,8 +137,8 @@ def look_at_tables(config: DaemonConfig) -> list[LinkCheck]:
     for name, source in config.datasets.items() if isinstance(config, PartyConfig) else ():
         what = f"data set {name} ({source.name})"
         try:
-            count = len(columns_of(source))
-            note = f"{source.kind}, {count} columns" if count else source.kind
+            count, kind = len(columns_of(source)), source.kind.name
+            note = f"{kind}, {count} columns" if count else kind
             findings.append(LinkCheck(what, note=note))
         except FedboostError as error:
             findings.append(LinkCheck(what, error))

@@ -45,5 +45,5 @@ def _rows_of(source: SourceSpec) -> int | None:
     """Return at least the rows of a table; None where it cannot be read, which `begin` refuses."""
     try:
         return row_count_most(source)
-    except (OSError, FedboostError):
+    except FedboostError:
         return None

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.data import folders, mapped_rows, svmlight
+from fedboost.data import mapped_rows, svmlight
 from fedboost.data.loading import load_with_ids
 from fedboost.data.mapped_rows import rows_to_train
 from fedboost.data.reading import TableInMemory, read_batches
@@ -25,7 +25,7 @@ CHOSEN = Selection(
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(folders, "BATCH_ROWS", 48)
+    monkeypatch.setattr("fedboost.data.frame.BATCH_ROWS", 48)
     monkeypatch.setattr(mapped_rows, "BATCH_ROWS", 60)
 
 
@@ -50,7 +50,7 @@ def at_once(source, selection=CHOSEN, **more):
     return load_with_ids(source, selection, party="a", needs_features=True, **more)[0]
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
 def test_it_is_the_table_that_is_read_at_once(tmp_path, kind):
     source = written(tmp_path, kind, labelled())
     frame, whole = of_large(source, tmp_path / "cells"), at_once(source)
@@ -94,7 +94,7 @@ COMMAS = [f"1.{row:03},5" for row in range(ROWS)]
 DAYS = [f"2024-01-{1 + row % 28:02}" for row in range(ROWS)]
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
 @pytest.mark.parametrize(
     ("cells", "declared"),
     [

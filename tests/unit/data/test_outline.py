@@ -18,7 +18,7 @@ def test_parquet_is_described_by_its_footer(tmp_path):
     source = SourceSpec(path=str(path))
     found = outline(source)
     assert found == Outline(3, (("id", "text"), ("age", "integer"), ("rate", "number")))
-    assert source.kind == "parquet"
+    assert source.kind.name == "parquet"
 
 
 def test_csv_is_read_as_a_job_would_read_it(tmp_path):
@@ -32,7 +32,7 @@ def test_svmlight_has_its_features(tmp_path):
     path = tmp_path / "t.svm"
     path.write_text("1 1:0.5 3:2\n0 2:1\n")
     source = SourceSpec(path=str(path))
-    assert source.kind == "svmlight"
+    assert source.kind.name == "svmlight"
     found = outline(source)
     assert found.rows == 2
     assert [name for name, _ in found.columns] == ["id", "y", "f1", "f2", "f3"]
@@ -57,4 +57,4 @@ def test_a_file_that_was_written_again_has_another_stamp(tmp_path):
     assert stamp(source) != before
     asked = SourceSpec(sql="SELECT 1", connection=Connection(url="sqlite:///x.db"))
     assert stamp(asked) is None
-    assert asked.kind == "sql"
+    assert asked.kind.name == "sql"

@@ -8,9 +8,11 @@ import pyarrow.csv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
-from fedboost.data import folders, stored
+from fedboost.data import stored
 from fedboost.data.addresses import without_secrets
+from fedboost.data.kinds import s3
 from fedboost.data.loading import load
 from fedboost.data.outline import outline
 from fedboost.data.reading import columns_of, read_sheet, read_table
@@ -111,7 +113,7 @@ def test_what_a_delta_table_calls_the_keys_of_s3(tmp_path):
     path = "s3://lake/people?region=eu&scheme=http&endpoint_override=h:9"
     keys = {"access_key": reference, "secret_key": reference, "session_token": reference}
     source = parse(SourceSpec, {"path": path, "format": "delta", "keys": keys})
-    options = folders._delta_options(source)
+    options = s3.delta_options(source)
     assert options["aws_endpoint"] == "http://h:9"
     assert options["aws_secret_access_key"] == options["aws_session_token"] == "abc"
     assert source.name == "people"
@@ -186,10 +188,12 @@ def test_queries_at_one_connection_spend_one_budget():
 # --- only what is needed --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
 def test_columns_that_a_job_does_not_use_are_not_read(tmp_path, ending):
     path = tmp_path / f"a.{ending}"
-    write = pa.csv.write_csv if ending == "csv" else pq.write_table
+    write = {"csv": pa.csv.write_csv, "parquet": pq.write_table, "arrow": feather.write_feather}[
+        ending
+    ]
     write(TABLE, path)
     sheet = read_sheet(SourceSpec(path=str(path)), needs=lambda names: {"id", "age"})
     assert (sheet.names, sheet.unread) == (("id", "age"), ("day", "year"))

@@ -5,8 +5,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
-from fedboost.data import folders, row_batches
+from fedboost.data import row_batches
 from fedboost.data.loading import load_with_ids
 from fedboost.data.reading import TableInMemory, read_batches, read_sheet
 from fedboost.data.row_batches import RowBatches
@@ -35,6 +36,8 @@ def written(folder, kind, rows):
     path = folder / f"new.{kind}"
     if kind == "csv":
         pa.csv.write_csv(rows, path)
+    elif kind == "arrow":
+        feather.write_feather(rows, path)
     else:
         pq.write_table(rows, path, row_group_size=64)
     return SourceSpec(path=str(path))
@@ -46,10 +49,10 @@ def of_svmlight(folder):
     return SourceSpec(path=str(path))
 
 
-@pytest.fixture(params=["csv", "parquet", "folder", "sqlite", "memory"])
+@pytest.fixture(params=["csv", "parquet", "arrow", "folder", "sqlite", "memory"])
 def source(request, tmp_path, monkeypatch):
     """The table where it can lie, read in small pieces."""
-    monkeypatch.setattr(folders, "BATCH_ROWS", 48)
+    monkeypatch.setattr("fedboost.data.frame.BATCH_ROWS", 48)
     if request.param == "memory":
         return TableInMemory.of(Sheet(table()), "rows")
     if request.param == "sqlite":
@@ -111,9 +114,9 @@ def refusal(work):
     return caught.value
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
 def test_an_id_that_occurs_again_in_a_later_batch_is_refused_as_ever(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(folders, "BATCH_ROWS", 48)
+    monkeypatch.setattr("fedboost.data.frame.BATCH_ROWS", 48)
     ids = [str(number) for number in range(ROWS)]
     ids[240] = ids[245] = ids[3]
     source = written(tmp_path, kind, table(id=ids))
@@ -133,7 +136,7 @@ def test_a_table_without_the_id_or_without_rows_is_refused(tmp_path):
     source = written(tmp_path, "parquet", table())
     absent = refusal(lambda: RowBatches.of(source, Selection(id=["ID"], columns=["x"])).frames(9))
     assert absent.what == "the table has no id column 'ID'"
-    for kind in ("csv", "parquet"):
+    for kind in ("csv", "parquet", "arrow"):
         empty = written(tmp_path, kind, table().slice(0, 0))
         said = refusal(lambda source=empty: read_batches(source, party="bank"))
         assert said.what == "the table has no rows"
@@ -170,7 +173,7 @@ def test_a_table_that_changes_between_the_looks_is_refused(tmp_path):
 
 
 def test_batches_hold_as_many_rows_as_were_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(folders, "BATCH_ROWS", 33)
+    monkeypatch.setattr("fedboost.data.frame.BATCH_ROWS", 33)
     source = written(tmp_path, "parquet", table())
     sheets = row_batches._batched(read_batches(source), 100)
     assert [sheet.n_rows for sheet in sheets] == [100, 100, 50]

@@ -55,7 +55,10 @@ def refusal(path: Path, content: bytes | str | None = None) -> FedboostError:
         ({"path": "http://h/t.parquet"}, "begins with one of: s3, gs, hdfs"),
         ({"path": "a.parquet", "keys": KEYS}, "'keys' belongs to a path that begins with s3://"),
         ({"path": "t", "version": 3}, "'version' belongs to 'format: delta'"),
-        ({"path": "a.csv", "rows": [{"column": "a", "below": 3}]}, "'rows' belongs to parquet"),
+        (
+            {"path": "a.csv", "rows": [{"column": "a", "below": 3}]},
+            "'rows' belongs to parquet, Delta and Arrow tables",
+        ),
         ({"path": "a.parquet", "rows": [{"column": "a"}]}, "rows are chosen by 'one_of', or by"),
         ({"path": "a.csv", "format": "xlsx"}, "format"),
         ({"paht": "a.csv"}, "unknown key 'paht'"),
@@ -102,7 +105,7 @@ def test_a_folder_is_refused_where_a_file_is_read(tmp_path):
     assert "Is a directory" in refusal(tmp_path / "a.csv").what
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "svmlight"])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow", "svmlight"])
 def test_an_empty_file_is_refused(tmp_path, ending):
     assert refusal(tmp_path / f"a.{ending}", b"").what == "the file is empty"
 

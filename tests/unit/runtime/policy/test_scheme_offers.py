@@ -7,7 +7,7 @@ import pytest
 
 from fedboost.data.row_count import row_count_most
 from fedboost.data.sources import SourceSpec
-from fedboost.ground.errors import PeerError, PolicyError
+from fedboost.ground.errors import DataError, PeerError, PolicyError
 from fedboost.ground.workers import Serial
 from fedboost.job import ChosenScheme, PassedOver
 from fedboost.messages.party_pb2 import Proposal, SchemesReply, SchemesRequest
@@ -75,7 +75,7 @@ def test_the_guest_says_which_schemes_do_not_add_up_its_rows_and_a_host_says_not
 
 def test_a_guest_whose_table_is_gone_has_nothing_against_any_scheme(tmp_path, monkeypatch):
     def gone(_):
-        raise FileNotFoundError
+        raise DataError("the table is not there", todo="put it back")
 
     monkeypatch.setattr("fedboost.runtime.policy.scheme_offers.row_count_most", gone)
     assert asked(tmp_path, GUEST) == SchemesReply()
@@ -177,5 +177,5 @@ def test_rows_are_counted_without_reading_cells(tmp_path):
     assert row_count_most(SourceSpec(path=str(tmp_path / "lf.csv"))) == 4
     assert row_count_most(SourceSpec(path=str(tmp_path / "cr.csv"))) == 3
     assert row_count_most(SourceSpec(path=str(tmp_path / "x.svm"), format="svmlight")) == 1
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(DataError, match="cannot read the file: No such file"):
         row_count_most(SourceSpec(path=str(tmp_path / "absent.csv")))

@@ -1,0 +1,78 @@
+"""Kinds of tables, storages and engines: a record for each, in a file of its own.
+
+A new one is a module beside these and an entry in `FORMATS`, `STORAGES` or `ENGINES`. Nothing
+outside this package asks for a name.
+
+Modules:
+    arrow       Arrow's own files and Feather: a file or a folder
+    csv         text with commas, whose cells are text
+    delta       tables of Delta Lake, by their log
+    duckdb      DuckDB: a file, or files that a query names
+    flight_sql  databases that speak Flight SQL
+    gs          Google's storage
+    hdfs        Hadoop's storage
+    kind        the records
+    parquet     parquet: a file or a folder
+    postgresql  PostgreSQL
+    query       answers to queries
+    s3          S3 and storages that speak it
+    sqlite      a file of SQLite
+    svmlight    sparse tables as text
+    unknown     files whose format nothing tells
+"""
+
+from __future__ import annotations
+
+from fedboost.data.kinds import (
+    arrow,
+    csv,
+    delta,
+    duckdb,
+    flight_sql,
+    gs,
+    hdfs,
+    parquet,
+    postgresql,
+    query,
+    s3,
+    sqlite,
+    svmlight,
+    unknown,
+)
+from fedboost.data.kinds.kind import Engine, Place, SourceKind, Storage
+
+FORMATS: dict[str, SourceKind] = {
+    kind.name: kind for kind in (csv.KIND, parquet.KIND, svmlight.KIND, delta.KIND, arrow.KIND)
+}
+STORAGES: dict[str, Storage] = {
+    storage.scheme: storage for storage in (s3.STORAGE, gs.STORAGE, hdfs.STORAGE)
+}
+ENGINES: dict[str, Engine] = {
+    engine.scheme: engine
+    for engine in (
+        *(sqlite.ENGINE, duckdb.ENGINE, postgresql.ENGINE),
+        *(flight_sql.OPEN_ENGINE, flight_sql.ENGINE),
+    )
+}
+FOLDER = parquet.KIND  # of a path without an ending
+QUERY = query.KIND
+UNKNOWN = unknown.KIND
+
+
+def of_suffix(suffix: str) -> SourceKind:
+    """Return the kind of files with an ending, in any case; `UNKNOWN` for one of no kind."""
+    ending = suffix.lower()
+    return next((kind for kind in FORMATS.values() if ending in kind.suffixes), UNKNOWN)
+
+
+def place_of(scheme: str | None) -> Place:
+    """Return what is known of addresses of a scheme, or of an alias; nothing of another one's."""
+    every = (*STORAGES.values(), *ENGINES.values())
+    known = (place for place in every if scheme in (place.scheme, *place.aliases))
+    return next(known, Place(scheme=scheme or ""))
+
+
+def titles_with(setting: str) -> str:
+    """Return the formats that take a setting, in words."""
+    *some, last = [kind.title for kind in FORMATS.values() if setting in kind.settings]
+    return f"{', '.join(some)} and {last}" if some else last

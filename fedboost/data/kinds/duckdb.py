@@ -1,0 +1,44 @@
+"""DuckDB: a file, or files that a query names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedboost.data.kinds.kind import Engine, Library
+
+if TYPE_CHECKING:
+    from fedboost.data.sources import SourceSpec
+    from fedboost.data.stored import Stored
+
+
+@contextmanager
+def _opened(address: str, source: SourceSpec) -> Iterator[Stored]:
+    import duckdb
+
+    from fedboost.data import queries
+    from fedboost.data.frame import BATCH_ROWS
+
+    file = address.removeprefix(f"{ENGINE.scheme}:").removeprefix("///")
+    # No extension is fetched on the way: the owner installs what a query needs.
+    options: dict[str, str | bool | int | float | list[str]] = {
+        "autoinstall_known_extensions": "false"
+    }
+    database = file or ":memory:"
+    if file:
+        Path(file).open("rb").close()
+    with duckdb.connect(database, read_only=bool(file), config=options) as connection:
+        yield queries.answer(
+            lambda query: connection.sql(query).to_arrow_reader(BATCH_ROWS), source
+        )
+
+
+ENGINE = Engine(
+    scheme="duckdb",
+    is_file=True,
+    opened=_opened,
+    library=Library("duckdb", extra="sql", what="DuckDB"),
+    speaks="duckdb",
+)

@@ -1,0 +1,49 @@
+"""PostgreSQL, by its driver of ADBC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from fedboost.data.kinds.kind import Engine, Library
+
+if TYPE_CHECKING:
+    from fedboost.data.sources import SourceSpec
+    from fedboost.data.stored import Stored
+
+CONNECT_S = 10
+# Reads one state of the tables, however long it takes, and writes nothing.
+SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+@contextmanager
+def _opened(address: str, source: SourceSpec) -> Iterator[Stored]:
+    from adbc_driver_postgresql import dbapi
+
+    from fedboost.data import queries
+
+    with dbapi.connect(_with_limits(address)) as connection, connection.cursor() as cursor:
+        cursor.execute(SNAPSHOT)
+        yield queries.answer(queries.asked_by(cursor), source)
+
+
+def _with_limits(address: str) -> str:
+    """An address whose attempts to connect end, unless it says when."""
+    parts = urlsplit(address)
+    if "connect_timeout" in parse_qs(parts.query):
+        return address
+    limit = f"connect_timeout={CONNECT_S}"
+    return parts._replace(query=f"{parts.query}&{limit}" if parts.query else limit).geturl()
+
+
+ENGINE = Engine(
+    scheme="postgresql",
+    aliases=("postgres",),
+    port="5432",
+    in_options=True,
+    opened=_opened,
+    library=Library("adbc_driver_postgresql", extra="sql", what="postgresql"),
+    speaks="adbc_driver_manager",
+)

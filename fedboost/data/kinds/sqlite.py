@@ -1,0 +1,91 @@
+"""A file of SQLite, whose answers are read at once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from fedboost.data.kinds.kind import Engine
+from fedboost.ground.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fedboost.data.sources import SourceSpec
+    from fedboost.data.stored import Stored
+
+SAYABLE = ("no such table", "no such column", "ambiguous column name", "file is not a database")
+# A query may read; it may neither write, attach files nor change settings.
+_ALLOWED = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
+
+
+@contextmanager
+def _opened(address: str, source: SourceSpec) -> Iterator[Stored]:
+    from fedboost.data.stored import in_batches
+
+    assert source.sql is not None
+    table = _answer(address, source.sql)
+    yield in_batches(
+        table.schema, lambda names: iter(table.select(names).to_batches()), lambda: len(table)
+    )
+
+
+ENGINE = Engine(scheme="sqlite", is_file=True, opened=_opened)
+
+
+def _answer(url: str, query: str) -> pa.Table:
+    """The rows that `query` selects of an SQLite file, one Arrow column per selected expression.
+
+    A column of whole numbers is int64, of numbers float64, of anything with text string.
+    ConfigError where the query is no SELECT that SQLite accepts; OSError where the file is absent.
+    """
+    import pyarrow as pa
+
+    path = Path(url.removeprefix(f"{ENGINE.scheme}:///"))
+    path.open("rb").close()
+    address = f"file:{quote(str(path))}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            connection.set_authorizer(_authorize)
+            cursor = connection.execute(query)
+            names = [column[0] for column in cursor.description or ()]
+            rows = cursor.fetchall()
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        said = next((words for words in SAYABLE if words in str(error)), "SQLite refuses it")
+        raise ConfigError(
+            f"the query cannot be run: {said}",
+            todo="try it with the sqlite3 shell; it must be one SELECT",
+            private=str(error),
+        ) from None
+    if not names:
+        raise ConfigError("the query selects no columns", todo="it must be one SELECT")
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in names]
+    return pa.table(list(map(_column, columns)), names=names)
+
+
+def _authorize(action: int, *_: Any) -> int:
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+
+
+def _column(cells: Sequence[Any]) -> pa.Array:
+    """SQLite types cells, not columns: the widest type that some cell of the column has."""
+    import pyarrow as pa
+
+    kinds = {type(cell) for cell in cells} - {type(None)}
+    if bytes in kinds:
+        if kinds != {bytes}:
+            raise DataError(
+                "a column mixes binary and other cells", todo="leave it out of the query"
+            )
+        return pa.array(cells, type=pa.binary())
+    if str in kinds:
+        return pa.array([cell if cell is None else str(cell) for cell in cells], type=pa.string())
+    if float in kinds:
+        return pa.array([cell if cell is None else float(cell) for cell in cells], pa.float64())
+    return pa.array(cells, type=pa.int64()) if kinds else pa.nulls(len(cells))

@@ -1,0 +1,46 @@
+"""Sparse tables as text, which have an order of rows and no ids; `svmlight` of `data` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedboost.data.kinds.kind import SourceKind
+
+if TYPE_CHECKING:
+    from fedboost.data.sheet import Sheet
+    from fedboost.data.sources import SourceSpec
+    from fedboost.data.stored import Needs, Stored
+    from fedboost.data.svmlight import Extent
+
+IDS_ROWS = 1 << 16  # that are ids without cells together
+
+
+@contextmanager
+def _opened(source: SourceSpec) -> Iterator[Stored]:
+    from fedboost.data import svmlight
+    from fedboost.data.stored import Stored, line_count
+
+    path = Path(source.path or "")
+    yield Stored(
+        names=list,  # only the whole file says which
+        sheets=lambda needs, extent: _parts(path, needs, extent),
+        count=lambda: line_count(path),
+        whole=lambda _: svmlight.read_sheet(path),  # which looks at the file once
+        extent=lambda: svmlight.extent(path),
+    )
+
+
+KIND = SourceKind("svmlight", "svmlight", _opened, (".svmlight", ".libsvm", ".svm"), is_sparse=True)
+
+
+def _parts(path: Path, needs: Needs, extent: Extent | None) -> Iterator[Sheet]:
+    from fedboost.data import svmlight
+
+    assert extent is not None
+    features = (f"f{extent.first + place}" for place in range(extent.width))
+    if {*needs(["id", "y", *features])} == {"id"}:
+        return svmlight.read_ids(extent, IDS_ROWS)
+    return svmlight.read_parts(path, extent)
