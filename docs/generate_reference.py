@@ -19,7 +19,7 @@ from settings_tables import anchor, cell, escaped, first_paragraph, is_settings,
 from fedboost import job, protocols, sdk
 from fedboost.cli.groups import cli
 from fedboost.core.metrics import METRICS
-from fedboost.core.params import OBJECTIVES, metrics_of
+from fedboost.core.objectives import OBJECTIVES, ObjectiveParams, metrics_of
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.settings import Settings
@@ -154,10 +154,11 @@ def _job() -> Iterator[str]:
     for part, place in PARTS.items():
         yield from (f"## `{place}`", "", first_paragraph(part), "")
         yield from tables(part, seen)
-    for kind, users in _shared().items():
+    shared = _shared()
+    for kind, users in shared.items():
         yield from (f"## {_title(kind)}", "", first_paragraph(kind), "")
         yield from (f"Of {', '.join(users)}.", "")
-        yield from tables(kind, seen)
+        yield from tables(kind, seen, above=tuple(filter(shared.get, kind.__mro__[1:])))
     for name in TRAINING:
         yield from _params(name, protocols.known()[name].params, seen)
     yield from ("## Metrics by objective", "", "| `objective` | `eval_metric` |", "| --- | --- |")
@@ -175,7 +176,8 @@ def _shared() -> dict[type[Settings], list[str]]:
     users: dict[type[Settings], list[str]] = {}
     for name in TRAINING:
         for kind in protocols.known()[name].params.__mro__[::-1]:
-            if is_settings(kind):
+            is_part = issubclass(ObjectiveParams, kind) and kind is not ObjectiveParams
+            if is_settings(kind) and not is_part:
                 users.setdefault(kind, []).append(name)
     return {kind: names for kind, names in users.items() if len(names) > 1}
 

@@ -14,7 +14,7 @@ from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.local import Watched
 from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Summary
-from fedboost.core.params import CLASSIFYING, BoostingParams
+from fedboost.core.params import BoostingParams
 from fedboost.core.tallies import Tally
 from fedboost.ground.arrays import Floats, Rows
 from fedboost.ground.errors import DataError, JobError
@@ -88,19 +88,18 @@ def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
             todo="give some rows a weight above 0",
         )
     by_class = classes or [mean, weight - mean]  # of binary labels, those of 1 and of 0
-    if params.objective in CLASSIFYING and max(by_class) == weight:
+    if params.record.classifies and max(by_class) == weight:
         raise DataError(
             "all labels of all parties are the same class, so there is nothing to learn",
             todo="check the label columns and the rows chosen",
             kind="all labels of all parties are the same class",
         )
-    signed = params.objective in ("reg:squarederror", "reg:absoluteerror")
     return Summary(
         rows=counts.train,
         weight_sum=weight * unit[0],
         weight_max=counts.weight_bound,
         mean=mean / weight * (unit[1] / unit[0]),
-        low=-counts.label_bound if signed else 0.0,
+        low=-counts.label_bound if params.record.labels.is_signed else 0.0,
         high=counts.label_bound,
         shares=tuple(class_rows / weight for class_rows in classes),
     )

@@ -12,7 +12,6 @@ from fedboost.audit.attacks import AttackPlan, Groupings, GuestView
 from fedboost.audit.findings import Finding
 from fedboost.audit.releases import KnownReleases, ReleasedTree
 from fedboost.core import objectives
-from fedboost.core.params import CLASSIFYING
 from fedboost.encrypted import record
 from fedboost.flow import Artefact
 from fedboost.ground.arrays import Bits, Floats
@@ -103,9 +102,10 @@ def two_sides(y: Floats, objective: str) -> Bits:
     """Labels as a question of yes or no, bool (rows,): of several classes whether it is the most
     frequent one, of numbers whether it lies above the median.
     """
-    if objective == "binary:logistic":
+    record = objectives.named(objective)
+    if record.has_chances:
         return y > 0.5
-    if objective == "multi:softprob":
+    if record.has_many_classes:
         return y == np.bincount(y.astype(np.int64)).argmax()
     return y > np.median(y)
 
@@ -114,4 +114,4 @@ def _losses(kept: Artefact) -> Floats:
     objective = kept.facts["objective"]
     y, margin = (np.asarray(kept.arrays[name], np.float64) for name in (record.Y, record.MARGIN))
     prediction = objectives.transform(objective, margin)
-    return attacks.losses(y, prediction, classes=objective in CLASSIFYING)
+    return attacks.losses(y, prediction, classes=objectives.named(objective).classifies)

@@ -18,6 +18,7 @@ from fedboost.cli.cluster import PAGES, run_job
 from fedboost.cli.connect import DIRECTORY
 from fedboost.cli.groups import cli
 from fedboost.cli.outcome import conclude
+from fedboost.core import objectives
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
@@ -30,7 +31,7 @@ PARTIES = {"clinic": slice(0, 10), "laboratory": slice(10, 20), "imaging": slice
 SHARED = 0.95  # of all patients that each organisation knows, drawn apart for each
 FRACTION, SEED = 0.3, 7  # of the shared patients, held out for validation
 PARAMS: dict[str, Any] = {
-    "objective": "binary:logistic",
+    "objective": objectives.of_classes(2),
     "n_estimators": 8,
     "max_depth": 3,
     "learning_rate": 0.3,

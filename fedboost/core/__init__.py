@@ -16,14 +16,13 @@ Modules:
     growth           grows a tree from sums, whoever adds them up
     histogram        sums of gradients by node, column and bin
     hybrid           HybridTree on pooled data
-    label_checks     what objectives ask of labels and weights
     leaf_gradients   gradients as exact as sums can be, for leaf values
     local            training on one pooled table
     margins          margins after a round, finite or refused
     metrics          metrics and curves in float64
     monotone         bounds of the weights below a node, where predictions have an order
     networks         random one-layer networks from a seed
-    objectives       losses: first prediction, gradients, link
+    objectives       objectives, a record each: derivatives, labels, predictions
     other_names      what other libraries call a parameter
     own_rows         keeps a contributor's small groups of rows out of sums
     params           settings that all boosting protocols share
@@ -38,5 +37,6 @@ Modules:
     tallies          metrics from sums over parties
     threads          threads that share a kernel's work
     tree             one grown tree, and its predictions
+    weight_checks    what weights may be
     xxhash           the hash xxHash32
 """

@@ -51,9 +51,10 @@ class GbunParams(BoostingParams, ColumnParams):
     def _steps_are_newtons(self) -> Self:
         # The gradients' signs are all that sums know of: steps of one unit of the label, whatever
         # the labels' scale; and a median to start from is no sum at all.
-        if self.objective == "reg:absoluteerror":
+        if self.record.has_median_leaves:
             raise ValueError(
-                "reg:absoluteerror moves by medians, which sums do not give: use reg:squarederror"
+                f"{self.objective} moves by medians, which sums do not give: "
+                f"use {self.record.instead}"
             )
         return self
 
@@ -271,7 +272,7 @@ def _measured(
     }
     return {
         name: {
-            metric: metrics.evaluate(metric, part.y, predictions[name], part.weights)
+            metric: metrics.evaluate(metric, part.y, predictions[name], part.weights, params)
             for metric in params.metrics
         }
         for name, part in parts.items()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedboost.core import binning, label_checks, margins, metrics, monotone, objectives, sampling
+from fedboost.core import binning, margins, metrics, monotone, objectives, sampling
 from fedboost.core.binning import Binning, Values
 from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
@@ -156,7 +156,8 @@ class Watched:
         """The job's metrics at this point, by name."""
         prediction = objectives.transform(params.objective, self.margin)
         return {
-            name: metrics.evaluate(name, self.y, prediction, self.weight) for name in params.metrics
+            name: metrics.evaluate(name, self.y, prediction, self.weight, params)
+            for name in params.metrics
         }
 
 
@@ -237,7 +238,11 @@ def grow_round(
     for place, growing in enumerate(planted(rules, rows.bins, (g, h), sample, number, groups)):
         growing.leaf_gradients = exact[place // len(sample.trees) % len(exact)]
         tree = grower(growing)
-        tree = renewed(tree, rules, rows, growing.rows) if objective.renews_leaves else tree
+        tree = (
+            renewed(tree, rules, rows, growing.rows)
+            if rules.params.record.has_median_leaves
+            else tree
+        )
         trees.append(replace(tree, value=tree.value / len(sample.trees)))
     return tuple(trees)
 
@@ -321,4 +326,4 @@ def _check(
                 f"{name} values have the shape {part.values.shape}, expected "
                 f"{(len(part.y), n_columns)}"
             )
-        label_checks.check_labels(params, part.y, learn=name == "training")
+        objectives.check_labels(params, part.y, learn=name == "training")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.objectives import MARGIN_MAX
-from fedboost.core.params import COUNTING, BoostingParams
+from fedboost.core.params import BoostingParams
 from fedboost.ground.errors import JobError
 
 
@@ -15,8 +14,7 @@ def check(params: BoostingParams, margin: NDArray[np.float64], number: int) -> N
 
     A JobError where one is no number, or where its prediction would leave float64.
     """
-    most = MARGIN_MAX if params.objective in COUNTING else np.finfo(np.float64).max
-    if bool(np.all(np.abs(margin) <= most)):
+    if bool(np.all(np.abs(margin) <= params.record.link.margin_max)):
         return
     raise JobError(
         f"training diverged in round {number}: predictions are infinite or not numbers",

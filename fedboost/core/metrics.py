@@ -18,26 +18,35 @@ from fedboost.ground.errors import DataError
 from fedboost.ground.kernels import kernel
 from fedboost.ground.settings import NameIn
 
-# What an objective predicts of a row: the chance of label 1, one of each class, or a number.
-Predicts = Literal["chance", "classes", "number"]
+# What an objective predicts of a row: the chance of label 1, one of each class, or a number, which
+# may be known to be above 0 as all labels are.
+Predicts = Literal["chance", "classes", "number", "positive"]
 
 GIVES_AWAY = 0.45  # |AUC − 0.5| beyond which a column may hold the label; few honest ones do
 PROBABILITY_MIN = 1e-16  # XGBoost's floor before a logarithm
+AMOUNT_MIN = 1e-9  # what XGBoost adds to labels and predictions before it divides them
+DEVIANCE_MAX = 2.0**20  # the most of a row in a sum over parties: a prediction of a millionth
+HUBER_SLOPE = 1.0  # XGBoost's
 
 
 def evaluate(
-    name: MetricName, y: Floats, prediction: Floats, weight: Floats | None = None
+    name: MetricName,
+    y: Floats,
+    prediction: Floats,
+    weight: Floats | None = None,
+    params: object = None,
 ) -> float:
     """The metric `name` of `prediction`, weighted.
 
     y float64 (n,) labels or class numbers; prediction float64 (n,) or (n, 1), for several classes
-    (n, classes) probabilities; weight float64 (n,) or None for ones. A DataError where the rows
-    do not define it (no row, or one class only for a ranking metric).
+    (n, classes) probabilities; weight float64 (n,) or None for ones; `params` are the job's, where
+    they have a setting of the metric. A DataError where the rows do not define it (no row, or one
+    class only for a ranking metric).
     """
     if len(y) == 0:
         raise DataError(f"{name} needs at least one row and got none", todo="give it rows")
     weight = np.ones(len(y)) if weight is None else weight
-    return METRICS[name].measure.of(y, one_column(prediction), weight)
+    return METRICS[name].measured(params).of(y, one_column(prediction), weight)
 
 
 def ranks_alone(label: Floats, values: Floats) -> bool:
@@ -177,6 +186,18 @@ def _distances(y: Floats, p: Floats) -> Floats:
     return np.abs(y - p)
 
 
+def _gamma_deviances(y: Floats, p: Floats) -> Floats:
+    y, p = y + AMOUNT_MIN, p + AMOUNT_MIN
+    return np.log(p / y) + y / p - 1.0
+
+
+def _huber_mean(slope: float) -> WeightedMean:
+    def errors(y: Floats, p: Floats) -> Floats:
+        return (y - p) ** 2 / (1.0 + np.sqrt(1.0 + ((y - p) / slope) ** 2))
+
+    return WeightedMean(errors, most=lambda reach: float(errors(np.zeros(1), np.full(1, reach))[0]))
+
+
 def _f1(hit: Floats, actual: Floats, guessed: Floats) -> float:
     """A class that no row with a weight is of or predicted as does not count."""
     named = actual + guessed
@@ -245,15 +266,25 @@ class OfRows:
     of: Callable[[Floats, Floats, Floats], float]  # (labels, predictions, weights)
 
 
+Measure = WeightedMean | OfRanking | OfCounts | OfRows
+
+
 @dataclass(frozen=True)
 class Metric:
     """What there is to know of a metric."""
 
     name: str
     meaning: str  # a line of the reference
-    measure: WeightedMean | OfRanking | OfCounts | OfRows
+    measure: Measure
     predicts: tuple[Predicts, ...]  # what it is defined for
     bigger_is_better: bool
+    setting: str = ""  # the parameter of a job that the measure depends on
+    measure_at: Callable[[float], Measure] | None = None  # the measure at its value
+
+    def measured(self, params: object) -> Measure:
+        """Return the measure with a job's own setting, where it has one."""
+        value = getattr(params, self.setting, None) if self.setting else None
+        return self.measure if self.measure_at is None or value is None else self.measure_at(value)
 
 
 def _log_loss_mean() -> WeightedMean:
@@ -263,7 +294,7 @@ def _log_loss_mean() -> WeightedMean:
 _TWO: tuple[Predicts, ...] = ("chance",)
 _SEVERAL: tuple[Predicts, ...] = ("classes",)
 _ANY_CLASSES: tuple[Predicts, ...] = ("chance", "classes")
-_NUMBERS: tuple[Predicts, ...] = ("chance", "number")
+_NUMBERS: tuple[Predicts, ...] = ("chance", "number", "positive")
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -309,6 +340,24 @@ METRICS: dict[str, Metric] = {
             "mean absolute error",
             WeightedMean(_distances, most=lambda reach: reach),
             _NUMBERS,
+            False,
+        ),
+        Metric(
+            "mphe",
+            "mean pseudo-Huber error",
+            _huber_mean(HUBER_SLOPE),
+            ("number", "positive"),
+            False,
+            setting="huber_slope",
+            measure_at=_huber_mean,
+        ),
+        Metric(
+            "gamma-deviance",
+            "mean deviance of a gamma distribution",
+            WeightedMean(
+                _gamma_deviances, most=lambda _: DEVIANCE_MAX, finish=lambda mean: 2 * mean
+            ),
+            ("positive",),
             False,
         ),
     )

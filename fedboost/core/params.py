@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from fedboost.core import other_names
+from fedboost.core import objectives, other_names
 from fedboost.core.gradient_bits import BITS_MAX, BITS_MIN
-from fedboost.core.metrics import METRICS, MetricName, Predicts
+from fedboost.core.metrics import MetricName
+from fedboost.core.objectives import ObjectiveName, ObjectiveParams, ObjectiveRecord
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import Settings
-
-ObjectiveName = Literal[
-    "binary:logistic",
-    "multi:softprob",
-    "reg:squarederror",
-    "reg:absoluteerror",
-    "count:poisson",
-    "reg:tweedie",
-]
-OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
-# What each predicts, and XGBoost's default metric of it where we have that (count:poisson and
-# reg:tweedie take rmse: their likelihoods are not on the list of metrics).
-_PREDICTS: dict[ObjectiveName, tuple[Predicts, MetricName]] = {
-    "binary:logistic": ("chance", "logloss"),
-    "multi:softprob": ("classes", "mlogloss"),
-    "reg:squarederror": ("number", "rmse"),
-    "reg:absoluteerror": ("number", "mae"),
-    "count:poisson": ("number", "rmse"),
-    "reg:tweedie": ("number", "rmse"),
-}
-COUNTING = ("count:poisson", "reg:tweedie")  # predict the exponential of a margin
-# The others learn numbers.
-CLASSIFYING = tuple(name for name, (what, _) in _PREDICTS.items() if what != "number")
 
 MAX_DEPTH = 14  # a layer has at most 2**14 nodes, the limit of every message that lists nodes
 MAX_BIN = 256  # XGBoost's default
 NUM_CLASS_MAX = 1000  # a row costs two sums per class; beyond this no exchange would end
 ROUNDS_MAX = 10_000  # bounds a job's length and the model's size
-POISSON_STEP = 0.7  # XGBoost's max_delta_step where count:poisson has no other
-COUNT_STEP_MAX = 100.0  # e to its power is a factor of hessians, whose sums must stay finite
 FOREST_TREES_MAX = 1000  # of a round; nodes of all of them travel in one message
-
-
-def metrics_of(objective: ObjectiveName) -> tuple[MetricName, ...]:
-    """Return what may be measured for an objective, its default first."""
-    what, default = _PREDICTS[objective]
-    fitting = [name for name, metric in METRICS.items() if what in metric.predicts]
-    return (default, *(name for name in fitting if name != default))
 
 
 class Goss(Settings):
@@ -111,12 +87,13 @@ class Forest(Settings):
         return self
 
 
-class BoostingParams(Settings):
+class BoostingParams(ObjectiveParams):
     """Settings every boosting protocol shares; names, defaults and meaning are XGBoost's."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    objective: ObjectiveName = "binary:logistic"  # the loss, which decides what a label may be
+    # The loss, which decides what a label may be.
+    objective: ObjectiveName = objectives.of_classes(2)
     num_class: int | None = Field(None, ge=2, le=NUM_CLASS_MAX)  # classes of multi:softprob
     n_estimators: int = Field(100, ge=1, le=ROUNDS_MAX)  # rounds
     learning_rate: float = Field(0.3, gt=0.0, le=1.0)  # factor on what a round adds
@@ -140,18 +117,35 @@ class BoostingParams(Settings):
 
     @model_validator(mode="after")
     def _classes_fit_the_objective(self) -> Self:
-        multi = self.objective == "multi:softprob"
+        multi = self.record.has_many_classes
         if multi and self.num_class is None:
-            raise ValueError("num_class is missing; multi:softprob needs the number of classes")
+            raise ValueError(f"num_class is missing; {self.objective} needs the number of classes")
         if not multi and self.num_class is not None:
-            raise ValueError(f"num_class is only for multi:softprob, not for {self.objective}")
-        if self.scale_pos_weight != 1.0 and self.objective != "binary:logistic":
-            raise ValueError(f"scale_pos_weight needs binary:logistic, not {self.objective}")
+            others = objectives.of_classes(NUM_CLASS_MAX)
+            raise ValueError(f"num_class is only for {others}, not for {self.objective}")
         return self
 
     @model_validator(mode="after")
+    def _settings_fit_the_objective(self) -> Self:
+        for other in objectives.OBJECTIVES.values():
+            for name in other.settings:
+                usual = type(self).model_fields[name].default
+                if other.name != self.objective and getattr(self, name) != usual:
+                    raise ValueError(f"{name} needs {other.name}, not {self.objective}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _own_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the settings of other objectives out, so that a new objective changes no file of
+        these.
+        """
+        said: dict[str, Any] = dump(self)
+        others = set(ObjectiveParams.model_fields) - set(self.record.settings)
+        return {name: value for name, value in said.items() if name not in others}
+
+    @model_validator(mode="after")
     def _metrics_fit_the_objective(self) -> Self:
-        known = metrics_of(self.objective)
+        known = objectives.metrics_of(self.objective)
         for name in self.eval_metric:
             if name not in known:
                 raise ValueError(
@@ -164,31 +158,28 @@ class BoostingParams(Settings):
 
     @model_validator(mode="after")
     def _base_score_is_a_prediction(self) -> Self:
-        score = self.base_score
-        if score is None:
-            return self
-        if self.objective == "binary:logistic" and not 0.0 < score < 1.0:
-            raise ValueError(f"base_score is {score}; binary:logistic needs one between 0 and 1")
-        if self.objective in COUNTING and score <= 0.0:
-            raise ValueError(f"base_score is {score}; {self.objective} needs one above 0")
+        score, link = self.base_score, self.record.link
+        if score is not None and not link.gives(score):
+            raise ValueError(f"base_score is {score}; {self.objective} needs {link.predictions}")
         return self
+
+    @property
+    def record(self) -> ObjectiveRecord:
+        """Return what there is to know of the objective."""
+        return objectives.named(self.objective)
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:
         """Return what is measured every round; the last one decides on early stopping.
 
-        Where the job names none: XGBoost's own, and before it for binary labels the AUC that
-        everybody asks for first.
+        Where the job names none, those that the objective's record names.
         """
-        usual = metrics_of(self.objective)[:1]
-        return self.eval_metric or (
-            ("auc", *usual) if self.objective == "binary:logistic" else usual
-        )
+        return self.eval_metric or self.record.metrics
 
     @property
     def step_max(self) -> float:
-        """Return the max_delta_step in force; 0 is no limit. XGBoost's 0.7 for count:poisson."""
-        return POISSON_STEP if self.objective == "count:poisson" else 0.0
+        """Return the max_delta_step in force; 0 is no limit. The objective's own unless said."""
+        return self.record.steps.usual
 
     @property
     def n_outputs(self) -> int:
@@ -227,8 +218,9 @@ class TreeParams(BoostingParams):
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
-        if self.objective != "multi:softprob" and self.multi_output:
-            raise ValueError(f"multi_output needs multi:softprob, not {self.objective}")
+        if self.multi_output and not self.record.has_many_classes:
+            several = objectives.of_classes(NUM_CLASS_MAX)
+            raise ValueError(f"multi_output needs {several}, not {self.objective}")
         if self.goss is not None and self.subsample != 1.0:
             raise ValueError("goss and subsample are two ways to sample rows: use one of them")
         if self.forest is not None:
@@ -261,10 +253,10 @@ class TreeParams(BoostingParams):
 
     @model_validator(mode="after")
     def _constraints_can_hold(self) -> Self:
-        if self.monotone_constraints and self.objective == "reg:absoluteerror":
+        if self.monotone_constraints and self.record.has_median_leaves:
             raise ValueError(
-                "reg:absoluteerror has medians as leaf values, which monotone_constraints does not "
-                "order: leave it out, or use reg:squarederror"
+                f"{self.objective} has medians as leaf values, which monotone_constraints does not "
+                f"order: leave it out, or use {self.record.instead}"
             )
         if self.monotone_constraints and self.multi_output:
             raise ValueError(
@@ -275,16 +267,16 @@ class TreeParams(BoostingParams):
 
     @model_validator(mode="after")
     def _steps_have_a_limit(self) -> Self:
-        step = self.max_delta_step
-        if step and self.objective == "reg:absoluteerror":
+        step, steps = self.max_delta_step, self.record.steps
+        if step and self.record.has_median_leaves:
             raise ValueError(
-                "reg:absoluteerror has medians as leaf values, which max_delta_step does not cap: "
+                f"{self.objective} has medians as leaf values, which max_delta_step does not cap: "
                 "leave it out"
             )
-        if step and step > COUNT_STEP_MAX and self.objective == "count:poisson":
+        if step and step > steps.most:
             raise ValueError(
-                f"max_delta_step is {step:g}, a factor of e^{step:g} on counts; "
-                f"{COUNT_STEP_MAX:g} is the most for count:poisson"
+                f"max_delta_step is {step:g}, {steps.effect.format(step=step)}; "
+                f"{steps.most:g} is the most for {self.objective}"
             )
         return self
 

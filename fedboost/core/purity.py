@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.params import CLASSIFYING, ObjectiveName
+from fedboost.core import objectives
 
 
 class PurityLimit:
@@ -21,7 +21,7 @@ class PurityLimit:
     @classmethod
     def of_labels(
         cls,
-        objective: ObjectiveName,
+        objective: str,
         y: NDArray[np.float64],
         training: NDArray[np.bool_],
         most: float,
@@ -31,7 +31,7 @@ class PurityLimit:
         Labels that are numbers have two classes: above the mean of all, and the others.
         """
         known = y[training]
-        if objective not in CLASSIFYING:
+        if not objectives.named(objective).classifies:
             known = (known > known.mean()).astype(np.float64)
         kinds = np.full(len(y), -1, np.int64)
         kinds[training] = np.unique(known, return_inverse=True)[1]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedboost.core import metrics
 from fedboost.core.fixed_point import bits_for, power_of_two_above
 from fedboost.core.metrics import OfCounts, OfRanking, OfRows, Ranking, WeightedMean
-from fedboost.core.params import CLASSIFYING, BoostingParams
+from fedboost.core.params import BoostingParams
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import ConfigError, DataError, JobError
 
@@ -78,7 +78,7 @@ class Tally:
         """`rows` of all parties; no weight is above `weight_bound`, no |label| of a regression
         above `label_bound`; `base_margin` float64 (outputs,) is the objective's, from which the
         scores of a binary job spread."""
-        measures = {name: metrics.METRICS[name].measure for name in params.metrics}
+        measures = {name: metrics.METRICS[name].measured(params) for name in params.metrics}
         alone = [name for name, measure in measures.items() if isinstance(measure, OfRows)]
         if alone:
             raise ConfigError(
@@ -90,7 +90,7 @@ class Tally:
             name: kind for name, kind in measures.items() if isinstance(kind, OfRanking)
         }
         self._classes = params.num_class or 1
-        self._regression = params.objective not in CLASSIFYING
+        self._regression = not params.record.classifies
         self._rows, self._bits = rows, bits_for(rows)
         self._weight_bound, self._label_bound = weight_bound, label_bound
         self._centres = _centres(base_margin)

@@ -15,10 +15,11 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     ValidationError,
     model_validator,
 )
-from pydantic_core import core_schema
+from pydantic_core import CoreSchema, core_schema
 
 from fedboost.ground.errors import ConfigError
 
@@ -67,11 +68,21 @@ class NameIn:
         """Return the schema of a text that `check` takes."""
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the JSON Schema of the names there are, for editors."""
+        return {**handler(schema), "enum": self.names}
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names there are, after the word that stands for any of them."""
+        return [self.also] * bool(self.also) + [*self.known]
+
     def check(self, name: str) -> str:
         """Return a known name, or the word; a ValueError lists those there are."""
-        if name not in self.known and (not self.also or name != self.also):
-            names = [self.also] * bool(self.also) + [*self.known]
-            raise ValueError(f"there is no {self.what} {name!r}, but {', '.join(names)}")
+        if name not in self.names:
+            raise ValueError(f"there is no {self.what} {name!r}, but {', '.join(self.names)}")
         return name
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from fedboost.core.params import CLASSIFYING
+from fedboost.core import objectives
 from fedboost.data.predictions import Predictions, free_name, with_predictions
 from fedboost.ground.arrays import Floats, Indices
 from fedboost.ground.errors import ConfigError, DataError
@@ -50,7 +50,7 @@ def check_alike(kinds: Sequence[Kind], by: By) -> None:
             todo="bag models of the same objective, classes and id columns",
         )
     for kind in kinds:
-        if by == "vote" and kind.objective not in ("", *CLASSIFYING):
+        if by == "vote" and kind.objective and not objectives.named(kind.objective).classifies:
             raise ConfigError(
                 f"{kind.name} was trained with {kind.objective}: numbers cannot vote",
                 todo="take the mean",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedboost.core import label_checks
+from fedboost.core import objectives, weight_checks
 from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
 from fedboost.ground.errors import ConfigError, DataError
@@ -13,14 +13,14 @@ def check(params: BoostingParams, frame: Frame, held_out: bool) -> None:
     check_held_out(params, held_out)
     if frame.label is None:
         raise DataError("the guest's table has no label", todo="name it in the job: label: …")
-    label_checks.check_labels(params, frame.label, learn=True)
+    objectives.check_labels(params, frame.label, learn=True)
 
 
 def check_encrypted(params: BoostingParams, frame: Frame, held_out: bool) -> None:
     """The same where hosts add up what the guest encrypts: its weights mark no rows in sums."""
     check(params, frame, held_out)
     if frame.weight is not None:
-        label_checks.check_weight_ratio(frame.weight)
+        weight_checks.check_weight_ratio(frame.weight)
 
 
 def check_held_out(params: BoostingParams, held_out: bool) -> None:

@@ -38,7 +38,7 @@ def measured(
     for part, rows in parts.items():
         chosen = slice(None) if len(rows) == len(y) else rows  # of all rows there is no copy
         part_rows = y[chosen], prediction[chosen], weight[chosen]
-        values[part] = {name: metrics.evaluate(name, *part_rows) for name in params.metrics}
+        values[part] = {name: metrics.evaluate(name, *part_rows, params) for name in params.metrics}
     return values
 
 

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import categories, objectives
-from fedboost.core.params import POISSON_STEP
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import ConfigError
 from fedboost.model import rounds
@@ -31,12 +30,6 @@ NO_PARENT = 2**31 - 1
 FLOAT32_MAX = np.finfo(np.float32).max
 BASE_GAP_MAX = 1e-6  # between our base margin and the one that XGBoost has from its base_score
 REFUSED = re.compile(r"[\[\]<]")  # XGBoost takes no name of a column with these signs
-
-# What XGBoost wants to read beside the name of each objective.
-_SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
-    "binary:logistic": ("reg_loss_param", {"scale_pos_weight": "1"}),
-    "reg:squarederror": ("reg_loss_param", {"scale_pos_weight": "1"}),
-}
 
 
 def library(extra: str) -> Any:
@@ -98,22 +91,12 @@ def feature_names(model: Whole) -> list[str]:
 
 
 def _objective(model: Whole) -> dict[str, Any]:
-    name = model.facts["objective"]
-    params = model.facts["params"]
-    if name == "multi:softprob":
-        classes = str(len(model.facts["base_margin"]))
-        return {"name": name, "softmax_multiclass_param": {"num_class": classes}}
-    if name == "reg:tweedie":
-        power = repr(params["tweedie_variance_power"])
-        return {"name": name, "tweedie_regression_param": {"tweedie_variance_power": power}}
-    if name == "count:poisson":
-        step = params.get("max_delta_step")
-        content = {"max_delta_step": repr(POISSON_STEP if step is None else step)}
-        return {"name": name, "poisson_regression_param": content}
-    if name in _SETTINGS:
-        section, content = _SETTINGS[name]
-        return {"name": name, section: content}
-    return {"name": name}
+    record = objectives.named(model.facts["objective"])
+    said: dict[str, Any] = {"name": record.name}
+    if form := record.xgboost.section:
+        outputs = len(model.facts["base_margin"])
+        said[form] = record.xgboost.content(model.facts["params"], outputs)
+    return said
 
 
 def _base(model: Whole) -> tuple[float, Floats]:
@@ -129,18 +112,11 @@ def _base(model: Whole) -> tuple[float, Floats]:
         return 0.0, margin
     with np.errstate(over="ignore", divide="ignore"):
         score = np.float32(objectives.transform(name, margin[None, :])[0, 0])
-        back = _as_margin(name, score)
+        back = objectives.named(name).link.margin_of_score(score)
     if np.isclose(back, margin[0], rtol=BASE_GAP_MAX, atol=BASE_GAP_MAX):
         return short(score), np.zeros(1)
     neutral = objectives.transform(name, np.zeros((1, 1)))[0, 0]
     return float(neutral), margin
-
-
-def _as_margin(objective: str, score: np.float32) -> np.float32:
-    """The margin of a base_score as XGBoost computes it, in 32 bits."""
-    if objective == "binary:logistic":
-        return -np.log(np.float32(1) / score - np.float32(1))
-    return np.log(score) if objective in ("count:poisson", "reg:tweedie") else score
 
 
 def _trees(model: Whole, rest: Floats, n_features: int) -> tuple[list[dict[str, Any]], list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fedboost.core import objectives
 from fedboost.core.metrics import METRICS
 from fedboost.core.params import BoostingParams, TreeParams
 from fedboost.messages.job_pb2 import Importance
@@ -57,7 +58,8 @@ def separation(story: Story) -> Html:
     if charts:
         return section("curves", title, tag("div", *charts, class_="charts three"))
     objective = effective_params(story).get("objective")
-    if objective is not None and objective != "binary:logistic":
+    known = objectives.OBJECTIVES.get(objective or "")
+    if objective is not None and (known is None or not known.has_chances):
         why = f"These curves exist for two classes only; the job's objective is {objective}."
     elif story.result is None:
         why = "These curves are told when the model is done, and the job did not get there."

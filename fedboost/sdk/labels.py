@@ -10,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedboost.core.label_checks import check_weight
+from fedboost.core import objectives
+from fedboost.core.weight_checks import check_weight
 from fedboost.ground.arrays import Floats
 from fedboost.sdk.refusals import InvalidTableError
 
@@ -129,9 +130,9 @@ class Classes:
     @property
     def settings(self) -> dict[str, Any]:
         """Return a job's settings for the labels: two are binary:logistic, more multi:softprob."""
-        if len(self.values) == 2:
-            return {"objective": "binary:logistic"}
-        return {"objective": "multi:softprob", "num_class": len(self.values)}
+        count = len(self.values)
+        several = {"num_class": count} if count > 2 else {}
+        return {"objective": objectives.of_classes(count), **several}
 
     def indices(self, y: NDArray[Any]) -> Floats:
         """The classes' places, float64 (n,); an InvalidTableError counts labels of no class."""

@@ -119,7 +119,7 @@ class GBUNClassifier(_Gbun, Classifier):
 
 
 class GBUNRegressor(_Gbun, Regressor):
-    """Boosted networks for numbers: reg:squarederror, count:poisson or reg:tweedie."""
+    """Boosted networks for numbers, by one of a job's objectives for them."""
 
     _models = (GbunJobParams,)
     _absent = frozenset({"num_class", "scale_pos_weight"})

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedboost.core import metrics, objectives
-from fedboost.core.params import CLASSIFYING
 from fedboost.ground.arrays import Floats
 from fedboost.sdk import keeping, labels
 from fedboost.sdk.boosters import Boosted, IterationRange
@@ -137,7 +136,9 @@ class Regressor(Estimator):
         return 1.0 - error / spread if spread else float("nan")
 
     def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
-        if self.get_params()["objective"] in CLASSIFYING:
+        with refusing():
+            record = objectives.named(self.get_params()["objective"])
+        if record.classifies:
             name = type(self).__name__
             raise InvalidParameterError(
                 f"{name} learns numbers, not classes",

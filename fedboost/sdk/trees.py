@@ -6,6 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from fedboost import protocols
+from fedboost.core import objectives
 from fedboost.flow import Protocol
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
@@ -17,8 +18,9 @@ from fedboost.sdk.refusals import InvalidParameterError
 
 # Settings that name an earlier job, of which nothing lasts here.
 EARLIER = frozenset({"warm_start", "reuse"})
-OF_CLASSES = frozenset({"objective", "num_class"})  # they follow from the labels
-ONLY_CLASSES = frozenset({"num_class", "scale_pos_weight", "multi_output"})
+# They follow from the labels, or are settings of objectives for numbers.
+OF_CLASSES = frozenset({"objective", "num_class", *objectives.own_settings(of_classes=False)})
+ONLY_CLASSES = frozenset({"num_class", "multi_output", *objectives.own_settings(of_classes=True)})
 TABLES: dict[str, Any] = {
     "parties": 2,  # that a single table is dealt to; or their names, or {name: columns}
     "guest": None,  # the party with the labels; None: the first
@@ -26,7 +28,7 @@ TABLES: dict[str, Any] = {
     "categorical": None,  # columns whose values are categories, whatever type they have
     "missing": math.nan,  # a number that means missing beside NaN, or such numbers by party
 }
-NUMBERS = {"objective": "reg:squarederror"}
+NUMBERS = {"objective": objectives.of_numbers()}
 
 
 class SecureBoostClassifier(Classifier):

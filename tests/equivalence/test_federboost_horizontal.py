@@ -31,6 +31,8 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "numbers": {"objective": "reg:squarederror"},
     "counts": {"objective": "count:poisson"},
     "amounts": {"objective": "reg:tweedie"},
+    "positive": {"objective": "reg:gamma"},
+    "far errors": {"objective": "reg:pseudohubererror", "huber_slope": 0.5},
 }
 CONTINUE: dict[str, Any] = {"dropout": "continue", "colluders": 0}
 MODES: dict[str, dict[str, Any]] = {"wait": {}, "continue": CONTINUE}

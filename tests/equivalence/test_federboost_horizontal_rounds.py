@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost.core.params import metrics_of
+from fedboost.core.objectives import metrics_of
 from fedboost.core.quantiles import Search
 from tests.equivalence.test_federboost_horizontal import MODES
 from tests.equivalence.test_secureboost_forests import KINDS as FORESTS

@@ -36,6 +36,8 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "medians": {"objective": "reg:absoluteerror"},
     "counts": {"objective": "count:poisson"},
     "amounts": {"objective": "reg:tweedie"},
+    "positive": {"objective": "reg:gamma"},
+    "far errors": {"objective": "reg:pseudohubererror", "huber_slope": 0.5},
 }
 TELCO = HOSTS[0]
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost.core.params import metrics_of
+from fedboost.core.objectives import metrics_of
 from fedboost.protocols.gbun.party import CHECKPOINT
 from tests.equivalence.test_gbun import MODES, SPARSE
 from tests.support.federated import GUEST, HOSTS, Room, now, with_seed

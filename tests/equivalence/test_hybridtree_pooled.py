@@ -25,6 +25,8 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "numbers": {"objective": "reg:squarederror"},
     "counts": {"objective": "count:poisson"},
     "amounts": {"objective": "reg:tweedie"},
+    "positive": {"objective": "reg:gamma"},
+    "far errors": {"objective": "reg:pseudohubererror", "huber_slope": 0.5},
 }
 
 

@@ -215,7 +215,7 @@ def measured(job, trained, counts):
             room = {name: EXACT_GAP_MAX for name in params.metrics}
             room |= {name: gap + EXACT_GAP_MAX for name, gap in resolution(tally, total).items()}
             for name in params.metrics:
-                gap = abs(found[part][name] - metrics.evaluate(name, *seen))
+                gap = abs(found[part][name] - metrics.evaluate(name, *seen, params))
                 assert gap <= room[name], (part, name)
         history.append(found)
     return history, margins

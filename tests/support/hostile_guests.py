@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedboost.core import histogram, label_checks, sampling
+from fedboost.core import histogram, sampling, weight_checks
 from fedboost.core.sampling import Sample
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.packing import GhLayout
@@ -23,7 +23,7 @@ from fedboost.encrypted.guest.tree import GuestTree
 from fedboost.encrypted.number.packed import PackedGuest
 
 GAIN = 1e9  # of a winner that is chosen for other reasons
-WEIGHT_RATIO_LOG2 = int(np.log2(label_checks.WEIGHT_RATIO_MAX))
+WEIGHT_RATIO_LOG2 = int(np.log2(weight_checks.WEIGHT_RATIO_MAX))
 
 
 @dataclass(frozen=True)

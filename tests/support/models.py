@@ -95,7 +95,7 @@ def random_model(
         "base_margin": base,
         "trees_per_round": per_round,
         "forest": [1] * (trees // per_round),
-        "params": {"objective": objective, "tweedie_variance_power": 1.5},
+        "params": {"objective": objective, "tweedie_variance_power": 1.5, "huber_slope": 2.0},
         "history": [{"train": {"auc": 0.5 + t / 10}} for t in range(trees // per_round)],
     }
     shards = {

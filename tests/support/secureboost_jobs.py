@@ -137,6 +137,8 @@ def labels(objective, pull, draw):
     if objective == "reg:tweedie":
         amount = np.round(np.exp(np.clip(pull / 2, -3, 2)), 2)
         return np.where(draw.random(len(pull)) < 0.4, 0.0, amount)
+    if objective == "reg:gamma":
+        return np.round(np.exp(np.clip(pull / 2, -3, 2)), 2) + 0.01
     return (pull > 0).astype(np.float64) if objective == "binary:logistic" else np.round(pull, 2)
 
 
@@ -249,7 +251,7 @@ def grown_naively(job):
                 growing = GrowingTree(rules, seen.bins, own, inside, columns, depth)
                 growing.leaf_gradients = leaves
                 tree = local.grow(growing)
-                renews = objective.renews_leaves
+                renews = params.record.has_median_leaves
                 tree = local.renewed(tree, rules, seen, inside) if renews else tree
                 trees.append(replace(tree, value=tree.value / len(sample.trees)))
         rounds.append(tuple(trees))

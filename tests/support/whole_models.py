@@ -30,6 +30,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "absolute": {"objective": "reg:absoluteerror"},
     "poisson": {"objective": "count:poisson"},
     "tweedie": {"objective": "reg:tweedie"},
+    "gamma": {"objective": "reg:gamma"},
+    "huber": {"objective": "reg:pseudohubererror", "huber_slope": 2.0},
     "forest": {"forest": {"n_trees": 3, "subsample": 0.6}},
     "dynamic": {"forest": {"dynamic": {"n_trees": (3, 1), "subsample": (0.5, 0.9)}}},
     "classes_forest": {**CLASSES, "forest": {"n_trees": 2, "subsample": 0.6}},
@@ -78,7 +80,7 @@ def labels(frame: Frame, params: TreeParams) -> NDArray[np.float64]:
         return (pull > np.median(pull)).astype(np.float64)
     if params.objective == "multi:softprob":
         return np.digitize(pull, np.quantile(pull, [0.4, 0.7])).astype(np.float64)
-    return np.floor(np.abs(pull))
+    return np.floor(np.abs(pull)) + float(params.record.predicts == "positive")
 
 
 def trained(frame: Frame, **params: Any) -> Trained:

@@ -193,7 +193,7 @@ class Rounds(RoundsState):
             told.counts.add(name="earlier_rounds", count=self.first_round)
         parts = self.context.parts
         told.counts.extend(Count(name=name, count=len(rows)) for name, rows in parts.items())
-        if self.params.objective == "binary:logistic":
+        if self.params.record.has_chances:
             prediction = objectives.transform(self.params.objective, self.margin)[:, 0]
             told.curves.extend(words.curves(self.y, prediction, parts))
         return told

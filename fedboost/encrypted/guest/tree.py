@@ -251,7 +251,7 @@ class GuestTree(GuestTreeState):
     def medians(
         self, residual: NDArray[np.float64], weight: NDArray[np.float64]
     ) -> dict[int, NDArray[np.float64]]:
-        """The leaves' values where the objective renews them: medians times learning_rate.
+        """The leaves' values where the objective takes medians: these times learning_rate.
 
         residual and weight float64 (n,), of all rows.
         """

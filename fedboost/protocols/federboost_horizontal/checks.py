@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedboost.core import label_checks
+from fedboost.core import objectives, weight_checks
 from fedboost.data.frame import Frame
 from fedboost.flow import AGGREGATOR, Role
 from fedboost.ground.errors import ConfigError, DataError
@@ -22,9 +22,9 @@ def check(role: Role, params: FederBoostHorizontalParams, frame: Frame, held_out
     columns.directions(params.monotone_constraints, frame.columns, frame.categories)
     if frame.label is None:
         raise DataError("the table has no label", todo="name it in the job: label: …")
-    label_checks.check_labels(params, frame.label, learn=False)
+    objectives.check_labels(params, frame.label, learn=False)
     if frame.weight is not None:
-        label_checks.check_weight(frame.label, frame.weight)
+        weight_checks.check_weight(frame.label, frame.weight)
     for name in params.domains:
         if name not in frame.columns:
             raise ConfigError(

@@ -53,22 +53,23 @@ class FederBoostHorizontalParams(TreeParams, SearchParams, Aggregation):
 
     @model_validator(mode="after")
     def _sums_are_enough(self) -> Self:
-        if self.objective == "reg:absoluteerror":
+        if self.record.has_median_leaves:
             raise ValueError(
-                "reg:absoluteerror takes medians of leaves, which sums do not give: "
-                "use reg:squarederror"
+                f"{self.objective} takes medians of leaves, which sums do not give: "
+                f"use {self.record.instead}"
             )
         return self
 
     @model_validator(mode="after")
     def _sums_do_not_repeat(self) -> Self:
-        # Hessians of squared errors are the rows' weights, in every tree: the last root's sums less
+        # Hessians may be the rows' weights, in every tree: the last root's sums less
         # those of the next one would be the rows, bin by bin, of who was lost in between.
-        repeats = self.objective == "reg:squarederror" and self.goss is None
+        repeats = self.record.hessians_are_weights and self.goss is None
         if self.dropout == "continue" and repeats and self._row_share == 1.0:
             raise ValueError(
                 "dropout: continue shows what a lost party added where sums repeat, as those of "
-                "reg:squarederror do over all rows: set subsample, goss or forest, or dropout: wait"
+                f"{self.objective} do over all rows: set subsample, goss or forest, or dropout: "
+                "wait"
             )
         return self
 

@@ -35,7 +35,6 @@ from fedboost.core import objectives, sampling
 from fedboost.core.binning import Binning
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
-from fedboost.core.params import CLASSIFYING
 from fedboost.core.quantiles import Ranked, Search
 from fedboost.core.row_shards import SharedTable
 from fedboost.core.rules import Rules
@@ -373,7 +372,7 @@ def _plant(party: HistogramParty, binning: Binning) -> None:
 def _check_draws(party: HistogramParty, label: Floats, place: int) -> None:
     """Refuse, by a PolicyError, a job whose trees tell few of our training rows apart."""
     params, classes = party.params, np.ones((1, len(label)), np.bool_)
-    if params.objective in CLASSIFYING:
+    if params.record.classifies:
         classes = label == np.unique(label)[:, None]
     least = party.context.limits.holdout_rows_min
     sampling.check_draws(params, classes, least, "policy.holdout_rows_min", party=place)

@@ -147,7 +147,7 @@ def close_model(guest: Guest) -> Out:
     report.importance.extend(words.importance(guest.context, nodes))
     for host in guest.context.table.hosts:
         _tell_privacy(guest, host, report)
-    if params.objective == "binary:logistic":
+    if params.record.has_chances:
         margin = np.empty((len(guest.weight), 1))
         for part, rows in guest.context.parts.items():
             margin[rows] = training.watched[part].margin

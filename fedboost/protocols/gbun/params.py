@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedboost.aggregation.sums import Aggregation
-from fedboost.core import label_checks
+from fedboost.core import objectives, weight_checks
 from fedboost.core.gbun import GbunParams
 from fedboost.data.frame import Frame
 from fedboost.flow import AGGREGATOR, Asks, Role
@@ -23,9 +23,9 @@ def check(role: Role, params: GbunJobParams, frame: Frame, held_out: bool) -> No
     labels.check_held_out(params, held_out)
     if frame.label is None:
         raise DataError("the table has no label", todo="name it in the job: label: …")
-    label_checks.check_labels(params, frame.label, learn=False)
+    objectives.check_labels(params, frame.label, learn=False)
     if frame.weight is not None:
-        label_checks.check_weight(frame.label, frame.weight)
+        weight_checks.check_weight(frame.label, frame.weight)
     if frame.categories:
         raise DataError(
             "networks read numbers, not categories",

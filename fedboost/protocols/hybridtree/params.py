@@ -39,10 +39,10 @@ class HybridTreeParams(HybridParams, EncryptedTreeParams):
 
     @model_validator(mode="after")
     def _objective_has_leaf_values(self) -> Self:
-        if self.objective == "reg:absoluteerror":
+        if self.record.has_median_leaves:
             raise ValueError(
-                "reg:absoluteerror has leaves that are medians, which hybridtree cannot add to; "
-                "use reg:squarederror"
+                f"{self.objective} has leaves that are medians, which hybridtree cannot add to; "
+                f"use {self.record.instead}"
             )
         return self
 

@@ -395,7 +395,7 @@ def _read(
 
 def _leaves(guest: Guest, trees: Sequence[GuestTree]) -> list[dict[int, Floats]]:
     """The leaves' values (outputs,) of each tree, divided by the trees whose average they are."""
-    if guest.objective.renews_leaves:
+    if guest.params.record.has_median_leaves:
         values = [tree.medians(guest.y - guest.margin[:, 0], guest.weight) for tree in trees]
     else:
         exact = guest.leaf_gradients(guest.trees_closed, guest.rules.fixed)

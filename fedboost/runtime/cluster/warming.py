@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import fedboost
+from fedboost.core import objectives
 from fedboost.data.loading import load
 from fedboost.data.sources import SourceSpec
 from fedboost.ground import kernels
@@ -37,6 +38,7 @@ from fedboost.runtime.transport import faults
 GUEST, HOST = "warm-guest", "warm-host"
 ROWS, COLUMNS = 300, 4
 HOMES = ("core", "crypto", "data")  # the layers that may have kernels
+SEVERAL = {"objective": objectives.of_classes(3), "num_class": 3}
 TREES = {"n_estimators": 2, "max_depth": 3, "max_bin": 16}
 HYBRID = {"n_estimators": 2, "guest_depth": 2, "host_depth": 2, "max_bin": 16}
 
@@ -71,13 +73,11 @@ JOBS = {
     "lattice, many rows": Warm("secureboost", _encrypted("lattice, vectors", max_bin=2), rows=2000),
     "lattice, sparse": Warm("secureboost", _encrypted("lattice"), table="sparse", bins_max=32,
                             then="predict"),
-    "lattice, classes": Warm("secureboost", _encrypted("lattice", objective="multi:softprob",
-                                                       num_class=3), classes=3),
+    "lattice, classes": Warm("secureboost", _encrypted("lattice", **SEVERAL), classes=3),
     "lattice, noise": Warm("secureboost", _encrypted("lattice-4096", host_noise=1.0)),
     "plain": Warm("secureboost", _encrypted("plain"), group_rows_min=20, then="predict"),
     "plain, sparse": Warm("secureboost", _encrypted("plain"), table="sparse"),
-    "plain, classes": Warm("secureboost", _encrypted("plain", objective="multi:softprob",
-                                                     num_class=3), classes=3),
+    "plain, classes": Warm("secureboost", _encrypted("plain", **SEVERAL), classes=3),
     "affine": Warm("secureboost", _encrypted("iterative-affine", allow_insecure=True)),
     "numbers": Warm("secureboost", _encrypted("okamoto-uchiyama")),
     "vertical": Warm("federboost-vertical", {**TREES, "buckets": 8}, method="oprf"),

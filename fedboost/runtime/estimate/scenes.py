@@ -291,11 +291,7 @@ def _read(spec: JobSpec, party: str, source: SourceSpec) -> Frame:
 
 def _label(params: BoostingParams, pull: NDArray[np.float64]) -> NDArray[np.float64]:
     """Labels that the objective takes, of about as many rows each."""
-    classes = params.num_class or 2
-    if params.objective.startswith(("binary", "multi")):
-        ranks = np.argsort(np.argsort(pull))
-        return (ranks * classes // len(pull)).astype(np.float64)
-    return np.floor(np.exp(pull)) if params.objective.startswith("count") else np.exp(pull)
+    return params.record.labels.sample(pull, params.num_class or 2)
 
 
 def _some(frame: Frame, share: float) -> Frame:

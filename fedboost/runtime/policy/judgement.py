@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import __version__, flow, protocols
-from fedboost.core.params import CLASSIFYING
+from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
 from fedboost.flow import GUEST, StageContext
 from fedboost.ground import wire
@@ -371,7 +371,7 @@ class Judge:
 
 
 def _has_classes(job: SignedJob) -> bool:
-    return getattr(job.params, "objective", "") in CLASSIFYING
+    return isinstance(job.params, BoostingParams) and job.params.record.classifies
 
 
 @contextmanager

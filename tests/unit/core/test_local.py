@@ -10,8 +10,8 @@ from fedboost.core import binning, fixed_point, local, metrics, objectives, samp
 from fedboost.core.categories import members
 from fedboost.core.growth import GrowingTree
 from fedboost.core.local import TrainingTable
-from fedboost.core.objectives import Summary
-from fedboost.core.params import OBJECTIVES, TreeParams
+from fedboost.core.objectives import OBJECTIVES, Summary
+from fedboost.core.params import TreeParams
 from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
 from fedboost.ground.errors import ConfigError, DataError
@@ -34,6 +34,8 @@ def labels_for(objective, logit):
         return np.digitize(logit, np.quantile(logit, [0.3, 0.7])).astype(float)
     if objective in ("count:poisson", "reg:tweedie"):
         return np.maximum(np.round(logit + 2.0), 0.0)
+    if objective == "reg:gamma":
+        return np.exp(logit / 2.0)
     return logit
 
 

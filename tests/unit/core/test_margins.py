@@ -15,6 +15,7 @@ from fedboost.ground.errors import JobError
         ("reg:squarederror", np.inf),
         ("count:poisson", 701.0),
         ("reg:tweedie", -np.inf),
+        ("reg:gamma", 701.0),
     ],
 )
 def test_margins_without_a_prediction_are_refused(objective, margin):

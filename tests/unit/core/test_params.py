@@ -3,7 +3,8 @@
 import pytest
 
 from fedboost.core.metrics import METRICS
-from fedboost.core.params import OBJECTIVES, TreeParams, metrics_of
+from fedboost.core.objectives import OBJECTIVES, ObjectiveParams, metrics_of
+from fedboost.core.params import TreeParams
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import parse
 
@@ -49,6 +50,10 @@ def test_every_objective_has_metrics_that_exist():
         ({"max_delta_step": -0.1}, "max_delta_step"),
         ({"objective": "reg:absoluteerror", "max_delta_step": 1.0}, "medians as leaf values"),
         ({"objective": "count:poisson", "max_delta_step": 101.0}, "100 is the most"),
+        ({"objective": "reg:gamma", "base_score": 0.0}, "reg:gamma needs one above 0"),
+        ({"huber_slope": 2.0}, "huber_slope needs reg:pseudohubererror, not binary:logistic"),
+        ({"tweedie_variance_power": 1.2}, "tweedie_variance_power needs reg:tweedie"),
+        ({"objective": "reg:huber"}, "there is no objective 'reg:huber', but binary:logistic,"),
         ({"max_leaves": 8}, "set grow_policy: lossguide"),
         ({"max_leaves": 1, "grow_policy": "lossguide"}, "give 2 or more"),
         ({"colsample_bylevel": 0.0}, "colsample_bylevel"),
@@ -58,3 +63,13 @@ def test_every_objective_has_metrics_that_exist():
 def test_what_does_not_fit_is_refused_with_its_name(raw, text):
     with pytest.raises(ConfigError, match=text):
         parse(TreeParams, raw)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_parameters_are_kept_without_the_settings_of_other_objectives(objective):
+    classes = {"num_class": 3} if OBJECTIVES[objective].has_many_classes else {}
+    params = parse(TreeParams, {"objective": objective, **classes})
+    kept = params.model_dump(mode="json")
+    others = set(ObjectiveParams.model_fields) - set(OBJECTIVES[objective].settings)
+    assert set(kept) == set(TreeParams.model_fields) - others
+    assert parse(TreeParams, kept) == params

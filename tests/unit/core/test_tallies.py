@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.core import metrics
-from fedboost.core.params import TreeParams, metrics_of
+from fedboost.core.objectives import OBJECTIVES, metrics_of
+from fedboost.core.params import TreeParams
 from fedboost.core.tallies import SCORE_BINS, SCORE_WORDS_MAX, Tally
 from fedboost.ground.errors import DataError, JobError
 from tests import tiers
@@ -114,23 +115,42 @@ def test_f1_leaves_classes_out_that_are_neither_label_nor_guess():
 
 
 @pytest.mark.parametrize(
-    "objective", ["reg:squarederror", "reg:absoluteerror", "count:poisson", "reg:tweedie"]
+    "objective", [name for name, record in OBJECTIVES.items() if not record.classifies]
 )
 def test_regressions_are_measured_as_the_pooled_rows(objective):
     rng = np.random.default_rng(5)
     y, w = rng.gamma(2.0, 30.0, 500), rng.uniform(0.0, 2.0, 500)
-    p = y + rng.normal(0, 8, 500)
+    p = np.maximum(y + rng.normal(0, 8, 500), 0.1)
     tally = Tally(params(objective), 500, 2.0, 512.0, ZERO)
     found = tally.measure(total_of(tally, y, p, w, 4))
-    for name in ("rmse", "mae"):
-        assert found[name] == pytest.approx(metrics.evaluate(name, y, p, w), abs=1e-9)
+    assert {"rmse", "mae"} < set(found)
+    for name, value in found.items():
+        assert value == pytest.approx(metrics.evaluate(name, y, p, w), abs=1e-9), name
+
+
+def test_the_pseudo_huber_error_has_the_jobs_slope():
+    y, p, w = np.array([0.0, 4.0]), np.array([3.0, 8.0]), np.ones(2)
+    own = TreeParams(objective="reg:pseudohubererror", huber_slope=3.0)
+    tally = Tally(own, 2, 1.0, 8.0, ZERO)
+    expected = 9.0 * (np.sqrt(2.0) - 1.0 + 5.0 / 3.0 - 1.0) / 2.0
+    assert metrics.evaluate("mphe", y, p, w, own) == pytest.approx(expected)
+    assert tally.measure(tally.of(y, p, w)) == pytest.approx({"mphe": expected})
+
+
+def test_a_prediction_far_below_its_label_adds_a_limited_deviance():
+    y, p = np.array([1.0, 1.0]), np.array([1e-300, 1.0])
+    tally = Tally(params("reg:gamma", names=("gamma-deviance",)), 2, 1.0, 1.0, ZERO)
+    found = tally.measure(tally.of(y, p, np.ones(2)))
+    assert found == pytest.approx({"gamma-deviance": metrics.DEVIANCE_MAX})
 
 
 def test_a_prediction_far_outside_the_labels_counts_as_four_label_bounds_away():
     y, w = np.array([1.0, -1.0]), np.ones(2)
     tally = Tally(params("reg:squarederror"), 2, 1.0, 1.0, ZERO)
     found = tally.measure(tally.of(y, np.array([1e300, -1.0]), w))
-    assert found == pytest.approx({"rmse": np.sqrt(16 / 2), "mae": 4 / 2})
+    assert found == pytest.approx(
+        {"rmse": np.sqrt(16 / 2), "mae": 4 / 2, "mphe": (17**0.5 - 1) / 2}
+    )
 
 
 def test_certain_and_wrong_is_as_finite_as_pooled():

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedboost.core import label_checks
+from fedboost.core import objectives, weight_checks
 from fedboost.core.params import TreeParams
 from fedboost.data.loading import load
 from fedboost.data.selection import Selection
@@ -97,7 +97,7 @@ def test_text_labels_are_refused_with_the_line_to_write_and_outsiders_hear_the_k
 def test_labels_of_minus_one_and_one_are_refused_with_the_line_to_write():
     y = np.array([-1.0, 1.0, 1.0, -1.0])
     with pytest.raises(DataError, match="2 of 4 labels") as caught:
-        label_checks.check_labels(TreeParams(), y)
+        objectives.check_labels(TreeParams(), y)
     assert "label_values: [-1, 1]" in caught.value.todo
     assert "-1" not in "".join(caught.value.quiet().lines())
 
@@ -113,7 +113,7 @@ def test_a_value_of_one_row_is_in_no_error(tmp_path):
         loaded(tmp_path, ["no", "yes", "secret"], {"label": "y", "label_values": ["no", "yes"]})
     assert "secret" not in "".join(caught.value.lines())
     with pytest.raises(DataError) as number:
-        label_checks.check_labels(TreeParams(), np.array([-1.0, 7.5, -1.0]))
+        objectives.check_labels(TreeParams(), np.array([-1.0, 7.5, -1.0]))
     assert "7.5" not in "".join(number.value.lines())
 
 
@@ -161,9 +161,9 @@ def test_data_check_says_what_to_write_for_the_classes_of_a_label():
         assert ("label_values" in " ".join(found.notes)) == bool(line)
 
 
-@pytest.mark.parametrize("least", [1 / 365, 1.0 / label_checks.WEIGHT_RATIO_MAX])
+@pytest.mark.parametrize("least", [1 / 365, 1.0 / weight_checks.WEIGHT_RATIO_MAX])
 def test_weights_of_exposures_and_of_inverse_probabilities_differ_little_enough(least):
     weight = np.array([0.0, least, 0.3, 1.0])
-    label_checks.check_weight_ratio(weight)
+    weight_checks.check_weight_ratio(weight)
     with pytest.raises(DataError, match="times the least above 0, and 1024 times is the most"):
-        label_checks.check_weight_ratio(np.append(weight, 1.0001 * least * 1024))
+        weight_checks.check_weight_ratio(np.append(weight, 1.0001 * least * 1024))

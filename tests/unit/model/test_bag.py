@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.core.params import CLASSIFYING, OBJECTIVES
+from fedboost.core.objectives import OBJECTIVES, of_classes
 from fedboost.data.predictions import OBJECTIVE, parted, predictions_tables
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model.bag import By, Kind, bagged, check_alike
@@ -158,13 +158,15 @@ def test_whoever_does_not_say_what_it_learned_fits_all_that_has_its_shape():
 def test_two_objectives_do_not_fit_beside_one_that_is_not_known():
     kinds = [
         Kind(name, said, 1, ("id",))
-        for name, said in zip("abc", ("", *OBJECTIVES[:2]), strict=True)
+        for name, said in zip("abc", ("", *list(OBJECTIVES)[:2]), strict=True)
     ]
-    with pytest.raises(ConfigError, match=f"c does not fit the others: it has {OBJECTIVES[1]}, b"):
+    with pytest.raises(ConfigError, match=f"c does not fit the others: it has {of_classes(3)}, b"):
         check_alike(kinds, "mean")
 
 
-@pytest.mark.parametrize("objective", [one for one in OBJECTIVES if one not in CLASSIFYING])
+@pytest.mark.parametrize(
+    "objective", [name for name, one in OBJECTIVES.items() if not one.classifies]
+)
 def test_numbers_cannot_vote(objective):
     kinds = [Kind(name, objective, 1, ("id",)) for name in "ab"]
     check_alike(kinds, "mean")

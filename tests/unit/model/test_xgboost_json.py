@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.core import local, objectives
+from fedboost.core.objectives import OBJECTIVES
 from fedboost.core.params import TreeParams
 from fedboost.flow import Artefact
 from fedboost.model import columns
@@ -67,6 +68,7 @@ def test_rows_reach_the_same_leaves(seed):
     seed=st.integers(0, 2**20),
     kind=st.sampled_from([("binary:logistic", 1, 1), ("reg:squarederror", 1, 1),
                           ("count:poisson", 1, 1), ("reg:tweedie", 1, 1),
+                          ("reg:gamma", 1, 1), ("reg:pseudohubererror", 1, 1),
                           ("multi:softprob", 3, 1), ("multi:softprob", 1, 3)]),
     trees=st.sampled_from([3, 9]),
 )  # fmt: skip
@@ -125,7 +127,7 @@ def stopped(frame, check, params):
 
 @pytest.mark.parametrize(
     "objective",
-    ["binary:logistic", "reg:squarederror", "reg:absoluteerror", "count:poisson", "reg:tweedie"],
+    [name for name, record in OBJECTIVES.items() if not record.has_many_classes],
 )
 def test_predictions_are_ours(objective):
     model = whole(random_model(5, objective))

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.core.params import POISSON_STEP
+from fedboost.core.objectives import poisson
 from fedboost.report.page import render
 from tests.support import small_jobs
 from tests.support.federated import run_job
@@ -34,7 +34,7 @@ def test_no_leaf_of_counts_is_above_xgboosts_step(tmp_path, name):
     for shard in done.shards.values():
         for key in ("value", "leaf_value"):
             if key in shard.arrays:
-                assert np.abs(shard.arrays[key]).max(initial=0.0) <= POISSON_STEP
+                assert np.abs(shard.arrays[key]).max(initial=0.0) <= poisson.STEP
 
 
 @pytest.mark.some(2)

@@ -51,6 +51,9 @@ def test_a_job_is_checked_by_its_own_protocol():
     assert wrong("job", {**raw, "params": {**raw["params"], "max_depth": "deep"}}) == [
         "params/max_depth"
     ]
+    assert wrong("job", {**raw, "params": {**raw["params"], "objective": "reg:huber"}}) == [
+        "params/objective"
+    ]
     assert wrong("job", {**raw, "protocol": "gbun"}) == ["params"]
     assert "protocol" in wrong("job", {**raw, "protocol": "none"})
 

@@ -1,0 +1,94 @@
+"""Objectives: first prediction, gradients within bounds fixed from the labels, predictions.
+
+All that there is to know of an objective is one record in a module of its own, listed in
+`registry`: settings, trainers, reports, exports and the reference ask the record. So a new
+objective is a new module here, its line in `registry`, and its metric if it has a new one.
+
+`start` fixes an objective from a summary of the job's labels. Every gradient it ever gives stays
+within `bounds`, which is what lets sums be integers: losses whose gradients have no bound of their
+own are cut at one that only predictions far outside the labels' range can reach.
+
+Modules:
+    absolute_error  reg:absoluteerror
+    averages        weighted means and medians, the same for every order of rows
+    gamma           reg:gamma
+    labels          what labels may be, and the errors about others
+    links           margins as predictions
+    logistic        binary:logistic
+    poisson         count:poisson
+    pseudo_huber    reg:pseudohubererror
+    record          what an objective's record says
+    registry        the list of all objectives
+    softmax         multi:softprob
+    squared_error   reg:squarederror
+    summary         what an objective starts from
+    tweedie         reg:tweedie
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedboost.core.fixed_point import FixedPoint, for_rows
+from fedboost.core.objectives.averages import median, scaled, weighted_mean
+from fedboost.core.objectives.record import Gradients, Objective, ObjectiveRecord
+from fedboost.core.objectives.registry import (
+    OBJECTIVES,
+    ObjectiveName,
+    ObjectiveParams,
+    metrics_of,
+    named,
+    of_classes,
+    of_numbers,
+    own_settings,
+)
+from fedboost.core.objectives.summary import Summary, check_labels
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import DataError
+
+if TYPE_CHECKING:  # parameters ask the records
+    from fedboost.core.params import BoostingParams, TreeParams
+
+__all__ = [
+    "OBJECTIVES",
+    "Gradients",
+    "Objective",
+    "ObjectiveName",
+    "ObjectiveParams",
+    "ObjectiveRecord",
+    "Summary",
+    "check_labels",
+    "encoding",
+    "median",
+    "metrics_of",
+    "named",
+    "of_classes",
+    "of_numbers",
+    "own_settings",
+    "scaled",
+    "start",
+    "transform",
+    "weighted_mean",
+]
+
+
+def start(params: BoostingParams, summary: Summary) -> Objective:
+    """The objective of a job, with base score and bounds fixed from the training labels.
+
+    A DataError says why there is nothing to learn from the rows summed up.
+    """
+    if summary.weight_sum <= 0.0:
+        raise DataError(f"all {summary.rows} weights are 0", todo="give some rows a weight above 0")
+    return named(params.objective).start(params, summary)
+
+
+def encoding(params: TreeParams, objective: Objective, summary: Summary) -> FixedPoint:
+    """Return how gradients become integers: bounds as declared, amplified where `goss` does."""
+    g_bound, h_bound = objective.bounds(summary)
+    factor = 1.0 if params.goss is None else params.goss.factor
+    return for_rows(summary.rows, params.precision_bits, factor * g_bound, factor * h_bound)
+
+
+def transform(objective: str, margin: Floats) -> Floats:
+    """Margins (n, k) as predictions (n, k): probabilities, means, or the margins themselves."""
+    return named(objective).link.predict(margin)

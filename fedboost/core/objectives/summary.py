@@ -1,0 +1,72 @@
+"""What an objective starts from: labels that it takes, and a summary of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from fedboost.core.objectives.averages import median, scaled, weighted_mean
+from fedboost.core.objectives.registry import named
+from fedboost.core.weight_checks import check_weight
+from fedboost.ground.arrays import Floats
+from fedboost.ground.errors import DataError
+
+if TYPE_CHECKING:
+    from fedboost.core.params import BoostingParams
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All that an objective starts from: what the labels and weights of the training rows come to.
+
+    Weights hold scale_pos_weight on rows of label 1. Where rows lie with many parties, nobody may
+    know them all: `low`, `high` and `weight_max` may be wider than the rows, say by powers of two,
+    which costs bits of the encoding and moves the margins at which losses are cut.
+    """
+
+    rows: int
+    weight_sum: float = field(repr=False)
+    weight_max: float = field(repr=False)  # or an upper bound
+    mean: float = field(repr=False)  # weighted
+    low: float = field(repr=False)  # the least label, or a lower bound
+    high: float = field(repr=False)  # the greatest label, or an upper bound
+    shares: tuple[float, ...] = field(default=(), repr=False)  # weighted, one for each class
+    median: float = field(default=math.nan, repr=False)  # weighted, where leaves take medians
+
+    @classmethod
+    def of(cls, params: BoostingParams, y: Floats, weight: Floats) -> Self:
+        """The exact summary of rows; y and weight float64 (n,).
+
+        A DataError names what labels or weights cannot be used for the objective.
+        """
+        check_weight(y, weight)
+        check_labels(params, y)
+        weight = scaled(weight, y, params.scale_pos_weight)
+        classes = range(params.num_class or 0)
+        has_median = named(params.objective).has_median_leaves
+        return cls(
+            rows=len(y),
+            weight_sum=math.fsum(weight),
+            weight_max=float(weight.max()),
+            mean=weighted_mean(y, weight),
+            low=float(y.min()),
+            high=float(y.max()),
+            shares=tuple(weighted_mean((y == c).astype(np.float64), weight) for c in classes),
+            median=median(y, weight) if has_median else math.nan,
+        )
+
+
+def check_labels(params: BoostingParams, y: Floats, learn: bool = True) -> None:
+    """Check what the objective asks of labels; a DataError names the count of rows at fault.
+
+    Rows to `learn` from must show more than one class; rows to validate on need not.
+    """
+    bad = int(np.count_nonzero(~np.isfinite(y)))
+    if bad:
+        raise DataError(
+            f"{bad} of {len(y)} labels are missing or infinite", todo="leave those rows out"
+        )
+    named(params.objective).labels.check(params.objective, y, params.num_class or 2, learn)

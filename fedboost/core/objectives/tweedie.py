@@ -1,0 +1,77 @@
+"""reg:tweedie."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedboost.core.fixed_point import power_of_two_above
+from fedboost.core.objectives import labels, links
+from fedboost.core.objectives.record import (
+    Gradients,
+    Objective,
+    ObjectiveRecord,
+    XgboostForm,
+    positive_mean,
+)
+from fedboost.ground.arrays import Floats
+
+if TYPE_CHECKING:
+    from fedboost.core.objectives.summary import Summary
+    from fedboost.core.params import BoostingParams
+
+POWER = "tweedie_variance_power"
+RANGE = 2.0**-10  # predictions below this part of the mean have its gradient
+
+
+@dataclass(frozen=True)
+class Tweedie(Objective):
+    """reg:tweedie with log link and variance power ρ: with a = y·μ^(1−ρ), b = μ^(2−ρ),
+    g = w(b − a), h = w((ρ − 1)a + (2 − ρ)b); μ = exp(m) is cut to mean_min..mean_max.
+
+    The range goes from 2^-10 of the base score to a power of two at least twice every label.
+    """
+
+    power: float
+    mean_min: float = field(repr=False)
+    mean_max: float = field(repr=False)
+
+    @classmethod
+    def start(cls, params: BoostingParams, summary: Summary) -> Tweedie:
+        """Base score: the weighted mean."""
+        score = positive_mean(params, summary)
+        limit = power_of_two_above(2.0 * max(score, summary.high))
+        return cls(np.array([math.log(score)]), params.tweedie_variance_power, score * RANGE, limit)
+
+    def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
+        """See Objective."""
+        w = weight[:, None]
+        mean = np.clip(links.exponential(margin), self.mean_min, self.mean_max)
+        a = y[:, None] * mean ** (1.0 - self.power)
+        b = mean ** (2.0 - self.power)
+        return w * (b - a), w * ((self.power - 1.0) * a + (2.0 - self.power) * b)
+
+    def bounds(self, summary: Summary) -> tuple[float, float]:
+        """See Objective."""
+        w = summary.weight_max
+        a = summary.high * self.mean_min ** (1.0 - self.power)
+        b = self.mean_max ** (2.0 - self.power)
+        room = 1.0 + 2.0**-40  # powers are not rounded the same way everywhere
+        return w * max(a, b) * room, w * ((self.power - 1.0) * a + (2.0 - self.power) * b) * room
+
+
+RECORD = ObjectiveRecord(
+    name="reg:tweedie",
+    predicts="number",
+    start=Tweedie.start,
+    link=links.LOG,
+    labels=labels.AMOUNTS,
+    metrics=("rmse",),  # its likelihood is not on the list of metrics
+    xgboost=XgboostForm(
+        "tweedie_regression_param", lambda params, outputs: {POWER: repr(params[POWER])}
+    ),
+    settings=(POWER,),
+)
