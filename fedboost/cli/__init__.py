@@ -3,7 +3,6 @@
 Modules:
     audit       `fedboost audit attack`: attacks on the own record of a job
     backup      `fedboost backup`, `restore` and `party move`
-    bagging     bags of models and of prediction files
     certs       `fedboost certs`: a development CA
     cluster     `fedboost cluster run` and `simulate`; goes on with interrupted runs
     compare     `fedboost ledger verify`, `export`, `diff`, `restored`

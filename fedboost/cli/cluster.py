@@ -163,7 +163,7 @@ def run_cluster(
 
     Ctrl-C pauses the job, and the same command with --resume goes on with it.
 
-    The last line is the command that scores rows with what has been trained.
+    The last line is the command that scores rows with what has been trained, one of each guest.
     """
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
@@ -217,21 +217,19 @@ def _progress_for_log() -> Iterator[None]:
 
 
 def _tell_predict(turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path) -> None:
-    """Print the command that scores rows with the models that have been trained."""
+    """Print the command that scores rows with each of the models that have been trained."""
     models = {
         guest: outcome["model"] for guest, outcome in turns.outcomes.items() if outcome.get("model")
     }
-    if not models:
-        return
-    guest, model = next(iter(models.items()))
-    facts = shards.load_facts(shards.folder_of(folder / "var" / guest / "models", model))
-    needed = [guest] if kinds.of(facts).is_whole else list(sources)
-    words = ["fedboost", "model", "predict", *models.values()]
-    words += ["--average"] if len(models) > 1 else []
-    words += [] if folder == FOLDER else ["--cluster", str(folder)]
-    for party in needed:
-        words += ["--data", f"{party}={sources[party].path}"]
-    click.echo(f"to score rows: {shlex.join([*words, '--out', 'scores.parquet'])}")
+    for guest, model in models.items():
+        facts = shards.load_facts(shards.folder_of(folder / "var" / guest / "models", model))
+        needed = [guest] if kinds.of(facts).is_whole else [guest, *facts["hosts"]]
+        words = ["fedboost", "model", "predict", model]
+        words += [] if folder == FOLDER else ["--cluster", str(folder)]
+        for party in needed:
+            words += ["--data", f"{party}={sources[party].path}"]
+        out = "scores.parquet" if len(models) == 1 else f"scores-{guest}.parquet"
+        click.echo(f"to score rows: {shlex.join([*words, '--out', out])}")
 
 
 def _check_alone(spec: JobSpec, **where: str) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ from fedboost.cli.cluster import read_sources
 from fedboost.cli.connect import FILE, JSON
 from fedboost.cli.groups import cli
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import home, parse, read_yaml
+from fedboost.ground.settings import parse, read_yaml
 from fedboost.job import JobSpec
 from fedboost.report import units
 from fedboost.runtime.cluster.local import DATASET, complete
+from fedboost.runtime.estimate import prices
 from fedboost.runtime.estimate.estimate import Estimate, Placement, estimate
-from fedboost.runtime.estimate.prices import Prices, cache_file
-from fedboost.runtime.estimate.scenes import Said, Setting, from_tables, from_words
+from fedboost.runtime.estimate.setting import Said, Setting, from_tables, from_words
 from fedboost.runtime.jobs.submitted import check
 from fedboost.runtime.process.memory_limit import machine_bytes
 
@@ -33,7 +33,6 @@ MEMORY_WARNS, BYTES_WARN, SECONDS_WARN = 1e9, 1e9, 3600.0
 SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(bit|B)/s")
 DELAY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
 SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
-SHOWN = 0.02  # of the time: smaller phases are shown together
 
 Numbers = dict[str, int]
 
@@ -47,28 +46,25 @@ Numbers = dict[str, int]
 @click.option("--link", metavar="SPEED,DELAY",
               help="Parties on machines of their own, with such links: 100MB/s,20ms.")  # fmt: skip
 @click.option("--cores", type=click.IntRange(1, 4096), help="Of a machine.  [default: this one's]")
-@click.option("--workers", metavar="PARTY=N,…", help="Threads of hosts' workers on Dask.")
-@click.option("--measure", is_flag=True, help="Measure this machine anew.")
 @JSON
-def estimate_command(file: Path, *, as_json: bool, measure: bool, **given: Any) -> int:
-    """Say what the job in FILE will take, from what this machine takes for each primitive.
+def estimate_command(file: Path, *, as_json: bool, **given: Any) -> int:
+    """Say what memory and bytes the job in FILE will take, and about how long.
 
     \b
       fedboost estimate job.yaml --data bank=bank.parquet --data telco=telco.parquet
       fedboost estimate job.yaml --rows 100000 --columns bank=10,telco=13 --link 100MB/s,20ms
 
-    The first call on a machine measures it, for about twenty seconds; the figures are kept in
-    ~/.cache/fedboost. Without --link all parties are daemons on this machine and share its cores.
+    The job's cipher is measured for some seconds first. The time may be half or twice as long.
+    Without --link all parties are daemons on this machine and share its cores.
     """
     setting = _setting(file, given)
-    workers = _numbers(given["workers"], (), "--workers")
-    place = replace(_place(given["link"], given["cores"]), workers=workers)
-    console = Console(stderr=True)
-    prices = Prices.load(cache_file(home()), anew=measure)
-    with console.status("measuring this machine …") as status:
-        forecast = estimate(
-            setting, place, prices, lambda name: status.update(f"measuring: {name} …")
-        )
+    place = _place(given["link"], given["cores"])
+    with Console(stderr=True).status("rehearsing …") as status:
+
+        def say(cipher: str) -> None:
+            status.update(f"measuring {cipher} …")
+
+        forecast = estimate(setting, place, partial(prices.of, say=say))
     warnings = list(_warnings(forecast))
     if as_json:
         click.echo(json.dumps({**forecast.said(), "warnings": warnings}))
@@ -161,23 +157,14 @@ def _print(forecast: Estimate, place: Placement, warnings: list[str]) -> None:
         console.print("encryption: {scheme}: {because}".format_map(forecast.encryption))
     if forecast.answers:
         console.print(f"hosts' encrypted sums: {forecast.answers}")
-    times = Table("time", title_justify="left", box=None, pad_edge=False)
-    times.add_column("", justify="right")
-    names = {"per_tree": "a tree", "per_round": "a round"}
-    for key, seconds in forecast.seconds.items():
-        style = "bold" if key == "total" else ""
-        times.add_row(names.get(key, key), units.in_seconds(seconds), style=style)
-    console.print(times)
+    total, least, most = map(units.in_seconds, forecast.seconds.values())
+    console.print(f"time: about {total}, between {least} and {most}")
     parties = Table("party")
-    for head in (
-        "CPU time",
-        "memory",
-        "disk",
-        *(f"sends to {party}" for party in forecast.cpu_seconds),
-    ):
+    everybody = forecast.memory_peak_bytes
+    for head in ("memory", "disk", *(f"sends to {party}" for party in everybody)):
         parties.add_column(head, justify="right")
-    for party, seconds in forecast.cpu_seconds.items():
-        sent = [forecast.bytes.get(f"{party}->{other}", 0.0) for other in forecast.cpu_seconds]
+    for party in everybody:
+        sent = [forecast.bytes.get(f"{party}->{other}", 0.0) for other in everybody]
         shown = [units.in_bytes(n_bytes) if n_bytes else units.NOTHING for n_bytes in sent]
         memory, disk = (
             units.in_bytes(n_bytes) if n_bytes else units.NOTHING
@@ -186,32 +173,12 @@ def _print(forecast: Estimate, place: Placement, warnings: list[str]) -> None:
                 forecast.disk_peak_bytes.get(party, 0),
             )
         )
-        parties.add_row(party, units.in_seconds(seconds), memory, disk, *shown)
+        parties.add_row(party, memory, disk, *shown)
     console.print(parties)
-    _print_phases(console, forecast)
     for warning in forecast.assumed:
         console.print(f"[dim]assumed: {warning}[/]")
     for warning in warnings:
         console.print(f"[yellow]warning: {warning}[/]")
-
-
-def _print_phases(console: Console, forecast: Estimate) -> None:
-    """Print where the time goes."""
-    total = forecast.seconds["total"]
-    table = Table("where the time goes", box=None, pad_edge=False)
-    table.add_column("", justify="right")
-    table.add_column("", justify="right")
-    rest = 0.0
-    for (stage, name), seconds in forecast.steps.items():
-        if seconds < SHOWN * total:
-            rest += seconds
-        else:
-            table.add_row(
-                f"{stage}: {name}", units.in_seconds(seconds), units.share(seconds, total)
-            )
-    if rest:
-        table.add_row("everything else", units.in_seconds(rest), units.share(rest, total))
-    console.print(table)
 
 
 @cli.command("warm")

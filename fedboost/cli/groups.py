@@ -110,8 +110,8 @@ class LazyGroup(click.Group):
                  "beside XGBoost."),
         "doctor": ("daemons", "Check certificates, disk, tables, clocks, versions, every link "
                    "both ways; name what fails."),
-        "estimate": ("estimate", "Say what the job in FILE will take, from what this machine takes "
-                     "for each primitive."),
+        "estimate": ("estimate", "Say what memory and bytes the job in FILE will take, and about "
+                     "how long."),
         "restore": ("backup", "Put the store of a backup into the empty folder that the settings "
                     "name, every file checked."),
         "schema": ("schema", "Print the JSON Schema of a settings or job file, for editors."),
@@ -253,8 +253,6 @@ def ledger_group() -> None:
 
 
 @cli.group("model", cls=LazyGroup, table={
-    "bag": ("model", "Make one file of several models' predictions, such as those of several "
-            "guests."),
     "delete": ("model", "Delete a model's shards here, and what its job disclosed; other parties "
                "keep theirs."),
     "explain": ("explaining", "Say what each column adds to each row's margin (TreeSHAP, computed "

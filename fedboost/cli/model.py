@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 from rich import box
@@ -14,16 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedboost.cli import bagging
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import FILE, JSON, OUT, YES, CoordinatorAccess, connection
+from fedboost.cli.connect import JSON, OUT, YES, CoordinatorAccess, connection
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import PredictionRequest, alone, scored_by_job
 from fedboost.cli.shelves import PARTY, Shelves, pairs, stores
-from fedboost.ground.errors import ConfigError
 from fedboost.ground.printable import printable
 from fedboost.model import kinds
-from fedboost.model.bag import By
 from fedboost.model.kinds.kind import ImportanceShare, SharedRule
 from fedboost.report import units
 
@@ -33,7 +30,6 @@ LIST_WIDTH = 160
 COLUMNS = (
     "model", "name", "protocol", "role", "trees", "objective", "validation", "created",
 )  # fmt: skip
-BY = click.Choice(get_args(By))
 
 
 @model_group.command("list")
@@ -155,32 +151,26 @@ def rules(model: str, columns: str | None, top: int, shelves: Shelves, as_json: 
 
 
 @model_group.command("predict")
-@click.argument("models", metavar="ID…", nargs=-1, required=True, shell_complete=models_here)
+@click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--data", multiple=True, required=True, metavar="PARTY=…",
               help="Once for each party (of a whole model, for one): a file; "
               "with --config a declared data set.")  # fmt: skip
-@click.option("--average", is_flag=True,
-              help="Several models: the mean of their predictions.")  # fmt: skip
-@click.option("--bag", "by", type=BY,
-              help="How several models' predictions become one; --average is mean.")  # fmt: skip
 @OUT
 @stores
 @connection
 @JSON
 def predict(
-    models: tuple[str, ...],
+    model: str,
     data: tuple[str, ...],
     out: Path,
     as_json: bool,
     shelves: Shelves,
     coordinator: CoordinatorAccess,
-    **given: Any,
 ) -> int:
     """Score rows with a model: the guest's table decides which, the hosts add what they know.
 
     \b
       fedboost model predict latest --data bank=new.parquet --data telco=b.parquet --out P.parquet
-      fedboost model predict ID-A ID-B --average --data a=… --data b=… --data c=… --out P.parquet
 
     A model is its id, the job's name for its newest model, or latest.
 
@@ -190,53 +180,14 @@ def predict(
 
     A model that every party holds whole scores the rows of one --data, a party whose store is
     here; nobody else takes part, and no daemon is needed.
-
-    Several models, such as one of each guest, score one after the other, each the rows of its own
-    guest. Rows are put together by their ids: of each row that a model has scored, with --average
-    the mean of the predictions, or with --bag vote the share of the models that vote for each
-    class; the column models says how many they are. Where guests do not share a machine, each
-    predicts at its own place, and whoever has the files bags them: fedboost model bag.
     """
-    by: By | None = "mean" if given["average"] else given["by"]
-    if given["average"] and given["by"] == "vote":
-        raise click.UsageError("--average and --bag vote exclude each other")
-    if len(models) > 1:
-        if by is None:
-            raise ConfigError(
-                f"{len(models)} models are named, and each row gets one prediction",
-                todo="name one model, or add --average for the mean of their predictions",
-            )
-        bag = bagging.Bag(models, pairs("--data", data), by, out)
-        return bagging.predict(bag, shelves, coordinator, as_json=as_json)
-    if by:
-        raise click.UsageError("--average and --bag belong to several models")
-    model = shelves.named(models[0])
+    model = shelves.named(model)
     if kinds.of(shelves.facts(model)).is_whole:
         if coordinator.address or coordinator.tls:
             raise click.UsageError("a whole model predicts here: leave --coordinator and --tls out")
         return alone(shelves, model, pairs("--data", data), out, as_json=as_json)
     wish = PredictionRequest.of(shelves.guest_shard(model), pairs("--data", data), out)
     return scored_by_job(wish, shelves, coordinator).conclude(as_json=as_json)
-
-
-@model_group.command("bag")
-@click.argument("files", metavar="P.parquet…", nargs=-1, required=True, type=FILE)
-@click.option("--by", type=BY, default="mean", show_default=True,
-              help="The mean, or the share of the models that vote for each class.")  # fmt: skip
-@OUT
-@JSON
-def bag_files(files: tuple[Path, ...], by: By, out: Path, as_json: bool) -> None:
-    """Make one file of several models' predictions, such as those of several guests.
-
-    \b
-      fedboost model bag a.parquet b.parquet --out P.parquet
-      fedboost model bag a.parquet b.parquet --by vote --out P.parquet
-
-    Each file is one that `fedboost model predict` has written. Rows are put together by their ids;
-    the column models says how many files have a row. A model votes for the class by a probability
-    of 0.5 or more, or of several classes for the most probable one.
-    """
-    bagging.join(files, by, out, as_json=as_json)
 
 
 @model_group.command("delete")

@@ -102,24 +102,17 @@ class Scored:
         if not self.result:
             return conclude(self.journal, self.result, as_json=as_json)
         if as_json:
-            click.echo(json.dumps(self.said() | {"out": str(self.wish.out)}))
-        else:
-            self.tell(str(self.wish.out))
-        return 0
-
-    def said(self) -> dict[str, Any]:
-        """Return the prediction as `--json` prints it."""
-        summary = {"job": self.result["job"], "model": self.wish.model, "rows": self.rows}
-        return summary | {"rows_without_partner": self.rows_without_partner}
-
-    def tell(self, where: str) -> None:
-        """Print the prediction for people; `where` it is, or by what."""
-        click.echo(f"{self.rows} rows predicted: {where}")
+            summary = {"job": self.result["job"], "model": self.wish.model, "rows": self.rows}
+            more = {"rows_without_partner": self.rows_without_partner, "out": str(self.wish.out)}
+            click.echo(json.dumps(summary | more))
+            return 0
+        click.echo(f"{self.rows} rows predicted: {self.wish.out}")
         if self.rows_without_partner:
             click.echo(
                 f"{self.rows_without_partner} rows of {self.wish.guest}'s table are not predicted: "
                 "their ids are not at every host"
             )
+        return 0
 
     @property
     def rows(self) -> int:

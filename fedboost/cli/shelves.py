@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import wraps
@@ -172,15 +172,6 @@ def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
     return stores
 
 
-def refuse_others(data: Iterable[str], known: Collection[str], why: str) -> None:
-    """Raise a ConfigError where `--data` names a party that is none of the `known` ones."""
-    for party in data:
-        if party not in known:
-            raise ConfigError(
-                f"--data names {party}, {why}", todo=f"the parties are {', '.join(known)}"
-            )
-
-
 def in_order(
     data: Mapping[str, str], needed: Sequence[str], why: tuple[str, str]
 ) -> dict[str, str]:
@@ -193,7 +184,11 @@ def in_order(
             raise ConfigError(
                 f"--data is missing for {party}, {why[0]}", todo=f"add --data {party}=…"
             )
-    refuse_others(data, needed, why[1])
+    for party in data:
+        if party not in needed:
+            raise ConfigError(
+                f"--data names {party}, {why[1]}", todo=f"the parties are {', '.join(needed)}"
+            )
     return {party: data[party] for party in needed}
 
 

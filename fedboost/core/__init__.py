@@ -15,7 +15,7 @@ Modules:
     growing_trees    trees of one round that grow together
     growth           grows a tree from sums, whoever adds them up
     histogram        sums of gradients by node, column and bin
-    hybrid           HybridTree on pooled data
+    hybrid           steps of HybridTree on a party's rows
     leaf_gradients   gradients as exact as sums can be, for leaf values
     local            training on one pooled table
     margins          margins after a round, finite or refused

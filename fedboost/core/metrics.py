@@ -229,8 +229,6 @@ class OfRanking:
     """
 
     read: Callable[[Ranking], float]
-    # What it is at least where nothing is known of the order within a step; None: `read` says so.
-    read_lowest: Callable[[Ranking], float] | None = None
 
     def of(self, y: Floats, p: Floats, w: Floats) -> float:
         """Return the metric of these rows."""
@@ -304,8 +302,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             "map",
             "average precision; of several classes the mean of each against all others",
-            # Positives that follow one by one have the precision that aucpr integrates.
-            OfRanking(_average_precision, read_lowest=_aucpr),
+            OfRanking(_average_precision),
             _ANY_CLASSES,
             True,
         ),

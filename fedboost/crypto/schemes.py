@@ -10,18 +10,8 @@ from collections.abc import Mapping
 
 from fedboost.crypto import iterative_affine, okamoto_uchiyama, paillier, plain
 from fedboost.crypto.api import KeyScheme
-from fedboost.ground.errors import ConfigError
 
 SCHEMES: Mapping[str, KeyScheme] = {
     module.SCHEME.name: module.SCHEME
     for module in (paillier, okamoto_uchiyama, iterative_affine, plain)
 }
-
-
-def scheme(name: str) -> KeyScheme:
-    """The scheme with keys of that name; a ConfigError names those there are."""
-    if name not in SCHEMES:
-        raise ConfigError(
-            f"unknown encryption scheme {name!r}", todo=f"one of {', '.join(SCHEMES)}"
-        )
-    return SCHEMES[name]

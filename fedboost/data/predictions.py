@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -16,26 +14,13 @@ from numpy.typing import NDArray
 
 from fedboost.data.frame import BATCH_ROWS
 from fedboost.ground.disk import PUBLIC_MODE, replacing
-from fedboost.ground.errors import DataError
 from fedboost.ground.mapped import LET_GO_ROWS, let_go, let_go_table
 
-OBJECTIVE = b"fedboost.objective"  # of the table's metadata: what the model learned
-NAMED = re.compile(r"prediction(?:_(0|[1-9]\d{0,3}))?_*")  # the columns behind the ids
 WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"  # text that is a whole number, canonically written; fits int64
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """A table of predictions, taken apart again."""
-
-    name: str  # of the model or file, for errors
-    ids: pa.Table
-    values: NDArray[np.float64]  # (rows, outputs)
-    objective: str  # empty: whoever wrote the table did not say
-
-
 def predictions_tables(
-    ids: pa.Table, rows: NDArray[np.int64], prediction: NDArray[np.generic], objective: str = ""
+    ids: pa.Table, rows: NDArray[np.int64], prediction: NDArray[np.generic]
 ) -> Iterator[pa.Table]:
     """Id columns and predictions of the predicted rows, in the order of the party's table, batch
     after batch.
@@ -52,7 +37,7 @@ def predictions_tables(
         numbers &= whole_numbers(_at(ids, rows[batch]))
     for number, batch in enumerate(batches, 1):
         columns = as_numbers(_at(ids, rows[batch]), numbers)
-        yield with_predictions(columns, prediction[batch], objective)
+        yield with_predictions(columns, prediction[batch])
         if not number % (LET_GO_ROWS // BATCH_ROWS):
             let_go(prediction)
 
@@ -97,17 +82,14 @@ def write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
 
 
 def with_predictions(
-    columns: dict[str, pa.ChunkedArray], prediction: NDArray[np.generic], objective: str = ""
+    columns: dict[str, pa.ChunkedArray], prediction: NDArray[np.generic]
 ) -> pa.Table:
-    """The columns and behind them `prediction`, or `prediction_0`, … of several outputs; the
-    metadata say the objective, if it is known.
-    """
+    """The columns and behind them `prediction`, or `prediction_0`, … of several outputs."""
     table, outputs = dict(columns), prediction.shape[1]
     for k in range(outputs):
         name = free_name("prediction" if outputs == 1 else f"prediction_{k}", table)
         table[name] = pa.array(prediction[:, k].astype(np.float64))
-    said = {OBJECTIVE: objective.encode()} if objective else None
-    return pa.table(table).replace_schema_metadata(said)
+    return pa.table(table)
 
 
 def _are_whole(cells: pa.ChunkedArray) -> bool:
@@ -122,43 +104,6 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return name
 
 
-def parted(table: pa.Table, name: str) -> Predictions:
-    """Read what `predictions_tables` wrote; a DataError where it is something else, or cells are
-    empty.
-
-    The last columns are the predictions, as many as the very last one's number says.
-    """
-    names = table.column_names
-    first = len(names) - _outputs(table.schema)
-    if not 0 < first < len(names):
-        raise DataError(
-            "the table does not end with predictions behind the ids of their rows",
-            todo="name files that fedboost model predict has written",
-            file=name,
-        )
-    empty = sum(table.column(k).null_count for k in range(len(names)))
-    if empty:
-        raise DataError(
-            f"{empty} ids or predictions are missing", file=name, todo="write the file again"
-        )
-    values = np.stack([table.column(k).to_numpy() for k in range(first, len(names))], axis=1)
-    odd = int(np.count_nonzero(~np.isfinite(values)))
-    if odd:
-        raise DataError(
-            f"{odd} predictions are no finite numbers", file=name, todo="write the file again"
-        )
-    said = (table.schema.metadata or {}).get(OBJECTIVE, b"")
-    ids = table.select(names[:first])
-    return Predictions(name, ids, values.astype(np.float64), said.decode(errors="replace"))
-
-
-def _outputs(schema: pa.Schema) -> int:
-    """Return how many of the last columns are predictions, numbered in order; 0 if unclear."""
-    last = NAMED.fullmatch(schema.names[-1])
-    if last is None:
-        return 0
-    count = 1 if last[1] is None else int(last[1]) + 1
-    numbers = [None] if last[1] is None else [str(k) for k in range(count)]
-    matches = [NAMED.fullmatch(name) for name in schema.names[-count:]]
-    floats = all(pa.types.is_floating(kind) for kind in schema.types[-count:])
-    return count if floats and [match and match[1] for match in matches] == numbers else 0
+def values_of(table: pa.Table, outputs: int) -> NDArray[np.float64]:
+    """Return the predictions of a table that `predictions_tables` made, float64 (rows, outputs)."""
+    return np.stack([column.to_numpy() for column in table.columns[-outputs:]], axis=1)

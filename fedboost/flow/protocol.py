@@ -90,7 +90,7 @@ class Protocol:
     labelled: tuple[Role, ...] = (GUEST,)  # whose tables must hold the label
     rows: RowsUsed = RowsUsed.COMMON
     bins_values: bool = False  # whether nothing but `begin` and `restore` read a table's values
-    bags: bool = False  # a job may name several guests: each trains a model of its own
+    several_guests: bool = False  # a job may name several guests: each trains a model of its own
     model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
     # The id of the job whose disclosure the params use again; nothing comes before such a job.
     reuses: Callable[[Any], str | None] | None = None

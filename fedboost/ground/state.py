@@ -71,14 +71,10 @@ class GrownList:
         return columns.texts, columns.arrays
 
 
-def state_dict(kind: type[T], held: T) -> tuple[dict[str, Any], Arrays]:
-    """Return facts and arrays that hold the fields of `kind`, a dataclass, which `held` has."""
-    facts, arrays, grown = parted_state(kind, held)
-    return joined_state(facts, arrays, [kept_list.since(0) for kept_list in grown.values()])
-
-
 def parted_state(kind: type[T], held: T) -> tuple[dict[str, Any], Arrays, dict[str, GrownList]]:
-    """Return the same without what `Growing` lists hold, and these by name."""
+    """Return facts and arrays of the fields of `kind`, a dataclass, in `held`: all but what
+    `Growing` lists hold, and these lists by name.
+    """
     columns = Columns()
     _codec_of(cast(Any, kind)).put([held], "", columns)
     return {TEXTS: columns.texts}, columns.arrays, columns.grown
@@ -102,7 +98,7 @@ def joined_state(
 
 
 def load_state(kind: type[T], facts: Mapping[str, Any], arrays: Arrays) -> T:
-    """Return what `state_dict` has been given; a DataError where anything lacks or is too much."""
+    """Return what `joined_state` has joined; a DataError where anything lacks or is too much."""
     columns = Columns(dict(facts.get(TEXTS, {})), dict(arrays))
     [value] = _codec_of(cast(Any, kind)).take(1, "", columns)
     unknown = [*columns.texts, *columns.arrays]

@@ -3,7 +3,6 @@
 Modules:
     answered       what answers about splits tell of the rows that are predicted
     arrays         reads plain arrays from an archive
-    bag            combines predictions of several models
     batches        scores rows in batches
     branches       one tree as far as a party knows it
     columns        names and categories of a party's columns

@@ -30,7 +30,6 @@ def score_table(
     the file where the table lacks what the model needs, and leaves an older file as it was.
     """
     kind = kinds.of(shard.facts)
-    objective = shard.facts.get("objective", "")
     with placed(party=party, file=source.name):
         table = RowBatches.of(source, selection_of(shard.facts))
 
@@ -38,7 +37,7 @@ def score_table(
             done = 0
             for frame, ids in table.frames(kind.batch_rows(shard.facts)):
                 prediction = kind.predict_alone(shard, frame)
-                yield with_predictions(as_numbers(ids, table.numbers), prediction, objective)
+                yield with_predictions(as_numbers(ids, table.numbers), prediction)
                 done += frame.n_rows
                 if tell is not None:
                     tell(done, table.rows)

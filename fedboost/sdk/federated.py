@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedboost import protocols
 from fedboost.data.frame import Frame
-from fedboost.data.predictions import parted
+from fedboost.data.predictions import values_of
 from fedboost.data.sheet import Sheet
 from fedboost.flow import AGGREGATOR, Artefact, Protocol, RowsUsed
 from fedboost.ground.arrays import Floats, Indices
@@ -377,7 +377,7 @@ class Federated(Fitted):
         }
         ended = self._job(parse(JobSpec, spec), given.sheets, model=self.shards_)
         assert ended.predictions is not None
-        return parted(ended.predictions, "predictions").values
+        return values_of(ended.predictions, len(facts["base_margin"]))
 
     def _frame(self, seat: PartyRows, party: str) -> Frame:
         """A table as a party's shard of the model reads it."""

@@ -26,8 +26,8 @@ PRIMES = SecretPrimes(int(gmpy2.next_prime(3 << 254)), int(gmpy2.next_prime(7 <<
 def short_keys(scheme: str) -> tuple[Any, Any]:
     """The private and the public key of the scheme, too short for any check."""
     if scheme == "plain":
-        private = schemes.scheme(scheme).generate(0, Serial())
-        return private, schemes.scheme(scheme).load_public(private.public_bytes(), 0, Serial())
+        private = schemes.SCHEMES[scheme].generate(0, Serial())
+        return private, schemes.SCHEMES[scheme].load_public(private.public_bytes(), 0, Serial())
     if scheme == "iterative-affine":
         chain = iterative_affine.draw(512, iterative_affine.ROUNDS)
         bits = iterative_affine.plaintext_bits(512)

@@ -13,7 +13,7 @@ from scipy.sparse import csc_array
 from fedboost.core import hybrid, local, objectives
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.gradient_bits import BITS_ENCRYPTED
-from fedboost.core.hybrid import HostColumns, HybridParams, HybridTree, Subtrees
+from fedboost.core.hybrid import HybridParams
 from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Summary
 from fedboost.core.partition import left_child, right_child
@@ -25,7 +25,9 @@ from fedboost.ground.ids import EncodedIds
 from fedboost.model import vertical, words
 from fedboost.model.hybrid import NO_NODE
 from fedboost.runtime.config.policy import Policy
+from tests.support import pooled_hybrid
 from tests.support.federated import GUEST, HOSTS, PLAIN, Room, frame_of, now, room_for
+from tests.support.pooled_hybrid import HostColumns, HybridTree, Subtrees
 from tests.support.secureboost_jobs import SEED, coded, labels, named
 
 RATE = 0.5  # a power of two, so that values with it and without are equally exact
@@ -147,7 +149,7 @@ def twin_of(job: Job) -> Twin:
     """What a table in one place comes to: trees, margins of all rows, metrics of all rounds."""
     params, out = job.own, job.out
     table, parts = job.part(~out)
-    trained = hybrid.train(table, parts, params)
+    trained = pooled_hybrid.train(table, parts, params)
     summary = Summary.of(params, table.y, table.weights)
     fixed = hybrid.encoding(params, objectives.start(params, summary), summary)
     rules = [Rules(params, own, fixed) for own in trained.binnings]
@@ -163,7 +165,9 @@ def twin_of(job: Job) -> Twin:
     )
     history: list[dict[str, dict[str, float]]] = []
     for trees in trained.trees:
-        added = [params.learning_rate * hybrid.predict(one, rules, bins, held) for one in trees]
+        added = [
+            params.learning_rate * pooled_hybrid.predict(one, rules, bins, held) for one in trees
+        ]
         local.add_to_margin(margin, added)
         history.append(words.measured(params, margin, whole.y, whole.weights, seen))
         if params.early_stopping_rounds is not None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedboost.core.metrics import OfRanking, Ranking
+from fedboost.core.metrics import METRICS, OfRanking, Ranking
 from fedboost.core.tallies import Tally
 
 
@@ -25,7 +25,11 @@ def resolution(tally: Tally, total):
 def _error(measure: OfRanking, ranks: Ranking) -> float:
     """Return by how much a ranking metric may differ from that of the scores themselves."""
     best, worst = _refined(ranks, positive_first=True), _refined(ranks, positive_first=False)
-    value, lowest = measure.read(ranks), (measure.read_lowest or measure.read)(worst)
+    value, lowest = measure.read(ranks), measure.read(worst)
+    if measure == METRICS["map"].measure:  # positives one by one have what aucpr integrates
+        aucpr = METRICS["aucpr"].measure
+        assert isinstance(aucpr, OfRanking)
+        lowest = aucpr.read(worst)
     return max(abs(measure.read(best) - value), abs(lowest - value))
 
 

@@ -2,7 +2,7 @@
 
 from benchmarks import scale
 from fedboost.runtime.estimate.estimate import held_bytes
-from fedboost.runtime.estimate.scenes import Said, from_words
+from fedboost.runtime.estimate.setting import Said, from_words
 
 
 def held(rows):

@@ -134,7 +134,7 @@ def test_a_party_finds_no_part_in_a_manifest_with_several_guests():
 
 
 def test_only_protocols_that_bag_may_have_several_guests():
-    assert [name for name, one in known().items() if one.bags] == ["hybridtree"]
+    assert [name for name, one in known().items() if one.several_guests] == ["hybridtree"]
     check(job())
     with pytest.raises(ConfigError, match="secureboost trains with one guest") as error:
         check(job(protocol="secureboost"), file="job.yaml")

@@ -17,7 +17,6 @@ CHECK_BYTES = 80 * CHECK_ROWS  # 64 of a row and 16 of a value each
 TAG_BYTES = 12
 PROOF_BYTES = 16
 NONCE_BYTES = 32
-START_BYTES = 32
 CHOICE_BYTES = 64 * COLUMNS
 PART_IDS = 1 << 16  # of the guest in a part, about: 6 MB, and 40 MB while it is worked on
 HOST_PART_IDS = 1 << 19  # of a host in a part, at most: 6 MB of tags, and 60 MB while they are made

@@ -10,7 +10,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.runtime.estimate.estimate import file_bytes, held_bytes
-from fedboost.runtime.estimate.scenes import Said, from_words
+from fedboost.runtime.estimate.setting import Said, from_words
 from fedboost.runtime.party.job.memory import Space
 from fedboost.runtime.process.workers import ProcessWorkers
 

@@ -40,13 +40,11 @@ FIRST_ANSWERS = 300  # enough that a host makes its blinding from tables, as in 
 
 
 def measure(cipher: str, timed: Timed) -> Found:
-    """The price of every operation of a scheme, ``NAME`` or ``NAME-BITS``; empty for others."""
+    """Return the price of every operation of a scheme, ``NAME`` or ``NAME-BITS``."""
     name, _, bits = cipher.rpartition("-")
     encryption: dict[str, Any] = {"scheme": cipher}
     if cipher not in schemes.SCHEMES and name in schemes.SCHEMES and bits.isdigit():
         encryption = {"scheme": name, "key_bits": int(bits)}
-    if encryption["scheme"] not in schemes.SCHEMES:
-        return {}
     params = EncryptedTreeParams.model_validate({"encryption": encryption, "allow_insecure": True})
     scheme, table = loading.tree_scheme(params), Table(GUEST, (HOST,))
     guest, host = (context_of(party, table, params, Serial()) for party in (GUEST, HOST))

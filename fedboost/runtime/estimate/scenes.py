@@ -1,14 +1,11 @@
-"""The tables of a job as an estimate sees them, and small ones that stand for them: some rows of
-those at hand, or made up.
-"""
+"""The tables of a job as an estimate sees them, and small ones that stand for them."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,35 +14,14 @@ from fedboost import protocols
 from fedboost.core.params import BoostingParams
 from fedboost.core.quantiles import GROUP_MIN
 from fedboost.data.frame import Frame
-from fedboost.data.holdout import canonical_order
-from fedboost.data.loading import check_label, load_with_ids
-from fedboost.data.row_count import row_count_most
-from fedboost.data.sources import SourceSpec
-from fedboost.encrypted.scheme import choice
-from fedboost.flow import GUEST, Artefact, RowsUsed
-from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.flow import Artefact, RowsUsed
 from fedboost.ground.ids import EncodedIds
 from fedboost.ground.settings import parse
-from fedboost.job import JobSpec, encryption_of
-
-if TYPE_CHECKING:
-    from fedboost.runtime.estimate.stages import Stage
+from fedboost.job import JobSpec
 
 CELLS, ROWS, ROWS_LEAST = 1_000_000, 32_000, 1024  # of all tables together; of the guest's
 THINNED_LEAST = 64  # rows of a table that is thinned out
-MADE_UP = (
-    "every column has as many bins as it may, and no missing values",
-    "trees grow as wide as those on numbers at random",
-)
 Frames = Mapping[str, Frame]  # by party
-
-
-@dataclass(frozen=True)
-class Said:
-    """What somebody says of tables that are not at hand."""
-
-    rows: Mapping[str, int]
-    columns: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -122,7 +98,7 @@ class TableSample:
         if max(rows) < each * THINNED_LEAST or sum(rows) < each * self.scene.searched:
             return self
         guest = self.scene.guest
-        kept = _thinned(self.scene, self.frames, 1.0 / each)
+        kept = thinned_rows(self.scene, self.frames, 1.0 / each)
         share = self.share * kept[guest].n_rows / self.frames[guest].n_rows
         return replace(self, frames=kept, share=share)
 
@@ -158,102 +134,6 @@ class TableSample:
         return replace(self, frames=frames, share=share)
 
 
-def _settled(spec: JobSpec, rows: int) -> tuple[JobSpec, dict[str, str], list[str]]:
-    """Return the job with its encryption scheme, which one it is and why, and what is assumed;
-    `rows` are at most those of the guest's table.
-    """
-    params, chosen = parse(protocols.named(spec.protocol).params, spec.params), None
-    if choice.is_open(params):
-        offers = {party: choice.SchemeOffer() for party in spec.parties.with_data}
-        offers[spec.parties.table().guest] = choice.offer(params, None, rows)
-        chosen = choice.choose(params, offers)
-        spec = spec.model_copy(update={"params": chosen.settled(spec.params)})
-    assumed = [] if chosen is None else ["every party's policy allows every encryption scheme"]
-    return spec, encryption_of(spec.params, chosen), assumed
-
-
-@dataclass
-class Setting:
-    """A job and its tables, and what is assumed of them."""
-
-    scene: Scene
-    sample: TableSample | None  # None: nothing of them is at hand
-    assumed: list[str] = field(default_factory=list)
-    encryption: Mapping[str, str] = field(default_factory=dict)  # its `scheme` and `because`
-
-    @cached_property
-    def stages(self) -> list[Stage]:
-        """Return what the job's stages take, rehearsed once; a ConfigError if that cannot be."""
-        from fedboost.runtime.estimate.stages import rehearse
-
-        spec = self.scene.spec
-        params = parse(protocols.named(spec.protocol).params, spec.params, section="params")
-        if self.sample is not None:
-            try:
-                return rehearse(params, self.sample)
-            except ConfigError:
-                raise
-            except FedboostError as error:  # tables of which the job itself would be refused
-                self.assumed.append(f"the tables are made up: {error.what}")
-        self.assumed += MADE_UP
-        if not isinstance(params, BoostingParams):
-            raise ConfigError(
-                f"a job of {spec.protocol} cannot be estimated", todo="estimate one that trains"
-            )
-        return rehearse(params, made(self.scene, params))
-
-
-def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
-    """Describe tables at hand: rows in common, bins, and trees as they grow on some of the rows."""
-    frames = {party: _read(spec, party, sources[party]) for party in spec.parties.with_data}
-    rows = {party: frame.n_rows for party, frame in frames.items()}
-    columns = {party: len(frame.columns) for party, frame in frames.items()}
-    ids = {party: set(frame.ids) for party, frame in frames.items()}
-    table, used = spec.parties.table(), protocols.named(spec.protocol).rows
-    spec, encryption, assumed = _settled(spec, row_count_most(sources[table.guest]))
-    guest_ids, every = ids[table.guest], set.intersection(*ids.values())
-    shared = {host: len(guest_ids & ids[host]) for host in table.hosts}
-    scene = Scene(spec, rows, columns, len(every if used is RowsUsed.COMMON else guest_ids), shared)
-    used_frames = frames
-    if used is not RowsUsed.OWN:
-        kept = guest_ids if used is RowsUsed.GUESTS else every
-        used_frames = {party: _of_ids(frame, kept) for party, frame in frames.items()}
-    few = _thinned(scene, used_frames, scene.thinning())
-    share = few[table.guest].n_rows / max(1, scene.learnt(table.guest))
-    in_order = {party: frame.take(canonical_order(frame.ids)) for party, frame in few.items()}
-    return Setting(scene, TableSample(scene, in_order, share), assumed, encryption)
-
-
-def from_words(spec: JobSpec, known: Said) -> Setting:
-    """Describe tables that nobody has here; what is not said is assumed, and said to be."""
-    parties, used = spec.parties.with_data, protocols.named(spec.protocol).rows
-    for stranger in sorted({*known.rows, *known.columns} - set(parties)):
-        raise ConfigError(
-            f"rows or columns are said of {stranger}, which has no table in the job",
-            todo=f"the tables are those of {', '.join(parties)}",
-        )
-    for party in parties:
-        if party not in known.rows:
-            raise ConfigError(
-                f"nothing says how many rows {party} has",
-                todo=f"give --rows N for all, or --rows {party}=N, or --data {party}=FILE",
-            )
-    for party in parties:
-        if party not in known.columns:
-            raise ConfigError(
-                f"nothing says how many columns {party} has",
-                todo=f"give --columns {party}=N; of other parties' tables ask their owners",
-            )
-    guest_rows = known.rows[spec.parties.table().guest]
-    spec, encryption, assumed = _settled(spec, guest_rows)
-    shared = {host: min(known.rows[host], guest_rows) for host in spec.parties.hosts}
-    common = min(known.rows.values()) if used is RowsUsed.COMMON else guest_rows
-    scene = Scene(spec, dict(known.rows), dict(known.columns), common, shared)
-    apart = used is RowsUsed.OWN
-    assumed += [] if apart else ["all ids of the smaller table are in common"]
-    return Setting(scene, None, assumed, encryption)
-
-
 def made(scene: Scene, params: BoostingParams) -> TableSample:
     """Tables of numbers at random; of rows and labels of their own where the job uses such."""
     share, apart = scene.thinning(), scene.used is RowsUsed.OWN
@@ -274,21 +154,6 @@ def made(scene: Scene, params: BoostingParams) -> TableSample:
     return TableSample(scene, {party: frames[party] for party in scene.parties}, share)
 
 
-def _read(spec: JobSpec, party: str, source: SourceSpec) -> Frame:
-    protocol, table = protocols.named(spec.protocol), spec.parties.table()
-    role = table.role_of(party)
-    labelled = role in protocol.labelled
-    check_label(spec.data[party], party, needs_label=labelled)
-    frame, _ = load_with_ids(
-        source,
-        spec.data[party],
-        party=party,
-        needs_features=role is not GUEST or protocol.rows is RowsUsed.OWN,
-        guest_label=None if labelled else spec.data[table.guest].label,
-    )
-    return frame
-
-
 def _label(params: BoostingParams, pull: NDArray[np.float64]) -> NDArray[np.float64]:
     """Labels that the objective takes, of about as many rows each."""
     return params.record.labels.sample(pull, params.num_class or 2)
@@ -307,14 +172,14 @@ def _count(rows: int, share: float) -> int:
     return max(min(rows, THINNED_LEAST), round(share * rows))
 
 
-def _of_ids(frame: Frame, ids: Collection[bytes]) -> Frame:
+def of_ids(frame: Frame, ids: Collection[bytes]) -> Frame:
     return frame.take([row for row, id_ in enumerate(frame.ids) if id_ in ids])
 
 
-def _thinned(scene: Scene, frames: Frames, share: float) -> dict[str, Frame]:
+def thinned_rows(scene: Scene, frames: Frames, share: float) -> dict[str, Frame]:
     """A share of the rows; where parties have rows in common, of the guest's."""
     if scene.used is RowsUsed.OWN:
         return {party: _some(frame, share) for party, frame in frames.items()}
     guest = _some(frames[scene.guest], share)
     kept = set(guest.ids)
-    return {p: guest if p == scene.guest else _of_ids(frames[p], kept) for p in scene.parties}
+    return {p: guest if p == scene.guest else of_ids(frames[p], kept) for p in scene.parties}

@@ -187,13 +187,14 @@ async def hand_in(
 
 
 def check(spec: JobSpec, **where: str) -> None:
-    """Refuses, by a ConfigError, what a coordinator would refuse, and guests without a bag."""
+    """Refuses, by a ConfigError, what a coordinator would refuse, and several guests of a
+    protocol that has one."""
     try:
-        if spec.parties.guests is not None and not protocols.named(spec.protocol).bags:
-            bags = [name for name, known in protocols.known().items() if known.bags]
+        if spec.parties.guests is not None and not protocols.named(spec.protocol).several_guests:
+            able = [name for name, known in protocols.known().items() if known.several_guests]
             raise ConfigError(
                 f"{spec.protocol} trains with one guest, and the job names several",
-                todo=f"name one as guest: NAME; {', '.join(bags)} trains a model for each",
+                todo=f"name one as guest: NAME; {', '.join(able)} trains a model for each",
                 key="parties.guests",
             )
         for job in spec.one_each():

@@ -26,10 +26,12 @@ from benchmarks.hybridtree_accuracy import (
 )
 from benchmarks.hybridtree_data import Dealing
 from benchmarks.hybridtree_plan import MAIN, SKEW, Plan
-from fedboost.core import hybrid, local, objectives
+from fedboost.core import local, objectives
 from fedboost.core.gradient_bits import BITS_ENCRYPTED
-from fedboost.core.hybrid import HostColumns, HybridParams
+from fedboost.core.hybrid import HybridParams
 from fedboost.ground.errors import ConfigError
+from tests.support import pooled_hybrid
+from tests.support.pooled_hybrid import HostColumns
 
 COLUMNS = ("age", "job", "hours", "town")
 SMALL = Experiment(MAIN, "adult", Dealing(hosts=3), depth=4, trees=3)
@@ -168,7 +170,7 @@ def test_the_protocol_scores_rows_as_the_pooled_twin_does(small):
         learning_rate=0.1,
         precision_bits=BITS_ENCRYPTED,
     )
-    twin = hybrid.train(guest, hosts, own)
+    twin = pooled_hybrid.train(guest, hosts, own)
     expected = objectives.transform("binary:logistic", twin.margin)[:, 0]
     assert np.allclose(hybridtree_room.probabilities(done), expected, atol=1e-6)
     assert done.sent > 0

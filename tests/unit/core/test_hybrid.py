@@ -9,13 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedboost.core import binning, fixed_point, hybrid, local, objectives
-from fedboost.core.hybrid import HostColumns, HybridParams
+from fedboost.core.hybrid import HybridParams
 from fedboost.core.objectives import Summary
 from fedboost.core.params import Goss, TreeParams
 from fedboost.core.rules import Rules
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import parse
+from tests.support import pooled_hybrid
 from tests.support.columns import chosen
+from tests.support.pooled_hybrid import HostColumns
 
 GAP_MAX = 1e-9  # of the naive trees, whose sums are floats
 
@@ -110,7 +112,7 @@ def tables(seed, rows=60, hosts=2, missing=0.0, label="number"):
 
 def trained_once(table, parts, **said):
     params = HybridParams(n_estimators=1, learning_rate=1.0, **said)
-    return params, hybrid.train(table, parts, params)
+    return params, pooled_hybrid.train(table, parts, params)
 
 
 @pytest.mark.parametrize("label", ["number", "binary"])
@@ -142,7 +144,7 @@ def values_of(trained, params, table, parts):
     every = [table.values, *(part.values for part in parts)]
     bins = [one.binning.transform(x) for one, x in zip(rules, every, strict=True)]
     [[tree]] = trained.trees
-    found = hybrid.predict(tree, rules, bins, parts)
+    found = pooled_hybrid.predict(tree, rules, bins, parts)
     leaves = tree.top.leaf_of_bins(bins[0], rules[0].binning.missing)
     return found, tree.top.value[leaves], tree.top.node[leaves]
 
@@ -182,12 +184,12 @@ def test_a_host_draws_among_its_own_rows_whatever_the_guest_draws():
     table, parts = tables(5, hosts=1)
     few = [HostColumns(parts[0].values[:1], parts[0].rows[:1])]
     params = HybridParams(objective="reg:squarederror", n_estimators=6, subsample=0.5)
-    trained = hybrid.train(table, few, params)
+    trained = pooled_hybrid.train(table, few, params)
     grown = [tree.hosts[0].values for (tree,) in trained.trees]
     assert all(grown)  # the one row that it has is drawn in every round
     more = [HostColumns(parts[0].values, parts[0].rows)]
     assert [tree.top.cover.tolist() for (tree,) in trained.trees[:1]] == [
-        tree.top.cover.tolist() for (tree,) in hybrid.train(table, more, params).trees[:1]
+        tree.top.cover.tolist() for (tree,) in pooled_hybrid.train(table, more, params).trees[:1]
     ]
 
 
@@ -199,7 +201,7 @@ def test_a_host_that_has_all_rows_continues_the_tree_where_the_guest_has_no_colu
     weight = draw.uniform(0.5, 2.0, 80)
     said: dict[str, Any] = {"objective": "reg:squarederror", "reg_lambda": 0.0, "n_estimators": 3}
     blank = local.TrainingTable(np.empty((80, 0), np.float32), y, weight)
-    found = hybrid.train(blank, [HostColumns(x, rows)], HybridParams(**said, host_depth=3))
+    found = pooled_hybrid.train(blank, [HostColumns(x, rows)], HybridParams(**said, host_depth=3))
     whole = local.train(local.TrainingTable(x, y, weight), TreeParams(**said, max_depth=3))
     expected = whole.margins(x)
     np.testing.assert_allclose(found.margin, expected, rtol=0, atol=GAP_MAX)

@@ -18,7 +18,8 @@ from fedboost.core.partition import left_child, right_child
 from fedboost.core.split import goes_right
 from fedboost.core.tree import Split
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.state import load_state, state_dict
+from fedboost.ground.state import load_state
+from tests.support.states import state_dict
 from tests.unit.core.test_growth import assert_same, grow_together, homes, job, train_apart
 from tests.unit.core.test_local import labels_for, params_for, sample
 

@@ -11,8 +11,9 @@ from fedboost.core.growth import GrowingState
 from fedboost.core.row_shards import SharedTable, TableShard, TreeShard
 from fedboost.core.tree import Split
 from fedboost.ground.shards import Embedded
-from fedboost.ground.state import load_state, state_dict
+from fedboost.ground.state import load_state
 from tests.support.elsewhere import Elsewhere
+from tests.support.states import state_dict
 from tests.unit.core.test_growth import assert_same, job
 
 CASES = [

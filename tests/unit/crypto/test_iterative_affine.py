@@ -14,7 +14,7 @@ from fedboost.ground.errors import ConfigError, PeerError
 from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import arrived, encrypted, short_keys, single
 
-SCHEME = schemes.scheme("iterative-affine")
+SCHEME = schemes.SCHEMES["iterative-affine"]
 
 
 def naive(secret, m):

@@ -151,7 +151,7 @@ def test_widths_are_what_the_values_and_their_masks_need():
 
 
 def test_the_shorter_plaintexts_of_okamoto_uchiyama_hold_a_few_rows():
-    bits = schemes.scheme("okamoto-uchiyama").plaintext_bits(2048)
+    bits = schemes.SCHEMES["okamoto-uchiyama"].plaintext_bits(2048)
     layout = LeafLayout(30, 1_000_000, 20, bits, outputs=8, holders=3)
     assert [len(lane.digits) for lane in layout.lanes] == [6, 2]
     assert [lane.capacity for lane in layout.lanes] == [1, 3]

@@ -12,7 +12,7 @@ from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import arrived, encrypted, short_keys, single
 
-SCHEME = schemes.scheme("plain")
+SCHEME = schemes.SCHEMES["plain"]
 
 
 @given(

@@ -93,7 +93,7 @@ def test_layers_are_exact_whatever_the_gradients(scheme, switches, value_bits, s
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_keys_of_the_default_length_do_as_short_ones(scheme):
     """A key as a job has it, made, sent, read and stored."""
-    row = schemes.scheme(scheme)
+    row = schemes.SCHEMES[scheme]
     private = row.generate(row.key_bits, Serial())
     public = row.load_public(private.public_bytes(), row.key_bits, Serial())
     assert public.plaintext_bits == private.plaintext_bits == row.plaintext_bits(row.key_bits)
@@ -231,7 +231,7 @@ def test_the_highest_headroom_does_not_wrap(scheme, pack, monkeypatch):
 @pytest.mark.parametrize("scheme", SECURE)
 def test_ciphertexts_of_another_key_are_one_uniform_error(scheme):
     """Mixed keys of one length cannot be told from their bytes: decryption gives them away."""
-    row = schemes.scheme(scheme)
+    row = schemes.SCHEMES[scheme]
     keys = [row.generate(row.key_bits_min, Serial()) for _ in "ab"]
     public: Any = row.load_public(keys[1].public_bytes(), row.key_bits_min, Serial())
     layout = GhLayout(30, 5, public.plaintext_bits)
@@ -246,7 +246,7 @@ def test_ciphertexts_of_another_key_are_one_uniform_error(scheme):
 @pytest.mark.parametrize("scheme", ["iterative-affine", *SECURE])
 @pytest.mark.parametrize("key_bits", [0, 512, 1008, 2042, 65536])
 def test_key_lengths_outside_the_rule_are_refused(scheme, key_bits):
-    row = schemes.scheme(scheme)
+    row = schemes.SCHEMES[scheme]
     with pytest.raises(ConfigError, match=f"{scheme} needs {row.key_bits_min}"):
         row.generate(key_bits, Serial())
     with pytest.raises(ConfigError, match=f"{scheme} needs {row.key_bits_min}"):

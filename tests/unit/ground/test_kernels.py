@@ -1,5 +1,6 @@
 """Kernels: compiled once for a machine, and read from folders alone that nobody else can write."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -8,8 +9,11 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import numba
+import numba.np.linalg
 import numpy as np
 import pytest
+from numba.core import caching, compiler, serialize, sigutils
 
 from fedboost.ground import kernel_files
 from fedboost.ground.kernels import Kernel, kernel
@@ -110,6 +114,29 @@ assert numba.njit(lambda a, b: a.dot(b))(np.ones((2, 3)), np.ones((3, 2))).tolis
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=env, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def changed(part):
+    """What a test says where numba has changed a private part that machine code is kept by."""
+    return f"numba {numba.__version__} has changed {part}, by which kernel_files keeps machine code"
+
+
+def test_numba_has_the_private_parts_by_which_machine_code_is_kept(place):
+    asked = {"cache_path", "load_overload", "save_overload", "enable", "disable", "flush"}
+    assert caching._Cache.__abstractmethods__ == asked, changed("what a cache is asked for")
+    plain = numba.njit(lambda value: value + 1)
+    assert isinstance(plain._cache, caching._Cache), changed("where a function has its cache")
+    assert plain(1) == 2
+    (result,) = plain.overloads.values()
+    parts = [*inspect.signature(compiler.CompileResult._rebuild).parameters]
+    assert parts[0] == "target_context", changed("how a result is read")
+    assert len(result._reduce()) == len(parts) - 1, changed("how a result is written")
+    assert serialize.dumps(result._reduce()), changed("how a result becomes bytes")
+    assert result.library.has_dynamic_globals is False, changed("which results cannot be kept")
+    assert result.library.codegen.magic_tuple(), changed("what names the processor")
+    types, _ = sigutils.normalize_signature(result.signature)
+    assert str(types) == str(result.signature.args), changed("what names a signature")
+    assert callable(numba.np.linalg.ensure_blas), changed("what loads linear algebra")
 
 
 def test_a_kernel_is_compiled_once_for_all_processes(place):

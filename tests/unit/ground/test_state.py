@@ -22,8 +22,8 @@ from fedboost.ground.state import (
     parted_state,
     restore_into,
     state,
-    state_dict,
 )
+from tests.support.states import state_dict
 
 Floats = NDArray[np.float64]
 

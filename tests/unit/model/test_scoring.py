@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedboost.core import networks
-from fedboost.data import predictions
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError, DataError
@@ -67,7 +66,6 @@ def test_batches_are_scored_as_the_whole_table(tmp_path, params, ending):
     expected = kinds.of(shard.facts).predict_alone(shard, frame)
     found = np.stack([column.to_numpy() for column in scored.columns[1:]], axis=1)
     assert np.array_equal(found, expected)
-    assert scored.schema.metadata[predictions.OBJECTIVE].decode() == shard.facts["objective"]
 
 
 def test_ids_stay_text_where_one_of_a_later_batch_is_no_number(tmp_path):

@@ -24,7 +24,7 @@ from fedboost.runtime.client.config import client_config
 from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.estimate.estimate import held_bytes
-from fedboost.runtime.estimate.scenes import Said, from_words
+from fedboost.runtime.estimate.setting import Said, from_words
 from fedboost.runtime.party.job.memory import DAEMON_BYTES, WORKER_BYTES
 from fedboost.runtime.transport.addresses import Timers, split_address
 from fedboost.runtime.transport.tls import load_identity

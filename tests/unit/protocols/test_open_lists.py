@@ -112,7 +112,7 @@ def added(monkeypatch, scheme: JobScheme) -> None:
 @pytest.fixture
 def twin(monkeypatch):
     """A scheme of numbers: `plain` under another name, by one record."""
-    made = replace(keyed.scheme("plain"), name="twin")
+    made = replace(keyed.SCHEMES["plain"], name="twin")
     monkeypatch.setitem(keyed.SCHEMES, "twin", made)
     added(monkeypatch, schemes.of_numbers(made))
 
@@ -138,7 +138,7 @@ def nearest(monkeypatch):
         def encoding(self, params, n_rows, of):
             return replace(of(params), bits=self.bits_of(params, n_rows))
 
-    monkeypatch.setitem(keyed.SCHEMES, "nine", replace(keyed.scheme("plain"), name="nine"))
+    monkeypatch.setitem(keyed.SCHEMES, "nine", replace(keyed.SCHEMES["plain"], name="nine"))
     entry = JobScheme("nine", secure=False, multiplies=False, adds_noise=False,
                       has_modulus=False, packs_answers=False, gradient_bits_max=9,
                       replays=False, module="nine_bits")  # fmt: skip

@@ -66,10 +66,8 @@ def _write_predictions(table: JobTable, left: Artefact) -> None:
     """Write the ids as the party's table has them, in its order, with their predictions."""
     from fedboost.data.predictions import predictions_tables, write_parquet
 
-    signed, files, rows = table.signed, table.files, table.aligned()
+    files, rows = table.files, table.aligned()
     assert table.id_cells is not None
     assert rows is not None
-    used = {} if signed.model is None else signed.used_model(files.store.models)
-    objective = used.get("objective", "")
-    made = predictions_tables(table.id_cells, rows, left.arrays["prediction"], objective)
+    made = predictions_tables(table.id_cells, rows, left.arrays["prediction"])
     write_parquet(files.predictions, made)

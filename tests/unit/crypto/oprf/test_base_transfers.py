@@ -8,7 +8,7 @@ from nacl.bindings import (
 )
 
 from fedboost.crypto.oprf.base_transfers import TransferSender, _hashed, check_point, choose
-from fedboost.crypto.oprf.sizes import CHOICE_BYTES, COLUMNS, START_BYTES
+from fedboost.crypto.oprf.sizes import CHOICE_BYTES, COLUMNS
 from fedboost.crypto.secrets import Secrets
 from fedboost.ground.errors import PeerError
 from tests.support.oprf_pairs import GUEST, HOST, bits
@@ -25,7 +25,7 @@ def test_the_host_has_the_chosen_key_of_every_pair_and_not_the_other():
     chosen = bits(HOST)
     message, keys = choose(SESSION, sender.start, chosen, HOST)
     pairs = sender.keys(SESSION, message)
-    assert len(sender.start) == START_BYTES
+    assert len(sender.start) == 32
     assert len(message) == CHOICE_BYTES
     assert len(pairs) == len(keys) == COLUMNS
     for pair, key, bit in zip(pairs, keys, chosen, strict=True):
