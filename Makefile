@@ -87,9 +87,8 @@ fmt: $(READY)
 containers: $(READY)  ## the walk of deploy/README.md in podman or docker, with kills; minutes
 	$(BIN)/python -m pytest --long -o faulthandler_timeout=3600 tests/e2e/test_containers.py
 
-bench: $(READY)  ## every benchmark, quick: each ends within four minutes on two cores
-	for name in $$(cd benchmarks && grep -l '^if __name__' *.py | sed 's/\.py$$//'); do \
-	  $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+bench: $(READY)  ## measures one question, NAME=scale, or all; QUICK=1 on few rows, in half a minute each
+	$(BIN)/python -m benchmarks $(or $(NAME),all) $(if $(QUICK),--quick)
 
 faults: $(READY)  ## the long families of faults, a line for each; SHARD=1/4 runs a fourth of them
 	$(BIN)/python -m tests.faults $(if $(SHARD),--shard $(SHARD)) $(if $(FAMILY),--family $(FAMILY))

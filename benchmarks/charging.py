@@ -1,38 +1,36 @@
 """What charging costs a job: CPU seconds of give_credit under the lattice scheme, with and without.
 
-.venv/bin/python -m benchmarks.charging [ROWS] [TREES] [SECONDS]
-
 In one process: guest, host, coordinator and crypto. Jobs with and without run by turns, in pairs
-whose order alternates, until SECONDS are over. Two figures: the time inside `Spending.charge` of
+whose order alternates, for a while. Two figures: the time inside `Spending.charge` of
 the host, which noise does not reach, by the CPU seconds of its steps; and the median ratio of a
 pair's CPU seconds, with the range of all pairs, which also holds what charging costs elsewhere.
 """
 
 import asyncio
 import sqlite3
-import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from benchmarks.tables import GUEST, HOST, data_folder
+from benchmarks import boosting, tables
+from benchmarks.boosting import LATTICE
+from benchmarks.question import Part, Question
+from benchmarks.rows import Row
+from benchmarks.tables import HOST, Table
 from fedboost.data.sources import SourceSpec
-from fedboost.ground.settings import parse
 from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
-from fedboost.runtime.cluster.local import DATASET, cluster
+from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy.spending import Spending
 
 Charges = Callable[[Spending, Sequence[Noted], sqlite3.Connection], None]
 
 CHARGE = Spending.charge
+DATA = "give_credit"
 PAIRS_MIN = 2
 
 
@@ -46,54 +44,48 @@ class Spent:
     messages: int = 0
 
 
-def main(rows: int = 15_000, trees: int = 2, seconds: float = 200.0) -> None:
-    """Prints both figures."""
-    table = pq.read_table(data_folder() / "give_credit.parquet").slice(0, rows)
-    began, pairs = time.monotonic(), list[tuple[Spent, Spent]]()
-    _job(table, 1, charges=True)  # what is loaded and compiled once
-    took = 0.0
-    while len(pairs) < PAIRS_MIN or time.monotonic() - began + took < seconds:
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    rows: int = 15_000
+    trees: int = 2
+    seconds: float = 200.0
+
+
+def measure(name: str, plan: Plan) -> Iterator[Row]:
+    """Two rows of a pair, with charges and without, as long as there is time."""
+    table = tables.load(name).sample(plan.rows)
+    job(table, 1, charges=True)  # what is loaded and compiled once
+    began, pairs, took = time.monotonic(), 0, 0.0
+    while pairs < PAIRS_MIN or time.monotonic() - began + took < plan.seconds:
         started = time.monotonic()
-        order = (True, False) if len(pairs) % 2 else (False, True)
-        by = {one: _job(table, trees, charges=one) for one in order}
-        pairs.append((by[True], by[False]))
-        took = time.monotonic() - started
-    charged = [one for one, _ in pairs]
-    share = sum(one.charging for one in charged) / sum(one.host for one in charged)
-    ratios = [one.everybody / other.everybody for one, other in pairs]
-    sys.stdout.write(
-        f"{rows:,} rows, {trees} trees, {len(pairs)} pairs: charging {charged[0].messages} "
-        f"messages takes {statistics.median(one.charging for one in charged):.4f} of the host's "
-        f"{statistics.median(one.host for one in charged):.1f} CPU s, {100 * share:.3f} %; with "
-        f"charging a pair's CPU s are {statistics.median(ratios):.4f} of those without "
-        f"({min(ratios):.4f} to {max(ratios):.4f})\n"
-    )
+        for charges in (True, False) if pairs % 2 else (False, True):
+            spent = job(table, plan.trees, charges=charges)
+            yield {"pair": pairs, "charges": charges, **asdict(spent)}
+        pairs, took = pairs + 1, time.monotonic() - started
 
 
-def _job(table: pa.Table, trees: int, *, charges: bool) -> Spent:
+def figures(rows: Sequence[Row]) -> dict[str, float]:
+    """Both figures, and the range of the second."""
+    charged, free = ({row["pair"]: row for row in rows if row["charges"] == with_}
+                     for with_ in (True, False))  # fmt: skip
+    ratios = [charged[pair]["everybody"] / free[pair]["everybody"] for pair in charged]
+    spent, whole = (sum(row[what] for row in charged.values()) for what in ("charging", "host"))
+    return {
+        "share_of_host": spent / whole,
+        "cpu_ratio": median(ratios),
+        "cpu_ratio.least": min(ratios),
+        "cpu_ratio.most": max(ratios),
+    }
+
+
+def job(table: Table, trees: int, *, charges: bool) -> Spent:
     """A job with charges, or without any."""
-    names = [name for name in table.column_names if name not in ("id", "y")]
-    half, ids = len(names) // 2, pa.array([f"p{row}" for row in range(table.num_rows)])
-    own = {GUEST: [*names[:half], "y"], HOST: names[half:]}
+    spec = boosting.job(table, trees, LATTICE, {}, held_out=False)
     with tempfile.TemporaryDirectory() as folder:
-        sources = {}
-        for party, columns in own.items():
-            path = Path(folder) / f"{party}.parquet"
-            pq.write_table(pa.table({"id": ids, **{c: table[c] for c in columns}}), path)
-            sources[party] = SourceSpec(path=str(path))
-        raw = {
-            "name": "charging",
-            "protocol": "secureboost",
-            "parties": {"guest": GUEST, "hosts": [HOST]},
-            "data": {GUEST: {"dataset": DATASET, "label": "y"}, HOST: {"dataset": DATASET}},
-            "params": {
-                "n_estimators": trees,
-                "max_depth": 5,
-                "max_bin": 32,
-                "encryption": {"scheme": "lattice"},
-            },
-        }
-        return asyncio.run(_measured(Path(folder), parse(JobSpec, raw), sources, charges=charges))
+        sources = tables.deal(table, boosting.parts(table), Path(folder))
+        return asyncio.run(_measured(Path(folder), spec, sources, charges=charges))
 
 
 async def _measured(
@@ -128,6 +120,12 @@ def _none(*_: object) -> None:
     """Charges nothing."""
 
 
+QUESTION = Question(
+    *("charging", __doc__ or "", {"pairs": Part(measure, (DATA,))}),
+    full=Plan(),
+    quick=Plan(1000, 1, 0.0),
+    figures=figures,
+)
+
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main(*(int(text) for text in given[:2]), *(float(text) for text in given[2:3]))
+    QUESTION.main()

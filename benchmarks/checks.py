@@ -1,7 +1,5 @@
 """What checks of a guest cost: give_credit under the lattice scheme, on daemons.
 
-python -m benchmarks.checks [--quick] [--json F] [--record F]
-
 Jobs run by turns: as usual, with hosts that check gradients (`gradient_check`), and with a guest
 that can be replayed (`replayable`), which is replayed afterwards. CPU seconds are of all parties'
 training, those of a replay of the process that does it.
@@ -10,22 +8,23 @@ training, those of a replay of the process that does it.
 import json
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks import encryption_jobs, harness, plus_jobs, tables
-from benchmarks.encryption_plan import LATTICE
-from benchmarks.harness import Report, Shown
+from benchmarks import boosting, harness, tables
+from benchmarks.boosting import LATTICE
+from benchmarks.harness import Cost
+from benchmarks.question import Part, Question
+from benchmarks.rows import Row
 from benchmarks.tables import GUEST
-from benchmarks.tree_cost import Cost
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 
-NAME = "checks"
-DATA, TREES, DEPTH, TURNS = "give_credit", 10, 5, 3
-QUICK = 3_000  # rows
+DATA = "give_credit"
 USUAL, CHECKED, REPLAYED = "usual", "gradient_check", "replayable"
 KINDS = (USUAL, CHECKED, REPLAYED)
 
@@ -36,32 +35,37 @@ def job(spec: JobSpec, kind: str) -> JobSpec:
     return spec.model_copy(update={"params": params, "replayable": kind == REPLAYED})
 
 
-def measured(rows: int | None, turns: int) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    rows: int | None = None  # None: all
+    trees: int = 10
+    turns: int = 3
+
+
+def measure(name: str, plan: Plan) -> Iterator[Row]:
     """A row for each job."""
-    table, clusters = tables.load(DATA), list[ClusterProcesses]()
-    table = table if rows is None else table.first(rows)
-    spec, found = encryption_jobs.job(table, TREES, LATTICE, DEPTH), []
+    table, clusters = tables.load(name).sample(plan.rows), list[ClusterProcesses]()
+    spec = boosting.job(table, plan.trees, LATTICE, {}, held_out=False)
 
     def around(made: ClusterProcesses) -> Any:
         clusters.append(made)
-        return tempfile.TemporaryDirectory()
+        return nullcontext()
 
-    with tempfile.TemporaryDirectory() as folder:
-        sources = tables.deal(table, plus_jobs.parts(table), Path(folder) / "data")
-        with harness.daemons(spec, sources, Path(folder) / "cluster", around) as run:
-            run(job(spec, CHECKED))  # what is loaded and compiled once
-            for _ in range(turns):
-                for kind in KINDS:
-                    done = run(job(spec, kind))
-                    cost = Cost.of(done)
-                    cpu = sum(sum(step.cpu_seconds.values()) for step in done.steps)
-                    row = {"kind": kind, "rows": len(table.y), "cpu_s": cpu, "wall_s": cost.wall_s,
-                           "sent": cost.sent, "replay_cpu_s": None}  # fmt: skip
-                    if kind == REPLAYED:
-                        config = clusters[0].config(GUEST)
-                        row["replay_cpu_s"] = replay(done.result["job"], config)
-                    found.append(row)
-    return found
+    def deal(folder: Path) -> Any:
+        return tables.deal(table, boosting.parts(table), folder)
+
+    with harness.daemons(spec, deal, around) as run:
+        run(job(spec, CHECKED))  # what is loaded and compiled once
+        for kind in KINDS * plan.turns:
+            done = run(job(spec, kind))
+            cost, again = Cost.of(done), None
+            cpu = sum(sum(step.cpu_seconds.values()) for step in done.steps)
+            if kind == REPLAYED:
+                again = replay(done.result["job"], clusters[0].config(GUEST))
+            spent = {"cpu_s": cpu, "wall_s": cost.wall_s, "sent": cost.sent}
+            yield {"kind": kind, "rows": len(table.y), **spent, "replay_cpu_s": again}
 
 
 def replay(job_id: str, config: Path) -> float:
@@ -74,30 +78,21 @@ def replay(job_id: str, config: Path) -> float:
     return float(said["cpu_seconds"])
 
 
-def cells(kind: str, rows: list[dict[str, Any]]) -> tuple[str, ...]:
-    """A row for people: means of a kind's jobs, beside the usual ones."""
+def figures(rows: Sequence[Row]) -> dict[str, float]:
+    """What each check costs, as a multiple of the usual jobs; a replay's share of its job."""
 
-    def figure(of: str, what: str) -> float:
-        return float(mean(row[what] for row in rows if row["kind"] == of))
+    def of_kind(kind: str, what: str) -> float:
+        return float(mean(row[what] for row in rows if row["kind"] == kind))
 
-    whole = [figure(kind, what) for what in ("wall_s", "cpu_s", "sent")]
-    ratios = [figure(kind, what) / figure(USUAL, what) for what in ("wall_s", "cpu_s", "sent")]
-    times = f"{whole[0]:.3f} ({ratios[0]:.2f})", f"{whole[1]:.2f} ({ratios[1]:.2f})"
-    again = figure(kind, "replay_cpu_s") if kind == REPLAYED else None
-    share = "" if again is None else f"{again:.2f} ({again / whole[1]:.1%})"
-    return kind, *times, f"{whole[2] / 1e6:.2f} ({ratios[2]:.2f})", share
+    whats = ("wall_s", "cpu_s", "sent")
+    found = {f"{w}.{kind}": of_kind(kind, w) / of_kind(USUAL, w) for kind in KINDS for w in whats}
+    share = of_kind(REPLAYED, "replay_cpu_s") / of_kind(REPLAYED, "cpu_s")
+    return found | {"replay_share": share}
 
 
-def main(given: list[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    options = harness.arguments(NAME, __doc__, (), given)
-    settings: dict[str, Any] = {"data": DATA, "trees": TREES, "depth": DEPTH, "turns": TURNS}
-    report = Report(NAME, settings)
-    report.rows = measured(QUICK if options.quick else None, 1 if options.quick else TURNS)
-    heads = ("job", "s a tree", "CPU s of all parties", "MB a tree", "CPU s of a replay")
-    shown = [cells(kind, report.rows) for kind in KINDS]
-    report.write(options, [Shown("Checks of a guest", heads, shown)])
-
+QUESTION = Question(
+    "checks", __doc__ or "", {"jobs": Part(measure, (DATA,))}, Plan(), Plan(800, 2, 1), figures
+)
 
 if __name__ == "__main__":
-    main()
+    QUESTION.main()

@@ -1,81 +1,129 @@
-"""What jobs are expected to take beside what they take, on real daemons: time, memory, bytes.
+"""What jobs are expected to take beside what they take, on real daemons: time, memory, bytes."""
 
-python -m benchmarks.estimate [--quick] [--json F] [--record F] [--job NAME]
-"""
-
-import argparse
 import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import harness, tables
-from benchmarks.estimate_jobs import CASES, Case
-from benchmarks.harness import JobRun, Report, Shown, say
-from fedboost.runtime.estimate.estimate import Estimate, Placement, estimate
+from benchmarks.question import Part, Question
+from benchmarks.rows import Row
+from fedboost.data.sources import SourceSpec
+from fedboost.data.split import SplitPlan, split_table
+from fedboost.ground.settings import parse
+from fedboost.job import JobSpec
+from fedboost.runtime.estimate.estimate import Placement, estimate
 from fedboost.runtime.estimate.setting import from_tables
 
-NAME, ABOUT = "estimate", "what `fedboost estimate` says beside what jobs take"
-ROWS_MAX = 60_000  # of a quick run's tables
-TIMES = 2  # that each job runs; the quicker one counts
-TARGETS = {"seconds": 2.0, "bytes": 1.5, "memory": 1.5}
 QUANTITIES = ("seconds", "bytes", "memory")
+GUEST = "bank"
+HELD = {"fraction": 0.3, "seed": 7}
+TREES = {"max_depth": 5, "max_bin": 32}
+PAILLIER = {"encryption": {"scheme": "paillier", "key_bits": 2048}}
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Measures, prints, writes; see the harness for the options."""
-    options = _options(given)
-    report = Report(NAME, {"times": TIMES, "quick": options.quick, "cores": harness.cores()})
-    for case in CASES:
-        if options.job and case.name not in options.job:
-            continue
-        say.print(f"{case.name}: {case.protocol} on {case.data}", style="bold")
-        report.rows.append(measured(case, quick=options.quick))
-    report.figures = figures(report.rows)
-    shown = [_shown(report.rows), _times(report.rows)]
-    report.write(options, shown)
+@dataclass(frozen=True)
+class Case:
+    """One job: its table, how it is dealt, and what is trained."""
+
+    name: str
+    data: str
+    protocol: str
+    layout: str  # vertical, horizontal or hybrid
+    hosts: tuple[str, ...]
+    guest_columns: int  # of the vertical layout
+    params: Mapping[str, Any]
+    rounds: int
+
+    def spec(self, rounds: int) -> JobSpec:
+        """The job, of so many rounds at most."""
+        parties, across = (GUEST, *self.hosts), self.layout == "horizontal"
+        params = {**self.params, "n_estimators": min(rounds, self.rounds)}
+        labelled = parties if across else ()
+        aggregator = GUEST if across else None
+        return harness.job(
+            self.protocol, parties, params, labelled, aggregator, name=self.name, validation=HELD
+        )
+
+    def deal(self, table: pa.Table, folder: Path) -> dict[str, SourceSpec]:
+        """The parties' tables as files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        found = {}
+        for party, own in split_table(table, self._plan(table)).items():
+            pq.write_table(own, folder / f"{party}.parquet")
+            found[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
+        return found
+
+    def _plan(self, table: pa.Table) -> SplitPlan:
+        names = [name for name in table.column_names if name not in ("id", "y")]
+        parties: list[dict[str, Any]] = [{"name": party} for party in (GUEST, *self.hosts)]
+        if self.layout != "horizontal":
+            first = self.guest_columns
+            each = -(-(len(names) - first) // len(self.hosts))
+            parties[0]["columns"] = names[:first]
+            for place, party in enumerate(parties[1:]):
+                party["columns"] = names[first + place * each : first + (place + 1) * each]
+        if self.layout == "hybrid":
+            parties = [{"name": GUEST, "columns": names[: self.guest_columns]}, *(
+                {"name": host} for host in self.hosts)]  # fmt: skip
+        return parse(SplitPlan, {"layout": self.layout, "parties": parties})
 
 
-def measured(case: Case, *, quick: bool) -> dict[str, Any]:
-    """A job's estimate and what it took, twice."""
+CASES = (
+    Case("paillier", "default_credit", "secureboost", "vertical", ("telco",), 10,
+         {**TREES, **PAILLIER}, 2),
+    Case("lattice", "give_credit", "secureboost", "vertical", ("telco",), 5,
+         {**TREES, "encryption": {"scheme": "lattice"}}, 5),
+    Case("vertical", "susy_30k", "federboost-vertical", "vertical", ("telco",), 9,
+         {**TREES, "buckets": 16}, 50),
+    Case("horizontal", "susy_30k", "federboost-horizontal", "horizontal", ("north", "south"), 0,
+         {"max_depth": 4, "max_bin": 24}, 20),
+    Case("gbun", "covtype", "gbun", "horizontal", ("north", "south"), 0,
+         {"objective": "multi:softprob", "num_class": 7, "outputs": 64}, 5),
+    Case("hybridtree", "default_credit", "hybridtree", "hybrid", ("shop", "mill"), 10,
+         {"guest_depth": 4, "host_depth": 2, "max_bin": 32, **PAILLIER}, 2),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    rows: int = 60_000  # of a table at most
+    rounds: int = 1 << 30  # of a job at most
+    times: int = 2  # that each job runs; the quicker one counts
+
+
+def measure(name: str, plan: Plan) -> Iterator[Row]:
+    """A job's estimate and what it took."""
+    case = next(one for one in CASES if one.name == name)
+    pooled = pq.read_table(tables.data_folder() / f"{case.data}.parquet").slice(0, plan.rows)
+    spec = case.spec(plan.rounds)
     with tempfile.TemporaryDirectory() as folder:
-        pooled = pq.read_table(tables.data_folder() / f"{case.data}.parquet")
-        if quick:
-            pooled = pooled.slice(0, ROWS_MAX)
         sources = case.deal(pooled, Path(folder) / "data")
-        spec = case.spec(quick=quick)
-        found = estimate(from_tables(spec, sources), Placement(harness.cores()))
-        runs = []
-        with harness.daemons(spec, sources, Path(folder) / "cluster") as run:
-            for _ in range(TIMES):
-                runs.append(run(spec))
-        best = min(runs, key=lambda one: one.result["seconds"]["total"])
-        return {
-            "job": case.name,
-            "data": case.data,
-            "protocol": case.protocol,
-            "estimate": found.said(),
-            "result": best.result,
-            "load_average": best.load_before,
-            "took": [one.result["seconds"]["total"] for one in runs],
-            "ratios": ratios(_expected(found), taken(best)),
-        }
+        found = estimate(from_tables(spec, sources), Placement(harness.cores())).said()
+        with harness.daemons(spec, lambda _: sources) as run:
+            runs = [run(spec) for _ in range(plan.times)]
+    best = min(runs, key=lambda one: float(one.result["seconds"]["total"]))
+    expected, took = quantities(found), quantities(best.result)
+    yield {
+        "table": case.data,
+        "protocol": case.protocol,
+        "load": best.load_before,
+        "expected": expected,
+        "took": took,
+        "ratios": ratios(expected, took),
+    }
 
 
-def _expected(found: Estimate) -> dict[str, float]:
-    return _quantities(found.said())
-
-
-def taken(run: JobRun) -> dict[str, float]:
-    """What a job took, quantity by quantity."""
-    return _quantities(run.result)
-
-
-def _quantities(said: Mapping[str, Any]) -> dict[str, float]:
+def quantities(said: Mapping[str, Any]) -> dict[str, float]:
+    """What a job takes, as its result or an estimate says."""
     return {
         "seconds": said["seconds"]["total"],
         "bytes": float(sum(said["bytes"].values())),
@@ -90,10 +138,10 @@ def ratios(expected: Mapping[str, float], found: Mapping[str, float]) -> dict[st
     }
 
 
-def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def figures(rows: Sequence[Row]) -> dict[str, float]:
     """``ratio.QUANTITY.JOB``, and for each quantity how far the worst job is off."""
     flat = {
-        f"ratio.{name}.{row['job']}": ratio
+        f"ratio.{name}.{row['data']}": ratio
         for name in QUANTITIES
         for row in rows
         if (ratio := row["ratios"].get(name)) is not None
@@ -105,48 +153,13 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return flat
 
 
-def _shown(rows: Sequence[Mapping[str, Any]]) -> Shown:
-    lines = []
-    for row in rows:
-        own = [row["ratios"].get(name) for name in QUANTITIES]
-        lines.append((_name(row), *("–" if ratio is None else f"{ratio:.2f}" for ratio in own)))
-    note = "Estimate ÷ measured; targets are factors of " + ", ".join(
-        f"{most:g} in {name}" for name, most in TARGETS.items()
-    )
-    return Shown("Estimate ÷ measured", ("job", *QUANTITIES), lines, note)
-
-
-def _times(rows: Sequence[Mapping[str, Any]]) -> Shown:
-    return Shown(
-        "Estimate and measurement",
-        ("job", *(f"{what}, {of}" for what in _UNITS for of in ("expected", "measured")), "load"),
-        [tuple(_line(row)) for row in rows],
-    )
-
-
-def _line(row: Mapping[str, Any]) -> Iterator[str]:
-    yield _name(row)
-    expected, found = _quantities(row["estimate"]), _quantities(row["result"])
-    for what, unit in _UNITS.items():
-        for own in (expected, found):
-            yield f"{own[what] / unit:.3g}" if what in own else "–"
-    yield f"{row['load_average'][0]:g}" if row["load_average"] else "–"
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    return f"{row['job']} ({row['protocol']}, {row['data']})"
-
-
-_UNITS = {"seconds": 1.0, "bytes": 1e6, "memory": 1e6}
-
-
-def _options(given: Sequence[str] | None) -> argparse.Namespace:
-    parser = harness.parser(NAME, ABOUT, sorted({case.data for case in CASES}))
-    names = [case.name for case in CASES]
-    parser.add_argument("--job", action="append", choices=names, help="only this job")
-    return harness.parse(parser, sorted({case.data for case in CASES}), given)
-
+QUESTION = Question(
+    *("estimate", __doc__ or "", {"jobs": Part(measure, [case.name for case in CASES])}),
+    full=Plan(),
+    quick=Plan(2800, 1, 1),
+    figures=figures,
+)
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", str(harness.cores()))
-    main()
+    QUESTION.main()

@@ -20,19 +20,17 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from benchmarks.harness import cores
 from fedboost.core import binning
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.flow import Artefact
 from fedboost.model import vertical
 
 HEADROOM_BITS = 41  # of a package, kept free for blinding
 EXPONENT_SLACK_BITS = 160  # a blinding's exponents are this much longer than the key
 BLIND_WINDOW = 8  # digits of this many bits; one byte
-BATCH = 1024
+BATCH, COPIES = 1024, 16  # numbers of a batch, and batches of rows that are added up
 BARRIER_S = 300.0
-
-# Seconds each, of implementations without tables and Chinese remainders (DESIGN.md, from the
-# literature and its authors' trials); not measured here.
-TEXTBOOK_S = {"encryptions": 12e-3, "decryptions": 5e-3, "additions": 5.5e-6}
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,8 @@ class Packing:
 
     @classmethod
     def for_rows(cls, rows: int, key_bits: int) -> Packing:
-        """Fixed point as fine as sums of `rows` values fit 62 bits, 53 at most."""
-        value_bits = min(53, 62 - (rows - 1).bit_length())
-        h_bits = (rows << value_bits).bit_length()
+        """With the bits that gradients have by default."""
+        h_bits = (rows << BITS_ENCRYPTED).bit_length()
         return cls(h_bits, (key_bits - 1 - HEADROOM_BITS) // (2 * h_bits + 1))
 
 
@@ -300,11 +297,13 @@ def new_primes(key_bits: int) -> tuple[int, int]:
 Batch = Callable[[], int]  # does a batch of one primitive and says how many that were
 
 
-def batches(mini: Mini, packing: Packing, columns: int, bins: int) -> dict[str, Batch]:
+def batches(
+    mini: Mini, packing: Packing, columns: int, bins: int, copies: int = COPIES
+) -> dict[str, Batch]:
     """A batch of each primitive, on ciphertexts as scattered in memory as a job's."""
     n2, draw = mini.n2, np.random.default_rng(1)
     plaintexts = [secrets.randbits(packing.field_bits - 1) for _ in range(BATCH)]
-    rows = [c for _ in range(16) for c in mini.encrypt(plaintexts)]
+    rows = [c for _ in range(copies) for c in mini.encrypt(plaintexts)]
     cells = (draw.integers(0, bins, (len(rows), columns)) + bins * np.arange(columns)).tolist()
     sums = rows[: bins * columns]
     shift = mpz(1) << packing.field_bits
@@ -345,7 +344,9 @@ def batches(mini: Mini, packing: Packing, columns: int, bins: int) -> dict[str, 
 _held: list[Any] = []  # in a pricing process: its batches and the barrier of all
 
 
-def _prepare(primes: tuple[int, int], shape: tuple[Packing, int, int], barrier: Barrier) -> None:
+def _prepare(
+    primes: tuple[int, int], shape: tuple[Packing, int, int, int], barrier: Barrier
+) -> None:
     _held[:] = [batches(Mini(*primes), *shape), barrier]
 
 
@@ -363,11 +364,12 @@ def _price(least_s: float) -> dict[str, tuple[int, float]]:
 
 
 def prices(
-    packing: Packing, columns: int, bins: int, processes: int, least_s: float = 0.5
+    packing: Packing, columns: int, bins: int, least_s: float = 0.5, copies: int = COPIES
 ) -> dict[str, float]:
-    """CPU seconds of each primitive, each timed for `least_s` on so many processes at once."""
+    """CPU seconds of each primitive, each timed for `least_s` on all cores at once."""
+    processes = cores()
     context = multiprocessing.get_context("spawn")
-    given = (new_primes(2048), (packing, columns, bins), context.Barrier(processes))
+    given = (new_primes(2048), (packing, columns, bins, copies), context.Barrier(processes))
     with context.Pool(processes, _prepare, given) as pool:
         measured = pool.map(_price, [least_s] * processes, chunksize=1)
     return {

@@ -1,31 +1,29 @@
 """What a bound on the groups that jobs may tell apart (`bins_max`) costs in AUC.
 
-python -m benchmarks.groups [--quick] [--json F] [--record F] [--data NAME]
-
 All columns are coarsened, as if every one were a host's: the most that it can cost. Each figure is
 a mean over splits into 70 % training rows and 30 % held out; cut points come from all rows, as an
 owner's do. Several classes: the mean AUC of each against the rest. Jobs have 32 bins, or 256 where
 the rows say so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import harness, tables
-from benchmarks.harness import Report, Shown
+from benchmarks import tables
+from benchmarks.question import Part, Question
+from benchmarks.rows import Row, Shown
 from benchmarks.tables import Table
 from fedboost.core import binning, local, metrics
 from fedboost.core.local import TrainingTable
 from fedboost.core.params import TreeParams
 from fedboost.runtime.party.job.value_groups import NumberGroups
 
-NAME = "groups"
 DATA = ("default_credit", "give_credit", "susy_30k", "higgs_11k", "breast", "vehicle")
 BOUNDS = (8, 16, 32, 64, 256)
-SPLITS, QUICK_SPLITS = 10, 2
 HELD_OUT = 0.3
 JOBS: Mapping[str, dict[str, Any]] = {
     "25 trees of depth 3": {"n_estimators": 25, "max_depth": 3},
@@ -70,31 +68,51 @@ def ranked(margins: NDArray[np.float64], y: NDArray[np.int64]) -> float:
     return float(np.mean(scores))
 
 
-def main(given: list[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    options = harness.arguments(NAME, __doc__, DATA, given)
-    splits = QUICK_SPLITS if options.quick else SPLITS
-    report = Report(NAME, {"splits": splits, "held out": HELD_OUT})
-    for name in options.data:
-        table = tables.load(name)
-        for job, settings in JOBS.items():
-            free = np.array(auc(table, None, settings, splits))
-            found = {most: np.array(auc(table, most, settings, splits)) for most in BOUNDS}
-            changes = {str(most): float((x - free).mean()) for most, x in found.items()}
-            report.rows.append(
-                {"data": name, "job": job, "rows": len(table.y), "free": float(free.mean())}
-                | changes
-            )
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    splits: int = 10
+    rows: int | None = None  # of a table at most; None: all
+
+
+def measure(name: str, plan: Plan) -> Iterator[Row]:
+    """A row for each job: the change of AUC by bound."""
+    table = tables.load(name).sample(plan.rows)
+    for job, settings in JOBS.items():
+        free = np.array(auc(table, None, settings, plan.splits))
+        found = {most: np.array(auc(table, most, settings, plan.splits)) for most in BOUNDS}
+        changes = {str(most): float((x - free).mean()) for most, x in found.items()}
+        yield {"job": job, "rows": len(table.y), "free": float(free.mean())} | changes
+
+
+def figures(rows: Sequence[Row]) -> dict[str, float]:
+    """The worst change of each bound."""
+    return {f"{most} groups, worst": min(row[str(most)] for row in rows) for most in BOUNDS}
+
+
+def shown(rows: Sequence[Row]) -> list[Shown]:
+    """One table."""
     cells = [
         (row["data"], row["job"], f"{row['free']:.4f}", *(f"{row[str(m)]:+.4f}" for m in BOUNDS))
-        for row in report.rows
+        for row in rows
     ]
     heads = ("data", "job", "AUC without a bound", *(f"bins_max {most}" for most in BOUNDS))
-    report.figures = {
-        f"{most} groups, worst": min(row[str(most)] for row in report.rows) for most in BOUNDS
-    }
-    report.write(options, [Shown("AUC beside bins_max", heads, cells)])
+    return [Shown("AUC beside bins_max", heads, cells)]
 
+
+QUESTION = Question(
+    *(
+        "groups",
+        __doc__ or "",
+        {"bounds": Part(measure, DATA)},
+        Plan(),
+        Plan(1, 800),
+        figures,
+        shown,
+    ),
+    settings={"held out": HELD_OUT},
+)
 
 if __name__ == "__main__":
-    main()
+    QUESTION.main()

@@ -1,31 +1,34 @@
-"""What every benchmark needs: arguments, machine facts, a job on a local cluster, its figures."""
+"""Jobs of benchmarks on daemons or in this process, what they took, and facts of the machine."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from statistics import mean, median
+from typing import Any, Self
 
 import psutil
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.rows import Row
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Artefact
 from fedboost.ground.errors import JobError
+from fedboost.ground.settings import parse
+from fedboost.ground.workers import Serial, Workers
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal
 from fedboost.model import shards
 from fedboost.runtime.client.client import CoordinatorClient
+from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.process import threads
 from fedboost.runtime.transport.addresses import Timers
@@ -34,35 +37,13 @@ PACKAGES = (
     *("fedboost", "numpy", "gmpy2", "numba", "grpcio", "pyarrow"),
     *("xgboost", "xgboost-cpu", "lightgbm", "scikit-learn"),
 )
-cores = threads.cores  # that this process may use
 TREE_ENDS = ("close_trees", "close_tree")  # the steps after which a tree is finished
-say = Console(stderr=True)
-
-
-def arguments(
-    name: str, about: str, data: Sequence[str], given: Sequence[str] | None = None
-) -> argparse.Namespace:
-    """Parse the command line: quick, json, record, data."""
-    return parse(parser(name, about, data), data, given)
-
-
-def parser(name: str, about: str, data: Sequence[str]) -> argparse.ArgumentParser:
-    """What every benchmark's command line takes; one may take more."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
-    parser.add_argument("--quick", action="store_true", help="at most four minutes on two cores")
-    parser.add_argument("--json", type=Path, metavar="F", help="write everything measured to F")
-    parser.add_argument("--record", type=Path, metavar="F", help="write figures and tables to F")
-    parser.add_argument("--data", action="append", choices=data, help="only this data set")
-    return parser
-
-
-def parse(
-    parser: argparse.ArgumentParser, data: Sequence[str], given: Sequence[str] | None
-) -> argparse.Namespace:
-    """What the command line says; all data sets where it names none."""
-    found = parser.parse_args(given)
-    found.data = found.data or list(data)
-    return found
+# Steps that are done once a job: the key or what takes its place, and keys for masks.
+ONCE = frozenset({"offer_nonce", "share_key", "offer_answer_key", "share_rows"})
+Around = Callable[[ClusterProcesses], AbstractContextManager[object]]
+Deal = Callable[[Path], dict[str, SourceSpec]]  # writes everybody's files into a folder
+Run = Callable[[JobSpec], "JobRun"]
+cores = threads.cores  # that this process may use
 
 
 def machine() -> dict[str, Any]:
@@ -178,64 +159,171 @@ class JobRun:
         """The totals of one step; a KeyError where it was never done."""
         return next((s for s in self.steps if s.step == name), None) or _no_step(name)
 
-    def facts(self) -> dict[str, Any]:
-        """Everything measured, as JSON can say it."""
-        return {
-            "result": self.result,
-            "steps": [asdict(step) for step in self.steps],
-            "rounds": self.rounds,
-            "load_average": {"before": self.load_before, "after": self.load_after},
-            "training_cpu": self.training,
-            "trees": [asdict(tree) for tree in self.trees],
-        }
+    @property
+    def others(self) -> float | None:
+        """Cores that others kept busy while the job trained."""
+        spent = self.training
+        return spent["others"] / spent["seconds"] if spent else None
+
+    def of_stage(self, stage: str = "") -> list[StepTotal]:
+        """Return the steps of a stage; of the job's own if none is named."""
+        return [one for one in self.steps if one.stage == (stage or self.result["protocol"])]
+
+    def by_party(self) -> dict[str, float]:
+        """Return processor seconds of a tree by party, the making of keys included."""
+        spent: dict[str, float] = {}
+        for step in self.of_stage():
+            for party, seconds in step.cpu_seconds.items():
+                spent[party] = spent.get(party, 0.0) + seconds / len(self.trees)
+        return spent
 
 
 def _no_step(name: str) -> StepTotal:
     raise KeyError(f"the job has no step {name}")
 
 
-def run_job(spec: JobSpec, sources: Mapping[str, SourceSpec], folder: Path) -> JobRun:
-    """Runs a job on daemons of its own, all on this machine; a JobError unless it finishes."""
-    with daemons(spec, sources, folder) as run:
-        return run(spec)
+def sent(steps: Sequence[StepTotal]) -> int:
+    """Return the bytes of all parties."""
+    return sum(sum(step.bytes.values()) for step in steps)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one tree takes."""
+
+    wall_s: float  # median of cycles, their mean each; the first cycle warms up
+    cpu_s: float | None  # of all our processes, mean of the same trees; None where unknown
+    sent: float  # bytes on the data plane, mean of all trees
+    others: float | None  # cores that other processes kept busy meanwhile; None where unknown
+    load: list[float]  # average before
+
+    @classmethod
+    def of(cls, run: JobRun, cycle: int = 1) -> Self:
+        """Of a job's trees, `cycle` of which give every party its turn.
+
+        What is done once, the key's making and sharing above all, is left out.
+        """
+        counted = run.trees[cycle:] or run.trees
+        seconds = [tree.seconds for tree in counted]
+        cycles = [seconds[i : i + cycle] for i in range(0, len(seconds), cycle)]
+        own = [step for step in run.of_stage() if step.step not in ONCE]
+        ours, others = spent(counted)
+        return cls(
+            wall_s=median(mean(each) for each in cycles),
+            cpu_s=None if ours is None else ours / len(counted),
+            sent=sent(own) / len(run.trees),
+            others=None if others is None else others / sum(seconds),
+            load=run.load_before,
+        )
+
+
+def repeated(run: Callable[[], JobRun], repeats: int) -> tuple[JobRun, list[JobRun]]:
+    """Run a first job, which loads what the daemons have not yet used, and those that count.
+
+    Without repeats it is the first one itself that counts.
+    """
+    first, *runs = [run() for _ in range(1 + repeats)]
+    return first, runs or [first]
+
+
+def took(first: JobRun, runs: Sequence[JobRun]) -> Row:
+    """Return what jobs took, after a first one."""
+    return {
+        "seconds": [one.result["seconds"]["train"] for one in runs],
+        "first": first.result["seconds"]["train"],
+        "align": _median([one.result["seconds"].get("align") for one in runs]),
+        "cpu_s": _median([one.training.get("ours") for one in runs]),
+        "others": _median([one.others for one in runs]),
+        "sent": sent(runs[-1].of_stage()),
+        "load": runs[0].load_before,
+    }
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def job(
+    protocol: str,
+    parties: Sequence[str],
+    params: Mapping[str, Any],
+    labelled: Sequence[str] = (),
+    aggregator: str | None = None,
+    **more: Any,
+) -> JobSpec:
+    """Return a job of a guest and hosts, of which the guest or all `labelled` have labels."""
+    guest, *hosts = parties
+    data = {party: {"dataset": local.DATASET} for party in parties}
+    for party in labelled or [guest]:
+        data[party]["label"] = "y"
+    who = {"guest": guest, "hosts": hosts, **({"aggregator": aggregator} if aggregator else {})}
+    raw = {"name": protocol, "protocol": protocol, "parties": who, "data": data}
+    return parse(JobSpec, {**raw, "params": dict(params), **more})
 
 
 @contextmanager
 def daemons(
     spec: JobSpec,
-    sources: Mapping[str, SourceSpec],
-    folder: Path,
-    around: Callable[[ClusterProcesses], AbstractContextManager[object]] = nullcontext,
+    deal: Deal,
+    around: Around = nullcontext,
     timers: Timers | None = None,
-) -> Iterator[Callable[[JobSpec], JobRun]]:
+    folder: Path | None = None,
+) -> Iterator[Run]:
     """Daemons on this machine that run one job after the other, of any settings that ask nothing
-    else of their policies than `spec`; a JobError unless a job finishes. `around` is entered with
-    the cluster before its daemons start.
+    else of their policies than `spec`; a JobError unless a job finishes.
+
+    `around` is entered with the cluster before its daemons start. A folder keeps their stores.
     """
-    made = ClusterProcesses(folder, spec, sources, timers=timers)
-    with around(made), made as cluster:
+    with tempfile.TemporaryDirectory() as scratch:
+        sources = deal(Path(scratch) / "data")
+        made = ClusterProcesses(folder or Path(scratch) / "cluster", spec, sources, timers=timers)
+        with around(made), made as cluster:
 
-        def run(job: JobSpec) -> JobRun:
-            before = load_average()
-            watched = asyncio.run(_follow(cluster, job))
-            result = _result(watched.journal)
-            kept = {name: cluster.store(name) / "models" for name in sources if result["model"]}
-            return JobRun(
-                result=result,
-                steps=step_totals(watched.journal.events),
-                rounds=_rounds(watched.journal.events),
-                shards={
-                    name: shards.load(shards.folder_of(kept[name], result["model"]))
-                    for name in kept
-                },
-                load_before=before,
-                load_after=load_average(),
-                training=_between(watched.begun, watched.ended),
-                trees=watched.trees,
-                ends=watched.ends,
-            )
+            def run(job: JobSpec) -> JobRun:
+                before = load_average()
+                watched = asyncio.run(_follow(cluster, job))
+                kept = {name: cluster.store(name) / "models" for name in sources}
+                return JobRun(
+                    **_told(watched.journal, kept),
+                    load_before=before,
+                    load_after=load_average(),
+                    training=_between(watched.begun, watched.ended),
+                    trees=watched.trees,
+                    ends=watched.ends,
+                )
 
-        yield run
+            yield run
+
+
+def run_here(
+    spec: JobSpec,
+    deal: Deal,
+    hear: Callable[[Event], None] = lambda _: None,
+    workers: Workers | None = None,
+) -> JobRun:
+    """Run a job whose coordinator and parties are all in this process."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, before = Path(scratch) / "cluster", load_average()
+        sources = deal(Path(scratch) / "data")
+
+        async def whole() -> JobJournal:
+            async with local.cluster(folder, spec, sources, workers or Serial()) as cluster:
+                return await cluster.run(spec, hear)
+
+        journal = asyncio.run(whole())
+        kept = {name: folder / "var" / name / "models" for name in sources}
+        return JobRun(
+            **_told(journal, kept), load_before=before, load_after=load_average(), training={}
+        )
+
+
+def _told(journal: JobJournal, kept: Mapping[str, Path]) -> dict[str, Any]:
+    result = _result(journal)
+    model = result.get("model")
+    parts = {name: shards.load(shards.folder_of(kept[name], model)) for name in kept if model}
+    steps, rounds = step_totals(journal.events), _rounds(journal.events)
+    return {"result": result, "steps": steps, "rounds": rounds, "shards": parts}
 
 
 @dataclass(frozen=True)
@@ -266,11 +354,6 @@ async def _follow(cluster: ClusterProcesses, spec: JobSpec) -> _Watched:
                 now = Busy.now(cluster)
                 trees.append(_lap(event.at - at, last, now))
                 last, at = now, event.at
-            elif what == "round":
-                done = event.round.progress
-                say.print(
-                    f"  round {done.done} of {done.of}: {event.round.seconds:.2f} s", style="dim"
-                )
         return _Watched(await client.journal(job), begun, Busy.now(), trees, ends)
 
 
@@ -337,71 +420,3 @@ def _between(first: Busy | None, last: Busy | None) -> dict[str, float]:
         "others": max(0.0, everything - ours),
         "stolen": last.stolen - first.stolen,
     }
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A table for people: printed, and written as Markdown."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    note: str = ""
-
-    def print(self) -> None:
-        """To standard error, so that standard output stays for machines."""
-        drawn = Table(title=self.title, title_justify="left", caption=self.note or None)
-        drawn.caption_justify = "left"
-        for place, head in enumerate(self.heads):
-            drawn.add_column(head, justify="right" if place else "left")
-        for row in self.rows:
-            drawn.add_row(*row)
-        say.print(drawn)
-
-    def markdown(self) -> str:
-        """The same, as Markdown."""
-        lines = [f"### {self.title}", "", f"| {' | '.join(self.heads)} |"]
-        lines.append(f"| --- |{' ---: |' * (len(self.heads) - 1)}")
-        lines += [f"| {' | '.join(row)} |" for row in self.rows]
-        return "\n".join([*lines, *(["", self.note] if self.note else []), ""])
-
-
-@dataclass
-class Report:
-    """What a benchmark found; the keys of its JSON object are INTERFACE.md's."""
-
-    name: str
-    settings: dict[str, Any]
-    machine: dict[str, Any] = field(default_factory=machine)
-    versions: dict[str, str] = field(default_factory=versions)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    figures: dict[str, float] = field(default_factory=dict)
-
-    def write(self, options: argparse.Namespace, shown: Sequence[Shown]) -> None:
-        """Print tables and figures; write the files that the command line asked for.
-
-        `--record` has what a page of docs/benchmarks/ stands on (`benchmarks.pages`).
-        """
-        facts = [self._facts("Machine", {**self.machine, **self.versions})]
-        facts += [self._facts("Settings", self.settings)]
-        figures = Shown(
-            "Figures", ("figure", "value"), [(k, f"{v:.4f}") for k, v in self.figures.items()]
-        )
-        tables = [figures, *facts, *shown]
-        for one in tables:
-            one.print()
-        if options.json is not None:
-            options.json.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        if options.record is not None:
-            record = {k: v for k, v in asdict(self).items() if k != "rows"}
-            record["machine"] = self.machine | record.pop("versions")
-            record["tables"] = [asdict(one) for one in shown]
-            options.record.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-
-    @staticmethod
-    def _facts(title: str, facts: Mapping[str, Any]) -> Shown:
-        rows = [
-            (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
-            for name, value in facts.items()
-        ]
-        return Shown(title, (title.lower(), ""), rows)

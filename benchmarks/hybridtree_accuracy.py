@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import math
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from statistics import mean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import hybridtree_data, hybridtree_room
-from benchmarks.harness import say
+from benchmarks import harness, hybridtree_data, plots
 from benchmarks.hybridtree_data import Dealing, Dealt, Parties
-from benchmarks.plus_tables import Row
+from benchmarks.plots import Picture
+from benchmarks.rows import Row, grouped, of
 from fedboost.core import binning, local, metrics, objectives
 from fedboost.core.binning import Binning
 from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.rules import Rules
+from fedboost.report.charts import Line
 
 Likely = NDArray[np.float64]  # (n,) probabilities of class 1
 Scores = dict[str, float]
@@ -44,6 +49,16 @@ HOST_DEPTH = 2
 SHAPE: dict[str, Any] = {"learning_rate": 0.1, "reg_lambda": 1.0}
 MAX_BIN = 32
 METRICS: tuple[metrics.MetricName, ...] = ("accuracy", "auc")
+
+
+MAIN, HOLDERS, OVERLAP = "Table 1", "Table 3", "Table 6"
+DEPTH, VERTICAL, GUEST_SIZE = "Table 9", "Table 10", "Table 12"
+SCALE, SKEW = "Figure 6", "Figure 8"
+VARIED = "adult"  # whose guest has fewer rows and columns, as in the paper
+FIGURED_HOSTS = 5
+# Appendix C.4 draws from [0, n/20] rows of others for each of five hosts, and from [0, d] columns
+# to drop: these are the means.
+SHARED_ROWS, DROPPED = 5 / 40, 0.5
 
 
 @dataclass(frozen=True)
@@ -80,14 +95,71 @@ class Experiment:
         }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How much of the whole a run does."""
+
+    train_rows: int = 100_000  # of a data set at most
+    test_rows: int = 40_000
+    trees: int = 50
+    seeds: tuple[int, ...] = (0, 1, 2)  # of Table 1: other columns, other hosts
+    hosts: tuple[int, ...] = (FIGURED_HOSTS, 25)  # of Table 1
+    scale: tuple[int, ...] = (10, 15, 20)  # hosts of Figure 6
+    skews: tuple[float, ...] = (0.1, 0.5, 1.0, 10.0)
+    depths: tuple[int, ...] = (4, 6, 8)
+    shares: tuple[float, ...] = (0.2, 0.5, 0.8)  # of the guest's rows, then of its columns
+    holders: int = 5
+    others: bool = True  # whether tables beside the first are measured, too
+
+    def experiments(self, data: str) -> Iterator[Experiment]:
+        """All on one data set."""
+        plain = Experiment(
+            *(MAIN, data), trees=self.trees, train_rows=self.train_rows, test_rows=self.test_rows
+        )
+        yield from (
+            replace(plain, dealing=Dealing(hosts, seed), sampled=True)
+            for hosts in self.hosts
+            for seed in self.seeds
+        )
+        if not self.others:
+            return
+        yield replace(plain, table=HOLDERS, label_holders=self.holders)
+        for depth in self.depths:
+            yield replace(plain, table=DEPTH, depth=depth, value=depth)
+        for table, value, dealing in self._dealings(data):
+            yield replace(plain, table=table, value=value, dealing=dealing)
+
+    def _dealings(self, data: str) -> Iterator[tuple[str, float, Dealing]]:
+        """By table, and by what it varies, how rows and columns are dealt."""
+        yield OVERLAP, DROPPED, Dealing(overlap=SHARED_ROWS, drop_columns=DROPPED)
+        yield VERTICAL, 1, Dealing(hosts=1)
+        shares = self.shares if data == VARIED else ()
+        yield from ((GUEST_SIZE, share, Dealing(guest_rows=share)) for share in shares)
+        yield from ((GUEST_SIZE, share, Dealing(guest_columns=share)) for share in shares)
+        yield from ((SCALE, hosts, Dealing(hosts=hosts)) for hosts in self.scale)
+        yield from (
+            (SKEW, skew, Dealing(skew=skew, skewed_test=skewed))
+            for skew in self.skews
+            for skewed in (True, False)
+        )
+
+
+QUICK = Plan(200, 100, 2, (0,), (FIGURED_HOSTS,), others=False)
+
+
+def measure(name: str, plan: Plan) -> list[Row]:
+    """All experiments on one data set, as many at once as there are cores."""
+    experiments = list(plan.experiments(name))
+    with ProcessPoolExecutor(harness.cores(), multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(measured, experiments))
+
+
 def measured(one: Experiment) -> Row:
     """The scores of all systems on the test rows."""
-    say.print(f"[bold]{one.table}[/]: {one.data}, {one.dealing.hosts} hosts, {_said(one)}")
     dealt = one.dealt()
     found = several_holders(one, dealt) if one.label_holders > 1 else one_holder(one, dealt)
     return {
-        "what": "accuracy",
-        **{name: getattr(one, name) for name in ("table", "data", "value", "depth", "trees")},
+        **{name: getattr(one, name) for name in ("table", "value", "depth", "trees")},
         "dealing": asdict(one.dealing),
         "label_holders": one.label_holders,
         "rows": {"train": dealt.train.guest.n_rows, "test": dealt.test.guest.n_rows},
@@ -97,10 +169,6 @@ def measured(one: Experiment) -> Row:
         "majority": float(max(dealt.test.y.mean(), 1.0 - dealt.test.y.mean())),
         "scores": found,
     }
-
-
-def _said(one: Experiment) -> str:
-    return f"seed {one.dealing.seed}" if one.value is None else str(one.value)
 
 
 def score(y: Likely, likely: Likely) -> Scores:
@@ -202,8 +270,8 @@ def unscored(one: Experiment, dealt: Dealt) -> Likely:
 
 
 def _hybrid(one: Experiment, dealt: Dealt, system: str) -> Likely:
-    model = hybridtree_room.train(dealt.train, one.hybrid(system)).left
-    return hybridtree_room.probabilities(hybridtree_room.predict(model, dealt.test))
+    model = hybridtree_data.train(dealt.train, one.hybrid(system)).left
+    return hybridtree_data.probabilities(hybridtree_data.predict(model, dealt.test))
 
 
 def all_in(one: Experiment, dealt: Dealt) -> Likely:
@@ -318,3 +386,71 @@ SYSTEMS: Mapping[str, Callable[[Experiment, Dealt], Likely]] = {
     ALL_XGBOOST: all_in_xgboost,
     ALL_LOCAL: all_in,
 }
+
+
+# Figures and plots
+
+
+def figures(rows: Sequence[Row]) -> dict[str, float]:
+    """INTERFACE.md's figures of accuracy, of scored splits and five hosts; means over seeds."""
+    found: dict[str, float] = {}
+    for group in grouped(of(rows, "accuracy"), "data", "table"):
+        own = [row for row in group if row["dealing"]["hosts"] == FIGURED_HOSTS]
+        if group[0]["table"] == MAIN and own:
+            found[f"accuracy_gap.{group[0]['data']}"] = mean(map(gap, own))
+            found[f"gain_over_single_host.{group[0]['data']}"] = mean(map(gain, own))
+    return found
+
+
+def gap(row: Row) -> float:
+    """The better ALL-IN, less HybridTree."""
+    scores = row["scores"]
+    best = max(scores[one]["accuracy"] for one in ALL_IN)
+    return float(best - scores[SCORED]["accuracy"])
+
+
+def gain(row: Row) -> float:
+    """HybridTree, less the best that SecureBoost with a single host comes to on all test rows."""
+    ways = (row["scores"][way] for way in (MISSING, FALLING_BACK))
+    single = [one["accuracy"] for way in ways for one in way if one is not None]
+    return float(row["scores"][SCORED]["accuracy"] - max(single))
+
+
+COLOURS = {SCORED: 1, UNSCORED: 1, TFL: 3, ALL_LOCAL: 4, SOLO: 2, EACH: 3, FALLING_BACK: 2}
+DASHED = (UNSCORED, FALLING_BACK, EACH)
+
+
+def drawn(rows: Sequence[Row]) -> dict[str, Picture | None]:
+    """Accuracy by hosts, and by the concentration of classes with test rows dealt evenly: Figures 6
+    and 8 of the paper.
+    """
+    found: dict[str, Picture | None] = {}
+    for group in grouped(of(rows, "accuracy"), "data"):
+        data = group[0]["data"]
+        hosts = [(float(row["value"]), row) for row in group if row["table"] == SCALE]
+        plain = [row for row in group if row["table"] == MAIN and row["dealing"]["seed"] == 0]
+        first = [row for row in plain if row["dealing"]["hosts"] == FIGURED_HOSTS]
+        hosts = [(float(FIGURED_HOSTS), row) for row in first] + hosts
+        found[f"hosts-{data}"] = _lines(f"{data}: test accuracy, by hosts", hosts, "hosts")
+        even = [row for row in group if row["table"] == SKEW and not row["dealing"]["skewed_test"]]
+        skewed = [(math.log10(row["value"]), row) for row in even]
+        title = f"{data}: test accuracy, by log10 of β"
+        found[f"skew-{data}"] = _lines(title, skewed, "log10 of β")
+    return found
+
+
+def _lines(title: str, points: Sequence[tuple[float, Row]], x: str) -> Picture | None:
+    lines = [
+        Line(system, [(at, _accuracy(row, system)) for at, row in points], colour,
+             dashed=system in DASHED)
+        for system, colour in COLOURS.items()
+    ]  # fmt: skip
+    return plots.lines(title, lines, x)
+
+
+def _accuracy(row: Row, system: str) -> float:
+    """Of single hosts the mean."""
+    score = row["scores"][system]
+    if isinstance(score, list):
+        return float(mean(one["accuracy"] for one in score if one is not None))
+    return float(score["accuracy"])

@@ -1,7 +1,8 @@
-"""The tables of the HybridTree benchmark, and how they are dealt: one label holder, many hosts."""
+"""Tables of HybridTree, dealt to one label holder and many hosts; and its stages in one process."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,20 +12,23 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from benchmarks import tables
+from benchmarks.room import TERMS, Params, Place, Room, Shards, contexts
+from benchmarks.tables import GUEST, SEED
+from fedboost import flow
 from fedboost.core import local
 from fedboost.data.frame import Frame
 from fedboost.data.loading import frame_of
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.split import PartyColumns, SplitPlan, split_table
+from fedboost.flow import MODEL, Artefact
 from fedboost.ground.errors import ConfigError
 
 DATA = ("adult", "covtype")
 OWN_TEST = {"adult": ("adult_train", "adult_test")}
 TEST = 2 / 7  # of the rows, where there is no file for it
-ONE_CLASS = {"covtype": 1}  # against the rest; classes count from 0, so the papers' second
-SEED = 7  # of samples
-GUEST, LABEL = "guest", "y"
+LABEL = "y"
+TRAINING, PREDICTION, ALIGNMENT = "hybridtree", "predict-hybrid", "align-pairs"
 
 Rows = NDArray[np.int64]
 Bits = NDArray[np.bool_]
@@ -129,8 +133,8 @@ def load(name: str) -> Pooled:
         test = np.zeros(whole.num_rows, np.bool_)
         chosen = np.random.default_rng(SEED).permutation(len(test))[: round(TEST * len(test))]
         test[chosen] = True
-    if name in ONE_CLASS:
-        y = (whole[LABEL].to_numpy() == ONE_CLASS[name]).astype(np.int64)
+    if name in tables.ONE_CLASS:
+        y = (whole[LABEL].to_numpy() == tables.ONE_CLASS[name]).astype(np.int64)
         whole = whole.set_column(whole.column_names.index(LABEL), LABEL, pa.array(y))
     chosen_columns = Selection(label=LABEL, categorical=texts(whole))
     return Pooled(name, frame_of(Sheet(whole), chosen_columns, needs_features=True), whole, test)
@@ -151,11 +155,6 @@ def texts(table: pa.Table) -> list[str]:
     return [field.name for field in table.schema if any(kind(field.type) for kind in kinds)]
 
 
-def host_names(count: int) -> list[str]:
-    """As many hosts."""
-    return [f"host{number}" for number in range(1, count + 1)]
-
-
 def guest_columns(names: Sequence[str], dealing: Dealing) -> list[str]:
     """Half of the columns, or of these the dealing's share, in order; one at least."""
     rng = np.random.default_rng(dealing.seed)
@@ -169,7 +168,9 @@ def plan(names: Sequence[str], dealing: Dealing) -> SplitPlan:
     whole = guest_columns(names, replace(dealing, guest_columns=1.0))
     rest = [name for name in names if name not in whole]
     guest = PartyColumns(name=GUEST, columns=guest_columns(names, dealing))
-    hosts = [PartyColumns(name=name, columns=rest) for name in host_names(dealing.hosts)]
+    hosts = [
+        PartyColumns(name=name, columns=rest) for name in tables.party_names(dealing.hosts + 1)[1:]
+    ]
     return SplitPlan(
         layout="hybrid", parties=[guest, *hosts], label=LABEL, seed=dealing.seed,
         skew=dealing.skew, overlap=dealing.overlap if dealing.hosts > 1 else 0.0,
@@ -238,3 +239,55 @@ def _widened(
             values[rows, names.index(name)] = own[:, place]
         kinds |= set(frame.categories)
     return values, tuple(place for place, name in enumerate(names) if name in kinds)
+
+
+# Stages with all parties in one process: real sessions and messages, rows aligned already
+
+
+@dataclass(frozen=True)
+class Done:
+    """One stage: what everybody is left with, and what it took."""
+
+    left: Shards
+    seconds: float
+    sent: int  # payload bytes of all parties
+
+
+def train(parties: Parties, given: Params) -> Done:
+    """A model of all the guest's rows; with scheme `plain` its trees are those of any scheme."""
+    done = _stage(TRAINING, parties, given, {})
+    guest = done.left[GUEST]
+    named = Artefact({**guest.facts, "hosts": list(parties.hosts)}, guest.arrays)  # a store's part
+    return replace(done, left={**done.left, GUEST: named})
+
+
+def predict(model: Shards, parties: Parties) -> Done:
+    """Probabilities, see `probabilities`."""
+    given = {"model": TERMS.job, "split": model[GUEST].facts["split"]}
+    return _stage(PREDICTION, parties, given, model)
+
+
+def probabilities(done: Done) -> NDArray[np.float64]:
+    """float64 (n,) of the guest's rows."""
+    return done.left[GUEST].arrays["prediction"].astype(np.float64)[:, 0]
+
+
+def _stage(name: str, parties: Parties, given: Params, model: Shards) -> Done:
+    table = flow.Table(GUEST, tuple(parties.hosts), None)
+    rows = {"rows": np.arange(parties.guest.n_rows)}
+    with_hosts = {f"with_{host}": indices for host, indices in parties.indices.items()}
+    left = {GUEST: Artefact(arrays={**rows, **with_hosts})}
+    left |= {
+        host: Artefact(arrays={"rows": np.arange(frame.n_rows)})
+        for host, frame in parties.hosts.items()
+    }
+    indices = {
+        party: Place(
+            frame=parties.guest if party == GUEST else parties.hosts[party],
+            artefacts={ALIGNMENT: aligned, **({MODEL: model[party]} if party in model else {})},
+        )
+        for party, aligned in left.items()
+    }
+    room = Room(*contexts(name, table, given, indices))
+    found = asyncio.run(room.walk())
+    return Done(found, sum(room.seconds.values()), sum(room.sent.values()))

@@ -3,9 +3,8 @@
 The least of several repetitions, on random messages and cells; two outputs, g and h.
 """
 
-import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import Report, Shown, arguments
+from benchmarks.question import Part, Question
+from benchmarks.rows import Row
 from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey
@@ -27,8 +27,6 @@ from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
 from fedboost.ground.workers import Serial
 
-ABOUT = "what each operation of the lattice scheme costs"
-ROWS, QUICK_ROWS = 1_000_000, 100_000
 SPARSE = 20  # of so many rows one is in a node further down
 BINS, OUTPUTS, COLUMNS = 32, 2, 3
 REPEATS = 5
@@ -44,9 +42,26 @@ class Cost:
     nanoseconds: float
 
 
-def measure(rows: int) -> list[Cost]:
-    """Every operation of both rings."""
-    return [cost for own in parameters.BY_NAME.values() for cost in measured(own, rows)]
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    rows: int = 1_000_000
+
+
+def measure(_: str, plan: Plan) -> Iterator[Row]:
+    """Every operation of every ring."""
+    for own in parameters.BY_NAME.values():
+        yield from map(asdict, measured(own, plan.rows))
+
+
+def figures(rows: Sequence[Row]) -> dict[str, float]:
+    """Nanoseconds of each operation, by scheme."""
+    names = [row["operation"].replace(",", "").replace(" ", "_") for row in rows]
+    return {
+        f"{row['scheme']}.{name}_ns": row["nanoseconds"]
+        for row, name in zip(rows, names, strict=True)
+    }
 
 
 def measured(own: LatticeParameters, rows: int) -> list[Cost]:
@@ -120,23 +135,13 @@ def summed(
     return [received.segment_sum(rows, bins[:, c : c + 1], BINS) for c in columns]
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Measures and prints; see the harness for the options."""
-    options: argparse.Namespace = arguments("lattice", ABOUT, (), given)
-    rows = QUICK_ROWS if options.quick else ROWS
-    costs = measure(rows)
-    report = Report("lattice", {"rows": rows, "bins": BINS, "outputs": OUTPUTS})
-    report.rows = [asdict(cost) for cost in costs]
-    for cost in costs:
-        name = f"{cost.scheme}.{cost.operation.replace(',', '').replace(' ', '_')}_ns"
-        report.figures[name] = cost.nanoseconds
-    table = Shown(
-        "Processor time of one core",
-        ("scheme", "operation", "for each", "ns"),
-        [(c.scheme, c.operation, c.each, f"{c.nanoseconds:.0f}") for c in costs],
-    )
-    report.write(options, [table])
-
+QUESTION = Question(
+    *("lattice", __doc__ or "", {"operations": Part(measure)}),
+    full=Plan(),
+    quick=Plan(50_000),
+    figures=figures,
+    settings={"bins": BINS, "outputs": OUTPUTS, "columns": COLUMNS},
+)
 
 if __name__ == "__main__":
-    main()
+    QUESTION.main()

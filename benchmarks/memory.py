@@ -4,22 +4,21 @@ In megabytes, worker processes included: resident, and of the last also what is 
 """
 
 import asyncio
-import json
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.harness import arguments
+from benchmarks.question import Part, Question
+from benchmarks.rows import Row
 from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
 from fedboost.runtime.client.client import CoordinatorClient, result_of
@@ -32,25 +31,33 @@ MOST = {"coordinator": 65.0, "party": 150.0}  # idle again
 SAMPLE_S = 0.1
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Prints the table."""
-    args = arguments("memory", __doc__ or "", ("toy",), given)
+@dataclass(frozen=True)
+class Plan:
+    """How long the job and the wait behind it are."""
+
+    trees: int = 10
+    wait_s: float = 60.0
+
+
+def measure(_: str, plan: Plan) -> Iterator[Row]:
+    """A row for each daemon, in megabytes."""
     with tempfile.TemporaryDirectory() as scratch:
-        found = measured(Path(scratch), trees=3 if args.quick else 10)
-    columns = ("idle", "in the job", "a minute after", "of it unshared")
-    table = Table("daemon", *(f"{one}, MB" for one in columns), "at most")
-    for name, figures in found.items():
-        most = MOST.get(name, MOST["party"])
-        table.add_row(name, *(f"{one:.0f}" for one in figures), f"{most:.0f}")
-    Console().print(table)
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1))
+        found = measured(Path(scratch), plan)
+    names = ("idle", "in the job", "after it", "of it unshared")
+    for daemon, own in found.items():
+        most = MOST.get(daemon, MOST["party"])
+        yield {"daemon": daemon, **dict(zip(names, own, strict=True)), "at most": most}
 
 
-def measured(folder: Path, trees: int) -> dict[str, list[float]]:
-    """Megabytes of each daemon: idle, at most in the job, a minute after it, of these unshared."""
+def figures(rows: Sequence[Row]) -> dict[str, float]:
+    """Megabytes of each daemon after a job."""
+    return {f"after.{row['daemon']}": row["after it"] for row in rows}
+
+
+def measured(folder: Path, plan: Plan) -> dict[str, list[float]]:
+    """Megabytes of each daemon: idle, at most in the job, some time after it, of these unshared."""
     sources = written(folder)
-    params = {"n_estimators": trees, "max_depth": 5, "encryption": {"scheme": "lattice"}}
+    params = {"n_estimators": plan.trees, "max_depth": 5, "encryption": {"scheme": "lattice"}}
     raw = {"name": "memory", "protocol": "secureboost", "params": params,
            "parties": {"guest": PARTIES[0], "hosts": list(PARTIES[1:])}}  # fmt: skip
     spec = complete(raw, sources)
@@ -65,7 +72,7 @@ def measured(folder: Path, trees: int) -> dict[str, list[float]]:
         finally:
             over.set()
             watching.join()
-        time.sleep(60.0)
+        time.sleep(plan.wait_s)
         return {
             name: [idle[name], peaks[name], held(pid, "rss"), held(pid, "uss")]
             for name, pid in pids.items()
@@ -114,5 +121,9 @@ async def _run(cluster: ClusterProcesses, spec: JobSpec) -> None:
     assert result_of(journal), journal.status.reason.what
 
 
+QUESTION = Question(
+    "memory", __doc__ or "", {"daemons": Part(measure)}, Plan(), Plan(1, 1.0), figures
+)
+
 if __name__ == "__main__":
-    main()
+    QUESTION.main()

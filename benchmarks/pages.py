@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Shown
+from benchmarks.rows import Shown
 from fedboost.ground.settings import read_yaml
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"

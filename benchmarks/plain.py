@@ -1,7 +1,5 @@
 """What plain trees take beside XGBoost's: the pooled trainer and vertical FederBoost's guest.
 
-python -m benchmarks.plain [--quick] [--json F] [--record F] [--data NAME]
-
 A ratio is the median over pairs of runs, one right behind the other on the same cores, so that
 whatever else the machine does slows down both. Where XGBoost measures nothing we measure `error`,
 the quickest, after every tree; rows of `auc` and `logloss` have both measure both. A pooled tree is
@@ -11,16 +9,18 @@ Rows `on Dask` are pooled trees whose rows as many processes of this machine add
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import Any
 
 import numpy as np
 
-from benchmarks import federboost_jobs, federboost_room, harness, tables
-from benchmarks.harness import Report, Shown, say
+from benchmarks import federboost, harness, room, tables
+from benchmarks.federboost_horizontal import HELD, xgboost_params
+from benchmarks.question import Part, Question
+from benchmarks.rows import Row, say
 from fedboost.core import binning, local, objectives
 from fedboost.core.local import Training, TrainingTable, Watched
 from fedboost.core.objectives import Summary
@@ -33,12 +33,17 @@ from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.party.workers.dask_shards import DaskShards
 from fedboost.runtime.process.threads import ThreadWorkers
 
-NAME = "plain"
 POOLED = {"pooled_100k": (100_000, 20), "pooled_1m": (1_000_000, 6)}  # rows, trees a run
 COLUMNS, DEPTH, BINS = 28, 5, 32
 VERTICAL = "give_credit"
-QUICK_ROWS = 100_000
-Measured = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    repeats: int = 11
+    rows: int = 1 << 62  # at most
 
 
 def table(rows: int) -> TrainingTable:
@@ -121,7 +126,7 @@ def seconds_of(run: Callable[[], object]) -> Callable[[], float]:
     return timed
 
 
-def paired(one: Callable[[], float], other: Callable[[], float], repeats: int) -> Measured:
+def paired(one: Callable[[], float], other: Callable[[], float], repeats: int) -> Row:
     """Least seconds of both, the median of their ratios and the ratio of the least; a first time
     does not count.
     """
@@ -131,130 +136,108 @@ def paired(one: Callable[[], float], other: Callable[[], float], repeats: int) -
     return {"ours": mine, "other": others, "ratio": ratio, "of_best": mine / others}
 
 
-def measure_pooled(name: str, threads: int, repeats: int) -> Iterator[Measured]:
+def measure_pooled(name: str, threads: int, plan: Plan) -> Iterator[Row]:
     """The pooled trainer's seconds a tree beside XGBoost's."""
     rows, trees = POOLED[name]
-    made = table(rows)
+    made = table(min(rows, plan.rows))
     for metrics in (("error",), ("auc", "logloss")):
         measures = len(metrics) > 1
         say.print(f"[bold]{name}[/]: {threads} threads, {' and '.join(metrics)}")
         with on_cores(threads), ThreadWorkers(threads) as workers:
             own = seconds_of(ours(made, trees, metrics, workers))
-            found = paired(own, seconds_of(theirs(made, trees, threads, measures)), repeats)
+            found = paired(own, seconds_of(theirs(made, trees, threads, measures)), plan.repeats)
         seconds = {side: found[side] / trees for side in ("ours", "other")}
-        yield {"what": name, "threads": threads, "how": " ".join(metrics), **found, **seconds}
+        yield {"threads": threads, "how": " ".join(metrics), **found, **seconds}
 
 
-def measure_shards(name: str, threads: int, repeats: int) -> Iterator[Measured]:
+def measure_shards(name: str, threads: int, plan: Plan) -> Iterator[Row]:
     """Seconds a tree whose rows processes of Dask add up, beside threads of this one."""
     rows, trees = POOLED[name]
-    made, shards = (
-        table(rows),
-        _processes(threads),
-    )
+    made = table(min(rows, plan.rows))
+    local = LocalWorkers(local=threads)
+    shards = DaskShards(DaskWorkers(dask=local, gradients=True))
     for least in (1, Policy().own_rows_min):
         say.print(f"[bold]{name}[/]: {threads} processes of Dask, own_rows_min {least}")
         with on_cores(threads), ThreadWorkers(threads) as workers:
             given = made, trees, ("error",), workers, least
-            found = paired(seconds_of(ours(*given, shards)), seconds_of(ours(*given)), repeats)
+            found = paired(seconds_of(ours(*given, shards)), seconds_of(ours(*given)), plan.repeats)
         seconds = {side: found[side] / trees for side in ("ours", "other")}
         how = f"on Dask, own_rows_min {least}"
-        yield {"what": name, "threads": threads, "how": how, **found, **seconds}
+        yield {"threads": threads, "how": how, **found, **seconds}
     shards.close()
 
 
-def _processes(count: int) -> DaskShards:
-    local = LocalWorkers(local=count)
-    return DaskShards(DaskWorkers(dask=local, gradients=True))
-
-
-def measure_vertical(threads: int, repeats: int) -> Iterator[Measured]:
+def measure_vertical(threads: int, plan: Plan) -> Iterator[Row]:
     """The stage of vertical FederBoost beside XGBoost's `fit`, with as many bins."""
     import xgboost
 
-    table = tables.load(VERTICAL)
-    kept = ~table.held_out(federboost_jobs.HELD, 1)
-    rows = federboost_jobs.rows_of(table, kept)
-    dealt = federboost_jobs.parts(rows, 2)
+    table = tables.load(VERTICAL).sample(plan.rows)
+    kept = ~table.held_out(HELD, 1)
+    rows = table.where(kept)
+    dealt = federboost.parts(rows, 2)
     for trainer in ("own", "xgboost"):
         say.print(f"[bold]{VERTICAL}[/]: {threads} threads, trainer {trainer}")
-        given = {**federboost_jobs.timed(VERTICAL), "trainer": trainer}
-        same = {**federboost_jobs.xgboost_params(given), "tree_method": "hist"}
+        given = {**federboost.timed(VERTICAL), "trainer": trainer}
+        same = {**xgboost_params(given), "tree_method": "hist"}
 
-        model = xgboost.XGBClassifier(n_jobs=threads, max_bin=federboost_jobs.BEST, **same)
+        model = xgboost.XGBClassifier(n_jobs=threads, max_bin=federboost.BEST, **same)
         with on_cores(threads), ThreadWorkers(threads) as workers:
-            stage = partial(federboost_room.train, rows, dealt, given, workers=workers)
+            stage = partial(room.train, rows, dealt, given, workers=workers)
             fit = partial(model.fit, rows.values, rows.y)
-            found = paired(partial(_total, stage), seconds_of(fit), repeats)
-        yield {"what": VERTICAL, "threads": threads, "how": f"trainer {trainer}", **found}
+            found = paired(partial(_total, stage), seconds_of(fit), plan.repeats)
+        yield {"threads": threads, "how": f"trainer {trainer}", **found}
 
 
-def _total(stage: Callable[[], federboost_room.Trained]) -> float:
+def _total(stage: Callable[[], room.Trained]) -> float:
     """Seconds of all steps of a stage."""
     return stage().total
 
 
-def measure_prediction(name: str, threads: int, repeats: int) -> Iterator[Measured]:
+def measure_prediction(name: str, threads: int, plan: Plan) -> Iterator[Row]:
     """Rows a second through all trees, from bins."""
     rows, trees = POOLED[name]
-    made = table(rows)
+    made = table(min(rows, plan.rows))
     with on_cores(threads), ThreadWorkers(threads) as workers:
         training = ours(made, trees, ("error",), workers)()
         bins, missing = training.watched["train"].bins, BINS
         seconds = []
-        for _ in range(repeats + 1):
-            margin, started = np.zeros((rows, 1)), time.perf_counter()
+        for _ in range(plan.repeats + 1):
+            margin, started = np.zeros((len(made.y), 1)), time.perf_counter()
             for grown in training.rounds:
                 local.add_trees(margin, grown, bins, missing, workers)
             seconds.append(time.perf_counter() - started)
-    rate = rows * trees / min(seconds[1:])
-    yield {"what": name, "threads": threads, "how": "rows of a tree a second", "rate": rate}
+    rate = len(made.y) * trees / min(seconds[1:])
+    yield {"threads": threads, "how": "rows of a tree a second", "rate": rate}
 
 
-def shown(rows: list[Measured]) -> list[Shown]:
-    """Two tables for people."""
-    heads = ("what", "cores", "how", "ours, s", "the other, s", "ours ÷ the other", "of the best")
-    ratios = [
-        (
-            *(row["what"], str(row["threads"]), row["how"]),
-            *(f"{row[side]:.4f}" for side in ("ours", "other")),
-            *(f"{row[side]:.2f}" for side in ("ratio", "of_best")),
-        )
-        for row in rows
-        if "ratio" in row
-    ]
-    rates = [
-        (row["what"], str(row["threads"]), f"{row['rate'] / 1e6:.0f} million")
-        for row in rows
-        if "rate" in row
-    ]
-    return [
-        Shown("Beside XGBoost, and on Dask", heads, ratios),
-        Shown("Prediction", ("rows", "cores", "rows of a tree a second"), rates),
-    ]
-
-
-def main(given: list[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    options = harness.arguments(NAME, __doc__, [*POOLED, VERTICAL], given)
-    repeats = 3 if options.quick else 11
-    report = Report(NAME, {"repeats": repeats, "columns": COLUMNS, "depth": DEPTH, "bins": BINS})
+def measure(name: str, plan: Plan) -> Iterator[Row]:
+    """Everything of one table, on one core and on all."""
     for threads in sorted({1, harness.cores()}):
-        for name in options.data:
-            if name == VERTICAL:
-                report.rows += measure_vertical(threads, repeats)
-            elif not (options.quick and POOLED[name][0] > QUICK_ROWS):
-                report.rows += measure_pooled(name, threads, repeats)
-                report.rows += measure_prediction(name, threads, repeats)
-                if threads == harness.cores():
-                    report.rows += measure_shards(name, threads, repeats)
-    report.figures = {
-        f"{row['what']} {row['how']} {row['threads']}": row["ratio"]
-        for row in report.rows
+        if name == VERTICAL:
+            yield from measure_vertical(threads, plan)
+            continue
+        yield from measure_pooled(name, threads, plan)
+        yield from measure_prediction(name, threads, plan)
+        if threads == harness.cores():
+            yield from measure_shards(name, threads, plan)
+
+
+def figures(rows: Sequence[Row]) -> dict[str, float]:
+    """The ratios."""
+    return {
+        f"{row['data']} {row['how']} {row['threads']}": row["ratio"]
+        for row in rows
         if "ratio" in row
     }
-    report.write(options, shown(report.rows))
 
+
+QUESTION = Question(
+    *("plain", __doc__ or "", {"ratios": Part(measure, [*POOLED, VERTICAL])}),
+    full=Plan(),
+    quick=Plan(1, 2000),
+    figures=figures,
+    settings={"columns": COLUMNS, "depth": DEPTH, "bins": BINS},
+)
 
 if __name__ == "__main__":
-    main()
+    QUESTION.main()

@@ -3,14 +3,13 @@
 A whole budget is attacked as one long job, with as many trees as all its jobs have together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Shown, say
-from benchmarks.plus_tables import Row, grouped, number
-from benchmarks.privacy_jobs import Plan, Trained, Variant, as_rows, loaded, trained
+from benchmarks.privacy import Plan, Trained, Variant, as_rows, trained
+from benchmarks.rows import Row, Shown, grouped, number
 from benchmarks.tables import GUEST, HOST, Table
 from fedboost import flow, protocols
 from fedboost.audit import attacks, transcript
@@ -50,23 +49,26 @@ def iterations(planned: float, counted: float, limit: float) -> int:
     return 0 if planned > limit else 1 + int((limit - planned) / counted + 1e-9)
 
 
-def measure(name: str, plan: Plan) -> list[Row]:
+def measure(name: str, plan: Plan) -> Iterator[Row]:
     """Each candidate, and what a whole budget of default jobs tells."""
-    table = loaded(name, plan)
-    rows = [_measured(table, variant, params) for variant, params in CANDIDATES.items()]
-    whole = OWN | {"n_estimators": OWN["n_estimators"] * rows[0]["iterations"]}
-    if rows[0]["iterations"] > 1 and _can_be_attacked(whole, rows[0]["rows"]):
-        said = f"all {rows[0]['iterations']} default jobs"
-        rows.append(_measured(table, said, whole) | {"iterations": None})
-    return rows
+    table = plan.table(name)
+    rows = []
+    for variant, params in CANDIDATES.items():
+        if params["n_estimators"] <= plan.trees or plan.rows is None:
+            rows.append(_measured(table, variant, params))
+    yield from rows
+    if plan.rows is None and rows[0]["iterations"] > 1:
+        whole = OWN | {"n_estimators": OWN["n_estimators"] * rows[0]["iterations"]}
+        if _can_be_attacked(whole, rows[0]["rows"]):
+            said = f"all {rows[0]['iterations']} default jobs"
+            yield _measured(table, said, whole) | {"iterations": None}
 
 
 def _measured(table: Table, variant: str, params: Mapping[str, Any]) -> Row:
     done = trained(table, Variant(params))
-    row = {"what": BUDGETS, "data": table.name, "variant": variant, **_told(done, params)}
+    row = {"what": BUDGETS, "variant": variant, **_told(done, params)}
     row["iterations"] = iterations(row["planned"], row["ratio"], LIMIT)
-    row["found"] = _attacked(done) if _can_be_attacked(params, row["rows"]) else []
-    say.print(f"{table.name}: {row}")
+    row["attacks"] = _attacked(done) if _can_be_attacked(params, row["rows"]) else []
     return row
 
 
@@ -104,7 +106,7 @@ def shown(rows: Sequence[Row]) -> list[Shown]:
 def _shown(group: Sequence[Row]) -> Shown:
     lines = []
     for row in group:
-        by_linking = {one["linking"]: one for one in row["found"]}
+        by_linking = {one["linking"]: one for one in row["attacks"]}
         cells = [
             f"{one['value']:.3f} ({one['value'] / one['chance']:.1f} ×)"
             if (one := by_linking.get(linking))

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import plus_jobs
-from benchmarks.harness import say
-from benchmarks.plus_tables import Row
-from benchmarks.tables import Table
+from benchmarks.boosting import VALIDATION
+from benchmarks.rows import Row
+from benchmarks.tables import SEED, Table
 from fedboost.core import local
 from fedboost.core.local import Trained, TrainingTable
 from fedboost.core.own_rows import OwnRows
@@ -36,18 +35,17 @@ LEASTS = (1, DEFAULT, 4 * DEFAULT)  # own_rows_min, of every party
 Sums = NDArray[np.int64]
 
 
-def measure(table: Table, shape: Mapping[str, Any]) -> list[Row]:
+def measure(table: Table, shape: Mapping[str, Any]) -> Iterator[Row]:
     """One row for each own_rows_min: what of all sums is about few rows, beside the AUC.
 
     `shape` is the job's parameters.
     """
-    held = table.held_out(plus_jobs.VALIDATION["fraction"], plus_jobs.SEED)
-    order = np.random.default_rng(plus_jobs.SEED).permutation(np.flatnonzero(~held))
+    held = table.held_out(**VALIDATION)
+    order = np.random.default_rng(SEED).permutation(np.flatnonzero(~held))
     shares = tuple(len(part) for part in np.array_split(order, PARTIES))
     own = {name: value for name, value in shape.items() if name in TreeParams.model_fields}
     params = parse(TreeParams, {**own, "eval_metric": ["auc"]})
     validation = TrainingTable(table.values[held], table.y[held].astype(float))
-    rows = []
     for least in LEASTS:
         training = TrainingTable(
             table.values[order],
@@ -60,11 +58,8 @@ def measure(table: Table, shape: Mapping[str, Any]) -> list[Row]:
         for trees in done.rounds:
             for tree in trees:
                 told.update(of_few(tree, done, table.values[order[: shares[0]]], least))
-        about = {"what": TOTALS, "data": table.name, "variant": f"own_rows_min: {least}"}
         auc = {part: values["auc"] for part, values in done.history[-1].items()}
-        rows.append({**about, "least": least, "rows": shares[0], "auc": auc, "told": dict(told)})
-        say.print(f"{table.name}: {about['variant']}")
-    return rows
+        yield {"what": TOTALS, "least": least, "rows": shares[0], "auc": auc, "told": dict(told)}
 
 
 def of_few(tree: Tree, done: Trained, values: NDArray[np.float32], least: int) -> Counter[str]:
@@ -72,7 +67,7 @@ def of_few(tree: Tree, done: Trained, values: NDArray[np.float32], least: int) -
     (n, columns) its values.
     """
     told = Counter[str]()
-    draw = np.random.default_rng(plus_jobs.SEED)
+    draw = np.random.default_rng(SEED)
     gradients = np.stack([np.ones(len(values), np.int64), draw.integers(1 << 40, size=len(values))])
     for sums in layers(tree, done, values, gradients.T, least):
         counts, totals = sums[..., 0], sums.sum(axis=2)

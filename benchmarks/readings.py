@@ -1,25 +1,22 @@
 """What a default job tells at most, by both readings of the account, and how many fit a budget.
 
-python -m benchmarks.readings [--quick] [--json F] [--record F]
-
 Forecasts, which are bounds: one host with ten columns of 32 equal bins. `sums` is what a guest that
 follows the protocol gets, equations for each bin and row; `placed` the share of rows whose bin the
 sums could tell any guest. No row is placed more than once, so `placed` ends at 1.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import harness
-from benchmarks.harness import Report, Shown
+from benchmarks.question import Part, Question
+from benchmarks.rows import Row, Shown
 from fedboost import protocols
 from fedboost.flow import Table
 from fedboost.ground.settings import parse
 from fedboost.runtime.config.policy import Policy
 
-NAME = "readings"
-SIZES = (3_000, 21_000, 100_000, 1_000_000, 10_000_000)
 COLUMNS, BINS = 10, 32
 PLACED_MAX = 0.25  # that an owner of a large table may set
 JOBS: Mapping[str, dict[str, Any]] = {
@@ -53,14 +50,28 @@ def cells(found: Mapping[str, Any]) -> tuple[str, ...]:
     return found["job"], *numbers
 
 
-def main(given: list[str] | None = None) -> None:
-    """Work out what the command line asks for."""
-    options = harness.arguments(NAME, __doc__, (), given)
-    report = Report(NAME, {"columns": COLUMNS, "bins": BINS, "placed_max": PLACED_MAX})
-    report.rows = [row(job, own, rows) for job, own in JOBS.items() for rows in SIZES]
-    heads = ("job", "rows", "sums", "placed by sums", "jobs at 0.15", "jobs at placed_max 0.25")
-    report.write(options, [Shown("Both readings", heads, [*map(cells, report.rows)])])
+@dataclass(frozen=True)
+class Plan:
+    """Of how many rows forecasts are."""
 
+    sizes: tuple[int, ...] = (3_000, 21_000, 100_000, 1_000_000, 10_000_000)
+
+
+def measure(_: str, plan: Plan) -> Iterator[Row]:
+    """Every job on every size."""
+    return (row(job, own, rows) for job, own in JOBS.items() for rows in plan.sizes)
+
+
+def shown(rows: Sequence[Row]) -> list[Shown]:
+    """One table."""
+    heads = ("job", "rows", "sums", "placed by sums", "jobs at 0.15", "jobs at placed_max 0.25")
+    return [Shown("Both readings", heads, [*map(cells, rows)])]
+
+
+QUESTION = Question(
+    *("readings", __doc__ or "", {"forecasts": Part(measure)}, Plan(), Plan(), lambda _: {}, shown),
+    settings={"columns": COLUMNS, "bins": BINS, "placed_max": PLACED_MAX},
+)
 
 if __name__ == "__main__":
-    main()
+    QUESTION.main()

@@ -1,12 +1,16 @@
 """Large tables: memory and seconds of a lattice job on rows of a fixed seed, on real daemons.
 
-`--rows 1000000 --rows 10000000` measures other sizes than the usual one, `--workers embedded,dask`
-also a host that adds up rows on two local processes of Dask, and what travels to and from these,
-`--predict` predictions, `--model` what a tree of 100 million rows would take on 32 workers.
+`--rows 1000000,10000000` measures other sizes than the usual one, `--workers embedded,dask` also a
+host that adds up rows on two local processes of Dask, and what travels to and from these,
+`--predict` predictions, by a job on daemons and by one party with a model that it holds whole,
+`--model` what a tree of 100 million rows would take on 32 workers.
 """
 
-import argparse
+import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,50 +22,61 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from benchmarks import harness, scale_model, scale_predict, shard_bytes
-from benchmarks.encryption_plan import Plan
-from benchmarks.harness import Report, Shown
-from benchmarks.scale_predict import LEARNED_ROWS, Predicted
+from benchmarks import harness, scale_model, shard_bytes
+from benchmarks.question import Part, Question
+from benchmarks.rows import Row, Shown, of
+from fedboost.core import local
+from fedboost.core.params import TreeParams
 from fedboost.data.sources import SourceSpec
-from fedboost.ground.settings import parse
+from fedboost.flow import Artefact
 from fedboost.job import JobSpec
+from fedboost.model import shards, whole
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 
-ABOUT = "memory and seconds of large tables"
-ROWS, QUICK_ROWS = (1_000_000,), (50_000,)
 COLUMNS = 10  # of each party
 TREES, DEPTH, BINS = 3, 5, 32
 GROUP_ROWS = 1 << 16  # written at once
+LEARNED_ROWS = 50_000  # that the models are trained on whose predictions are timed
+OWN = "own"  # the model that its party holds whole
+EMBEDDED, DASK = "embedded", "dask"
 WORKERS: Mapping[str, dict[str, Any]] = {
-    "embedded": {"workers": "embedded"},
-    "dask": {"workers": {"dask": {"local": 2}}},
+    EMBEDDED: {"workers": "embedded"},
+    DASK: {"workers": {"dask": {"local": 2}}},
 }
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """Read numbers with commas between them."""
+    return tuple(map(int, text.split(",")))
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Read names with commas between them."""
+    return tuple(text.split(","))
+
+
 @dataclass(frozen=True)
-class Scaled:
-    """What a job on so many rows took; memory is each party's peak, workers included."""
+class Plan:
+    """What is measured."""
 
-    rows: int
-    workers: str
-    scheme: str
-    seconds: float
-    per_tree: float  # seconds, without what comes before the first
-    memory: Mapping[str, int]
+    rows: tuple[int, ...] = (1_000_000,)
+    workers: tuple[str, ...] = (EMBEDDED,)
+    predict: bool = False
+    model: bool = False
+    ring_rows: int = 1_000_000  # of the model
+    modular_rows: int = 1024
+    least_s: float = 2.0
 
 
-def measure(sizes: Sequence[int], workers: Sequence[str]) -> list[Scaled]:
+def jobs(_: str, plan: Plan) -> Iterator[Row]:
     """One job for each size and kind of workers, on daemons that have done nothing else."""
-    found = []
-    for rows in sizes:
-        with tempfile.TemporaryDirectory() as folder:
-            sources = tables(Path(folder), rows)
-            found += [measured(rows, kind, Path(folder) / kind, sources) for kind in workers]
-    return found
+    for rows in plan.rows:
+        for kind in plan.workers:
+            yield {"rows": rows, **measured(rows, kind)}
 
 
-def measured(rows: int, workers: str, folder: Path, sources: Mapping[str, SourceSpec]) -> Scaled:
-    """One job, on daemons whose cluster lies in `folder`."""
+def measured(rows: int, workers: str) -> Row:
+    """What a job on so many rows took; memory is each party's peak, workers included."""
 
     @contextmanager
     def working(cluster: ClusterProcesses) -> Iterator[None]:
@@ -69,31 +84,39 @@ def measured(rows: int, workers: str, folder: Path, sources: Mapping[str, Source
         path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | WORKERS[workers]))
         yield
 
-    with harness.daemons(job(), sources, folder, working) as run_job:
-        run = run_job(job())
-    seconds, memory = run.result["seconds"], run.result["memory_peak_bytes"]
-    scheme = run.result["encryption"]["scheme"]
-    return Scaled(
-        rows, workers, scheme, float(seconds["total"]), float(seconds["per_tree"]), memory
-    )
+    with harness.daemons(job(), lambda folder: tables(folder, rows), working) as run_job:
+        result = run_job(job()).result
+    return {
+        "workers": workers,
+        "scheme": result["encryption"]["scheme"],
+        "seconds": float(result["seconds"]["total"]),
+        "per_tree": float(result["seconds"]["per_tree"]),  # without what comes before the first
+        "memory": result["memory_peak_bytes"],
+    }
 
 
-def predicted(rows: int) -> list[Predicted]:
+def carried(_: str, plan: Plan) -> Iterator[Row]:
+    """Bytes to and from workers, where there are some."""
+    if DASK in plan.workers:
+        for one in shard_bytes.measure():
+            yield asdict(one)
+
+
+def predictions(_: str, plan: Plan) -> Iterator[Row]:
     """Predictions of so many rows, by a job and alone."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        small, large = (home / name for name in ("small", "large"))
-        for one in (small, large):
-            one.mkdir()
-        learned, scored = tables(small, min(rows, LEARNED_ROWS)), tables(large, rows)
-        return [
-            scale_predict.by_job(home / "cluster", job(), learned, scored, rows),
-            scale_predict.alone(home / "own", learned["guest"], scored["guest"], rows),
-        ]
+    for rows in plan.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            home = Path(folder)
+            learned = tables(home / "small", min(rows, LEARNED_ROWS))
+            scored = tables(home / "large", rows)
+            yield {"rows": rows, "by": "job", **by_job(home / "cluster", learned, scored, rows)}
+            spent = alone(home / "own", learned["guest"], scored["guest"], rows)
+            yield {"rows": rows, "by": "alone", **spent}
 
 
 def tables(folder: Path, rows: int) -> dict[str, SourceSpec]:
     """A guest's and a host's table of the same ids, written part by part; the same every time."""
+    folder.mkdir(parents=True, exist_ok=True)
     draw = np.random.default_rng(7)
     paths = {party: folder / f"{party}.parquet" for party in ("guest", "host")}
     writers: dict[str, pq.ParquetWriter] = {}
@@ -117,86 +140,121 @@ def tables(folder: Path, rows: int) -> dict[str, SourceSpec]:
 
 def job() -> JobSpec:
     """The job of every size."""
-    raw = {
-        "name": "scale",
-        "protocol": "secureboost",
-        "parties": {"guest": "guest", "hosts": ["host"]},
-        "data": {"guest": {"dataset": "data", "label": "y"}, "host": {"dataset": "data"}},
-        "params": {
-            "n_estimators": TREES,
-            "max_depth": DEPTH,
-            "max_bin": BINS,
-        },
-    }
-    return parse(JobSpec, raw)
+    params = {"n_estimators": TREES, "max_depth": DEPTH, "max_bin": BINS}
+    return harness.job("secureboost", ("guest", "host"), params)
 
 
-def table(sizes: Sequence[Scaled]) -> Shown:
-    """One row for each size."""
-    heads = ("rows", "workers", "scheme", "seconds", "a tree", "guest, GB", "host, GB")
-    rows = [
-        (
-            f"{one.rows:,}",
-            one.workers,
-            one.scheme,
-            f"{one.seconds:.1f}",
-            f"{one.per_tree:.2f}",
-            *(f"{one.memory[party] / 1e9:.2f}" for party in ("guest", "host")),
-        )
-        for one in sizes
-    ]
-    return Shown(f"{COLUMNS} + {COLUMNS} columns, {TREES} trees of depth {DEPTH}", heads, rows)
+def by_job(
+    folder: Path, small: Mapping[str, SourceSpec], large: Mapping[str, SourceSpec], rows: int
+) -> Row:
+    """Train on small tables, then score large ones with fresh daemons on the same stores."""
+    with harness.daemons(job(), lambda _: dict(small), folder=folder) as run:
+        model = run(job()).result["model"]
+    raw = harness.job("predict", ("guest", "host"), {"model": model})
+    data = {party: one.model_copy(update={"label": None}) for party, one in raw.data.items()}
+    spec = raw.model_copy(update={"data": data})
+    with harness.daemons(spec, lambda _: dict(large), folder=folder) as run:
+        result = run(spec).result
+    assert result["rows"]["predicted"] == rows
+    return {"seconds": float(result["seconds"]["total"]), "memory": result["memory_peak_bytes"]}
 
 
-def worked(sizes: Sequence[Scaled]) -> Report:
-    """The report of jobs."""
-    settings = {"columns": COLUMNS, "trees": TREES, "depth": DEPTH, "bins": BINS}
-    report = Report("scale", settings, rows=[asdict(one) for one in sizes])
-    alone = {one.rows: one.per_tree for one in sizes if one.workers == "embedded"}
-    for one in sizes:
-        name = f"rows_{one.rows}" + ("" if one.workers == "embedded" else f".{one.workers}")
-        report.figures[f"{name}.seconds"] = one.seconds
-        report.figures[f"{name}.seconds_per_tree"] = one.per_tree
-        if one.workers != "embedded" and one.rows in alone:
-            report.figures[f"{name}.over_embedded"] = one.per_tree / alone[one.rows]
-        for party, count in one.memory.items():
-            report.figures[f"{name}.{party}.memory_gb"] = count / 1e9
-    return report
+def alone(folder: Path, small: SourceSpec, large: SourceSpec, rows: int) -> Row:
+    """The command line, with a model of the guest's columns."""
+    table = pq.read_table(str(small.path))
+    names = [name for name in table.column_names if name.startswith("guest")]
+    values = np.column_stack([table[name].to_numpy() for name in names])
+    learned = local.TrainingTable(
+        np.asfortranarray(values.astype(np.float32)), table["y"].to_numpy().astype(np.float64)
+    )
+    left = whole.shard(local.train(learned, TreeParams(n_estimators=10, max_depth=5)), names, {})
+    facts = {"protocol": "federboost-horizontal", "job": OWN, "name": OWN, "party": "guest",
+             "role": "guest", "guest": "guest", "hosts": [], "id": ["id"],
+             "ids": {"guest": ["id"]}, "created": ""}  # fmt: skip
+    shards.save(
+        folder / "var" / "guest" / "models" / OWN, Artefact({**facts, **left.facts}, left.arrays)
+    )
+    words = ["model", "predict", OWN, "--cluster", str(folder), "--data", f"guest={large.path}",
+             "--out", str(folder / "scores.parquet")]  # fmt: skip
+    began = time.perf_counter()
+    with subprocess.Popen([sys.executable, "-m", "fedboost", *words]) as command:
+        _, status, spent = os.wait4(command.pid, 0)
+        command.returncode = os.waitstatus_to_exitcode(status)
+    assert command.returncode == 0
+    seconds = time.perf_counter() - began
+    assert pq.read_metadata(folder / "scores.parquet").num_rows == rows
+    return {"seconds": seconds, "memory": {"guest": spent.ru_maxrss * 1024}}
 
 
-def scored(found: Sequence[Predicted]) -> Report:
-    """The report of predictions."""
-    report = Report("scale-predict", {"columns": COLUMNS}, rows=[asdict(one) for one in found])
-    for one in found:
-        report.figures[f"rows_{one.rows}.{one.by}.rows_per_second"] = one.rows / one.seconds
-    return report
+def figures(rows: Sequence[Row]) -> dict[str, float]:
+    """Seconds, memory and rows a second by size; those of the model."""
+    found: dict[str, float] = {}
+    embedded = {row["rows"]: row["per_tree"] for row in of(rows, "jobs")
+                if row["workers"] == EMBEDDED}  # fmt: skip
+    for row in of(rows, "jobs"):
+        name = f"rows_{row['rows']}"
+        if row["workers"] != EMBEDDED:
+            name += f".{row['workers']}"
+            if row["rows"] in embedded:
+                found[f"{name}.over_embedded"] = row["per_tree"] / embedded[row["rows"]]
+        found[f"{name}.seconds"] = row["seconds"]
+        found[f"{name}.seconds_per_tree"] = row["per_tree"]
+        found |= {f"{name}.{p}.memory_gb": count / 1e9 for p, count in row["memory"].items()}
+    for row in of(rows, "predictions"):
+        found[f"rows_{row['rows']}.{row['by']}.rows_per_second"] = row["rows"] / row["seconds"]
+    for row in of(rows, "bytes"):
+        own = {n: v for n, v in row.items() if n.endswith("_bytes")}
+        found |= {f"{row['scheme']}.{name}": value for name, value in own.items()}
+    return found | scale_model.figures(of(rows, "model"))
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Measures and prints; see the harness for the options."""
-    more = harness.parser("scale", ABOUT, ())
-    more.add_argument("--rows", action="append", type=int, help="of each table, for each job")
-    more.add_argument("--workers", default="embedded", help=f"of the host: {','.join(WORKERS)}")
-    more.add_argument("--predict", action="store_true", help="measure predictions instead")
-    more.add_argument("--model", action="store_true", help="price a tree of 10^8 rows instead")
-    options: argparse.Namespace = harness.parse(more, (), given)
-    wanted = options.rows or (QUICK_ROWS if options.quick else ROWS)
-    kinds = options.workers.split(",")
-    if options.predict:
-        found = [one for rows in wanted for one in predicted(rows)]
-        scored(found).write(options, [scale_predict.table(found)])
-        return
-    if options.model:
-        scale_model.report(Plan.of(quick=options.quick), scale_model.Size(), options)
-        return
-    sizes = measure(wanted, kinds)
-    report, shown = worked(sizes), [table(sizes)]
-    if "dask" in kinds:
-        carried = shard_bytes.measure()
-        report.figures |= {f"{one.scheme}.{key}": value for one in carried for key, value in one}
-        shown.append(shard_bytes.table(carried))
-    report.write(options, shown)
+def shown(rows: Sequence[Row]) -> Iterator[Shown]:
+    """The tables of the page."""
 
+    def memory(row: Row) -> tuple[str, ...]:
+        known = row["memory"]
+        return tuple(f"{known[p] / 1e9:.2f}" if p in known else "" for p in ("guest", "host"))
+
+    lines = [
+        (f"{row['rows']:,}", row["workers"], row["scheme"], f"{row['seconds']:.1f}",
+         f"{row['per_tree']:.2f}", *memory(row))
+        for row in of(rows, "jobs")
+    ]  # fmt: skip
+    if lines:
+        heads = ("rows", "workers", "scheme", "seconds", "a tree", "guest, GB", "host, GB")
+        title = f"{COLUMNS} + {COLUMNS} columns, {TREES} trees of depth {DEPTH}"
+        yield Shown(title, heads, lines)
+    if found := of(rows, "bytes"):
+        yield shard_bytes.table(found)
+    scored = [
+        (f"{row['rows']:,}", row["by"], f"{row['seconds']:.1f}",
+         f"{row['rows'] / row['seconds']:,.0f}", *memory(row))
+        for row in of(rows, "predictions")
+    ]  # fmt: skip
+    if scored:
+        of_scores = ("rows", "by", "seconds", "rows/s", "guest, GB", "host, GB")
+        yield Shown("predictions", of_scores, scored)
+    if found := of(rows, "model"):
+        yield scale_model.table(found)
+
+
+QUESTION = Question(
+    *("scale", __doc__ or ""),
+    {
+        "jobs": Part(jobs), "bytes": Part(carried),
+        "predictions": Part(predictions, option="predict"),
+        "model": Part(scale_model.measure, option="model"),
+    },
+    full=Plan(), quick=Plan((5000,), ring_rows=10_000, modular_rows=64, least_s=0.01),
+    figures=figures, tables=shown,
+    options={
+        "rows": {"type": numbers, "help": "of each table, for each job"},
+        "workers": {"type": names, "help": f"of the host: {','.join(WORKERS)}"},
+        "predict": {"action": "store_true", "help": "measure predictions instead"},
+        "model": {"action": "store_true", "help": "price a tree of 10^8 rows instead"},
+    },
+    settings={"columns": COLUMNS, "trees": TREES, "depth": DEPTH, "bins": BINS},
+)  # fmt: skip
 
 if __name__ == "__main__":
-    main()
+    QUESTION.main()

@@ -1,5 +1,5 @@
 """A tree of more rows than this machine holds, on many workers: what one of each unit costs here,
-times how many there are. `python -m benchmarks.scale --model` prints it.
+times how many there are; a part of `scale`.
 
 Steps follow one another, so seconds add up. Workers have a thread each, the guest and the host
 `CORES`; all that the host sends and gets goes over its one link.
@@ -7,15 +7,14 @@ Steps follow one another, so seconds add up. Workers have a thread each, the gue
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from benchmarks import encryption_operations as operations
 from benchmarks import shard_bytes
-from benchmarks.encryption_plan import PAILLIER, Plan
-from benchmarks.harness import Report, Shown
-from benchmarks.plus_tables import Row
+from benchmarks.boosting import PAILLIER
+from benchmarks.rows import Row, Shown, grouped
 from benchmarks.shard_bytes import Carried
 
 RING = "lattice-large"
@@ -116,23 +115,26 @@ class Units:
         return cls(scheme, carries, found["ns"], *sizes, by_columns=by_columns)
 
 
-def measure(plan: Plan, size: Size) -> list[Units]:
-    """Of the lattice that takes so many rows, and of Paillier."""
-    ring, number = (
-        operations.rings(RING, plan, size.rows),
-        operations.modular(PAILLIER, plan, size.rows),
-    )
-    return [
+def measure(_: str, plan: Any) -> Iterator[Row]:
+    """Rows of the parts of a tree: under the lattice that takes so many rows, and Paillier."""
+    size, own = Size(), operations.Plan(plan.ring_rows, plan.modular_rows, plan.least_s)
+    ring = operations.rings(RING, own, size.rows)
+    number = operations.modular(PAILLIER, own, size.rows)
+    for one in (
         Units.of(RING, ring, Carries.weighed(RING), by_columns=True),
         Units.of(PAILLIER, number, Carries.weighed("paillier"), by_columns=False),
-    ]
+    ):
+        carried = one.carries.of(size)
+        rows_bytes = size.rows * (carried.row_bytes + carried.bins_bytes)
+        for part in parts(one, size):
+            yield {"scheme": one.scheme, "worker_bytes": rows_bytes / size.workers, **vars(part)}
 
 
 @dataclass(frozen=True)
 class Part:
     """One part of a tree."""
 
-    what: str
+    part: str
     who: str
     bytes: float  # over the host's link
     seconds: float
@@ -174,49 +176,41 @@ def parts(one: Units, size: Size) -> list[Part]:
     ]
 
 
-def report(plan: Plan, size: Size, options: argparse.Namespace) -> None:
-    """Measure, and write what comes of it."""
-    units = measure(plan, size)
-    made = Report("scale-model", asdict(size), rows=[asdict(one) for one in units])
-    made.figures |= figures(units, size)
-    made.write(options, [table(units, size)])
-
-
-def figures(units: Sequence[Units], size: Size) -> dict[str, float]:
+def figures(rows: Sequence[Row]) -> dict[str, float]:
     """Seconds of a tree, and what of them its host's link takes; bytes of a worker's rows."""
     found: dict[str, float] = {}
-    for one in units:
-        taken = parts(one, size)
-        carried = one.carries.of(size)
-        own = size.rows * (carried.row_bytes + carried.bins_bytes) / size.workers
+    for own in grouped(rows, "scheme"):
+        name = f"model.{own[0]['scheme']}"
         found |= {
-            f"model.{one.scheme}.seconds_per_tree": sum(part.seconds for part in taken),
-            f"model.{one.scheme}.link_seconds": sum(p.seconds for p in taken if p.who == LINK),
-            f"model.{one.scheme}.link_gb": sum(part.bytes for part in taken) / 1e9,
-            f"model.{one.scheme}.worker_gb": own / 1e9,
+            f"{name}.seconds_per_tree": sum(row["seconds"] for row in own),
+            f"{name}.link_seconds": sum(row["seconds"] for row in own if row["who"] == LINK),
+            f"{name}.link_gb": sum(row["bytes"] for row in own) / 1e9,
+            f"{name}.worker_gb": own[0]["worker_bytes"] / 1e9,
         }
     return found
 
 
-def table(units: Sequence[Units], size: Size) -> Shown:
+def table(rows: Sequence[Row]) -> Shown:
     """A row for each part, and of each scheme bytes and seconds."""
-    both = [parts(one, size) for one in units]
-    heads = ("part", "by", *(f"{one.scheme}, {of}" for one in units for of in ("GB", "s")))
-    rows = [_row(beside[0].what, beside[0].who, beside) for beside in zip(*both, strict=True)]
-    links = [Part("", "", sum(p.bytes for p in own), _seconds(own, LINK)) for own in both]
-    whole = [Part("", "", 0.0, sum(p.seconds for p in own)) for own in both]
-    rows += [_row(f"of that the {LINK}", "", links), _row("a tree", "", whole)]
+    both, size = list(grouped(rows, "scheme")), Size()
+    heads = ("part", "by", *(f"{own[0]['scheme']}, {of}" for own in both for of in ("GB", "s")))
+    lines = [_row(at[0]["part"], at[0]["who"], at) for at in zip(*both, strict=True)]
+    links, whole = ([_sum(own, who) for own in both] for who in ((LINK,), None))
+    lines += [_row(f"of that the {LINK}", "", links), _row("a tree", "", whole)]
     title = (
         f"Model: {size.rows:,} rows, {size.columns} columns, {size.workers} workers of one thread, "
         f"{CORES} cores at guest and host, {8e-9 * LINK_BYTES_S:g} Gbit/s at the host"
     )
-    return Shown(title, heads, rows)
+    return Shown(title, heads, lines)
 
 
-def _seconds(own: Sequence[Part], who: str) -> float:
-    return sum(part.seconds for part in own if part.who == who)
+def _sum(own: Sequence[Row], who: tuple[str] | None) -> Row:
+    """Of the host's link with its bytes, or seconds of all."""
+    seconds = sum(row["seconds"] for row in own if who is None or row["who"] in who)
+    return {"bytes": sum(row["bytes"] for row in own) if who else 0.0, "seconds": seconds}
 
 
-def _row(what: str, who: str, beside: Sequence[Part]) -> tuple[str, ...]:
-    shown = ((f"{p.bytes / 1e9:,.1f}" if p.bytes else "", f"{p.seconds:,.0f}") for p in beside)
-    return (what, who, *(text for pair in shown for text in pair))
+def _row(what: str, who: str, beside: Sequence[Row]) -> tuple[str, ...]:
+    cells = ((f"{p['bytes'] / 1e9:,.1f}" if p["bytes"] else "", f"{p['seconds']:,.0f}")
+             for p in beside)  # fmt: skip
+    return (what, who, *(text for pair in cells for text in pair))

@@ -5,14 +5,14 @@ Weighed in one process, by what each part comes to as bytes; content does not ma
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 
-from benchmarks.harness import Shown
+from benchmarks.rows import Row, Shown
 from fedboost.core.binning import Binning
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import Partition
@@ -86,14 +86,6 @@ class Carried:
     layer_row_bytes: float  # a row that divides
     asked_bytes: float  # a sum that is asked for
     answer_bytes: float  # back, of each candidate answered (lattices), or cell added up
-
-    def __iter__(self) -> Iterator[tuple[str, float]]:
-        yield "bins_bytes", self.bins_bytes
-        yield "row_bytes", self.row_bytes
-        yield "key_bytes", self.key_bytes
-        yield "layer_row_bytes", self.layer_row_bytes
-        yield "asked_bytes", self.asked_bytes
-        yield "answer_bytes", self.answer_bytes
 
 
 def weight(what: object) -> int:
@@ -207,12 +199,14 @@ def _paillier(cells: Cells, shards: Weighing) -> Carried:
     return _carried("paillier", shards, weight(key), grown.told, 0.0, back)
 
 
-def table(schemes: Sequence[Carried]) -> Shown:
+def table(rows: Sequence[Row]) -> Shown:
     """One row for each scheme."""
     once = "a row's bins, once", "a row, once a tree", "keys"
     heads = ("scheme", *once, "a row that divides", "a sum asked for", "back")
-    rows = [
-        (one.scheme, *(f"{value:,.{2 * (value < 10)}f} B" for _, value in one)) for one in schemes
+    names = [field.name for field in fields(Carried)][1:]
+    lines = [
+        (row["scheme"], *(f"{row[name]:,.{2 * (row[name] < 10)}f} B" for name in names))
+        for row in rows
     ]
     title = f"To and from {SHARDS} workers, {COLUMNS} columns of {BINS} bins"
-    return Shown(title, heads, rows)
+    return Shown(title, heads, lines)

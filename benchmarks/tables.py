@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
@@ -20,6 +21,8 @@ from fedboost.ground.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
 GUEST, HOST = "guest", "host"
+SEED = 7  # of samples
+ONE_CLASS = {"covtype": 1}  # against the rest; classes count from 0, so the papers' second
 
 # Vertical partitions that the papers' code uses (shared/data/README.md).
 HOST_COLUMNS = {
@@ -44,9 +47,9 @@ class Table:
     values: NDArray[np.float32]
     columns: tuple[str, ...]
 
-    def sample(self, rows: int, seed: int) -> Table:
+    def sample(self, rows: int | None, seed: int = SEED) -> Table:
         """So many rows, drawn without replacement and kept in order; all if there are no more."""
-        if rows >= len(self.y):
+        if rows is None or rows >= len(self.y):
             return self
         kept = np.sort(np.random.default_rng(seed).choice(len(self.y), rows, replace=False))
         return replace(self, id=self.id[kept], y=self.y[kept], values=self.values[kept])
@@ -54,6 +57,26 @@ class Table:
     def first(self, rows: int) -> Table:
         """So many rows, the first ones."""
         return replace(self, id=self.id[:rows], y=self.y[:rows], values=self.values[:rows])
+
+    def where(self, kept: NDArray[np.bool_]) -> Table:
+        """The rows where bool (n,) `kept` says so."""
+        values = np.asfortranarray(self.values[kept])
+        return replace(self, id=self.id[kept], y=self.y[kept], values=values)
+
+    def first_columns(self, count: int) -> Table:
+        """The table without the columns behind the first ones."""
+        values = np.asfortranarray(self.values[:, :count])
+        return replace(self, values=values, columns=self.columns[:count])
+
+    @property
+    def classes(self) -> int:
+        """How many labels there are."""
+        return int(self.y.max()) + 1
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Rows and columns."""
+        return {"rows": len(self.y), "columns": len(self.columns)}
 
     def held_out(self, fraction: float, seed: int) -> NDArray[np.bool_]:
         """The validation rows that the parties of a job would hold out, bool (n,)."""
@@ -85,6 +108,24 @@ def load(name: str) -> Table:
     )
 
 
+def binary(name: str) -> Table:
+    """A table with two classes."""
+    table = load(name)
+    one = ONE_CLASS.get(name)
+    return table if one is None else replace(table, y=(table.y == one).astype(np.int64))
+
+
+def party_names(count: int) -> tuple[str, ...]:
+    """The guest and its hosts."""
+    return (GUEST, *(f"{HOST}{number}" for number in range(1, count)))
+
+
+def shares(table: Table, parties: int) -> dict[str, Table]:
+    """All rows in equal shares drawn by a seed, each row at one party."""
+    owner = np.random.default_rng(SEED).permutation(len(table.y)) % parties
+    return {name: table.where(owner == place) for place, name in enumerate(party_names(parties))}
+
+
 def vertical(table: Table) -> dict[str, tuple[str, ...]]:
     """Who has which columns, the guest first."""
     host = HOST_COLUMNS[table.name]
@@ -106,6 +147,14 @@ def deal_rows(shares: Mapping[str, Table], folder: Path) -> dict[str, SourceSpec
         party: _written(share, share.columns, folder / f"{party}.parquet", labelled=True)
         for party, share in shares.items()
     }
+
+
+def frame(table: Table, columns: tuple[str, ...], *, labelled: bool) -> Frame:
+    """Some columns as a party holds them."""
+    values = np.asfortranarray(table.values[:, [table.columns.index(one) for one in columns]])
+    label = table.y.astype(np.float64) if labelled else None
+    ids = encode_ids([pa.chunked_array([pa.array(table.id)])], ["id"])
+    return Frame(ids, values, columns, label, ("id",))
 
 
 def _written(table: Table, columns: tuple[str, ...], path: Path, *, labelled: bool) -> SourceSpec:

@@ -7,20 +7,18 @@ the rest. Small tables are cut in five, each part predicted by the others' trees
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import harness, hybridtree_data, plus_jobs, tables
-from benchmarks.encryption_plan import PLAIN, SCHEMES
-from benchmarks.harness import Report, Shown, say
-from benchmarks.plus_tables import Row, number
-from benchmarks.tree_cost import Cost
+from benchmarks import boosting, hybridtree_data, tables
+from benchmarks.boosting import LATTICE
+from benchmarks.harness import Cost
+from benchmarks.question import Part, Question
+from benchmarks.rows import Row, Shown, number, of
 from fedboost.core import local, metrics
 from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.params import TreeParams
@@ -46,11 +44,11 @@ class Plan:
     seeds: int = SEEDS
     widths: tuple[int, ...] = WIDTHS
     shapes: tuple[tuple[int, int], ...] = SHAPES
-    rows: int | None = None  # of the jobs on daemons; None: all
-    trees: int = 4  # of these
+    rows: int | None = None  # of a table at most; None: all
+    trees: int = 4  # of the jobs on daemons
 
 
-QUICK = Plan(3, (4, BITS_ENCRYPTED, 10), SHAPES[:2], 20_000, 2)
+QUICK = Plan(1, (BITS_ENCRYPTED,), SHAPES[:1], 800, 2)
 
 
 @dataclass(frozen=True)
@@ -88,15 +86,15 @@ def _auc(y: NDArray[Any], predicted: NDArray[np.float64]) -> float:
     return metrics.evaluate("auc", y.astype(np.float64), predicted, np.ones(len(y)))
 
 
-def loaded(name: str) -> Labelled:
-    """A table by its name."""
+def loaded(name: str, rows: int | None) -> Labelled:
+    """A table by its name, and so many of its rows at most."""
     if name == "adult":
-        own = hybridtree_data.load(name)
+        own = hybridtree_data.load(name).sample(rows or 1 << 62, rows or 1 << 62)
         assert own.frame.label is not None
         values = np.asarray(own.frame.values)
         table = local.TrainingTable(values, own.frame.label, None, own.frame.categorical)
         return Labelled(table, [own.test])
-    found = tables.load(name)
+    found = tables.load(name).sample(rows)
     order = np.random.default_rng(SEED).permutation(len(found.y))
     parts = [order[: int(TEST * len(order))]]
     if len(order) < FEW_ROWS:
@@ -107,46 +105,34 @@ def loaded(name: str) -> Labelled:
 
 def measure_scores(name: str, plan: Plan) -> Iterator[Row]:
     """A row for each shape and width: by how much scores differ from those of the widest."""
-    of = loaded(name)
+    table = loaded(name, plan.rows)
     said: dict[str, Any] = {"objective": "binary:logistic"}
-    if of.classes > 2:
-        said = {"objective": "multi:softprob", "num_class": of.classes}
+    if table.classes > 2:
+        said = {"objective": "multi:softprob", "num_class": table.classes}
     for trees, depth in plan.shapes:
         shape = {**said, "n_estimators": trees, "max_depth": depth}
-        whole = of.score(TreeParams(**shape))
+        whole = table.score(TreeParams(**shape))
         for bits in plan.widths:
             scores = [
-                of.score(TreeParams(**shape, precision_bits=bits, seed=seed))
+                table.score(TreeParams(**shape, precision_bits=bits, seed=seed))
                 for seed in range(plan.seeds)
             ]
             gaps = np.array(scores) - whole
             yield {
-                "what": "scores", "data": name, "trees": trees, "depth": depth, "bits": bits,
+                "trees": trees, "depth": depth, "bits": bits,
                 "widest": whole, "mean": float(gaps.mean()), "worst": float(gaps.min()),
             }  # fmt: skip
-        say.print(f"{name}: {trees} trees of depth {depth}")
 
 
-def measure_costs(plan: Plan) -> Iterator[Row]:
+def measure_costs(name: str, plan: Plan) -> Iterator[Row]:
     """A row for each width: what a tree under `lattice` takes on daemons."""
-    table = tables.load(COSTED)
-    table = table.sample(plan.rows or len(table.y), plus_jobs.SEED)
-    with tempfile.TemporaryDirectory() as folder:
-        sources = tables.deal(table, plus_jobs.parts(table), Path(folder) / "data")
-
-        def job(bits: int, trees: int, scheme: str) -> Any:
-            params = {"encryption": SCHEMES[scheme], "max_depth": 3, "precision_bits": bits}
-            found = plus_jobs.job(table, trees, PLAIN, params)
-            return found.model_copy(update={"validation": None})
-
-        first = job(COSTED_WIDTHS[0], 1, PLAIN)
-        with harness.daemons(first, sources, Path(folder) / "cluster") as run:
-            for bits in COSTED_WIDTHS:
-                cost = Cost.of(run(job(bits, plan.trees, "lattice")))
-                yield {
-                    "what": "costs", "data": COSTED, "bits": bits, "rows": len(table.y),
-                    "wall_s": cost.wall_s, "cpu_s": cost.cpu_s, "sent": cost.sent,
-                }  # fmt: skip
+    table = tables.load(name).sample(plan.rows)
+    with boosting.daemons(table) as train:
+        for bits in COSTED_WIDTHS:
+            given = {"max_depth": 3, "precision_bits": bits}
+            cost = Cost.of(train(plan.trees, LATTICE, given, held_out=False))
+            facts = {"bits": bits, "rows": len(table.y), "wall_s": cost.wall_s}
+            yield {**facts, "cpu_s": cost.cpu_s, "sent": cost.sent}
 
 
 def figures(rows: Sequence[Row]) -> dict[str, float]:
@@ -171,15 +157,15 @@ def figures(rows: Sequence[Row]) -> dict[str, float]:
 
 def shown(rows: Sequence[Row]) -> Iterator[Shown]:
     """A table for each shape, and that of the costs."""
-    scores = [row for row in rows if row["what"] == "scores"]
+    scores = of(rows, "scores")
     for trees, depth in dict.fromkeys((row["trees"], row["depth"]) for row in scores):
         own = [row for row in scores if (row["trees"], row["depth"]) == (trees, depth)]
         widths = list(dict.fromkeys(row["bits"] for row in own))
         lines = []
         for name in dict.fromkeys(row["data"] for row in own):
-            of = {row["bits"]: row for row in own if row["data"] == name}
-            cells = [f"{of[bits]['mean']:+.4f} ({of[bits]['worst']:+.4f})" for bits in widths]
-            lines.append((name, number(of[widths[0]]["widest"], 4), *cells))
+            by = {row["bits"]: row for row in own if row["data"] == name}
+            cells = [f"{by[bits]['mean']:+.4f} ({by[bits]['worst']:+.4f})" for bits in widths]
+            lines.append((name, number(by[widths[0]]["widest"], 4), *cells))
         heads = ("table", "widest", *(f"{bits} bits" for bits in widths))
         title = f"{trees} trees of depth {depth}: AUC − that of the widest, mean (worst seed)"
         yield Shown(title, heads, lines)
@@ -194,19 +180,8 @@ def shown(rows: Sequence[Row]) -> Iterator[Shown]:
         yield Shown(title, ("bits", "seconds", "MB"), lines)
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    options = harness.arguments("widths", __doc__ or "", DATA, given)
-    plan = QUICK if options.quick else Plan()
-    settings = {"seeds": plan.seeds, "widths": list(plan.widths), "rows": plan.rows or "all"}
-    report = Report("widths", settings)
-    for name in options.data:
-        report.rows += measure_scores(name, plan)
-    if COSTED in options.data:
-        report.rows += measure_costs(plan)
-    report.figures = figures(report.rows)
-    report.write(options, list(shown(report.rows)))
-
+PARTS = {"scores": Part(measure_scores, DATA), "costs": Part(measure_costs, (COSTED,))}
+QUESTION = Question("widths", __doc__ or "", PARTS, Plan(), QUICK, figures, shown)
 
 if __name__ == "__main__":
-    main()
+    QUESTION.main()

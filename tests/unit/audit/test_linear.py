@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.privacy_jobs import ruled_out
+from benchmarks.privacy import ruled_out
 from fedboost.audit import attacks, linear
 from fedboost.audit.attacks import AttackPlan, AttackTarget
 from fedboost.audit.findings import LINKINGS, SUMS

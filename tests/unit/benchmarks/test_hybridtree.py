@@ -1,4 +1,4 @@
-"""The HybridTree benchmark: how tables are dealt, what trees are compared, its experiments."""
+"""HybridTree's benchmark: how tables are dealt, and what its systems are trained on."""
 
 from dataclasses import replace
 
@@ -7,29 +7,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import hybridtree_accuracy, hybridtree_data, hybridtree_plan, hybridtree_room
+from benchmarks import hybridtree_accuracy, hybridtree_data
 from benchmarks.hybridtree_accuracy import (
     ALL_LOCAL,
     EACH,
     FALLING_BACK,
-    HYBRID,
+    MAIN,
     MISSING,
     OWN_ROWS,
     SAMPLED,
     SCORED,
     SOLO,
     SYSTEMS,
-    TFL,
-    UNSCORED,
-    VOTE,
     Experiment,
 )
 from benchmarks.hybridtree_data import Dealing
-from benchmarks.hybridtree_plan import MAIN, SKEW, Plan
 from fedboost.core import local, objectives
 from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.hybrid import HybridParams
-from fedboost.ground.errors import ConfigError
 from tests.support import pooled_hybrid
 from tests.support.pooled_hybrid import HostColumns
 
@@ -88,12 +83,6 @@ def test_one_class_stands_against_the_rest(small):
     assert pooled.frame.label is not None
     assert pooled.frame.label.tolist() == [float(k % 7 == 1) for k in range(700)]
     assert int(pooled.test.sum()) == 200
-
-
-def test_an_absent_file_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDBOOST_DATA", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"adult_train\.parquet"):
-        hybridtree_data.load("adult")
 
 
 def test_each_row_is_at_one_host_with_the_cells_of_the_whole_table(small):
@@ -156,8 +145,8 @@ def test_test_rows_are_skewed_as_training_rows_or_not_at_all(small):
 
 def test_the_protocol_scores_rows_as_the_pooled_twin_does(small):
     dealt = SMALL.dealt()
-    model = hybridtree_room.train(dealt.train, SMALL.hybrid(SCORED)).left
-    done = hybridtree_room.predict(model, dealt.train)
+    model = hybridtree_data.train(dealt.train, SMALL.hybrid(SCORED)).left
+    done = hybridtree_data.predict(model, dealt.train)
     guest = dealt.train.alone()
     hosts = [
         HostColumns(frame.values, dealt.train.indices[host].astype(np.int32), frame.categorical)
@@ -172,7 +161,7 @@ def test_the_protocol_scores_rows_as_the_pooled_twin_does(small):
     )
     twin = pooled_hybrid.train(guest, hosts, own)
     expected = objectives.transform("binary:logistic", twin.margin)[:, 0]
-    assert np.allclose(hybridtree_room.probabilities(done), expected, atol=1e-6)
+    assert np.allclose(hybridtree_data.probabilities(done), expected, atol=1e-6)
     assert done.sent > 0
     assert done.seconds > 0.0
 
@@ -237,37 +226,3 @@ def test_every_system_is_judged_by_all_test_rows(small):
     assert scores[SCORED]["auc"] > scores[SOLO]["auc"]
     assert row["rows"] == {"train": 400, "test": 150}
     assert sum(row["host_rows"].values()) == 400
-
-
-@pytest.mark.some(3, of="benchmarks that train")
-def test_models_of_several_label_holders_are_joined(small):
-    several = Experiment(MAIN, "adult", SMALL.dealing, depth=4, trees=2, label_holders=2)
-    scores = hybridtree_accuracy.measured(several)["scores"]
-    for name in (SCORED, UNSCORED, TFL):
-        assert 0.0 <= scores[f"{name}, {VOTE}"]["accuracy"] <= 1.0
-        assert scores[name]["auc"] >= scores[f"{name}, {VOTE}"]["auc"] - 0.1
-    assert (len(scores[SOLO]), len(scores[MISSING])) == (2, 6)
-
-
-# Plans
-
-
-@pytest.mark.parametrize("quick", [True, False])
-@pytest.mark.parametrize("data", hybridtree_data.DATA)
-def test_no_experiment_is_done_twice(quick, data):
-    found = list(Plan.of(quick=quick).experiments(data))
-    assert len(set(found)) == len(found)
-    assert [one for one in found if one.table == MAIN and one.dealing == Dealing()]
-    for one in found:
-        assert one.hybrid(SCORED)["guest_depth"] + hybridtree_accuracy.HOST_DEPTH == one.depth
-        assert one.params.max_depth == one.depth
-
-
-def test_the_full_plan_has_every_table_and_both_ways_to_deal_skewed_test_rows():
-    tables = {one.table for one in Plan.of(quick=False).experiments("adult")}
-    known = {value for value in vars(hybridtree_plan).values() if isinstance(value, str)}
-    assert tables == {one for one in known if one.startswith(("Table", "Figure"))}
-    skewed = [one for one in Plan.of(quick=False).experiments("covtype") if one.table == SKEW]
-    assert {one.dealing.skewed_test for one in skewed} == {True, False}
-    assert Plan.of(quick=False).seeds == (0, 1, 2)
-    assert {given["split"] for given in HYBRID.values()} == {"scored", "unscored"}

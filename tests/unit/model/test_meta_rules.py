@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import rule_shares
+from benchmarks import hybridtree_rules
 from fedboost.core import binning, local
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, as_set
 from fedboost.core.params import TreeParams
@@ -66,11 +66,11 @@ def test_rules_of_most_trees_come_first_and_of_those_the_shortest():
     assert [(len(one.trees), len(one.rule)) for one in found] == [
         (3, 2), (2, 1), (2, 2), (1, 1), (1, 2),
     ]  # fmt: skip
-    assert rule_shares.largest_share(found, 3) == 1.0
-    assert rule_shares.largest_share(found[1:], 3) == pytest.approx(2 / 3)
-    assert rule_shares.largest_share([], 3) == 0.0
-    assert rule_shares.repeated_share(found, 4) == 0.75
-    assert rule_shares.repeated_share(found[3:], 4) == 0.0
+    assert hybridtree_rules.largest_share(found, 3) == 1.0
+    assert hybridtree_rules.largest_share(found[1:], 3) == pytest.approx(2 / 3)
+    assert hybridtree_rules.largest_share([], 3) == 0.0
+    assert hybridtree_rules.repeated_share(found, 4) == 0.75
+    assert hybridtree_rules.repeated_share(found[3:], 4) == 0.0
 
 
 def test_conditions_on_one_column_are_merged():
@@ -104,7 +104,7 @@ def test_a_leaf_that_no_row_reaches_has_no_rule():
 def test_a_tree_of_one_leaf_has_no_rule_and_determines_nothing():
     one = grown({0: leaf()})
     assert conditions.found([one, one]) == []
-    assert rule_shares.determined([((0, below(5)),)], [one]) == [()]
+    assert hybridtree_rules.determined([((0, below(5)),)], [one]) == [()]
 
 
 def test_thresholds_between_the_same_cut_points_are_one():
@@ -113,7 +113,7 @@ def test_thresholds_between_the_same_cut_points_are_one():
     assert len(conditions.found(trees)) == 12
     found = conditions.found(trees, cuts)
     assert sorted({one.trees for one in found}) == [(0, 1), (2, 3), (4, 5)]
-    assert rule_shares.determined([found[0].rule], trees, cuts)[0] >= found[0].trees
+    assert hybridtree_rules.determined([found[0].rule], trees, cuts)[0] >= found[0].trees
 
 
 def test_inner_nodes_have_rules_where_they_are_asked_for():
@@ -132,7 +132,7 @@ def test_a_rule_determines_every_tree_that_it_leads_to_one_leaf():
     # 0 < 4 implies 0 < 5: figure 2's "deterministic if the condition is true", whatever the path.
     deep, wide = ((0, below(4)),), ((0, below(6)),)
     both = ((0, from_on(5)), (1, below(3)))
-    assert rule_shares.determined([deep, wide, both], [FIRST, SECOND]) == [(0,), (), (0, 1)]
+    assert hybridtree_rules.determined([deep, wide, both], [FIRST, SECOND]) == [(0,), (), (0, 1)]
 
 
 def test_every_rule_determines_the_trees_whose_leaf_it_is():
@@ -143,7 +143,7 @@ def test_every_rule_determines_the_trees_whose_leaf_it_is():
     trees = [tree for (tree,) in trained.rounds]
     found = conditions.found(trees)
     assert len(found[0].trees) > 1
-    ended = rule_shares.determined([one.rule for one in found], trees)
+    ended = hybridtree_rules.determined([one.rule for one in found], trees)
     assert all(set(one.trees) <= set(own) for one, own in zip(found, ended, strict=True))
 
 
@@ -164,19 +164,19 @@ def labelled(seed, n=4000):
 def gains(seed):
     values, y, cuts = labelled(seed)
     nodes = np.where(values[:, 0] < 0, 1, 2).astype(np.int32)
-    return rule_shares.further_gains(nodes, cuts.transform(values), y, cuts), values, y, cuts
+    return hybridtree_rules.further_gains(nodes, cuts.transform(values), y, cuts), values, y, cuts
 
 
 def test_a_meta_rule_is_borne_out_and_another_rule_is_not():
     found, values, _, cuts = gains(1)
-    limit = rule_shares.chance(cuts)
+    limit = hybridtree_rules.chance(cuts)
     assert found[1][0] == np.count_nonzero(values[:, 0] < 0)
     assert found[1][1] <= limit
     assert found[2][1] > 5 * limit
 
 
 def test_few_meta_rules_are_taken_for_none():
-    limit = rule_shares.chance(labelled(0)[2])
+    limit = hybridtree_rules.chance(labelled(0)[2])
     assert sum(gains(seed)[0][1][1] > limit for seed in range(60)) <= 0.05 * 60
     assert max(gains(seed)[0][1][1] for seed in range(20)) > 0.3 * limit  # it is no idle test
 
@@ -184,10 +184,10 @@ def test_few_meta_rules_are_taken_for_none():
 def test_rare_labels_are_no_evidence_by_themselves():
     values, _, cuts = labelled(0, n=3000)
     bins, nodes = cuts.transform(values), np.zeros(3000, np.int32)
-    limit, above = rule_shares.chance(cuts), 0
+    limit, above = hybridtree_rules.chance(cuts), 0
     for seed in range(60):
         y = (np.random.default_rng(seed).random(3000) < 0.01).astype(np.float64)
-        above += rule_shares.further_gains(nodes, bins, y, cuts)[0][1] > limit
+        above += hybridtree_rules.further_gains(nodes, bins, y, cuts)[0][1] > limit
     assert above <= 0.05 * 60
 
 
@@ -207,17 +207,17 @@ def test_where_labels_are_equal_or_rows_too_few_nothing_is_gained():
     values, y, cuts = labelled(3, n=200)
     nodes = np.full(200, 9, np.int32)
     nodes[:7] = 4
-    found = rule_shares.further_gains(nodes, cuts.transform(values), y, cuts)
+    found = hybridtree_rules.further_gains(nodes, cuts.transform(values), y, cuts)
     assert found[4] == (7, 0.0)
-    same = rule_shares.further_gains(nodes, cuts.transform(values), np.full(200, 0.1), cuts)
+    same = hybridtree_rules.further_gains(nodes, cuts.transform(values), np.full(200, 0.1), cuts)
     assert same == {4: (7, 0.0), 9: (193, 0.0)}
 
 
 def test_the_limit_of_chance_rises_with_the_conditions_tried():
     one = binning.Binning(4, (np.array([0.0], np.float32),))
-    assert rule_shares.chance(one, 0.15) == pytest.approx(3.841459, rel=1e-6)  # 5 % at 3 tries
+    assert hybridtree_rules.chance(one, 0.15) == pytest.approx(3.841459, rel=1e-6)  # 5 % at 3 tries
     several = binning.Binning(255, (np.arange(254, dtype=np.float32),) * 3)
     wide = binning.Binning(255, (np.empty(0, np.float32),), {0: np.arange(255, dtype=np.int32)})
-    limits = [rule_shares.chance(cuts) for cuts in (one, several, wide)]
+    limits = [hybridtree_rules.chance(cuts) for cuts in (one, several, wide)]
     assert limits == sorted(limits)
     assert np.isfinite(limits).all()

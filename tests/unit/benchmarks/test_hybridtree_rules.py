@@ -3,11 +3,9 @@
 import json
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import meta_rules as measuring
+from benchmarks import hybridtree_rules as measuring
 from benchmarks import tables
 from fedboost.core import binning, local
 from fedboost.core.params import TreeParams
@@ -33,8 +31,8 @@ def small(monkeypatch):
 
 
 def test_a_true_meta_rule_is_in_every_tree(small):
-    (row,) = measuring.measure(["toy"], SMALL)
-    assert (row["data"], row["rows"], row["columns"], row["trees"]) == ("toy", 3000, 4, 6)
+    row = measuring.measured("toy", SMALL, 10**6)
+    assert (row["rows"], row["columns"], row["trees"]) == (3000, 4, 6)
     for what in ("leaf", "coarse", "determined", "held"):
         assert row[what] == row["hosts"][what]
         rule = "closed >= 0.5 (or missing)"
@@ -54,29 +52,6 @@ def test_columns_of_the_host_are_the_papers_or_the_second_half():
     assert measuring.host_columns("other", ("a", "b", "c")) == {1, 2}
     host = tables.HOST_COLUMNS["give_credit"]
     assert measuring.host_columns("give_credit", ("x", *host)) == set(range(1, len(host) + 1))
-
-
-def test_one_class_stands_against_the_rest(monkeypatch):
-    toy = closed_accounts(100)
-    toy.y[:] = np.arange(100) % 7
-    monkeypatch.setattr(tables, "load", lambda name: toy)
-    data = measuring.load("covtype", 100)
-    assert data.table.y.tolist() == [float(k % 7 == 1) for k in range(100)]
-    assert (data.columns, data.texts) == (toy.columns, {})
-
-
-def test_texts_become_categories(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDBOOST_DATA", str(tmp_path))
-    content = {"id": [1, 2, 3], "y": [0, 1, 0], "job": ["b", None, "a"], "age": [7, 8, None]}
-    pq.write_table(pa.table(content), tmp_path / "adult_train.parquet")
-    data = measuring.load("adult", 10)
-    table = data.table
-    assert (data.columns, table.categorical) == (("job", "age"), (0,))
-    assert data.texts == {0: ["b", "a"]}
-    expected = np.array([[0, 7], [np.nan, 8], [1, np.nan]], np.float32)
-    assert np.array_equal(np.asarray(table.values), expected, equal_nan=True)
-    assert table.y.tolist() == [0.0, 1.0, 0.0]
-    assert len(measuring.load("adult", 2).table.y) == 2
 
 
 def test_words_name_categories_by_the_bins_that_trees_have():

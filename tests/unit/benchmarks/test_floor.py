@@ -1,6 +1,5 @@
-"""Benchmarks: counts are what jobs really do, prices are of arithmetic that is right."""
+"""The floor of encrypted training: counts are what jobs really do, prices of right arithmetic."""
 
-import json
 import secrets
 
 import numpy as np
@@ -9,14 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import floor, harness, secureboost, tables
+from benchmarks import floor, tables
 from benchmarks.floor import Counts, HostTable, Layers, Mini, Packing
-from benchmarks.products import products_made
 from fedboost.core import fixed_point
+from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.crypto import residues
 from fedboost.crypto.packing import GhLayout
-from fedboost.ground.errors import ConfigError
-from fedboost.messages.job_pb2 import Event, LinkBytes, StepCost, StepDone
 from tests import tiers
 from tests.support import federated
 
@@ -195,94 +192,7 @@ def test_counts_from_the_trees_are_what_the_job_asked_for(tmp_path, asked):
 @pytest.mark.parametrize("rows", [2, 400, 512, 513, 21_000, 73_531, 10**6])
 def test_sums_are_packed_as_jobs_pack_them(rows):
     found = Packing.for_rows(rows, 2048)
-    bits = fixed_point.for_rows(rows, None, 1.0, 0.25).bits
+    bits = fixed_point.for_rows(rows, BITS_ENCRYPTED, 1.0, 0.25).bits
     layout = GhLayout(bits, rows, 2047)
     assert (found.h_bits, found.capacity) == (layout.h_bits, layout.lanes[0].capacity)
     assert found.field_bits == layout.n_bit
-
-
-def test_one_column_takes_a_product_for_each_row_after_a_cells_first():
-    values = np.repeat(np.arange(5, dtype=np.float32), 20)[:, None]
-    layers = [[np.arange(100)], [np.arange(0, 30), np.arange(50, 55)]]
-    assert products_made(values, layers, 32) == (100 - 5) + (30 - 2) + (5 - 1)
-
-
-def test_rows_that_share_cells_are_added_once():
-    column = np.repeat(np.arange(5, dtype=np.float32), 200)
-    values = np.stack([column, column, column], axis=1)
-    made = products_made(values, [[np.arange(1000)]], 32)
-    assert made < 1000 + 2 * 3 * 5 * harness.cores()
-
-
-def test_steps_of_a_journal_add_up():
-    def step(seconds, cpu, sent):
-        cost = StepCost(party="bank", cpu_seconds=cpu, sent=[LinkBytes(peer="telco", bytes=sent)])
-        return Event(step=StepDone(stage="s", step="open", seconds=seconds, costs=[cost]))
-
-    total = harness.step_totals([step(1.0, 2.0, 10), Event(), step(0.5, 0.25, 5)])[0]
-    assert (total.calls, total.seconds) == (2, 1.5)
-    assert total.cpu_seconds == {"bank": 2.25}
-    assert total.bytes == {"bank->telco": 15}
-
-
-def test_the_command_line_says_what_is_run(tmp_path):
-    quick = harness.arguments("secureboost", "", secureboost.DATA, ["--quick"])
-    assert quick.quick
-    assert quick.json is None
-    assert quick.data == ["default_credit", "give_credit"]
-    assert secureboost.Plan.of(quick=True).timed_trees == 4
-    one = harness.arguments("secureboost", "", secureboost.DATA, ["--data", "give_credit"])
-    assert one.data == ["give_credit"]
-    assert secureboost.Plan.of(quick=one.quick) == secureboost.Plan(25, None)
-    with pytest.raises(SystemExit):
-        harness.arguments("secureboost", "", secureboost.DATA, ["--fast"])
-
-
-def test_the_json_object_has_what_the_interface_promises(tmp_path):
-    plan = secureboost.Plan.of(quick=True)
-    report = harness.Report("secureboost", secureboost.settings(plan, quick=True))
-    report.figures["auc_gap.default_credit"] = 0.001
-    shown = harness.Shown("A table", ("what", "value"), [("this", "1")], "A note.")
-    command = ["--json", str(tmp_path / "f.json"), "--record", str(tmp_path / "r.json")]
-    options = harness.arguments("secureboost", "", secureboost.DATA, command)
-    report.write(options, [shown])
-    found = json.loads((tmp_path / "f.json").read_text())
-    assert set(found) == {"name", "machine", "versions", "settings", "rows", "figures"}
-    assert {"cores", "model"} <= set(found["machine"])
-    assert found["figures"] == {"auc_gap.default_credit": 0.001}
-    record = json.loads((tmp_path / "r.json").read_text())
-    assert record["figures"] == found["figures"]
-    assert record["machine"] == found["machine"] | found["versions"]
-    [table] = record["tables"]
-    assert table == {
-        "title": "A table", "heads": ["what", "value"], "rows": [["this", "1"]], "note": "A note."
-    }  # fmt: skip
-    assert "| what | value |\n| --- | ---: |\n| this | 1 |\n\nA note.\n" in shown.markdown()
-
-
-def test_our_own_processor_time_is_part_of_the_machines():
-    before = harness.Busy.now()
-    if before is None:
-        pytest.skip("the kernel does not say")
-    sum(i * i for i in range(2_000_000))
-    after = harness.Busy.now()
-    assert after is not None
-    assert 0.03 < after.ours - before.ours <= after.machine - before.machine + 0.05
-
-
-@pytest.mark.parametrize("name", secureboost.DATA)
-def test_every_column_has_one_owner(name, data_file, monkeypatch):
-    monkeypatch.setenv("FEDBOOST_DATA", str(data_file(f"{name}.parquet").parent))
-    table = tables.load(name)
-    parts = tables.vertical(table)
-    assert sorted(parts["guest"] + parts["host"]) == sorted(table.columns)
-    assert table.held_out(0.3, 7).sum() == round(0.3 * len(table.y))
-    few = table.sample(1000, 7)
-    assert few.values.shape == (1000, len(table.columns))
-    assert set(few.id) <= set(table.id)
-
-
-def test_an_absent_data_set_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDBOOST_DATA", str(tmp_path))
-    with pytest.raises(ConfigError, match="default_credit"):
-        tables.load("default_credit")

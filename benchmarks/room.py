@@ -10,18 +10,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from benchmarks.federboost_jobs import Params, Parts
+from benchmarks import tables
 from benchmarks.tables import Table
 from fedboost import flow, protocols
 from fedboost.core import metrics
 from fedboost.core.gradient_bits import BITS_MAX
 from fedboost.crypto.secrets import Secrets
 from fedboost.data.frame import Frame
-from fedboost.data.ids import encode_ids
 from fedboost.flow import MODEL, Artefact, CheckpointPolicy, Role, StageContext, Step
 from fedboost.ground import wire
 from fedboost.ground.settings import parse
@@ -39,6 +37,8 @@ WAIT_S = 600.0
 HORIZONTAL = "federboost-horizontal"
 LIMITS = Policy(aggregation_parties_min=2, group_rows_min=1, gradient_bits_max=BITS_MAX)
 
+Params = Mapping[str, Any]
+Parts = Mapping[str, tuple[str, ...]]
 Rows = NDArray[np.bool_]
 Shards = dict[str, Artefact]
 Frames = Mapping[str, Frame]
@@ -203,7 +203,7 @@ def train(
 def train_horizontal(shares: Mapping[str, Table], given: Params, aggregator: str) -> Trained:
     """Horizontal FederBoost on the rows of each party; the `aggregator` may be one of them."""
     frames: Frames = {
-        party: _frame(share, share.columns, labelled=True) for party, share in shares.items()
+        party: tables.frame(share, share.columns, labelled=True) for party, share in shares.items()
     }
     return _trained(Room(*_contexts(HORIZONTAL, frames, given, aggregator=aggregator)))
 
@@ -218,7 +218,7 @@ def predict(shards: Shards, table: Table, dealt: Parts) -> NDArray[np.float64]:
 
 def predict_whole(shards: Shards, table: Table) -> NDArray[np.float64]:
     """Probabilities float64 (n,) of a table's rows by the model that every party has."""
-    frame = _frame(table, table.columns, labelled=False)
+    frame = tables.frame(table, table.columns, labelled=False)
     shard = next(iter(shards.values()))
     return kinds.of(shard.facts).predict_alone(shard, frame)[:, 0]
 
@@ -237,15 +237,9 @@ def frames_of(table: Table, dealt: Parts) -> Frames:
     """Everybody's columns, the first party's with the labels."""
     guest = next(iter(dealt))
     return {
-        party: _frame(table, columns, labelled=party == guest) for party, columns in dealt.items()
+        party: tables.frame(table, columns, labelled=party == guest)
+        for party, columns in dealt.items()
     }
-
-
-def _frame(table: Table, columns: tuple[str, ...], *, labelled: bool) -> Frame:
-    values = np.asfortranarray(table.values[:, [table.columns.index(one) for one in columns]])
-    label = table.y.astype(np.float64) if labelled else None
-    ids = encode_ids([pa.chunked_array([pa.array(table.id)])], ["id"])
-    return Frame(ids, values, columns, label, ("id",))
 
 
 def _contexts(
