@@ -30,7 +30,7 @@ Modules:
     placement        how far rows have been placed by divisions, in bits
     purity           how much a node says about its rows' labels
     quantiles        quantiles of many parties' columns by counting
-    row_shards       rows of growing trees where others add them up
+    row_parts        rows of growing trees where others add them up
     rules            rules by which trees of a job grow
     sampling         rows and columns that a tree uses, from the job's seed
     split            candidate splits, leaf values

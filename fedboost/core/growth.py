@@ -21,7 +21,7 @@ from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.monotone import Bounds
 from fedboost.core.own_rows import OwnRows
 from fedboost.core.partition import ROOT, Partition, layers_of, left_child, parent, right_child
-from fedboost.core.row_shards import SharedTree
+from fedboost.core.row_parts import SharedTree
 from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
 from fedboost.core.split import UNLIMITED, Limits

@@ -15,7 +15,7 @@ from fedboost.core.monotone import Bounds, Directions
 from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import left_child, right_child
-from fedboost.core.row_shards import SharedTable
+from fedboost.core.row_parts import SharedTable
 from fedboost.core.threads import Threads
 from fedboost.ground.arrays import Floats, Rows, Sums
 
@@ -34,7 +34,7 @@ class Rules:
     row_groups: tuple[int, ...] = ()
     directions: Directions | None = None  # (all columns,) of predictions; None: any (monotone)
     threads: Threads | None = field(default=None, compare=False)  # that share the work
-    # Whoever else adds up the rows to learn from (core.row_shards); None: the tree itself.
+    # Whoever else adds up the rows to learn from (core.row_parts); None: the tree itself.
     elsewhere: SharedTable | None = field(default=None, compare=False)
 
     def own_rows(self, bins: Bins, gh: Sums, rows: Rows, columns: Rows) -> list[OwnRows]:

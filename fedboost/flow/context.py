@@ -13,7 +13,7 @@ from fedboost.flow.roles import Role, Table
 from fedboost.flow.run import Place
 from fedboost.flow.steps import Charge, Spent
 from fedboost.ground.errors import ProtocolError
-from fedboost.ground.shards import Embedded, Shards
+from fedboost.ground.part_workers import Embedded, PartWorkers
 
 if TYPE_CHECKING:  # a coordinator knows no tables
     import numpy as np
@@ -85,7 +85,7 @@ class StageContext:
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
     limits: Any  # the party's own policy: what it allows its peers
     dataset: str = ""  # the name of the party's table in its own file
-    shards: Shards = field(default_factory=Embedded)  # who adds up rows
+    part_workers: PartWorkers = field(default_factory=Embedded)  # who adds up rows
     peer_bytes_max: int = sys.maxsize  # of memory here, that what one peer sends may take
     is_replayable: bool = False  # keys and encryption are drawn from `secrets`, too
     cipher: Any = None  # `encrypted.ciphers.Cipher` in place of the job's scheme, for an estimate

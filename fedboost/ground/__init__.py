@@ -9,9 +9,9 @@ Modules:
     kernel_files  the folder of compiled kernels
     kernels       marks functions that numba compiles at their first call
     mapped        cells in files without a name
+    part_workers  workers that hold parts of a party's rows and compute with them
     printable     makes text from elsewhere safe to print
     settings      strict models of files, jobs and parameters
-    shards        who holds parts of a party's rows and computes with them
     slot          attributes that exist only between two steps
     state         saves and loads what a checkpoint keeps of dataclasses
     strict_yaml   reads YAML without its surprises

@@ -14,8 +14,8 @@ from distributed import Client, Security
 from fedboost.ground.errors import ConfigError, UnreachableError
 from fedboost.ground.settings import parse
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.party.workers import dask_shards
-from fedboost.runtime.party.workers.dask_shards import DaskShards, shards_of
+from fedboost.runtime.party.workers import dask_part_workers
+from fedboost.runtime.party.workers.dask_part_workers import DaskPartWorkers, part_workers_of
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.certificates import Leaf, Term
 from tests.support.dask_cluster import dask_cluster
@@ -54,10 +54,10 @@ def run_by_a_peer(cluster):
 
 def test_a_cluster_under_the_federations_ca_is_refused(cluster):
     with pytest.raises(ConfigError, match="certificates of the federation's CA"):
-        shards_of(party(cluster))
-    shards = DaskShards(party(cluster).workers, party(cluster).tls)
+        part_workers_of(party(cluster))
+    part_workers = DaskPartWorkers(party(cluster).workers, party(cluster).tls)
     with pytest.raises(ConfigError, match="certificates of the federation's CA"):
-        shards.check()
+        part_workers.check()
 
 
 def test_a_cluster_that_takes_certificates_of_the_federation_beside_its_own_is_refused(cluster):
@@ -68,8 +68,8 @@ def test_a_cluster_that_takes_certificates_of_the_federation_beside_its_own_is_r
     both.write_text("".join(texts))
     for tls in ({**own, "ca": str(both)}, {**own, **_driver(cluster)}):
         with pytest.raises(ConfigError, match="certificates of the federation's CA"):
-            shards_of(party(cluster, tls=tls))
-    assert shards_of(party(cluster, tls=own)) is not None
+            part_workers_of(party(cluster, tls=tls))
+    assert part_workers_of(party(cluster, tls=own)) is not None
 
 
 def _driver(cluster):
@@ -83,7 +83,7 @@ def test_a_cluster_under_a_ca_that_the_federation_has_retired_is_refused(cluster
     shutil.copy(certs / "ca.pem", later / "ca.retired")
     config = party(cluster).model_copy(update={"tls": parse(PartyConfig, _raw(cluster, later)).tls})
     with pytest.raises(ConfigError, match="certificates of the federation's CA"):
-        shards_of(config)
+        part_workers_of(config)
 
 
 def _raw(cluster, folder):
@@ -98,11 +98,11 @@ def _raw(cluster, folder):
 def test_a_peer_runs_code_on_a_cluster_under_the_federations_ca_where_nobody_compares(
     cluster, monkeypatch
 ):
-    monkeypatch.setattr(dask_shards, "check_own_ca", lambda *_: None)
-    shards = shards_of(party(cluster))
-    assert isinstance(shards, DaskShards)
-    assert "threads" in shards.check()
-    shards.close()
+    monkeypatch.setattr(dask_part_workers, "check_own_ca", lambda *_: None)
+    part_workers = part_workers_of(party(cluster))
+    assert isinstance(part_workers, DaskPartWorkers)
+    assert "threads" in part_workers.check()
+    part_workers.close()
     workers = {process.pid for process in cluster.workers}
     assert run_by_a_peer(cluster) in workers
 

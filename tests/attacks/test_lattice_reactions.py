@@ -14,7 +14,7 @@ import numpy as np
 
 from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice.cells import CellAdds
-from fedboost.encrypted.lattice import shards as lattice_shards
+from fedboost.encrypted.lattice import parts as lattice_parts
 from fedboost.encrypted.scheme.host_noise import NoiseScale
 from fedboost.ground.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -44,7 +44,7 @@ def winner(coordinate=None, place=0):
     """Which candidate of the host wins the root, None where the job ends; and the secret numbers
     that it has asked for, of g and h.
     """
-    blinded_of, room = lattice_shards.blinded_of, conversations.lattice(**JOB)
+    blinded_of, room = lattice_parts.blinded_of, conversations.lattice(**JOB)
 
     def lying(rows, packing, asked):
         shop = room.state(SHOP)
@@ -54,7 +54,7 @@ def winner(coordinate=None, place=0):
         return blinded_of(rows, packing, asked)
 
     won = None
-    with mock.patch.object(lattice_shards, "blinded_of", lying):
+    with mock.patch.object(lattice_parts, "blinded_of", lying):
         try:
             now(room.walk())
         except PeerError as error:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from fedboost.runtime.party.workers import dask_shards
+from fedboost.runtime.party.workers import dask_part_workers
 from tests.e2e import world
 from tests.support import drills
 from tests.support.dask_cluster import dask_cluster
@@ -21,7 +21,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.xdist_group("dask")
 
 PLACES = 30  # of each that dies, evenly over a job's training
 LATER_S = 0.1  # at most, behind such a place
-GONE_S = (1.0, dask_shards.CONNECT_S + 2.0)  # a scheduler that is waited for, and one that is not
+GONE_S = (
+    1.0,
+    dask_part_workers.CONNECT_S + 2.0,
+)  # a scheduler that is waited for, and one that is not
 ROWS = 20_000
 JOBS = {
     "lattice": job("lattice", n_estimators=4, max_depth=4),

@@ -1,15 +1,15 @@
-"""Shards that have copies of what they are given, as those in other processes do."""
+"""Workers that have copies of what they are given, as those in other processes do."""
 
 import pickle
 from dataclasses import replace
 from typing import Any
 
-from fedboost.ground.shards import Embedded, MakePart, Shards
+from fedboost.ground.part_workers import Embedded, MakePart, PartWorkers
 from tests.support.federated import Room
 
 
 class Elsewhere(Embedded):
-    """So many shards of this process, which take gradients."""
+    """So many workers of this process, which take gradients."""
 
     takes_gradients = True
 
@@ -17,7 +17,9 @@ class Elsewhere(Embedded):
         return [pickle.loads(pickle.dumps(make(i))) for i in range(parts)]
 
 
-def spread(room: Room, shards: Shards) -> Room:
-    """The same room, whose parties have their rows added up by these shards."""
-    contexts = {name: replace(context, shards=shards) for name, context in room.contexts.items()}
+def spread(room: Room, part_workers: PartWorkers) -> Room:
+    """The same room, whose parties have their rows added up by these workers."""
+    contexts = {
+        name: replace(context, part_workers=part_workers) for name, context in room.contexts.items()
+    }
     return Room(room.protocol, contexts, room.wait_s)

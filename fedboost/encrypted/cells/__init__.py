@@ -6,5 +6,5 @@ Modules:
     node_cells  makes and keeps the cells of open nodes
     row_cells   which rows add to which cells of a histogram
     shapes      shapes of candidates in messages
-    tree_part   a tree at a shard: where rows stand, and cells
+    tree_part   a tree's part at a worker: where rows stand, and cells
 """

@@ -1,10 +1,10 @@
 """Where the cells of nodes are added up: whoever holds parts of the encrypted rows and of the bins.
 
-    by rows     each shard has some rows and all columns; cells are added two by two, and come back
-    by columns  each shard has all rows and some columns, and keeps the cells (`ring_shards`)
+    by rows     each worker has some rows and all columns; cells are added two by two, and come back
+    by columns  each worker has all rows and some columns, and keeps the cells (`lattice.parts`)
 
-Shards get bins once, rows once for the trees that grow on them, and bits as these divide. Sums are
-the same whichever way, and by however many shards: a product of numbers modulo another and a sum
+Workers get bins once, rows once for the trees that grow on them, and bits as these divide. Sums are
+the same whichever way, and by however many workers: a product of numbers modulo another and a sum
 modulo 2^64 do not depend on the order.
 """
 
@@ -25,12 +25,12 @@ from fedboost.encrypted.cells.row_cells import CellNumbers, Cells
 from fedboost.encrypted.cells.tree_part import Divided, TreePart, add_to, add_up
 from fedboost.encrypted.tree.growth import Division
 from fedboost.ground.arrays import Bits, Indices, Rows
-from fedboost.ground.shards import Lent, Shards
+from fedboost.ground.part_workers import PartWorkers, PlacedParts
 
 
 @dataclass(frozen=True)
-class ShardShare:
-    """What a shard has of a table and of a tree: slices with both ends."""
+class PartSlices:
+    """What a worker has of a table and of a tree: slices with both ends."""
 
     rows: slice  # of the table
     columns: slice
@@ -38,23 +38,23 @@ class ShardShare:
     used: slice  # its columns, among those that the tree uses
 
     def of(self, rows: Rows) -> Indices:
-        """Return where the shard's begin and end among some rows, int32 ascending."""
+        """Return where the worker's begin and end among some rows, int32 ascending."""
         return np.searchsorted(rows, [self.rows.start, self.rows.stop])
 
 
 @dataclass(eq=False)
 class AddingRows(Generic[H]):
-    """The encrypted rows that trees grow on at once, given to shards."""
+    """The encrypted rows that trees grow on at once, given to workers."""
 
-    shards: Shards
+    part_workers: PartWorkers
     rows: Callable[[slice], RowSums[H]]  # some of them
     by_rows: bool
-    _lent: Lent = field(default_factory=Lent)
+    _placed: PlacedParts = field(default_factory=PlacedParts)
 
     @cached_property
     def parts(self) -> int:
-        """Return how many shards have them."""
-        return self.shards.count
+        """Return how many workers have them."""
+        return self.part_workers.count
 
     def take(
         self, cells: Cells, partition: Partition, begins: Bits, place: Indices
@@ -78,34 +78,36 @@ class AddingRows(Generic[H]):
             return TreePart(Partition(by_leaf=standing), own_place, columns, begins[of_cells])
 
         kept = (
-            self._lent.at(self.shards, parts, lambda i: self.rows(shares[i].gradients)),
-            table.lent.at(
-                self.shards, parts, lambda i: table.whole.part(shares[i].rows, shares[i].columns)
+            self._placed.at(self.part_workers, parts, lambda i: self.rows(shares[i].gradients)),
+            table.placed.at(
+                self.part_workers,
+                parts,
+                lambda i: table.whole.part(shares[i].rows, shares[i].columns),
             ),
-            self.shards.keep(parts, part),
+            self.part_workers.keep(parts, part),
         )
-        return AddingTree(self.shards, kept, numbers, shares, partition, [{} for _ in shares])
+        return AddingTree(self.part_workers, kept, numbers, shares, partition, [{} for _ in shares])
 
-    def _shares(self, cells: Cells, place: Indices) -> Iterator[ShardShare]:
+    def _shares(self, cells: Cells, place: Indices) -> Iterator[PartSlices]:
         n_rows, n_columns = cells.table.whole.bins.shape
         ends = np.linspace(0, n_rows if self.by_rows else n_columns, self.parts + 1)
         for cut in itertools.pairwise(ends.astype(int).tolist()):
             rows, columns = (cut, (0, n_columns)) if self.by_rows else ((0, n_rows), cut)
             gradients = (int(place[end - 1]) + 1 if end else 0 for end in rows)
             used = np.searchsorted(cells.columns, columns).tolist()
-            yield ShardShare(slice(*rows), slice(*columns), slice(*gradients), slice(*used))
+            yield PartSlices(slice(*rows), slice(*columns), slice(*gradients), slice(*used))
 
 
 @dataclass(frozen=True, eq=False)
 class AddingTree(Generic[H]):
-    """A tree, given to the shards that have its rows."""
+    """A tree, given to the workers that have its rows."""
 
-    shards: Shards
+    part_workers: PartWorkers
     kept: tuple[object, object, object]  # rows, bins, and `TreePart`s
     numbers: CellNumbers
-    shares: Sequence[ShardShare]
+    shares: Sequence[PartSlices]
     partition: Partition
-    divided: list[Divided]  # what each shard has not been told yet
+    divided: list[Divided]  # what each worker has not been told yet
 
     def divide(self, divisions: Sequence[Division]) -> None:
         """Notes which rows of a layer's nodes go right; `partition` has moved them by now."""
@@ -117,19 +119,19 @@ class AddingTree(Generic[H]):
                 divided[node] = np.packbits(goes_right[first:stop])
 
     def note_told(self) -> None:
-        """Shards have heard of all divisions."""
+        """Workers have heard of all divisions."""
         for divided in self.divided:
             divided.clear()
 
     def added_up(self, nodes: Sequence[int]) -> H:
         """The cells of nodes, node after node; by rows."""
         tasks = [(divided, nodes) for divided in self.divided]
-        sums: list[H] = self.shards.run(add_up, self.kept, tasks, add_to)
+        sums: list[H] = self.part_workers.run(add_up, self.kept, tasks, add_to)
         self.note_told()
         return sums[0]
 
 
-def _own(rows: Rows, share: ShardShare) -> Rows:
-    """Return those of a node's rows that a shard has, by its own numbers."""
+def _own(rows: Rows, share: PartSlices) -> Rows:
+    """Return those of a node's rows that a worker has, by its own numbers."""
     first, stop = share.of(rows)
     return rows[first:stop] - np.int32(share.rows.start)

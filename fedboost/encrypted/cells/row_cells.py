@@ -18,7 +18,7 @@ from fedboost.core.bins import Bins, Dense, SparseBins, entries
 from fedboost.core.groups import Minimum, Numbers, usable
 from fedboost.core.sampling import TreeColumns
 from fedboost.ground.arrays import Bits, Indices, Rows
-from fedboost.ground.shards import Lent
+from fedboost.ground.part_workers import PlacedParts
 
 # A column's most frequent bin is left out where it holds at least this share of the rows, and only
 # where the columns together save more than they cost: the nodes' totals take an addition a row,
@@ -69,7 +69,7 @@ class CellNumbers(ABC):
 
 @dataclass(frozen=True, eq=False)
 class BinnedPart:
-    """The bins of some rows and columns of a table, which shards keep for all trees."""
+    """The bins of some rows and columns of a table, which workers keep for all trees."""
 
     bins: Bins
     n_bins: Indices  # int64 (columns,), without the cell of missing rows
@@ -101,11 +101,11 @@ class BinnedPart:
 
 @dataclass(frozen=True, eq=False)
 class BinnedTable:
-    """A host's table: all of it, and what shards have of it."""
+    """A host's table: all of it, and what workers have of it."""
 
     binning: Binning
     whole: BinnedPart
-    lent: Lent = field(default_factory=Lent)
+    placed: PlacedParts = field(default_factory=PlacedParts)
 
     @classmethod
     def of(cls, binning: Binning, bins: Bins, *, leave_out: bool) -> BinnedTable:

@@ -1,6 +1,6 @@
-"""A tree at a shard, which has some of its rows or columns: where rows stand, and cells of nodes.
+"""A tree at a worker, which has some of its rows or columns: where rows stand, and cells of nodes.
 
-A shard that has lost it gets it as it stands by then, without cells: these are made again.
+A worker that has lost it gets it as it stands by then, without cells: these are made again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Divided = dict[int, NDArray[np.uint8]]  # of nodes, in turn: a bit for each row 
 
 
 class TreePart(Generic[H]):
-    """What a shard knows of a tree beside its encrypted rows and bins."""
+    """What a worker knows of a tree beside its encrypted rows and bins."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class TreePart(Generic[H]):
         begins: Bits,
         numbers: CellNumbers | None = None,
     ) -> None:
-        """Rows of the shard, as they stand now; place (n,) says where the gradients of each are;
+        """Rows of the worker, as they stand now; place (n,) says where the gradients of each are;
         the columns that the tree uses, and `begins` of their cells as in `NodeCells`; `numbers` are
         those of its bins, where they have been made.
         """
@@ -102,7 +102,7 @@ def add_up(
 
 
 def add_to(rows: RowSums[H], _: BinnedPart, __: TreePart[H], a: H, b: H) -> H:
-    """The cells of two shards as one's."""
+    """The cells of two workers as one's."""
     return rows.adds.add(a, b)
 
 

@@ -4,5 +4,5 @@ Modules:
     answers  how answers leave under a lattice: vectors or packed
     guest    the lattice schemes, and their guest's side
     host     a host's side of the lattice schemes
-    shards   lattice cells with the shards that have their columns
+    parts    lattice cells with the workers that have their columns
 """

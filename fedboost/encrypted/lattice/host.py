@@ -30,7 +30,7 @@ from fedboost.encrypted.lattice.answers import (
     slots_possible,
     tree_key_bytes,
 )
-from fedboost.encrypted.lattice.shards import (
+from fedboost.encrypted.lattice.parts import (
     AskedNode,
     RingRows,
     RingTree,
@@ -45,16 +45,16 @@ from fedboost.encrypted.scheme.host_noise import HostNoise
 from fedboost.flow import StageContext
 from fedboost.ground.arrays import Bits, Floats, Indices, Words
 from fedboost.ground.errors import PeerError
-from fedboost.ground.shards import Lent, Shards
+from fedboost.ground.part_workers import PartWorkers, PlacedParts
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 
 @dataclass(frozen=True)
 class PackingAt:
-    """A packing key, and where shards have it."""
+    """A packing key, and where workers have it."""
 
     key: PackingKey
-    lent: Lent = field(default_factory=Lent)
+    placed: PlacedParts = field(default_factory=PlacedParts)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RingHostRows(HostRows[LatticeSums]):
     rows: RingRows
     budget: Budget
     secrets: Secrets
-    shards: Shards
+    part_workers: PartWorkers
     packing: PackingAt | None  # where answers are packed
     noise: HostNoise | None = None
 
@@ -90,10 +90,10 @@ class RingHostRows(HostRows[LatticeSums]):
     @cached_property
     def adding(self) -> AddingRows[LatticeSums]:
         """See `HostRows`: by columns, for a cell is larger than thousands of rows."""
-        return AddingRows(self.shards, lambda _: self.rows, by_rows=False)
+        return AddingRows(self.part_workers, lambda _: self.rows, by_rows=False)
 
     def tree(self, cells: Cells, partition: Partition, begins: Bits, place: Indices) -> RingTree:
-        """See `HostRows`: with the shards."""
+        """See `HostRows`: with the workers."""
         return RingTree(self.adding.take(cells, partition, begins, place), self.secrets)
 
     def blind(self, nodes: Sequence[NodeSums[Any]]) -> Iterator[pb.Ciphertexts]:
@@ -149,12 +149,14 @@ class RingHostRows(HostRows[LatticeSums]):
         for place, cut in cuts:
             node, sums = nodes[place], nodes[place].sums[cut]
             seeds, binding = sums.tree.seeds(node.tree), bound_to(node.node, node.noise)
-            for shard in range(parts):
-                mine, columns, chosen = sums.tree.part(shard, sums.chosen)
+            for worker in range(parts):
+                mine, columns, chosen = sums.tree.part(worker, sums.chosen)
                 if len(mine):
                     numbers, places = sums.numbers[mine], first + mine
                     draws = Draws(self._width(node), binding, seeds[columns], numbers, places)
-                    asked[shard].append(AskedNode(trees.index(sums.tree), sums.node, chosen, draws))
+                    asked[worker].append(
+                        AskedNode(trees.index(sums.tree), sums.node, chosen, draws)
+                    )
             first += len(sums)
         makings = {node.sums.tree: node.sums.making for node in nodes}
         if not is_last:
@@ -164,12 +166,12 @@ class RingHostRows(HostRows[LatticeSums]):
         kept = rows, bins, self._packing_at, *(tree.kept[2] for tree in adding)
         tasks = [
             (
-                [(tree.adding.divided[shard], making) for tree, making in makings.items()],
-                asked[shard],
+                [(tree.adding.divided[worker], making) for tree, making in makings.items()],
+                asked[worker],
             )
-            for shard in range(parts)
+            for worker in range(parts)
         ]
-        made = self.shards.run(answered, kept, tasks, join_answers if self.packing else None)
+        made = self.part_workers.run(answered, kept, tasks, join_answers if self.packing else None)
         for tree in adding:
             tree.note_told()
         return reduce(Blinded.joined, [blinded for blinded in made if blinded is not None])
@@ -188,9 +190,9 @@ class RingHostRows(HostRows[LatticeSums]):
 
     @cached_property
     def _packing_at(self) -> object:
-        """Return where shards have the packing key, or that there is none."""
-        lent = Lent() if self.packing is None else self.packing.lent
-        return lent.at(self.shards, self.adding.parts, lambda _: self._packing_key)
+        """Return where workers have the packing key, or that there is none."""
+        placed = PlacedParts() if self.packing is None else self.packing.placed
+        return placed.at(self.part_workers, self.adding.parts, lambda _: self._packing_key)
 
 
 @dataclass
@@ -254,7 +256,7 @@ class RingHost(HostCipher):
             RingRows(rows, keys, context.workers.threads),
             self.budget,
             context.secrets,
-            context.shards,
+            context.part_workers,
             packing,
             None if self.noise is None else self.noise.bound_to(held, key),
         )

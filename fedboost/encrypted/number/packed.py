@@ -40,7 +40,7 @@ from fedboost.encrypted.scheme.params import EncryptedTreeParams
 from fedboost.flow import StageContext
 from fedboost.ground.arrays import Floats, Indices, Sums
 from fedboost.ground.errors import PeerError
-from fedboost.ground.shards import Shards
+from fedboost.ground.part_workers import PartWorkers
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 
@@ -154,7 +154,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
 
     keys: HostKey
     gradients: Ciphertexts
-    shards: Shards
+    part_workers: PartWorkers
     noise: HostNoise | None = None
 
     @cached_property
@@ -179,7 +179,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
     @cached_property
     def adding(self) -> AddingRows[Ciphertexts]:
         """See `HostRows`: by rows."""
-        return AddingRows(self.shards, self._part, by_rows=True)
+        return AddingRows(self.part_workers, self._part, by_rows=True)
 
     def _part(self, chosen: slice) -> KeyedRows:
         return KeyedRows(self.keys.key, self.gradients[chosen])
@@ -223,7 +223,7 @@ class PackedHost(HostCipher):
     """The guest's key at a host."""
 
     keys: HostKey
-    shards: Shards
+    part_workers: PartWorkers
     noise: HostNoise | None = None
 
     @cached_property
@@ -243,7 +243,7 @@ class PackedHost(HostCipher):
         if key:
             raise PeerError("the guest sent a key of trees, which the job's scheme has no use for")
         noise = None if self.noise is None else self.noise.bound_to(held, key)
-        return PackedHostRows(self.keys, Ciphertexts(held), self.shards, noise)
+        return PackedHostRows(self.keys, Ciphertexts(held), self.part_workers, noise)
 
 
 class PackedScheme(TreeScheme):
@@ -304,7 +304,7 @@ class PackedScheme(TreeScheme):
         """The guest's key."""
         key = keys.read_key(context, got)
         packing = keys.layout(context.params, got.value_bits, n_rows, key.plaintext_bits)
-        return PackedHost(HostKey.of(key, packing, offered), context.shards, noise)
+        return PackedHost(HostKey.of(key, packing, offered), context.part_workers, noise)
 
 
 def sizes_of(layout: Layout, width: int) -> CipherSizes:

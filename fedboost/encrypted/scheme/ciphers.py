@@ -29,7 +29,7 @@ from fedboost.encrypted.scheme.params import EncryptedTreeParams
 from fedboost.flow import StageContext
 from fedboost.ground.arrays import Bits, Floats, Indices, Sums
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.shards import Embedded
+from fedboost.ground.part_workers import Embedded
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 NO_NODE = (1 << 63) - 1  # of a tree: of sums over all of its rows with signs
@@ -250,7 +250,7 @@ class HostRows(ABC, Generic[H]):
 
     @cached_property
     def adding(self) -> AddingRows[H]:
-        """Return the rows as the shards have them that add up cells: here, this process."""
+        """Return the rows as the workers have them that add up cells: here, this process."""
         return AddingRows(Embedded(), lambda _: self.row_sums, by_rows=False)
 
     def tree(self, cells: Cells, partition: Partition, begins: Bits, place: Indices) -> TreeCells:

@@ -36,7 +36,7 @@ from fedboost.core.binning import Binning
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.quantiles import Ranked, Search
-from fedboost.core.row_shards import SharedTable
+from fedboost.core.row_parts import SharedTable
 from fedboost.core.rules import Rules
 from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Place, StageContext
 from fedboost.ground.arrays import Floats
@@ -362,7 +362,7 @@ def _plant(party: HistogramParty, binning: Binning) -> None:
     table, least = party.table, (party.context.limits.own_rows_min,)
     moves = columns.directions(params.monotone_constraints, table.names, table.categorical)
     bins = watched["train"].bins
-    elsewhere = SharedTable.of(party.context.shards, bins, binning, *least)
+    elsewhere = SharedTable.of(party.context.part_workers, bins, binning, *least)
     rules = Rules(params, binning, fixed, own_rows_min=least, directions=moves, elsewhere=elsewhere)
     facts = [party.table.names, tables.cuts_facts(binning)]
     party.cells = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

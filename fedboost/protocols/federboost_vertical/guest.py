@@ -17,7 +17,7 @@ from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.local import Training, TrainingState, Watched, grow
 from fedboost.core.metrics import ranks_alone
 from fedboost.core.objectives import Objective, Summary
-from fedboost.core.row_shards import SharedTable
+from fedboost.core.row_parts import SharedTable
 from fedboost.core.rules import Rules
 from fedboost.core.tree import Tree
 from fedboost.crypto import noise
@@ -217,7 +217,7 @@ def _plant(guest: Guest) -> None:
     by_xgboost = params.trainer == "xgboost"  # which has all rows itself
     elsewhere = None
     if not by_xgboost:
-        elsewhere = SharedTable.of(guest.context.shards, watched["train"].bins, joined.cuts)
+        elsewhere = SharedTable.of(guest.context.part_workers, watched["train"].bins, joined.cuts)
     rules = Rules(
         params,
         joined.cuts,

@@ -306,7 +306,7 @@ def _leaf_side(host: Host, got: EncryptionKey) -> HostCipher:
     if host.leaves and got.key != host.earlier_key:
         raise PeerError("the guest changed its key, under which our leaf values are")
     packing = _precision(host, got.value_bits).layout(key.plaintext_bits)
-    return PackedHost(HostKey.of(key, packing, host.n_rows), host.context.shards)
+    return PackedHost(HostKey.of(key, packing, host.n_rows), host.context.part_workers)
 
 
 def _key(host: Host) -> HostKey:

@@ -78,7 +78,7 @@ async def serve_party(
     At SIGHUP it takes up what `reread` gives of its settings file.
     """
     from fedboost.runtime.party.node.node import PartyNode
-    from fedboost.runtime.party.workers.dask_shards import shards_of
+    from fedboost.runtime.party.workers.dask_part_workers import part_workers_of
     from fedboost.runtime.policy.judgement import Trust
     from fedboost.runtime.process.workers import ProcessWorkers
 
@@ -88,14 +88,14 @@ async def serve_party(
         _signs_as(config, certificates), lambda: certificates.pems.ca, standing.revocations.check
     )
     with Store(config.store, standing.who) as store:
-        workers, shards = ProcessWorkers(config.processes), shards_of(config)
+        workers, part_workers = ProcessWorkers(config.processes), part_workers_of(config)
         links: PeerCalls = (peers := PeerLinks(standing.dialer, lambda: node.config.peers))
         metrics = _party_metrics(config, standing, workers)
         if metrics is not None:
             links = metrics.on(links)
         node = PartyNode(config, trust, store, links, workers)
         node.finishing.write_report, node.reread = write_report, reread
-        node.parts.memory.of, node.parts.shards = memory_of, shards
+        node.parts.memory.of, node.parts.part_workers = memory_of, part_workers
         shown: Any = node if metrics is None else metrics.around(node)
         traces = _traces(config, "party")
         if traces is not None:
@@ -112,7 +112,7 @@ async def serve_party(
         finally:
             await server.stop(background, node.pause_all)
             await asyncio.to_thread(workers.close)
-            await asyncio.to_thread(shards.close)
+            await asyncio.to_thread(part_workers.close)
             node.close()
             if traces is not None:
                 await asyncio.to_thread(traces.close)

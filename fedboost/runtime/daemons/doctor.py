@@ -147,20 +147,20 @@ def look_at_tables(config: DaemonConfig) -> list[LinkCheck]:
 
 def look_at_workers(config: DaemonConfig) -> list[LinkCheck]:
     """Tell whether a party's workers on Dask are there, and run what we run."""
-    from fedboost.runtime.party.workers.dask_shards import DaskShards
+    from fedboost.runtime.party.workers.dask_part_workers import DaskPartWorkers
 
     if not isinstance(config.workers, DaskWorkers):
         return []
-    what, shards = (
+    what, part_workers = (
         f"workers {config.workers.address or 'on this machine'}",
-        DaskShards(config.workers, config.tls),
+        DaskPartWorkers(config.workers, config.tls),
     )
     try:
-        return [LinkCheck(what, note=shards.check())]
+        return [LinkCheck(what, note=part_workers.check())]
     except FedboostError as error:
         return [LinkCheck(what, error)]
     finally:
-        shards.close()
+        part_workers.close()
 
 
 async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[LinkCheck]:

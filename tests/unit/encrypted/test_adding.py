@@ -1,4 +1,4 @@
-"""Cells added up by shards of any number are those that one process adds up."""
+"""Cells added up by workers of any number are those that one process adds up."""
 
 from typing import Any
 
@@ -38,12 +38,12 @@ def table(kind, share=1.0):
 @pytest.mark.parametrize("kind", ["dense", "frequent", "sparse"])
 @pytest.mark.parametrize("scheme", ["plain", "iterative-affine"])
 @pytest.mark.parametrize("share", [1.0, 0.5])
-def test_any_number_of_shards_makes_the_sums_of_one(scheme, kind, share):
+def test_any_number_of_workers_makes_the_sums_of_one(scheme, kind, share):
     compare(Pair(scheme, rows=ROWS), table(kind, share))
 
 
 @pytest.mark.parametrize("scheme", ["paillier", "okamoto-uchiyama"])
-def test_shards_multiply_what_one_would(scheme):
+def test_workers_multiply_what_one_would(scheme):
     compare(Pair(scheme, rows=40), table("frequent"), counts=(3,))
 
 
@@ -84,13 +84,13 @@ class Growing:
 
 
 def compare(pair, cells, counts=(2, 3, 9)):
-    """The sums of nodes by so many shards are those of this process."""
+    """The sums of nodes by so many workers are those of this process."""
     held, _ = pair.rows(SHOP)
     place, of = nodes_of(pair.n_rows)
     expected = Growing(held.adding, cells, place, of).sums()
     assert len(expected[-1]) == 4 * len(expected[0]) == 4 * cells.numbers.n_cells
-    for shards in counts:
-        rows = AddingRows(Elsewhere(shards), held._part, by_rows=True)
+    for count in counts:
+        rows = AddingRows(Elsewhere(count), held._part, by_rows=True)
         found = Growing(rows, cells, place, of).sums()
         assert all(map(np.array_equal, expected, found))
 

@@ -1,4 +1,4 @@
-"""A tree's part at a shard: what travels of it, and divisions that it hears once or again."""
+"""A tree's part at a worker: what travels of it, and divisions that it hears once or again."""
 
 import pickle
 

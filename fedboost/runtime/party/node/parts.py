@@ -10,7 +10,7 @@ from typing import Protocol
 
 from fedboost.ground import mapped
 from fedboost.ground.errors import FedboostError, PeerError, PolicyError, UnreachableError
-from fedboost.ground.shards import Embedded, Shards
+from fedboost.ground.part_workers import Embedded, PartWorkers
 from fedboost.ground.workers import Workers
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.config.daemons import PartyConfig
@@ -136,7 +136,7 @@ class PartyParts:
     ) -> None:
         self.name = config.name
         self.store, self.links, self.workers = store, links, workers
-        self.shards: Shards = Embedded()  # who adds up rows
+        self.part_workers: PartWorkers = Embedded()  # who adds up rows
         self.cpu = PartyCpu(workers)
         self.ledger = Ledger(store.database)
         self.judge = Judge(config, trust, store)

@@ -135,7 +135,7 @@ class Stages:
             signer=parts.judge.signatures_of_jobs,
         )
         most = parts.memory.peer_bytes_max(job)
-        context = replace(context, shards=parts.shards, peer_bytes_max=most)
+        context = replace(context, part_workers=parts.part_workers, peer_bytes_max=most)
         checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
         told = await self._judge(job, request.stage, context)
         if checkpoint is not None:

@@ -1,8 +1,8 @@
-"""Cells of lattice trees with the shards that have their columns: there they stay.
+"""Cells of lattice trees with the workers that have their columns: there they stay.
 
-A shard makes the cells of its columns, blinds their answers and packs these into the slots that the
-host says; what comes back is what answers are made of. It gets a secret of each of its columns,
-for one tree. Cells that a shard has lost it makes again from rows.
+A worker makes the cells of its columns, blinds their answers and packs these into slots that
+the host says; what comes back is what answers are made of. It gets a secret of each of its columns,
+for one tree. Cells that a worker has lost it makes again from rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedboost.encrypted.scheme.ciphers import TreeCells
 from fedboost.ground.arrays import Indices
 from fedboost.ground.workers import Serial, Workers
 
-Answers = Blinded[Any] | None  # of a shard that is asked for none: None
+Answers = Blinded[Any] | None  # of a worker that is asked for none: None
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RingRows(RowSums[LatticeSums]):
 
 @dataclass(frozen=True, repr=False)
 class AskedNode:
-    """Sums of a node of which a shard has the cells."""
+    """Sums of a node of which a worker has the cells."""
 
     tree: int  # its place among those at hand
     node: int
@@ -84,7 +84,7 @@ class AskedNode:
 
 
 def answered(rows: RingRows, bins: BinnedPart, packing: PackingKey | None, *rest: Any) -> Answers:
-    """Make answers of a shard's own cells: of each tree at hand its part there, then how to make
+    """Make answers of a worker's own cells: of each tree at hand its part there, then how to make
     its cells, and the nodes asked for; one, where nothing is packed.
     """
     *trees, wanted, nodes = rest
@@ -115,14 +115,14 @@ def blinded_of(
 
 
 def join_answers(*given: Any) -> Answers:
-    """Return what two shards have made; they stand last."""
+    """Return what two workers have made; they stand last."""
     a, b = given[-2:]
     return a.joined(b) if a and b else a or b
 
 
 @dataclass(frozen=True, eq=False)
 class RingTree(TreeCells):
-    """A tree whose cells lie with shards, by columns."""
+    """A tree whose cells lie with workers, by columns."""
 
     adding: AddingTree[LatticeSums]
     secrets: Secrets
@@ -142,9 +142,9 @@ class RingTree(TreeCells):
             self._seeds[number] = seeds_of(self.secrets, number, columns)
         return self._seeds[number]
 
-    def part(self, shard: int, chosen: Chosen) -> tuple[Indices, Indices, Chosen]:
-        """Return which of some sums a shard has, their columns, and them by the shard's cells."""
-        starts, used = self.adding.numbers.starts, self.adding.shares[shard].used
+    def part(self, worker: int, chosen: Chosen) -> tuple[Indices, Indices, Chosen]:
+        """Return which of some sums a worker has, their columns, and them by the worker's cells."""
+        starts, used = self.adding.numbers.starts, self.adding.shares[worker].used
         first_group = starts[-1] + np.cumsum([0, *(len(counts) for _, counts in chosen.groups)])
         of_groups = [int(np.searchsorted(starts, at, "right")) - 1 for at, _ in chosen.groups]
         is_group = chosen.first >= starts[-1]
@@ -171,7 +171,7 @@ class RingTree(TreeCells):
 
 @dataclass(frozen=True, eq=False)
 class RingSums:
-    """Sums of a node whose cells lie with shards."""
+    """Sums of a node whose cells lie with workers."""
 
     tree: RingTree
     making: Making  # that of all nodes asked for together

@@ -8,9 +8,9 @@ import pytest
 
 from fedboost.core import local
 from fedboost.core.growth import GrowingState
-from fedboost.core.row_shards import SharedTable, TableShard, TreeShard
+from fedboost.core.row_parts import PlainTablePart, PlainTreePart, SharedTable
 from fedboost.core.tree import Split
-from fedboost.ground.shards import Embedded
+from fedboost.ground.part_workers import Embedded
 from fedboost.ground.state import load_state
 from tests.support.elsewhere import Elsewhere
 from tests.support.states import state_dict
@@ -70,8 +70,8 @@ def test_a_holder_that_begins_again_or_hears_an_earlier_layer_gives_the_same_sum
         nodes = growing.splits.keys() - {node for splits in layers for node in splits}
         layers.append({node: growing.splits[node] for node in nodes})
     assert len(said) > 2
-    table = TableShard(growing._bins, own.rules.binning, least)
-    tree = TreeShard(own.gh, own.rows, (own.columns, 0))
+    table = PlainTablePart(growing._bins, own.rules.binning, least)
+    tree = PlainTreePart(own.gh, own.rows, (own.columns, 0))
     for above, asked, expected in (*said, said[-1], said[1]):
         assert np.array_equal(tree.sums(table, above, asked), expected)
         again = pickle.loads(pickle.dumps(tree))

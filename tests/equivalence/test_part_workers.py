@@ -1,6 +1,6 @@
-"""Jobs whose parties have rows added up by shards: the models and messages of parties alone.
+"""Jobs whose parties have rows added up by workers: the models and messages of parties alone.
 
-On a real cluster: tests/unit/runtime/party/test_dask_shards.py and tests/e2e/test_dask.py.
+On a real cluster: tests/unit/runtime/party/test_dask_part_workers.py and tests/e2e/test_dask.py.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ def messages(room):
 @pytest.mark.once
 @pytest.mark.parametrize("scheme", ["lattice", "plain"])
 @pytest.mark.parametrize("kind", JOBS)
-def test_a_job_is_the_same_however_many_shards_add_up(kind, scheme):
+def test_a_job_is_the_same_however_many_workers_add_up(kind, scheme):
     make, params = JOBS[kind]
     job = make({**params, "n_estimators": 2, "encryption": {"scheme": scheme}}, rows=60)
     alone, shared = job.room(), spread(job.room(), Elsewhere(3))
@@ -62,7 +62,7 @@ FEDERBOOST: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("params", FEDERBOOST.values(), ids=FEDERBOOST)
-def test_a_guest_with_buckets_grows_the_same_trees_over_shards(params):
+def test_a_guest_with_buckets_grows_the_same_trees_over_workers(params):
     job = federboost_jobs.open_job({**params, "n_estimators": 2}, categories=4)
     alone, shared = federboost_jobs.room_of(job), spread(federboost_jobs.room_of(job), Elsewhere(3))
     assert_same_models(now(alone.walk()), now(shared.walk()))
@@ -72,7 +72,7 @@ def test_a_guest_with_buckets_grows_the_same_trees_over_shards(params):
 
 @pytest.mark.parametrize("least", [1, 5])
 @pytest.mark.parametrize("params", FEDERBOOST.values(), ids=FEDERBOOST)
-def test_contributors_add_up_the_same_cells_over_shards(params, least):
+def test_contributors_add_up_the_same_cells_over_workers(params, least):
     job = horizontal_jobs.made({**params, "n_estimators": 2}, own_rows_min=least, categories=4)
     alone, shared = job.room(), spread(job.room(), Elsewhere(3))
     assert_same_models(now(alone.walk()), now(shared.walk()))

@@ -1,4 +1,4 @@
-"""Shards of a party on workers of Dask: a cluster of its own, or processes of this machine.
+"""A party's parts on workers of Dask: a cluster of its own, or processes of this machine.
 
 Dask carries tasks and results as pickles, so whoever has a certificate of the cluster can run code
 on its workers and on whoever asks them: connections are mutual TLS alone, under a CA of the
@@ -18,9 +18,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedboost.ground import shards
+from fedboost.ground import part_workers
 from fedboost.ground.errors import ConfigError, UnreachableError
-from fedboost.ground.shards import Embedded, MakePart, Shards
+from fedboost.ground.part_workers import Embedded, MakePart, PartWorkers
 from fedboost.runtime.config.daemons import DaskWorkers, PartyConfig
 from fedboost.runtime.party.workers.cluster_ca import check_own_ca
 from fedboost.runtime.process.clock import pauses
@@ -56,9 +56,9 @@ class _Kept:
         return is_whole and self.at[i] == worker
 
 
-class DaskShards:
-    """Workers of a cluster, connected to when they are needed first; one shard for each of their
-    threads.
+class DaskPartWorkers:
+    """Workers of a cluster, connected to when they are needed first; each of their threads
+    counts as one.
     """
 
     def __init__(self, workers: DaskWorkers, federation: TlsFiles | None = None) -> None:
@@ -69,22 +69,22 @@ class DaskShards:
         self._client: Client | None = None
         self._cluster: Any = None  # of this machine
         self._slots: dict[str, int] = {}  # threads of each worker that has been looked at
-        self._places: list[str] = []  # the worker of each shard
+        self._places: list[str] = []  # the worker of each part
 
     @property
     def count(self) -> int:
-        """See `Shards`; looks at the cluster again."""
+        """See `PartWorkers`; looks at the cluster again."""
         with self._lock:
             self._looked(fresh=True)
             return len(self._places)
 
     @property
     def takes_gradients(self) -> bool:
-        """See `Shards`; as the party's file says."""
+        """See `PartWorkers`; as the party's file says."""
         return self._settings.gradients
 
     def keep(self, parts: int, make: MakePart) -> object:
-        """See `Shards`; they travel when something runs with them."""
+        """See `PartWorkers`; they travel when something runs with them."""
         return _Kept(parts, make)
 
     def run(
@@ -94,7 +94,7 @@ class DaskShards:
         tasks: Sequence[tuple[Any, ...]],
         join: Callable[..., T] | None = None,
     ) -> list[T]:
-        """See `Shards`."""
+        """See `PartWorkers`."""
         from distributed import KilledWorker
 
         for pause_s in islice(pauses(LOST_S, CONNECT_S), LOSSES_MAX):
@@ -105,7 +105,7 @@ class DaskShards:
             try:
                 return run.results(kernel, tasks, join)
             except (CancelledError, KilledWorker, OSError, TimeoutError) as error:
-                log.warning("workers on %s: %s; their shards go elsewhere", self._where, error)
+                log.warning("workers on %s: %s; their parts go elsewhere", self._where, error)
                 time.sleep(pause_s)  # until the scheduler has noticed
         raise UnreachableError(
             f"{LOSSES_MAX} times in a row workers were lost during one layer",
@@ -200,7 +200,7 @@ class DaskShards:
         return self._cluster.scheduler_address, self._cluster.security
 
     def _looked(self, *, fresh: bool = False) -> Client:
-        """Have every shard at a worker that is there; `fresh`: spread over all there are.
+        """Have every part at a worker that is there; `fresh`: spread over all there are.
 
         A scheduler that is gone and soon back is another one, which is asked as well.
         """
@@ -231,7 +231,7 @@ class DaskShards:
                 "the Dask cluster has no workers", todo="start some", workers=self._where
             ) from None
         self._compare(client, [worker for worker in threads_of if worker not in self._slots])
-        # Threads of different workers in turn, so that few shards still use all machines.
+        # Threads of different workers in turn, so that few parts still use all machines.
         each = sorted((n, worker) for worker, threads in threads_of.items() for n in range(threads))
         if fresh or not self._places:
             self._places = [worker for _, worker in each]
@@ -243,9 +243,9 @@ class DaskShards:
 
     def _compare(self, client: Client, strangers: Sequence[str]) -> None:
         """Refuse workers that run other versions than we do."""
-        ours = shards.versions()
+        ours = part_workers.versions()
         try:
-            said = client.run(shards.versions, workers=list(strangers)) if strangers else {}
+            said = client.run(part_workers.versions, workers=list(strangers)) if strangers else {}
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 "a worker of the Dask cluster cannot run fedboost",
@@ -265,7 +265,7 @@ class DaskShards:
                 )
 
 
-def shards_of(config: PartyConfig) -> Shards:
+def part_workers_of(config: PartyConfig) -> PartWorkers:
     """Return who adds up encrypted rows for a party, as its file says; a ConfigError for a cluster
     under the federation's CA.
     """
@@ -274,7 +274,7 @@ def shards_of(config: PartyConfig) -> Shards:
         return Embedded()
     if workers.tls is not None:
         check_own_ca(workers.tls, config.tls)  # before anything is served, and at each connection
-    return DaskShards(workers, config.tls)
+    return DaskPartWorkers(workers, config.tls)
 
 
 class _Run:
@@ -289,7 +289,7 @@ class _Run:
         tasks: Sequence[tuple[Any, ...]],
         join: Callable[..., T] | None,
     ) -> list[T]:
-        """See `Shards.run`; raises what Dask says of workers that are gone."""
+        """See `PartWorkers.run`; raises what Dask says of workers that are gone."""
         futures = [self._submit(kernel, i, task) for i, task in enumerate(self._given(tasks))]
         step = 1
         while join is not None and step < len(futures):
@@ -302,7 +302,7 @@ class _Run:
         return results
 
     def _given(self, tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Put what shards lack and large tasks at their workers, past the scheduler; return tasks,
+        """Put missing parts and large tasks at the workers, past the scheduler; return tasks,
         or where they are.
         """
         from dask.sizeof import sizeof
@@ -318,7 +318,7 @@ class _Run:
         return [large.futures[i] or task for i, task in enumerate(tasks)]
 
     async def _sent(self, given: Sequence[list[Any]]) -> list[list[Future[Any]]]:
-        """Put things at the workers of shards, all at once."""
+        """Put things at the workers of parts, all at once."""
 
         async def sent(what: list[Any], place: str) -> list[Future[Any]]:
             how = {"direct": True, "hash": False, "asynchronous": True}
@@ -334,7 +334,7 @@ class _Run:
     ) -> Future[Any]:
         parts = [part.futures[i] for part in self._kept]
         return self._client.submit(
-            shards.with_parts,
+            part_workers.with_parts,
             kernel,
             task,
             *parts,

@@ -1,4 +1,4 @@
-"""Cells of a lattice tree that stay with shards: the answers of one process, whoever loses what."""
+"""Cells of a lattice tree that stay with workers: the answers of one process, whatever is lost."""
 
 import pickle
 from dataclasses import replace
@@ -10,7 +10,7 @@ import pytest
 from fedboost.core.partition import Partition
 from fedboost.encrypted.cells.node_cells import Chosen, Making, NodeCells
 from fedboost.encrypted.lattice import answers as lattice_answers
-from fedboost.encrypted.lattice import shards as lattice_shards
+from fedboost.encrypted.lattice import parts as lattice_parts
 from fedboost.encrypted.scheme.ciphers import NodeSums
 from tests.support.elsewhere import Elsewhere
 from tests.unit.encrypted.test_adding import ROWS, nodes_of, table
@@ -18,12 +18,12 @@ from tests.unit.encrypted.test_ciphers import SHOP, Pair
 
 
 class Layers:
-    """A root and its children, asked of so many shards."""
+    """A root and its children, asked of so many workers."""
 
-    def __init__(self, scheme, kind="dense", shards=None, share=1.0):
+    def __init__(self, scheme, kind="dense", part_workers=None, share=1.0):
         pair = Pair(scheme, rows=ROWS)
         held, _ = pair.rows(SHOP)
-        self.rows = held if shards is None else replace(held, shards=shards)
+        self.rows = held if part_workers is None else replace(held, part_workers=part_workers)
         cells, (place, of) = table(kind, share), nodes_of(ROWS)
         self.numbers = cells.numbers
         begins = np.ones(self.numbers.n_cells, np.bool_)
@@ -65,7 +65,7 @@ SCHEMES = ["lattice, packed", "lattice, vectors", "lattice-4096, packed"]
 
 @pytest.mark.parametrize("kind", ["dense", "frequent", "sparse"])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_any_number_of_shards_gives_the_answers_of_one(scheme, kind):
+def test_any_number_of_workers_gives_the_answers_of_one(scheme, kind):
     alone = Layers(scheme, kind)
     expected = [alone.root(), alone.children()]
     for count in (2, 3, 9):  # of seven columns
@@ -74,43 +74,43 @@ def test_any_number_of_shards_gives_the_answers_of_one(scheme, kind):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES[:2])
-def test_a_shard_that_has_lost_its_cells_makes_them_again_from_rows(scheme):
+def test_a_worker_that_has_lost_its_cells_makes_them_again_from_rows(scheme):
     alone = Layers(scheme)
     expected = [alone.root(), alone.children()]
-    layers = Layers(scheme, shards=Elsewhere(3))
+    layers = Layers(scheme, part_workers=Elsewhere(3))
     assert layers.root() == expected[0]
     lose(layers, 1)
     assert layers.children() == expected[1]
 
 
-def lose(layers, shard):
-    """What a shard had of the tree is gone, and given again."""
+def lose(layers, worker):
+    """What a worker had of the tree is gone, and given again."""
     parts = layers.tree.adding.kept[2]
-    parts[shard] = pickle.loads(pickle.dumps(parts[shard]))
+    parts[worker] = pickle.loads(pickle.dumps(parts[worker]))
 
 
 def test_a_layer_asked_for_again_is_not_made_again(monkeypatch):
     """As by a task that counts as lost, and is not."""
-    layers = Layers(SCHEMES[0], shards=Elsewhere(2))
+    layers = Layers(SCHEMES[0], part_workers=Elsewhere(2))
     layers.root()
     monkeypatch.setattr(NodeCells, "keep", lambda *_: None)
     once = layers.children()
     made = []
-    monkeypatch.setattr(lattice_shards.RingRows, "siblings", lambda *_: made.append(1))
+    monkeypatch.setattr(lattice_parts.RingRows, "siblings", lambda *_: made.append(1))
     assert layers.children() == once
     assert not made
 
 
-def test_shards_get_no_secret_but_their_columns_of_one_tree():
+def test_workers_get_no_secret_but_their_columns_of_one_tree():
     """And no row's number: what travels is pickled, which secrets refuse."""
-    layers, given = Layers(SCHEMES[0], shards=Elsewhere(2)), []
-    run = layers.rows.shards.run
+    layers, given = Layers(SCHEMES[0], part_workers=Elsewhere(2)), []
+    run = layers.rows.part_workers.run
 
     def noted(kernel, kept, tasks, join=None):
         given.extend(tasks)
         return run(kernel, kept, tasks, join)
 
-    layers.rows.shards.run = noted
+    layers.rows.part_workers.run = noted
     layers.root()
     seeds = layers.tree.seeds(4)
     assert len({row.tobytes() for row in seeds}) == len(seeds) == 7
@@ -120,14 +120,14 @@ def test_shards_get_no_secret_but_their_columns_of_one_tree():
 
 
 @pytest.mark.parametrize("loses", [False, True])
-def test_rows_divide_at_a_shard_once_however_many_parts_leave(monkeypatch, loses):
+def test_rows_divide_at_a_worker_once_however_many_parts_leave(monkeypatch, loses):
     """Or again where it has lost its cells in between."""
     monkeypatch.setattr(lattice_answers, "ANSWERS_EACH", 20)
     alone = Layers(SCHEMES[1])
     expected = [alone.root(), alone.children()]
-    layers, given = Layers(SCHEMES[1], shards=Elsewhere(2)), list[Any]()
+    layers, given = Layers(SCHEMES[1], part_workers=Elsewhere(2)), list[Any]()
     assert layers.root() == expected[0]
-    run = layers.rows.shards.run
+    run = layers.rows.part_workers.run
 
     def noted(kernel, kept, tasks, join=None):
         if loses and len(given) == 2:
@@ -135,14 +135,14 @@ def test_rows_divide_at_a_shard_once_however_many_parts_leave(monkeypatch, loses
         given.append([dict(divided) for [(divided, _)], _ in tasks])
         return run(kernel, kept, tasks, join)
 
-    layers.rows.shards.run = noted
+    layers.rows.part_workers.run = noted
     assert layers.children() == expected[1]
     assert len(given) > 4
     assert [number for number, tasks in enumerate(given) if any(tasks)] == [0]
 
 
 class Noting(Elsewhere):
-    """Shards that note what kinds of parts they get."""
+    """Workers that note what kinds of parts they get."""
 
     def __init__(self, count):
         super().__init__(count)
@@ -154,20 +154,20 @@ class Noting(Elsewhere):
         return made
 
 
-def test_bins_go_to_shards_once():
+def test_bins_go_to_workers_once():
     """A second tree gets its rows alone."""
     pair, cells, (place, of) = Pair(SCHEMES[0], rows=ROWS), table("dense"), nodes_of(ROWS)
-    shards, begins = Noting(2), np.ones(cells.numbers.n_cells, np.bool_)
+    part_workers, begins = Noting(2), np.ones(cells.numbers.n_cells, np.bool_)
     for number in range(2):
-        held = replace(pair.rows(SHOP, number)[0], shards=shards)
+        held = replace(pair.rows(SHOP, number)[0], part_workers=part_workers)
         for _ in range(2):  # trees of a forest
             held.tree(cells, Partition.at_root(of[0]), begins, place)
     trees = ["TreePart"] * 2
-    assert shards.given == ["RingRows", "BinnedPart", *trees, "RingRows", *trees]
+    assert part_workers.given == ["RingRows", "BinnedPart", *trees, "RingRows", *trees]
 
 
-def test_a_tree_of_few_columns_uses_those_that_each_shard_has():
+def test_a_tree_of_few_columns_uses_those_that_each_worker_has():
     alone = Layers(SCHEMES[0], share=0.6)
-    shared = Layers(SCHEMES[0], shards=Elsewhere(3), share=0.6)
+    shared = Layers(SCHEMES[0], part_workers=Elsewhere(3), share=0.6)
     assert len(alone.numbers.n_bins) == 4
     assert [shared.root(), shared.children()] == [alone.root(), alone.children()]

@@ -1,6 +1,6 @@
-"""Who holds a party's rows while sums are made of them: the interface, and this process itself.
+"""Workers that hold a party's rows while sums are made of them: the interface, and this process.
 
-What is held is cut into parts, and each part lies with one shard. A kernel is a top-level function
+What is held is cut into parts, and each part lies with one worker. A kernel is a top-level function
 of an importable module; parts, what goes with them and results are numbers, arrays and dataclasses
 of these.
 """
@@ -17,24 +17,24 @@ from fedboost import __version__
 
 T = TypeVar("T")
 
-MakePart = Callable[[int], Any]  # part i, made when a shard needs it, perhaps again
+MakePart = Callable[[int], Any]  # part i, made when a worker needs it, perhaps again
 
 
-class Shards(Protocol):
-    """Whoever holds parts and computes with them."""
+class PartWorkers(Protocol):
+    """Workers that hold parts and compute with them."""
 
     @property
     def count(self) -> int:
-        """Return how many shards compute at the same time."""
+        """Return how many workers compute at the same time."""
 
     @property
     def takes_gradients(self) -> bool:
         """Return whether others than this process may have gradients in the clear."""
 
     def keep(self, parts: int, make: MakePart) -> object:
-        """Give each part to its shard; it stays there as long as somebody holds what is returned.
+        """Give each part to its worker; it stays there as long as somebody holds what is returned.
 
-        Parts of the same index that are kept at different times lie with the same shard.
+        Parts of the same index that are kept at different times lie with the same worker.
         """
 
     def run(
@@ -47,29 +47,29 @@ class Shards(Protocol):
         """`kernel(*parts, *task)` for each task, with the parts of its index of all that is `kept`.
 
         With `join` one result alone: `join(*parts, a, b)` of two until there is one, with the parts
-        of the first. An UnreachableError where shards are gone and no others take their place.
+        of the first. An UnreachableError where workers are gone and no others take their place.
         """
 
     def close(self) -> None:
-        """Let go of all shards."""
+        """Let go of all workers."""
 
 
 @dataclass
-class Lent:
-    """What shards keep of one thing, until others or another number of them compute."""
+class PlacedParts:
+    """The parts of one thing at workers, until others or another number of them compute."""
 
-    by: tuple[Shards, int] | None = None
+    by: tuple[PartWorkers, int] | None = None
     kept: object = None
 
-    def at(self, shards: Shards, parts: int, make: MakePart) -> object:
-        """Return what so many shards keep, which they are given unless they have it."""
-        if self.by != (shards, parts):
-            self.by, self.kept = (shards, parts), shards.keep(parts, make)
+    def at(self, part_workers: PartWorkers, parts: int, make: MakePart) -> object:
+        """Return what so many workers keep, which they are given unless they have it."""
+        if self.by != (part_workers, parts):
+            self.by, self.kept = (part_workers, parts), part_workers.keep(parts, make)
         return self.kept
 
 
 class Embedded:
-    """Shards that are this process itself; `count` of them, one after the other."""
+    """Workers that are this process itself; `count` of them, one after the other."""
 
     takes_gradients = False
 
@@ -90,7 +90,7 @@ class Embedded:
         tasks: Sequence[tuple[Any, ...]],
         join: Callable[..., T] | None = None,
     ) -> list[T]:
-        """See `Shards`."""
+        """See `PartWorkers`."""
         parts = [tuple(each[i] for each in kept) for i in range(len(tasks))]
         results = [kernel(*held, *task) for held, task in zip(parts, tasks, strict=True)]
         if join is None:
@@ -109,5 +109,5 @@ def versions() -> tuple[str, str, str]:
 
 
 def with_parts(kernel: Callable[..., T], task: tuple[Any, ...], *parts: Any) -> T:
-    """`kernel(*parts, *task)`: how shards elsewhere call a kernel."""
+    """`kernel(*parts, *task)`: how workers elsewhere call a kernel."""
     return kernel(*parts, *task)

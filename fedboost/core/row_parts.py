@@ -24,13 +24,13 @@ from fedboost.core.own_rows import ColumnPart, OwnRows
 from fedboost.core.partition import Partition
 from fedboost.core.tree import Split, divide_rows
 from fedboost.ground.arrays import Rows, Sums
-from fedboost.ground.shards import Shards
+from fedboost.ground.part_workers import PartWorkers
 
 Splits = Mapping[int, Split]  # of one layer, by heap id
 
 
 @dataclass(frozen=True)
-class TableShard:
+class PlainTablePart:
     """Rows to learn from, all trees long."""
 
     bins: Bins  # (n, all columns)
@@ -41,7 +41,7 @@ class TableShard:
 class TrueRows:
     """Rows in a tree as they stand; every layer `sums`, then `divide`, as `OwnRows`."""
 
-    def __init__(self, table: TableShard, gh: Sums, rows: Rows, columns: Rows) -> None:
+    def __init__(self, table: PlainTablePart, gh: Sums, rows: Rows, columns: Rows) -> None:
         """gh int64 (n, 2·outputs); rows and columns int32 ascending, those that the tree uses."""
         self._table, self._gh, self._columns = table, gh, columns
         self._partition = Partition.at_root(rows)
@@ -56,7 +56,7 @@ class TrueRows:
         divide_rows(self._partition, self._table.bins, splits, self._table.binning.missing)
 
 
-class TreeShard:
+class PlainTreePart:
     """Rows of one tree, which remembers how far they have been divided."""
 
     def __init__(self, gh: Sums, rows: Rows, part: ColumnPart) -> None:
@@ -66,9 +66,9 @@ class TreeShard:
         self._standing: tuple[int, OwnRows | TrueRows] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TreeShard, self._given  # elsewhere at the root again
+        return PlainTreePart, self._given  # elsewhere at the root again
 
-    def sums(self, table: TableShard, layers: Sequence[Splits], nodes: Sequence[int]) -> Sums:
+    def sums(self, table: PlainTablePart, layers: Sequence[Splits], nodes: Sequence[int]) -> Sums:
         """The sums of some nodes below these layers of splits."""
         with self._lock:
             done, rows = self._standing or (0, self._at_root(table))
@@ -80,7 +80,7 @@ class TreeShard:
             self._standing = len(layers), rows
             return rows.sums(nodes)
 
-    def _at_root(self, table: TableShard) -> OwnRows | TrueRows:
+    def _at_root(self, table: PlainTablePart) -> OwnRows | TrueRows:
         gh, rows, part = self._given
         if table.least == 1:
             return TrueRows(table, gh, rows, part[0])
@@ -91,35 +91,37 @@ class TreeShard:
 class SharedTable:
     """The rows that a party's trees learn from, given to others."""
 
-    shards: Shards
+    part_workers: PartWorkers
     kept: object
     n_columns: int
     ends: NDArray[np.int64] | None  # (parts + 1,) cuts between their rows; None: by columns
     parts: int
 
     @classmethod
-    def of(cls, shards: Shards, bins: Bins, binning: Binning, least: int = 1) -> SharedTable | None:
-        """Give them to shards that take gradients, None where they do not; `least` is the owner's
+    def of(
+        cls, part_workers: PartWorkers, bins: Bins, binning: Binning, least: int = 1
+    ) -> SharedTable | None:
+        """Give them to workers that take gradients, None where they do not; `least` is the owner's
         own_rows_min, which counts rows together.
         """
-        if not shards.takes_gradients:
+        if not part_workers.takes_gradients:
             return None
         n_rows, n_columns = bins.shape
-        parts = max(1, min(shards.count, n_rows if least == 1 else n_columns))
+        parts = max(1, min(part_workers.count, n_rows if least == 1 else n_columns))
         ends = np.linspace(0, n_rows, parts + 1).astype(np.int64) if least == 1 else None
         none = np.empty(0, np.float32), np.empty(0, np.int32)
         valueless = Binning(
             binning.max_bin, (none[0],) * n_columns, dict.fromkeys(binning.categories, none[1])
         )
 
-        def make(i: int) -> TableShard:
+        def make(i: int) -> PlainTablePart:
             if ends is None:
-                return TableShard(bins, valueless, least)
+                return PlainTablePart(bins, valueless, least)
             rows = slice(int(ends[i]), int(ends[i + 1]))
             some = bins.between(rows) if isinstance(bins, SparseBins) else bins[rows]
-            return TableShard(some, valueless, least)
+            return PlainTablePart(some, valueless, least)
 
-        return cls(shards, shards.keep(parts, make), n_columns, ends, parts)
+        return cls(part_workers, part_workers.keep(parts, make), n_columns, ends, parts)
 
     def planted(self, gh: Sums, rows: Rows, columns: Rows) -> SharedTree:
         """A tree at its root; see `growth.GrowingTree`."""
@@ -131,21 +133,21 @@ class SharedTable:
             else np.searchsorted(rows, ends)
         )
 
-        def make(i: int) -> TreeShard:
+        def make(i: int) -> PlainTreePart:
             inside = slice(int(cuts[i]), int(cuts[i + 1]))
             if ends is None:
-                return TreeShard(gh, rows, (columns[inside], inside.start))
+                return PlainTreePart(gh, rows, (columns[inside], inside.start))
             here = (rows[inside] - ends[i]).astype(np.int32)
-            return TreeShard(gh[int(ends[i]) : int(ends[i + 1])], here, (columns, 0))
+            return PlainTreePart(gh[int(ends[i]) : int(ends[i + 1])], here, (columns, 0))
 
-        return SharedTree(self, self.shards.keep(parts, make), parts)
+        return SharedTree(self, self.part_workers.keep(parts, make), parts)
 
 
 class SharedTree:
     """A party's rows in one tree; every layer `sums`, then `divide`, as `OwnRows`."""
 
     def __init__(self, table: SharedTable, kept: object, parts: int) -> None:
-        """`kept` are the tree's TreeShards, as many as `parts`."""
+        """`kept` are the tree's PlainTreeParts, as many as `parts`."""
         self._table, self._kept, self._parts = table, kept, parts
         self._layers: list[Splits] = []
 
@@ -153,7 +155,7 @@ class SharedTree:
         """int64 (nodes, columns, n_cells, 2·outputs) of some nodes."""
         table = self._table
         tasks = [(tuple(self._layers), tuple(nodes))] * self._parts
-        kept, run = (table.kept, self._kept), table.shards.run
+        kept, run = (table.kept, self._kept), table.part_workers.run
         if table.ends is not None:
             return run(sums_of, kept, tasks, added)[0]
         return np.concatenate(run(sums_of, kept, tasks), axis=1)
@@ -167,12 +169,12 @@ class SharedTree:
 
 
 def sums_of(
-    table: TableShard, tree: TreeShard, layers: Sequence[Splits], nodes: Sequence[int]
+    table: PlainTablePart, tree: PlainTreePart, layers: Sequence[Splits], nodes: Sequence[int]
 ) -> Sums:
-    """`TreeShard.sums`, where the rows are."""
+    """`PlainTreePart.sums`, where the rows are."""
     return tree.sums(table, layers, nodes)
 
 
-def added(_: TableShard, __: TreeShard, a: Sums, b: Sums) -> Sums:
-    """The sums of two shards as one's."""
+def added(_: PlainTablePart, __: PlainTreePart, a: Sums, b: Sums) -> Sums:
+    """The sums of two workers as one's."""
     return a + b

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from fedboost.core.row_shards import SharedTable
+from fedboost.core.row_parts import SharedTable
 from fedboost.encrypted.cells.adding import AddingRows
-from fedboost.ground import shards
+from fedboost.ground import part_workers
 from fedboost.ground.errors import ConfigError, FedboostError, UnreachableError
+from fedboost.ground.part_workers import Embedded
 from fedboost.ground.settings import parse
-from fedboost.ground.shards import Embedded
 from fedboost.runtime.config.daemons import DaskWorkers
-from fedboost.runtime.party.workers import dask_shards
-from fedboost.runtime.party.workers.dask_shards import DaskShards
-from tests.equivalence.test_shards import assert_same_models
+from fedboost.runtime.party.workers import dask_part_workers
+from fedboost.runtime.party.workers.dask_part_workers import DaskPartWorkers
+from tests.equivalence.test_part_workers import assert_same_models
 from tests.support import federboost_jobs, horizontal_jobs
 from tests.support.dask_cluster import dask_cluster
 from tests.support.elsewhere import spread
@@ -27,7 +27,7 @@ from tests.support.federated import now
 from tests.unit.core.test_growth import job as tree_job
 from tests.unit.encrypted.test_adding import Growing, nodes_of, table
 from tests.unit.encrypted.test_ciphers import SHOP, Pair
-from tests.unit.encrypted.test_ring_shards import Layers
+from tests.unit.encrypted.test_lattice_parts import Layers
 
 pytestmark = pytest.mark.xdist_group("dask")
 ROWS = 300
@@ -41,13 +41,13 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def own(cluster):
-    made = DaskShards(cluster.settings(gradients=True))
+    made = DaskPartWorkers(cluster.settings(gradients=True))
     yield made
     made.close()
 
 
 class PlainTree:
-    """A tree whose rows are added up in the clear, here and at shards, one layer after the other;
+    """A tree whose rows are added up in the clear, here and at workers, one layer after the other;
     `check` makes the next two layers of both.
     """
 
@@ -73,7 +73,7 @@ class PlainTree:
 
 
 class Sums:
-    """The cells of some nodes, here and at shards, which have some of the rows each."""
+    """The cells of some nodes, here and at workers, which have some of the rows each."""
 
     def __init__(self, scheme, rows=ROWS):
         self.held, _ = Pair(scheme, rows=rows).rows(SHOP)
@@ -91,14 +91,14 @@ class Sums:
 
 
 class Answers:
-    """Two layers of a lattice tree, here and at shards, which have some of the columns each."""
+    """Two layers of a lattice tree, here and at workers, which have some of the columns each."""
 
     def __init__(self, scheme="lattice, packed"):
         self.scheme, alone = scheme, Layers(scheme)
         self.expected = [alone.root(), alone.children()]
 
     def tree(self, own):
-        return Layers(self.scheme, shards=own)
+        return Layers(self.scheme, part_workers=own)
 
     def check(self, tree):
         if 0 in tree.partition.by_leaf:  # not divided before
@@ -123,7 +123,7 @@ def test_plain_jobs_leave_the_models_of_one_process(own):
 
 def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, own, monkeypatch):
     """By rows and by columns, encrypted and not; what the dead worker had is given to the other."""
-    monkeypatch.setattr(dask_shards, "SMALL_BYTES", 0)  # as tasks of many rows go
+    monkeypatch.setattr(dask_part_workers, "SMALL_BYTES", 0)  # as tasks of many rows go
     jobs: list[Any] = [
         Sums("okamoto-uchiyama", 40),
         Answers(),
@@ -148,7 +148,7 @@ def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, 
 
 
 def test_gradients_go_only_where_the_party_s_file_says_so():
-    assert not DaskShards(parse(DaskWorkers, {"dask": {"local": 1}})).takes_gradients
+    assert not DaskPartWorkers(parse(DaskWorkers, {"dask": {"local": 1}})).takes_gradients
 
 
 def test_an_error_in_a_task_is_raised_here(own):
@@ -157,15 +157,15 @@ def test_an_error_in_a_task_is_raised_here(own):
 
 
 def test_workers_of_another_version_are_refused(cluster, monkeypatch):
-    monkeypatch.setattr(shards, "__version__", "0.0.1")
-    other = DaskShards(cluster.settings())
+    monkeypatch.setattr(part_workers, "__version__", "0.0.1")
+    other = DaskPartWorkers(cluster.settings())
     error = refusal(ConfigError, lambda: other.count)
     assert "here are 0.0.1" in error.what
     other.close()
 
 
 def test_workers_without_fedboost_are_refused(cluster, monkeypatch):
-    other = DaskShards(cluster.settings())
+    other = DaskPartWorkers(cluster.settings())
 
     def lacking(*_):
         raise ModuleNotFoundError("No module named 'fedboost'")
@@ -176,22 +176,22 @@ def test_workers_without_fedboost_are_refused(cluster, monkeypatch):
 
 
 def test_certificates_of_another_ca_are_refused(cluster, monkeypatch):
-    monkeypatch.setattr(dask_shards, "CONNECT_S", 1)
+    monkeypatch.setattr(dask_part_workers, "CONNECT_S", 1)
     cluster.certify("others")
-    other = DaskShards(cluster.settings("others"))
+    other = DaskPartWorkers(cluster.settings("others"))
     assert "does not answer" in refusal(UnreachableError, lambda: other.count).what
 
 
 def test_files_that_cannot_be_read_are_named(cluster):
     raw = cluster.raw()
     raw["tls"] = {**cluster.files(), "ca": "/none.pem"}
-    error = refusal(ConfigError, lambda: DaskShards(parse(DaskWorkers, raw)).count)
+    error = refusal(ConfigError, lambda: DaskPartWorkers(parse(DaskWorkers, raw)).count)
     assert error.where["file"] == "/none.pem"
 
 
 def test_without_the_extra_it_is_named(cluster, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    error = refusal(ConfigError, lambda: DaskShards(cluster.settings()).count)
+    error = refusal(ConfigError, lambda: DaskPartWorkers(cluster.settings()).count)
     assert "fedboost[dask]" in error.todo
 
 
@@ -199,14 +199,14 @@ def test_workers_that_are_lost_again_and_again_end_the_layer(own, monkeypatch):
     def lost(*_):
         raise OSError("Stream is closed")
 
-    monkeypatch.setattr(dask_shards, "LOST_S", 0.001)
-    monkeypatch.setattr(dask_shards._Run, "results", lost)
+    monkeypatch.setattr(dask_part_workers, "LOST_S", 0.001)
+    monkeypatch.setattr(dask_part_workers._Run, "results", lost)
     error = refusal(UnreachableError, lambda: own.run(divmod, [], [(1, 2)]))
     assert "8 times in a row" in error.what
 
 
 def test_a_scheduler_that_answers_no_more_is_gone(cluster, monkeypatch):
-    other = DaskShards(cluster.settings())
+    other = DaskPartWorkers(cluster.settings())
     assert other.count
 
     def gone(*_):
@@ -217,7 +217,7 @@ def test_a_scheduler_that_answers_no_more_is_gone(cluster, monkeypatch):
 
 
 def test_a_scheduler_that_is_soon_back_is_asked_again(cluster, monkeypatch):
-    other = DaskShards(cluster.settings())
+    other = DaskPartWorkers(cluster.settings())
     expected, asked, errors = other.count, Client.nthreads, [OSError("Connection refused")]
 
     def once(*args):
@@ -233,7 +233,7 @@ def test_a_scheduler_that_is_soon_back_is_asked_again(cluster, monkeypatch):
 
 def test_a_client_that_fails_as_it_is_closed_is_let_go_of(cluster, monkeypatch):
     """One that is about to connect again raises what it meets there."""
-    own, job, closing = DaskShards(cluster.settings()), Sums("plain"), Client.close
+    own, job, closing = DaskPartWorkers(cluster.settings()), Sums("plain"), Client.close
     tree = job.tree(own)
     job.check(tree)
 
@@ -249,7 +249,7 @@ def test_a_client_that_fails_as_it_is_closed_is_let_go_of(cluster, monkeypatch):
 
 @pytest.mark.full
 def test_processes_of_this_machine_are_made_again_when_they_die():
-    own = DaskShards(parse(DaskWorkers, {"dask": {"local": 1}}))
+    own = DaskPartWorkers(parse(DaskWorkers, {"dask": {"local": 1}}))
     job = Answers()
     try:
         tree = job.tree(own)
@@ -263,8 +263,8 @@ def test_processes_of_this_machine_are_made_again_when_they_die():
 
 def test_a_cluster_that_dies_ends_the_layer_and_is_found_again(cluster, monkeypatch):
     """Last, for it ends the cluster."""
-    monkeypatch.setattr(dask_shards, "CONNECT_S", 1)
-    own = DaskShards(cluster.settings())
+    monkeypatch.setattr(dask_part_workers, "CONNECT_S", 1)
+    own = DaskPartWorkers(cluster.settings())
     job = Sums("plain")
     tree = job.tree(own)
     job.check(tree)
@@ -275,14 +275,14 @@ def test_a_cluster_that_dies_ends_the_layer_and_is_found_again(cluster, monkeypa
     what = refusal(UnreachableError, lambda: job.check(tree)).what
     assert "is gone" in what or "does not answer" in what
     assert "does not answer" in refusal(UnreachableError, lambda: job.check(tree)).what
-    monkeypatch.setattr(dask_shards, "CONNECT_S", 10)
+    monkeypatch.setattr(dask_part_workers, "CONNECT_S", 10)
     cluster.start_scheduler()
     cluster.start_workers(1)
     job.check(tree)
     own.close()
 
 
-def test_this_process_joins_what_its_shards_make():
+def test_this_process_joins_what_its_workers_make():
     own = Embedded(3)
     kept = own.keep(3, lambda i: i)
     assert own.run(pow, [kept], [(2,), (2,), (2,)]) == [0, 1, 4]
