@@ -202,7 +202,7 @@ def marking(town, monkeypatch, **rules):
 
     monkeypatch.setattr(rounds.Rounds, "start_round", start_round)
     monkeypatch.setattr(secret, "_check", lambda *_: None)
-    monkeypatch.setattr(lattice_guest.RingGuestRows, "read", read)
+    monkeypatch.setattr(lattice_guest.LatticeGuestRows, "read", read)
     monkeypatch.setattr(secureboost_guest, "_read", noted)
     monkeypatch.setattr(GuestTree, "best_of", lambda *_: None)
     monkeypatch.setattr(GuestTree, "own_best", lambda *_: {})

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from fedboost.encrypted.lattice.host import RingHost
+from fedboost.encrypted.lattice.host import LatticeHost
 from fedboost.ground import mapped
 from fedboost.ground.errors import PeerError, StoreError
 from fedboost.ground.workers import Serial
@@ -80,7 +80,7 @@ def test_a_model_is_that_of_tables_in_memory(tmp_path, monkeypatch):
     expected = trained(tmp_path / "memory")
     monkeypatch.setattr("fedboost.runtime.party.job.table.LARGE_ROWS", 1)
     monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 1)
-    in_files, take, begin = [], RingHost.rows, training.begin
+    in_files, take, begin = [], LatticeHost.rows, training.begin
 
     def taking(side, held, *others):
         in_files.append(mapped.file_of(held) is not None)
@@ -91,7 +91,7 @@ def test_a_model_is_that_of_tables_in_memory(tmp_path, monkeypatch):
         in_files.append(mapped.file_of(state.bins) is not None)
         return state
 
-    monkeypatch.setattr(RingHost, "rows", taking)
+    monkeypatch.setattr(LatticeHost, "rows", taking)
     monkeypatch.setattr(training, "begin", beginning)
     monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 50)
     assert_same(trained(tmp_path / "files"), expected)

@@ -32,7 +32,7 @@ from fedboost.encrypted.lattice.answers import (
     sizes_of,
     slots_of,
 )
-from fedboost.encrypted.lattice.host import RingHost, accept_nonces
+from fedboost.encrypted.lattice.host import LatticeHost, accept_nonces
 from fedboost.encrypted.scheme.ciphers import (
     AnswersSeen,
     CipherSizes,
@@ -51,7 +51,7 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 
 
 @dataclass(frozen=True)
-class RingGuestRows(GuestRows):
+class LatticeGuestRows(GuestRows):
     """Rows under secrets of their own."""
 
     secret: TreeSecret
@@ -113,11 +113,11 @@ class RingGuestRows(GuestRows):
 
 
 @dataclass(frozen=True)
-class RingGuest(GuestCipher):
+class LatticeGuest(GuestCipher):
     """What all of an attempt's trees come from."""
 
     context: StageContext
-    scheme: RingScheme
+    scheme: LatticeScheme
     value_bits: int
     nonces: tuple[bytes, ...]  # ours, then each host's in the table's order
     seen: AnswersSeen = field(default_factory=AnswersSeen)
@@ -131,7 +131,7 @@ class RingGuest(GuestCipher):
             nonces=self.nonces,
         )
 
-    def rows(self, tree: int, gh: Sums, n_rows: int) -> RingGuestRows:
+    def rows(self, tree: int, gh: Sums, n_rows: int) -> LatticeGuestRows:
         """Secrets for these rows: fresh, or those of the trees that share them."""
         params = self.context.params
         budget = self.scheme.budget(params, n_rows, self.value_bits)
@@ -145,7 +145,7 @@ class RingGuest(GuestCipher):
         if not params.host_noise and (gh[:, 1::2] >= 0).all():
             least[1::2] = 0  # of hessians
         hosts, threads = self.context.table.hosts, self.context.workers.threads
-        return RingGuestRows(secret, hosts, threads, self.seen, least, packing)
+        return LatticeGuestRows(secret, hosts, threads, self.seen, least, packing)
 
     def answers_in_words(self) -> str:
         """See `GuestCipher`."""
@@ -158,7 +158,7 @@ def _part(tree: int, first: int, held: int, data: bytearray) -> pb.EncryptedGrad
 
 
 @dataclass(frozen=True)
-class RingScheme(TreeScheme):
+class LatticeScheme(TreeScheme):
     """A lattice."""
 
     parameters: LatticeParameters
@@ -210,10 +210,10 @@ class RingScheme(TreeScheme):
 
     def guest_side(
         self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
-    ) -> RingGuest:
+    ) -> LatticeGuest:
         """Return what the nonces come to."""
         del rows
-        return RingGuest(context, self, value_bits, nonces)
+        return LatticeGuest(context, self, value_bits, nonces)
 
     def host_side(
         self,
@@ -222,14 +222,14 @@ class RingScheme(TreeScheme):
         n_rows: int,
         offered: int,
         noise: HostNoise | None,
-    ) -> RingHost:
+    ) -> LatticeHost:
         """Return what the nonces come to."""
         del offered
         origin = accept_nonces(context, got)
         budget = self.budget(context.params, n_rows, got.value_bits)
-        return RingHost(context, budget, origin, columns_of(context.params), noise)
+        return LatticeHost(context, budget, origin, columns_of(context.params), noise)
 
 
-def tree_scheme(name: str) -> RingScheme:
+def tree_scheme(name: str) -> LatticeScheme:
     """Return the scheme with the lattice parameters of that name."""
-    return RingScheme(parameters.named(name))
+    return LatticeScheme(parameters.named(name))

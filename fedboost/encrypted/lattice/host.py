@@ -1,4 +1,4 @@
-"""A host's side of the lattice schemes: rows, their sums and answers; `ring` is the guest's."""
+"""A host's side of the lattice schemes: rows, their sums and answers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from fedboost.encrypted.lattice.answers import (
 )
 from fedboost.encrypted.lattice.parts import (
     AskedNode,
-    RingRows,
-    RingTree,
+    LatticeRows,
+    LatticeTree,
     answered,
     blinded_of,
     join_answers,
@@ -58,10 +58,10 @@ class PackingAt:
 
 
 @dataclass(frozen=True)
-class RingHostRows(HostRows[LatticeSums]):
+class LatticeHostRows(HostRows[LatticeSums]):
     """Rows with the keys of their trees."""
 
-    rows: RingRows
+    rows: LatticeRows
     budget: Budget
     secrets: Secrets
     part_workers: PartWorkers
@@ -69,7 +69,7 @@ class RingHostRows(HostRows[LatticeSums]):
     noise: HostNoise | None = None
 
     @property
-    def row_sums(self) -> RingRows:
+    def row_sums(self) -> LatticeRows:
         """See `HostRows`."""
         return self.rows
 
@@ -92,9 +92,9 @@ class RingHostRows(HostRows[LatticeSums]):
         """See `HostRows`: by columns, for a cell is larger than thousands of rows."""
         return AddingRows(self.part_workers, lambda _: self.rows, by_rows=False)
 
-    def tree(self, cells: Cells, partition: Partition, begins: Bits, place: Indices) -> RingTree:
+    def tree(self, cells: Cells, partition: Partition, begins: Bits, place: Indices) -> LatticeTree:
         """See `HostRows`: with the workers."""
-        return RingTree(self.adding.take(cells, partition, begins, place), self.secrets)
+        return LatticeTree(self.adding.take(cells, partition, begins, place), self.secrets)
 
     def blind(self, nodes: Sequence[NodeSums[Any]]) -> Iterator[pb.Ciphertexts]:
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
@@ -213,7 +213,7 @@ class LastingKey:
 
 
 @dataclass(frozen=True)
-class RingHost(HostCipher):
+class LatticeHost(HostCipher):
     """What all of an attempt's trees come from, at a host."""
 
     context: StageContext
@@ -240,7 +240,7 @@ class RingHost(HostCipher):
         """Numbers below q."""
         return words_of(data, (rows, self.columns), self.budget.parameters, "rows")
 
-    def rows(self, held: Words, tree: int, key: bytes) -> RingHostRows:
+    def rows(self, held: Words, tree: int, key: bytes) -> LatticeHostRows:
         """The rows with the windows of our own derivation."""
         context, place = self.context, self.context.table.hosts.index(self.context.party)
         of = TreePolynomials(self.budget.parameters, self.origin, tree)
@@ -252,8 +252,8 @@ class RingHost(HostCipher):
         keys = TreeKey.received(of, place, key[:public], self.columns)
         rows = EncryptedRows.of(of, held)
         self.lasting.keep(epoch, packing)
-        return RingHostRows(
-            RingRows(rows, keys, context.workers.threads),
+        return LatticeHostRows(
+            LatticeRows(rows, keys, context.workers.threads),
             self.budget,
             context.secrets,
             context.part_workers,

@@ -33,7 +33,7 @@ Answers = Blinded[Any] | None  # of a worker that is asked for none: None
 
 
 @dataclass(frozen=True)
-class RingRows(RowSums[LatticeSums]):
+class LatticeRows(RowSums[LatticeSums]):
     """Rows and the keys of their trees; elsewhere without these threads."""
 
     encrypted: EncryptedRows
@@ -70,7 +70,7 @@ class RingRows(RowSums[LatticeSums]):
         return [*parents]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RingRows, (self.encrypted, self.key, Serial())
+        return LatticeRows, (self.encrypted, self.key, Serial())
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,7 +83,9 @@ class AskedNode:
     draws: Draws
 
 
-def answered(rows: RingRows, bins: BinnedPart, packing: PackingKey | None, *rest: Any) -> Answers:
+def answered(
+    rows: LatticeRows, bins: BinnedPart, packing: PackingKey | None, *rest: Any
+) -> Answers:
     """Make answers of a worker's own cells: of each tree at hand its part there, then how to make
     its cells, and the nodes asked for; one, where nothing is packed.
     """
@@ -105,7 +107,7 @@ def answered(rows: RingRows, bins: BinnedPart, packing: PackingKey | None, *rest
 
 
 def blinded_of(
-    rows: RingRows, packing: PackingKey | None, asked: Sequence[AskedSums]
+    rows: LatticeRows, packing: PackingKey | None, asked: Sequence[AskedSums]
 ) -> Blinded[Any]:
     """Answers to sums of which the cells are at hand."""
     if packing is not None:
@@ -121,17 +123,17 @@ def join_answers(*given: Any) -> Answers:
 
 
 @dataclass(frozen=True, eq=False)
-class RingTree(TreeCells):
+class LatticeTree(TreeCells):
     """A tree whose cells lie with workers, by columns."""
 
     adding: AddingTree[LatticeSums]
     secrets: Secrets
     _seeds: dict[int, ByteArray] = field(default_factory=dict, repr=False)
 
-    def sums(self, making: Making, chosen: Mapping[int, Chosen]) -> Mapping[int, RingSums]:
+    def sums(self, making: Making, chosen: Mapping[int, Chosen]) -> Mapping[int, LatticeNodeSums]:
         """See `TreeCells`; made when they are released."""
         return {
-            node: RingSums(self, making, node, of, np.arange(len(of.first)))
+            node: LatticeNodeSums(self, making, node, of, np.arange(len(of.first)))
             for node, of in chosen.items()
         }
 
@@ -170,10 +172,10 @@ class RingTree(TreeCells):
 
 
 @dataclass(frozen=True, eq=False)
-class RingSums:
+class LatticeNodeSums:
     """Sums of a node whose cells lie with workers."""
 
-    tree: RingTree
+    tree: LatticeTree
     making: Making  # that of all nodes asked for together
     node: int
     chosen: Chosen
@@ -182,7 +184,7 @@ class RingSums:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, index: slice | Indices) -> RingSums:
+    def __getitem__(self, index: slice | Indices) -> LatticeNodeSums:
         """Return those at these places."""
         return replace(self, chosen=self.chosen.part(index), numbers=self.numbers[index])
 

@@ -3,7 +3,7 @@
     guest   GuestCipher ── rows of some trees ──► GuestRows ── parts ──────► wire ─► host
     host    HostCipher  ── parts, checked ──────► HostRows  ── blind ──────► wire ─► guest
 
-`packed` has both for the schemes whose ciphertexts are numbers under one key, `ring` for the
+`number` has both for the schemes whose ciphertexts are numbers under one key, `lattice` for the
 lattice schemes, which have secrets of their own for every tree. `schemes` chooses.
 """
 

@@ -96,7 +96,7 @@ def test_a_layer_asked_for_again_is_not_made_again(monkeypatch):
     monkeypatch.setattr(NodeCells, "keep", lambda *_: None)
     once = layers.children()
     made = []
-    monkeypatch.setattr(lattice_parts.RingRows, "siblings", lambda *_: made.append(1))
+    monkeypatch.setattr(lattice_parts.LatticeRows, "siblings", lambda *_: made.append(1))
     assert layers.children() == once
     assert not made
 
@@ -163,7 +163,7 @@ def test_bins_go_to_workers_once():
         for _ in range(2):  # trees of a forest
             held.tree(cells, Partition.at_root(of[0]), begins, place)
     trees = ["TreePart"] * 2
-    assert part_workers.given == ["RingRows", "BinnedPart", *trees, "RingRows", *trees]
+    assert part_workers.given == ["LatticeRows", "BinnedPart", *trees, "LatticeRows", *trees]
 
 
 def test_a_tree_of_few_columns_uses_those_that_each_worker_has():

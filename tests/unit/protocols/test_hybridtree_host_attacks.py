@@ -318,7 +318,12 @@ def bytes_made(code):
 def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
     """Beside the guest's public key, which a host of unscored trees keeps in its checkpoints."""
     assert not set().union(*map(bytes_made, MODULES))
-    for side in (PackedHostRows, PackedHost, lattice_host.RingHostRows, lattice_host.RingHost):
+    for side in (
+        PackedHostRows,
+        PackedHost,
+        lattice_host.LatticeHostRows,
+        lattice_host.LatticeHost,
+    ):
         made = ("blind", "blind_signed", "_packed")
         assert bytes_made(side) <= {(name, "released") for name in made}
     assert {name for name, _ in bytes_made(host_steps)} <= {"_arrays", "snapshot"}

@@ -102,7 +102,7 @@ async def test_what_no_polynomials_can_come_from_is_refused_and_leaves_no_trace(
     assert not type(me).side.is_set(me)
     assert not type(me).first_tree.is_set(me)
     host_steps.accept_key(me, good)
-    assert isinstance(me.side, lattice_host.RingHost)
+    assert isinstance(me.side, lattice_host.LatticeHost)
 
 
 @pytest.mark.parametrize("bits", [0, 6, 16, 53, 64])
@@ -348,13 +348,13 @@ def of_zeros(tree, host):
 @contextlib.contextmanager
 def cheating_guest():
     """The guest's keys come of a' = 0; the host derives its own."""
-    own = lattice_guest.RingGuestRows.key_for
+    own = lattice_guest.LatticeGuestRows.key_for
 
     def key_for(self, host):
         with mock.patch.object(TreePolynomials, "of_answers", of_zeros):
             return own(self, host)
 
-    with mock.patch.object(lattice_guest.RingGuestRows, "key_for", key_for):
+    with mock.patch.object(lattice_guest.LatticeGuestRows, "key_for", key_for):
         yield
 
 

@@ -371,8 +371,8 @@ def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
     released_by = (
         packed.PackedHostRows,
         packed.PackedHost,
-        lattice_host.RingHostRows,
-        lattice_host.RingHost,
+        lattice_host.LatticeHostRows,
+        lattice_host.LatticeHost,
     )
     calls = [
         node.func.value.id if isinstance(node.func.value, ast.Name) else ast.dump(node.func.value)
