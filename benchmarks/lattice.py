@@ -16,7 +16,7 @@ from benchmarks.question import Part, Question
 from benchmarks.rows import Row
 from fedboost.crypto.api import Pairs
 from fedboost.crypto.lattice import parameters
-from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey
+from fedboost.crypto.lattice.answers import AnswerRandomness, TreeKey
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt
@@ -107,15 +107,14 @@ def measured(own: LatticeParameters, rows: int) -> list[Cost]:
     key = TreeKey.received(tree, 0, secret.public_keys(0), OUTPUTS)
     width = budget.width(len(few))
     numbers, seeds = np.arange(len(running)), np.frombuffer(bytes(32), np.uint8)[None]
-    asked = AskedSums(
-        Pairs.of(running), Draws(width, b"", seeds.repeat(len(running), axis=0), numbers, numbers)
-    )
+    randomness = AnswerRandomness(width, b"", seeds.repeat(len(running), axis=0), numbers)
+    sums = Pairs.of(running)
     shape = AnswerShape(own, OUTPUTS, width)
     answers = spent(
         "answer",
         "candidate",
         len(running),
-        lambda: release(shape, len(running), key.vectors(asked, Serial())),
+        lambda: release(shape, len(running), key.vectors(sums, randomness, numbers, Serial())),
     )
     found = spent(
         "decrypt",

@@ -25,12 +25,12 @@ from fedboost.core import binning, local, objectives
 from fedboost.core.local import Training, TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
-from fedboost.core.row_shards import SharedTable
+from fedboost.core.row_parts import SharedTable
 from fedboost.core.rules import Rules
-from fedboost.ground.shards import Shards
+from fedboost.ground.part_workers import PartWorkers
 from fedboost.runtime.config.daemons import DaskWorkers, LocalWorkers
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.party.workers.dask_shards import DaskShards
+from fedboost.runtime.party.workers.dask_part_workers import DaskPartWorkers
 from fedboost.runtime.process.threads import ThreadWorkers
 
 POOLED = {"pooled_100k": (100_000, 20), "pooled_1m": (1_000_000, 6)}  # rows, trees a run
@@ -67,7 +67,7 @@ def ours(
     metrics: tuple[str, ...],
     threads: ThreadWorkers,
     least: int = 1,
-    shards: Shards | None = None,
+    part_workers: PartWorkers | None = None,
 ) -> Callable[[], Training]:
     """A run of our trainer on bins that are known; `least` is the own_rows_min."""
     given = params(trees, metrics)
@@ -77,7 +77,7 @@ def ours(
     cuts = binning.fit(rows.values, BINS)
     bins = cuts.transform(rows.values)
     own = (least,) if least > 1 else ()
-    elsewhere = None if shards is None else SharedTable.of(shards, bins, cuts, least)
+    elsewhere = None if part_workers is None else SharedTable.of(part_workers, bins, cuts, least)
     rules = Rules(given, cuts, fixed, own_rows_min=own, threads=threads, elsewhere=elsewhere)
 
     def run() -> Training:
@@ -150,21 +150,23 @@ def measure_pooled(name: str, threads: int, plan: Plan) -> Iterator[Row]:
         yield {"threads": threads, "how": " ".join(metrics), **found, **seconds}
 
 
-def measure_shards(name: str, threads: int, plan: Plan) -> Iterator[Row]:
+def measure_workers(name: str, threads: int, plan: Plan) -> Iterator[Row]:
     """Seconds a tree whose rows processes of Dask add up, beside threads of this one."""
     rows, trees = POOLED[name]
     made = table(min(rows, plan.rows))
     local = LocalWorkers(local=threads)
-    shards = DaskShards(DaskWorkers(dask=local, gradients=True))
+    part_workers = DaskPartWorkers(DaskWorkers(dask=local, gradients=True))
     for least in (1, Policy().own_rows_min):
         say.print(f"[bold]{name}[/]: {threads} processes of Dask, own_rows_min {least}")
         with on_cores(threads), ThreadWorkers(threads) as workers:
             given = made, trees, ("error",), workers, least
-            found = paired(seconds_of(ours(*given, shards)), seconds_of(ours(*given)), plan.repeats)
+            found = paired(
+                seconds_of(ours(*given, part_workers)), seconds_of(ours(*given)), plan.repeats
+            )
         seconds = {side: found[side] / trees for side in ("ours", "other")}
         how = f"on Dask, own_rows_min {least}"
         yield {"threads": threads, "how": how, **found, **seconds}
-    shards.close()
+    part_workers.close()
 
 
 def measure_vertical(threads: int, plan: Plan) -> Iterator[Row]:
@@ -219,7 +221,7 @@ def measure(name: str, plan: Plan) -> Iterator[Row]:
         yield from measure_pooled(name, threads, plan)
         yield from measure_prediction(name, threads, plan)
         if threads == harness.cores():
-            yield from measure_shards(name, threads, plan)
+            yield from measure_workers(name, threads, plan)
 
 
 def figures(rows: Sequence[Row]) -> dict[str, float]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from benchmarks import harness, scale_model, shard_bytes
+from benchmarks import harness, part_bytes, scale_model
 from benchmarks.question import Part, Question
 from benchmarks.rows import Row, Shown, of
 from fedboost.core import local
@@ -98,7 +98,7 @@ def measured(rows: int, workers: str) -> Row:
 def carried(_: str, plan: Plan) -> Iterator[Row]:
     """Bytes to and from workers, where there are some."""
     if DASK in plan.workers:
-        for one in shard_bytes.measure():
+        for one in part_bytes.measure():
             yield asdict(one)
 
 
@@ -225,7 +225,7 @@ def shown(rows: Sequence[Row]) -> Iterator[Shown]:
         title = f"{COLUMNS} + {COLUMNS} columns, {TREES} trees of depth {DEPTH}"
         yield Shown(title, heads, lines)
     if found := of(rows, "bytes"):
-        yield shard_bytes.table(found)
+        yield part_bytes.table(found)
     scored = [
         (f"{row['rows']:,}", row["by"], f"{row['seconds']:.1f}",
          f"{row['rows'] / row['seconds']:,.0f}", *memory(row))

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import encryption_operations as operations
-from benchmarks import shard_bytes
+from benchmarks import part_bytes
 from benchmarks.boosting import PAILLIER
+from benchmarks.part_bytes import Carried
 from benchmarks.rows import Row, Shown, grouped
-from benchmarks.shard_bytes import Carried
 
 RING = "lattice-large"
 CORES = 16  # of the guest and of the host
 LINK_BYTES_S = 10e9 / 8  # of the host, each way
-FEW, MANY = (2, 10), (4, 20)  # shards and columns that bytes are weighed with
+FEW, MANY = (2, 10), (4, 20)  # workers and columns that bytes are weighed with
 LINK = "host's link"
 
 
@@ -57,11 +57,11 @@ class Size:
 
 @dataclass(frozen=True)
 class Carries:
-    """Bytes of a row, by how many shards and columns there are, and of what does not change with
+    """Bytes of a row, by how many workers and columns there are, and of what does not change with
     them.
     """
 
-    bins: tuple[float, float, float]  # anyway, for each shard, for each column
+    bins: tuple[float, float, float]  # anyway, for each worker, for each column
     once: tuple[float, float, float]
     layer: tuple[float, float, float]
     keys: float
@@ -71,24 +71,24 @@ class Carries:
     @classmethod
     def weighed(cls, scheme: str) -> Carries:
         """From three sizes, each weighed."""
-        (shards, columns), (more, wider) = FEW, MANY
-        base, sharded, wide = (
-            shard_bytes.carried(scheme, c, n)
-            for n, c in ((shards, columns), (more, columns), (shards, wider))
+        (workers, columns), (more, wider) = FEW, MANY
+        base, spread, wide = (
+            part_bytes.carried(scheme, c, n)
+            for n, c in ((workers, columns), (more, columns), (shards, wider))
         )
 
         def line(of: str) -> tuple[float, float, float]:
             start: float = getattr(base, of)
-            each = (getattr(sharded, of) - start) / (more - shards)
+            each = (getattr(spread, of) - start) / (more - workers)
             every = (getattr(wide, of) - start) / (wider - columns)
-            return start - shards * each - columns * every, each, every
+            return start - workers * each - columns * every, each, every
 
         alike = base.key_bytes, base.asked_bytes, base.answer_bytes
         lines = line("bins_bytes"), line("row_bytes"), line("layer_row_bytes")
         return cls(*lines, *alike)
 
     def of(self, size: Size) -> Carried:
-        """Bytes of a row with so many shards and columns."""
+        """Bytes of a row with so many workers and columns."""
         many = (1, size.workers, size.columns)
         bins, once, layer = (
             sum(each * count for each, count in zip(line, many, strict=True))

@@ -1,5 +1,6 @@
 """What a host's noise on sums is worth to a guest that has a job begun again."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,13 +8,13 @@ import pytest
 
 from fedboost.core import binning
 from fedboost.core.split import Candidates
-from fedboost.crypto.api import Ciphertexts, Pairs
+from fedboost.crypto.api import Ciphertexts
 from fedboost.crypto.packing import GhLayout
 from fedboost.encrypted.cells.candidates import NodeCandidates
+from fedboost.encrypted.cells.request import CandidateTerms
 from fedboost.encrypted.guest import rounds
 from fedboost.encrypted.guest.rounds import OpenRound
 from fedboost.encrypted.scheme import keys
-from fedboost.encrypted.scheme.ciphers import NodeSums
 from fedboost.encrypted.scheme.host_noise import HostNoise, NoiseScale
 from fedboost.runtime.policy.spending import Spending
 from tests.attacks import test_border_budget as budget
@@ -55,8 +56,8 @@ def sides_read(scheme, patch):
     cells = held.row_sums.sums(node_rows, (node_rows >= OF_NODE // 2).astype(np.int32)[:, None], 2)
     chosen = np.tile([0, 1], ANSWERS // 2)
     noise = held.noise.of_node((0, 5), node_rows, offered_cuts(ANSWERS))
-    asked = [NodeSums(0, 5, OF_NODE, Pairs.of(cells)[chosen], noise)]
-    data = b"".join(part.data for part in held.blind(asked))
+    terms = replace(CandidateTerms.of_cells(0, 5, OF_NODE, 2)[chosen], noise=noise)
+    data = b"".join(part.data for part in held.blind_cells(cells, [terms]))
     packages = Ciphertexts.received(data, given.count([ANSWERS]), host.keys.key.width)
     sums = guest.key.decrypt(packages, layout, [ANSWERS])  # as wide as fields are
     return ((sums[:, 0] > mark / 2) == (chosen == 0)).mean()

@@ -6,7 +6,6 @@ guest then reads a sum that is off by as many units times that coordinate of its
 wins all the same, rows do not divide as it was read, and the job ends with the host's name.
 """
 
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -31,13 +30,13 @@ SMALL: dict[str, Any] = {"n_estimators": 1, "max_depth": 1, "precision_bits": 15
 JOB: dict[str, Any] = {"encryption": PACKED, **SMALL}
 
 
-def altered(asked, place, coordinate):
+def altered(pairs, place, coordinate):
     """Sums of a node, one of them with the shift in a coordinate of its vector."""
-    sums = CellAdds().pairs(asked.pairs)
+    sums = CellAdds().pairs(pairs)
     shift = np.uint64(SHIFT << sums.parameters.scale_bits)
     sums.vectors[place, coordinate] += shift
     sums.vectors[place] &= sums.parameters.mask
-    return replace(asked, pairs=Pairs.of(sums))
+    return Pairs.of(sums)
 
 
 def winner(coordinate=None, place=0):
@@ -46,12 +45,12 @@ def winner(coordinate=None, place=0):
     """
     blinded_of, room = lattice_parts.blinded_of, conversations.lattice(**JOB)
 
-    def lying(rows, packing, asked):
+    def lying(rows, packing, asked, sums):
         shop = room.state(SHOP)
         own = Host.gradients.is_set(shop) and rows is shop.gradients.rows
         if own and coordinate is not None:
-            asked = [altered(some, place, coordinate) for some in asked]
-        return blinded_of(rows, packing, asked)
+            sums = [altered(pairs, place, coordinate) for pairs in sums]
+        return blinded_of(rows, packing, asked, sums)
 
     won = None
     with mock.patch.object(lattice_parts, "blinded_of", lying):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.api import BlindedPackages, Pairs
 from fedboost.crypto.lattice import released
-from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey
+from fedboost.crypto.lattice.answers import AnswerRandomness, TreeKey
 from fedboost.crypto.lattice.cells import LatticeSums
 from fedboost.crypto.lattice.packing import Residual, add_residues, fractions, packed
 from fedboost.crypto.lattice.packing_keys import PackingKey
@@ -34,13 +34,12 @@ class NodeAnswers:
     def __len__(self) -> int:
         return len(self.sums)
 
-    def asked(self, first: int) -> AskedSums:
+    def randomized(self) -> tuple[Pairs[LatticeSums], AnswerRandomness]:
         pairs = self.sums if isinstance(self.sums, Pairs) else Pairs.of(self.sums)
-        numbers = np.arange(len(pairs))
         seed = np.frombuffer(self.secrets.derive("answers"), np.uint8)
         seeds = np.tile(seed, (len(pairs), 1))
         binding = b"" if self.noise is None else self.noise.tobytes()
-        return AskedSums(pairs, Draws(self.width, binding, seeds, numbers, first + numbers))
+        return pairs, AnswerRandomness(self.width, binding, seeds, np.arange(len(pairs)))
 
 
 def release(
@@ -52,9 +51,10 @@ def release(
     noise: Sums | None = None,
 ) -> BlindedPackages:
     """All of a node's answers as vectors."""
-    asked = NodeAnswers(sums, width, secrets, noise).asked(0)
+    pairs, randomness = NodeAnswers(sums, width, secrets, noise).randomized()
     shape = AnswerShape(key.tree.parameters, len(key.leading), width)
-    return released.release(shape, len(sums), key.vectors(asked, workers or Serial()), noise)
+    blinded = key.vectors(pairs, randomness, np.arange(len(sums)), workers or Serial())
+    return released.release(shape, len(sums), blinded, noise)
 
 
 def release_packed(
@@ -65,15 +65,14 @@ def release_packed(
 ) -> BlindedPackages:
     """All nodes' answers packed."""
     threads = (workers or Serial()).threads
-    firsts = np.cumsum([0, *map(len, nodes)]).tolist()
-    asked = [node.asked(first) for node, first in zip(nodes, firsts, strict=False)]
+    asked, places = [node.randomized() for node in nodes], np.arange(sum(map(len, nodes)))
     noise = [
         np.zeros((len(node), packing.shape.outputs), np.int64) if node.noise is None else node.noise
         for node in nodes
     ]
     widths = np.repeat(np.array([node.width for node in nodes], np.uint64), [*map(len, nodes)])
     every = np.concatenate([np.empty((0, packing.shape.outputs), np.int64), *noise])
-    blinded = key.packed(asked, packing, threads)
+    blinded = key.packed(asked, places, packing, threads)
     return released.release_packed(packing.shape, widths, blinded, every, threads)
 
 

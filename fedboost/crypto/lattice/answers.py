@@ -50,8 +50,8 @@ ROUND = 256  # answers, about, that wait to be packed: four megabytes of `lattic
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Draws:
-    """What answers to sums of one node are drawn with.
+class AnswerRandomness:
+    """The randomness of answers to sums of one node.
 
     A seed is a secret of the host's own for one tree. What a second use of it, with the same
     binding and number, tells is whether both sums were equal, and no more.
@@ -61,27 +61,10 @@ class Draws:
     binding: bytes  # the node, and whatever is added to its sums: `bound_to`
     seeds: ByteArray  # (n, 32) of each sum
     numbers: Indices  # int64 (n,): no two sums of a binding and seed share one
-    places: Indices  # int64 (n,), rising: among all sums that leave together
 
-    def __getitem__(self, cut: slice) -> Draws:
-        """Return those of some sums."""
-        parts = self.seeds[cut], self.numbers[cut], self.places[cut]
-        return Draws(self.width, self.binding, *parts)
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class AskedSums:
-    """Sums of one node that are to be released."""
-
-    pairs: Pairs[LatticeSums]
-    draws: Draws
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __getitem__(self, cut: slice) -> AskedSums:
-        """Return some of them."""
-        return AskedSums(self.pairs[cut], self.draws[cut])
+    def __getitem__(self, cut: slice | Indices) -> AnswerRandomness:
+        """Return that of some sums."""
+        return AnswerRandomness(self.width, self.binding, self.seeds[cut], self.numbers[cut])
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -109,26 +92,38 @@ class TreeKey:
         fixed = multiplier(tree.parameters).fixed(tree.of_answers(host))
         return cls(tree, leading, fixed, digest)
 
-    def vectors(self, asked: AskedSums, workers: Workers) -> Blinded[Vectors]:
+    def vectors(
+        self,
+        sums: Pairs[LatticeSums],
+        randomness: AnswerRandomness,
+        places: Indices,
+        workers: Workers,
+    ) -> Blinded[Vectors]:
         """The sums as answers of `AnswerShape.n_bytes` each, uint8 (n, n_bytes), without b.
 
-        A ProtocolError for cells of other outputs or another ring, and for a width that is no
-        budget's.
+        `places` (n,), rising, are theirs among all sums that leave together. A ProtocolError for
+        cells of other outputs or another ring, and for a width that is no budget's.
         """
-        self._check(asked)
-        shape = AnswerShape(self.tree.parameters, len(self.leading), asked.draws.width)
-        data = np.zeros((len(asked), shape.n_bytes), np.uint8)
-        scalars = np.empty((len(asked), shape.outputs), np.uint64)
-        cuts = list(_cuts(0, len(asked)))
-        workers.map(
-            _as_vectors, [(self, asked[cut], shape, data[cut], scalars[cut]) for cut in cuts]
-        )
-        return Blinded(asked.draws.places, scalars, Vectors(data))
+        self._check(sums, randomness)
+        shape = AnswerShape(self.tree.parameters, len(self.leading), randomness.width)
+        data = np.zeros((len(sums), shape.n_bytes), np.uint8)
+        scalars = np.empty((len(sums), shape.outputs), np.uint64)
+        tasks = [
+            (self, sums[cut], randomness[cut], shape, data[cut], scalars[cut])
+            for cut in _cuts(0, len(sums))
+        ]
+        workers.map(_as_vectors, tasks)
+        return Blinded(places, scalars, Vectors(data))
 
     def packed(
-        self, asked: Sequence[AskedSums], packing: PackingKey, threads: Workers
+        self,
+        nodes: Sequence[tuple[Pairs[LatticeSums], AnswerRandomness]],
+        places: Indices,
+        packing: PackingKey,
+        threads: Workers,
     ) -> Blinded[Residual]:
-        """Return what the sums, of whose nodes places rise, add to batches of the key's slots.
+        """Return what the sums of nodes add to batches of the key's slots; `places` as of
+        `vectors`, node after node.
 
         Some are blinded, packed and forgotten before the next. A ProtocolError as of `vectors`, and
         for a packing key of other parameters or outputs.
@@ -136,11 +131,11 @@ class TreeKey:
         shape, outputs = packing.shape, len(self.leading)
         if (shape.parameters, shape.outputs) != (self.tree.parameters, outputs):
             raise ProtocolError("the packing key does not go with the public keys of the tree")
-        for some in asked:
-            self._check(some)
-        ends = np.cumsum([0, *map(len, asked)])
-        places = np.concatenate([np.empty(0, np.int64), *(some.draws.places for some in asked)])
-        widths = np.repeat(np.array([some.draws.width for some in asked], np.uint64), np.diff(ends))
+        for sums, randomness in nodes:
+            self._check(sums, randomness)
+        ends = np.cumsum([0, *(len(sums) for sums, _ in nodes)])
+        each = np.array([randomness.width for _, randomness in nodes], np.uint64)
+        widths = np.repeat(each, np.diff(ends))
         batches, first = np.unique(places // shape.slots, return_index=True)
         stops = np.append(first, len(places))
         held, scalars = Residual.empty(shape, batches), np.empty((len(places), outputs), np.uint64)
@@ -150,11 +145,11 @@ class TreeKey:
         for first_batch, behind in rounds:
             begin, stop = int(stops[first_batch]), int(stops[behind])
             tasks: list[tuple[object, ...]] = []
-            for some, start, end in zip(asked, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-                for cut in _cuts(max(begin, start), min(stop, end)):
-                    mine = some[cut.start - start : cut.stop - start]
+            for (sums, randomness), start, end in zip(nodes, ends[:-1], ends[1:], strict=True):
+                for cut in _cuts(max(begin, int(start)), min(stop, int(end))):
+                    own = slice(cut.start - int(start), cut.stop - int(start))
                     into = vectors[:, cut.start - begin : cut.stop - begin]
-                    tasks.append((self, mine, into, scalars[cut]))
+                    tasks.append((self, sums[own], randomness[own], into, scalars[cut]))
             threads.map(_blind, tasks)
             tasks = []
             for number in range(first_batch, behind):
@@ -165,20 +160,20 @@ class TreeKey:
             threads.map(add_residues, tasks)
         return Blinded(places, scalars, held)
 
-    def _check(self, asked: AskedSums) -> None:
+    def _check(self, sums: Pairs[LatticeSums], randomness: AnswerRandomness) -> None:
         """A ProtocolError for what is not this tree's."""
-        parameters, cells = self.tree.parameters, asked.pairs.a
-        if not parameters.scale_bits < asked.draws.width <= parameters.modulus_bits:
-            raise ProtocolError(f"answers modulo 2^{asked.draws.width} hold no sums")
+        parameters, cells = self.tree.parameters, sums.a
+        if not parameters.scale_bits < randomness.width <= parameters.modulus_bits:
+            raise ProtocolError(f"answers modulo 2^{randomness.width} hold no sums")
         if cells.outputs != len(self.leading) or cells.parameters != parameters:
-            raise ProtocolError(f"{len(asked)} cells do not go with the public keys of the tree")
+            raise ProtocolError(f"{len(sums)} cells do not go with the public keys of the tree")
 
     def __repr__(self) -> str:
         return f"TreeKey({len(self.leading)} outputs)"
 
 
 def bound_to(node: int, noise: NDArray[np.int64] | None) -> bytes:
-    """Return what draws of a node's answers are bound to beside its sums, for `AskedSums`."""
+    """Return what the randomness of a node's answers is bound to beside its sums."""
     added = b"" if noise is None else noise.astype("<i8", copy=False).tobytes()
     return hashlib.sha256(node.to_bytes(8, "little") + added).digest()
 
@@ -203,11 +198,16 @@ def _rounds(stops: Indices, threads: int) -> list[tuple[int, int]]:
 
 
 def _as_vectors(
-    key: TreeKey, asked: AskedSums, shape: AnswerShape, data: ByteArray, scalars: Words
+    key: TreeKey,
+    sums: Pairs[LatticeSums],
+    randomness: AnswerRandomness,
+    shape: AnswerShape,
+    data: ByteArray,
+    scalars: Words,
 ) -> None:
     """Writes answers as vectors, uint8 (n, shape.n_bytes), and their b."""
-    vectors = np.empty((len(shape.groups), len(asked), shape.parameters.ring), np.uint64)
-    _blind(key, asked, vectors, scalars)
+    vectors = np.empty((len(shape.groups), len(sums), shape.parameters.ring), np.uint64)
+    _blind(key, sums, randomness, vectors, scalars)
     low = shape.parameters.drop_bits
     half = np.uint64(1 << low >> 1)
     for (span, _), whole in zip(shape.spans(), vectors, strict=True):
@@ -215,25 +215,33 @@ def _as_vectors(
         pack(rounded & low_bits(shape.vector_bits), shape.vector_bits, data[:, span])
 
 
-def _blind(key: TreeKey, asked: AskedSums, vectors: Words, scalars: Words) -> None:
+def _blind(
+    key: TreeKey,
+    sums: Pairs[LatticeSums],
+    randomness: AnswerRandomness,
+    vectors: Words,
+    scalars: Words,
+) -> None:
     """Some sums' u of each group, uint64 (groups, n, N), and b, uint64 (n, outputs), modulo 2^64.
 
     Written into both arrays. What counts is below 2^W, and so are the sums that draws are bound to.
     """
-    mask, whole, numbers = low_bits(asked.draws.width), vectors[0], np.empty_like(scalars)
-    fill_pairs(asked.pairs, mask, whole, numbers)
-    groups, drawn = groups_of(numbers.shape[1]), _drawn(key, asked, whole, numbers)
+    mask, whole, numbers = low_bits(randomness.width), vectors[0], np.empty_like(scalars)
+    fill_pairs(sums, mask, whole, numbers)
+    groups, drawn = groups_of(numbers.shape[1]), _drawn(key, randomness, whole, numbers)
     for number in reversed(range(len(groups))):  # `whole` is the first's
         group = groups[number]
-        sums = whole, np.ascontiguousarray(numbers[:, group])
-        scalars[:, group] = _blinded(key, sums, group, drawn[3 * number :], vectors[number])
+        made = whole, np.ascontiguousarray(numbers[:, group])
+        scalars[:, group] = _blinded(key, made, group, drawn[3 * number :], vectors[number])
 
 
-def _drawn(key: TreeKey, asked: AskedSums, whole: Words, numbers: Words) -> list[ByteArray]:
+def _drawn(
+    key: TreeKey, randomness: AnswerRandomness, whole: Words, numbers: Words
+) -> list[ByteArray]:
     """Secret bytes for v, e1 and e2 of each group in turn, uint8 (n, any) each: of each sum a
     stream under its seed, whose number is a digest of that and of all that the sum is bound to.
     """
-    draws, ring, count = asked.draws, key.tree.parameters.ring, len(asked)
+    ring, count = key.tree.parameters.ring, len(numbers)
     drawn = [
         np.empty((count, size), np.uint8)
         for group in groups_of(numbers.shape[1])
@@ -244,9 +252,9 @@ def _drawn(key: TreeKey, asked: AskedSums, whole: Words, numbers: Words) -> list
         )
     ]
     vectors, rest = whole.astype("<u8", copy=False), np.empty((count, 1 + numbers.shape[1]), "<u8")
-    rest[:, 0], rest[:, 1:] = draws.numbers, numbers
-    bound = key.digest + draws.width.to_bytes(8, "little") + draws.binding
-    seeds = [*map(bytes, draws.seeds)]
+    rest[:, 0], rest[:, 1:] = randomness.numbers, numbers
+    bound = key.digest + randomness.width.to_bytes(8, "little") + randomness.binding
+    seeds = [*map(bytes, randomness.seeds)]
     of_seed = {seed: (_BEGUN.of(seed), hashlib.sha256(seed + bound)) for seed in set(seeds)}
     for seed, few, many, *parts in zip(seeds, rest, vectors, *drawn, strict=True):
         streams, begun = of_seed[seed]

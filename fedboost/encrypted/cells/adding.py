@@ -11,7 +11,7 @@ modulo 2^64 do not depend on the order.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic
@@ -19,13 +19,14 @@ from typing import Generic
 import numpy as np
 
 from fedboost.core.partition import Partition, left_child, right_child
-from fedboost.crypto.api import H
-from fedboost.encrypted.cells.node_cells import RowSums
-from fedboost.encrypted.cells.row_cells import CellNumbers, Cells
+from fedboost.crypto.api import H, Pairs
+from fedboost.encrypted.cells.node_cells import NodeCells, RowSums
+from fedboost.encrypted.cells.request import CellRequest
+from fedboost.encrypted.cells.row_cells import Cells
 from fedboost.encrypted.cells.tree_part import Divided, TreePart, add_to, add_up
 from fedboost.encrypted.tree.growth import Division
 from fedboost.ground.arrays import Bits, Indices, Rows
-from fedboost.ground.part_workers import PartWorkers, PlacedParts
+from fedboost.ground.part_workers import Embedded, PartWorkers, PlacedParts
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class PartSlices:
 
 
 @dataclass(eq=False)
-class AddingRows(Generic[H]):
+class PlacedRows(Generic[H]):
     """The encrypted rows that trees grow on at once, given to workers."""
 
     part_workers: PartWorkers
@@ -58,7 +59,7 @@ class AddingRows(Generic[H]):
 
     def take(
         self, cells: Cells, partition: Partition, begins: Bits, place: Indices
-    ) -> AddingTree[H]:
+    ) -> PlacedTree[H]:
         """A tree on these rows, which stand as in `partition`, now and as it grows.
 
         `begins`: see `NodeCells`; int64 `place`, rising, the same of all trees: where each row of
@@ -86,7 +87,9 @@ class AddingRows(Generic[H]):
             ),
             self.part_workers.keep(parts, part),
         )
-        return AddingTree(self.part_workers, kept, numbers, shares, partition, [{} for _ in shares])
+        return PlacedTree(
+            self.part_workers, kept, numbers.starts, shares, partition, NodeCells(begins)
+        )
 
     def _shares(self, cells: Cells, place: Indices) -> Iterator[PartSlices]:
         n_rows, n_columns = cells.table.whole.bins.shape
@@ -99,15 +102,38 @@ class AddingRows(Generic[H]):
 
 
 @dataclass(frozen=True, eq=False)
-class AddingTree(Generic[H]):
+class PlacedTree(Generic[H]):
     """A tree, given to the workers that have its rows."""
 
     part_workers: PartWorkers
     kept: tuple[object, object, object]  # rows, bins, and `TreePart`s
-    numbers: CellNumbers
+    starts: Indices  # of each column's cells in a node, and their end
     shares: Sequence[PartSlices]
     partition: Partition
-    divided: list[Divided]  # what each worker has not been told yet
+    cells: NodeCells[H]  # of nodes whose cells come back
+    divided: list[Divided] = field(init=False)  # what each worker has not been told yet
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "divided", [{} for _ in self.shares])
+
+    @classmethod
+    def of_cells(cls, cells: Mapping[int, H], rows: RowSums[H]) -> PlacedTree[H]:
+        """Return a tree of this process whose nodes have these cells already, of one column."""
+        begins = np.ones(max(map(len, cells.values())), np.bool_)
+        partition, none = Partition(by_leaf={}), np.empty(0, np.int32)
+        part = TreePart[H](partition, none, none, begins)
+        part.cells = NodeCells(begins, cells)
+        whole = PartSlices(slice(0, 0), slice(0, 1), slice(0, 0), slice(0, 1))
+        starts = np.array([0, len(begins)])
+        return cls(Embedded(), ([rows], [None], [part]), starts, [whole], partition, part.cells)
+
+    def parts(self, request: CellRequest) -> list[CellRequest]:
+        """Return what is asked of each worker, which has some of the columns."""
+        return [request.part(self.starts, share.used) for share in self.shares]
+
+    def sums(self, request: CellRequest, rows: RowSums[H]) -> list[Pairs[H]]:
+        """Return the sums asked for, of cells that come back; by rows."""
+        return self.cells.sums(request, rows, self.added_up)
 
     def divide(self, divisions: Sequence[Division]) -> None:
         """Notes which rows of a layer's nodes go right; `partition` has moved them by now."""

@@ -7,8 +7,7 @@ section 4.3). Either way they are the same, so whoever has lost them makes them 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.partition import parent
 from fedboost.crypto.api import Adder, H, Pairs, joined
+from fedboost.encrypted.cells.request import CandidateTerms, CellRequest
 from fedboost.ground.arrays import Bits, Indices
 
 Add = Callable[[Sequence[int]], H]  # the cells of nodes from their rows, node after node
@@ -50,45 +50,34 @@ class RowSums(ABC, Generic[H]):
         return [minus[end - len(parent) : end] for end, parent in zip(ends, parents, strict=True)]
 
 
-@dataclass(frozen=True)
-class Making:
-    """What to make of open nodes' cells, and what to keep."""
-
-    nodes: Sequence[int]  # those that are to be there: from rows, unless
-    others: Mapping[int, int]  # they are their parents' minus these, the other children
-    kept: Collection[int] | None  # nodes whose cells stay; None: all
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Sums of a node's candidates that are not made yet, by places of its cells."""
-
-    first: Indices  # (n,) a cell or, behind the cells, a group
-    second: Indices  # (n,) the cell added to it, −1 for none
-    groups: Sequence[tuple[int, Indices]]  # of a column: its first cell, the cells of each group
-
-    def part(self, chosen: slice | Indices) -> Chosen:
-        """Return those at some places."""
-        return Chosen(self.first[chosen], self.second[chosen], self.groups)
-
-
 class NodeCells(Generic[H]):
     """The cells of some columns of a tree's nodes."""
 
-    def __init__(self, begins: Bits) -> None:
-        """`begins` says of each cell of a node whether its sum begins anew there."""
+    def __init__(self, begins: Bits, held: Mapping[int, H] | None = None) -> None:
+        """`begins` says of each cell of a node whether its sum begins anew there; `held` are
+        cells that are there.
+        """
         self._begins = begins
         self._starts = np.flatnonzero(begins)
-        self._held: dict[int, H] = {}
+        self._held: dict[int, H] = dict(held or {})
 
-    def make(self, making: Making, rows: RowSums[H], add: Add[H]) -> None:
-        """Make what is not there yet, or no more."""
+    def sums(self, request: CellRequest, rows: RowSums[H], add: Add[H]) -> list[Pairs[H]]:
+        """Return the sums asked for, node after node; lets go of cells that are not to stay."""
+        self._make(request, rows, add)
+        sums = self._pairs(rows.adds, request.sums)
+        if request.kept is not None:
+            self._held = {node: self._held[node] for node in self._held if node in request.kept}
+        return sums
+
+    def _make(self, request: CellRequest, rows: RowSums[H], add: Add[H]) -> None:
+        """Make the cells that are not there yet, or no more."""
         held, size = self._held, len(self._begins)
         if not size:
             return
-        missing = [node for node in making.nodes if node not in held]
-        there = held.keys() | {*missing} - making.others.keys()
-        rest = [node for node in missing if {parent(node), making.others.get(node)} <= there]
+        siblings = request.siblings
+        missing = [node for node in request.nodes if node not in held]
+        there = held.keys() | {*missing} - siblings.keys()
+        rest = [node for node in missing if {parent(node), siblings.get(node)} <= there]
         added = [node for node in missing if node not in rest]
         if added:
             cells = add(added)
@@ -98,32 +87,27 @@ class NodeCells(Generic[H]):
             held |= {node: sums[i * size : (i + 1) * size] for i, node in enumerate(added)}
         if rest:
             above = [held.pop(parent(node)) for node in rest]
-            made = rows.siblings(above, [held[making.others[node]] for node in rest])
+            made = rows.siblings(above, [held[siblings[node]] for node in rest])
             held |= zip(rest, made, strict=True)
 
-    def pairs(self, adds: Adder[H], chosen: Mapping[int, Chosen]) -> dict[int, Pairs[H]]:
-        """The chosen sums of nodes whose cells are there."""
-        pairs, grouped, first_group = {}, self._group_sums(adds, chosen), 0
-        for node, of in chosen.items():
-            cells = sums = self._held[node]
-            n_groups = sum(len(lengths) for _, lengths in of.groups)
+    def _pairs(self, adds: Adder[H], asked: Sequence[CandidateTerms]) -> list[Pairs[H]]:
+        """The sums of nodes whose cells are there."""
+        pairs, grouped, first_group = [], self._group_sums(adds, asked), 0
+        for terms in asked:
+            cells = sums = self._held[terms.node]
+            n_groups = sum(len(lengths) for _, lengths in terms.groups)
             if grouped is not None and n_groups:
                 sums = cells.joined([grouped[first_group : first_group + n_groups]])
                 first_group += n_groups
-            pairs[node] = Pairs(sums, of.first, cells, of.second)
+            pairs.append(Pairs(sums, terms.first, cells, terms.second))
         return pairs
 
-    def keep(self, nodes: Collection[int] | None) -> None:
-        """Let go of the cells of all other nodes; None keeps all."""
-        if nodes is not None:
-            self._held = {node: cells for node, cells in self._held.items() if node in nodes}
-
-    def _group_sums(self, adds: Adder[H], chosen: Mapping[int, Chosen]) -> H | None:
+    def _group_sums(self, adds: Adder[H], asked: Sequence[CandidateTerms]) -> H | None:
         """The sums of the groups of columns, node after node; None without any."""
         parts, lengths = list[H](), list[Indices]()
-        for node, of in chosen.items():
-            for start, counts in of.groups:
-                parts.append(self._held[node][start : start + int(counts.sum())])
+        for terms in asked:
+            for start, counts in terms.groups:
+                parts.append(self._held[terms.node][start : start + int(counts.sum())])
                 lengths.append(counts)
         if not parts:
             return None

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.partition import Partition
-from fedboost.crypto.api import H
+from fedboost.crypto.api import H, Pairs
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.encrypted.cells.node_cells import NodeCells, RowSums
+from fedboost.encrypted.cells.request import CellRequest
 from fedboost.encrypted.cells.row_cells import BinnedPart, CellNumbers
 from fedboost.ground.arrays import Bits, Rows
 
@@ -73,6 +75,10 @@ class TreePart(Generic[H]):
         for some in others:
             sums = rows.plus(sums, self._add_some(rows, numbers, some))
         return sums
+
+    def sums(self, request: CellRequest, rows: RowSums[H], bins: BinnedPart) -> list[Pairs[H]]:
+        """The sums asked of cells that stay here."""
+        return self.cells.sums(request, rows, partial(self.added_up, rows, bins))
 
     def _add_some(self, rows: RowSums[H], numbers: CellNumbers, node_rows: Sequence[Rows]) -> H:
         place = self._place

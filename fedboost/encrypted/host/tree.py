@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,11 @@ from fedboost.core.groups import Minimum, MinimumState, Segments
 from fedboost.core.partition import parent, sibling
 from fedboost.core.split import Candidates
 from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted.cells.adding import PlacedTree
 from fedboost.encrypted.cells.candidates import CategoricalColumn, Named, NodeCandidates
-from fedboost.encrypted.cells.node_cells import Chosen, Making
+from fedboost.encrypted.cells.request import CandidateTerms, CellRequest
 from fedboost.encrypted.cells.row_cells import Cells
-from fedboost.encrypted.scheme.ciphers import HostRows, TreeCells
+from fedboost.encrypted.scheme.ciphers import HostRows
 from fedboost.encrypted.tree.batch import TreeBatch
 from fedboost.encrypted.tree.growth import Division, Growth
 from fedboost.ground.arrays import Bits, Indices, Rows
@@ -37,17 +37,6 @@ class HostTreeState:
     # there is a sum; None: one of each cell.
     released: dict[int, NDArray[np.uint16] | None]
     minimum: MinimumState | None
-
-
-@dataclass(frozen=True, eq=False)
-class _Listing:
-    """A node's candidates at thresholds, and the cells whose sums they are (`Chosen`)."""
-
-    listed: Candidates
-    first: Indices
-    second: Indices
-    missing: Bits  # (columns,) that rows of the node lack
-    grouped: NDArray[np.uint16] | None  # groups of its cells, as `Cells.groups`
 
 
 class HostTree(HostTreeState):
@@ -82,9 +71,10 @@ class HostTree(HostTreeState):
             cells.numbers.n_bins,
             cells.numbers.starts,
         )
-        # Of ungrouped nodes, by the columns they miss.
-        self._listings: dict[tuple[int, ...], _Listing] = {}
-        self._at: tuple[HostRows[Any], TreeCells] | None = None  # the rows, and where cells lie
+        # Candidates at thresholds of ungrouped nodes, by the columns they miss.
+        self._listed: dict[tuple[int, ...], tuple[Candidates, Indices, Indices]] = {}
+        # The rows, and where cells of them lie.
+        self._at: tuple[HostRows[Any], PlacedTree[Any]] | None = None
         self._is_last = False  # layer
         self._parents = set[int]()  # nodes of the layer above whose cells are there
         self._cells = set[int]()  # and open nodes
@@ -98,7 +88,7 @@ class HostTree(HostTreeState):
         """Moves the rows of a layer's divided nodes into their children, wherever they lie."""
         of_training = self.growth.divide(divisions)
         if self._at is not None:
-            self._at[1].adding.divide(of_training)
+            self._at[1].divide(of_training)
 
     def begin_layer(self, *, is_last: bool) -> None:
         """The cells of the layer before become those that may be subtracted from; `is_last` says
@@ -123,22 +113,25 @@ class HostTree(HostTreeState):
 
     def candidates(
         self, rows: HostRows[Any], nodes: Sequence[int], number: int, secrets: Secrets
-    ) -> dict[int, tuple[NodeCandidates, Any]]:
+    ) -> tuple[list[NodeCandidates], CellRequest]:
         """The candidates of some open nodes of tree `number`, none of fewer rows than the minimum
-        on a side, and their sums in canonical order, as `rows` release them.
+        on a side, and the request for their sums in canonical order, of `placed` cells.
         """
-        at, making = self._cells_at(rows), self._making(nodes, rows)
-        listings = {node: self._listing(node) for node in nodes}
-        offered = {node: self._offered(node, listings[node], secrets, number) for node in nodes}
-        chosen = {node: self._chosen(offered[node], listings[node]) for node in nodes}
-        sums = at.sums(making, chosen)
-        return {node: (offer, sums[node]) for node, offer in offered.items()}
+        self.placed(rows)
+        added, siblings = self._plan(nodes, rows)
+        offered = [self._offered((number, node), secrets) for node in nodes]
+        return [candidates for candidates, _ in offered], CellRequest(
+            nodes=sorted({*added, *nodes}),
+            siblings=siblings,
+            kept=frozenset(self._parents | self._cells),
+            sums=[terms for _, terms in offered],
+        )
 
     def note_released(self, node: int) -> None:
         """Remembers over which groups of cells the sums of an open node have left."""
         self.released[node] = self._cells_of.groups(node, self.minimum)
 
-    def _cells_at(self, rows: HostRows[Any]) -> TreeCells:
+    def placed(self, rows: HostRows[Any]) -> PlacedTree[Any]:
         """Return where cells lie: with the sum up to each bin in its place, where thresholds divide
         a column. A category, and the rows without a value, keep sums of their own.
         """
@@ -146,29 +139,53 @@ class HostTree(HostTreeState):
             begins = np.ones(self._numbers.n_cells, np.bool_)
             for c in np.flatnonzero(~self._by_category):
                 begins[self._starts[c] + 1 : self._starts[c + 1] - 1] = False
-            tree = rows.tree(self._cells_of, self.growth.training, begins, self._place)
+            tree = rows.adding.take(self._cells_of, self.growth.training, begins, self._place)
             self._at = rows, tree
             self._parents, self._cells = set(), set()
         return self._at[1]
 
-    def _chosen(self, offer: NodeCandidates, listing: _Listing) -> Chosen:
-        """The sums of a node's candidates in canonical order."""
-        n_cells, n_groups = self._numbers.n_cells, len(offer.order) - len(offer.listed)
-        first = np.append(listing.first, np.arange(n_cells, n_cells + n_groups))
-        second = np.append(listing.second, np.full(n_groups, -1))
-        grouped = []
-        for of in offer.categorical:
-            c = np.searchsorted(self._columns, of.column)
-            lengths = np.append(of.groups.lengths, np.ones(int(of.missing), np.int64))
-            grouped.append((int(self._starts[c]), lengths))
-        return Chosen(first, second, grouped)
+    def _offered(
+        self, node: tuple[int, int], secrets: Secrets
+    ) -> tuple[NodeCandidates, CandidateTerms]:
+        """A node's candidates: between cells or, where these are grouped, between groups; and of
+        which cells their sums are. `node`: its tree and its heap id.
+        """
+        rows = self.growth.training.rows(node[1])
+        missing, grouped = self._numbers.missing(rows), self._cells_of.groups(node[1], self.minimum)
+        listed, first, second = self._at_thresholds(missing, grouped)
+        usable = self._cells_of.drawn.usable([node[1]])
+        by_category = self._by_category if usable is None else self._by_category & usable[0]
+        categorical, cells = [], []
+        for c in np.flatnonzero(by_category):
+            segments = Segments.finest(int(self._n_bins[c]))
+            if grouped is not None:
+                segments = Segments.of(grouped[c], int(self._n_bins[c]))
+            lacks = bool(missing[c]) and segments.apart
+            categorical.append(CategoricalColumn(int(self._columns[c]), segments, lacks))
+            lengths = np.append(segments.lengths, np.ones(int(lacks), np.int64))
+            cells.append((int(self._starts[c]), lengths))
+        candidates = NodeCandidates.shuffled(listed, categorical, secrets, node)
+        n_cells, n_groups = self._numbers.n_cells, len(candidates.order) - len(listed)
+        every = np.arange(len(candidates.order))
+        return candidates, CandidateTerms(
+            tree=node[0],
+            node=node[1],
+            rows=len(rows),
+            first=np.append(first, np.arange(n_cells, n_cells + n_groups)),
+            second=np.append(second, np.full(n_groups, -1)),
+            groups=cells,
+            numbers=every,
+            places=every,
+        )
 
-    def _listing(self, node: int) -> _Listing:
-        """A node's candidates at thresholds; nodes that miss the same columns share them."""
-        missing = self._numbers.missing(self.growth.training.rows(node))
-        grouped = self._cells_of.groups(node, self.minimum)
+    def _at_thresholds(
+        self, missing: Bits, grouped: NDArray[np.uint16] | None
+    ) -> tuple[Candidates, Indices, Indices]:
+        """A node's candidates at thresholds, and the cells whose sums they are; nodes that miss the
+        same columns share them.
+        """
         lacking = tuple(np.flatnonzero(missing).tolist())
-        known = self._listings.get(lacking) if grouped is None else None
+        known = self._listed.get(lacking) if grouped is None else None
         if known is not None:
             return known
         ordered = np.flatnonzero(~self._by_category).astype(np.int32)
@@ -180,29 +197,15 @@ class HostTree(HostTreeState):
         listed = Candidates(self._columns[column], listed.bin[chosen], left)
         first = (self._starts[column] + listed.bin).astype(np.int64)
         second = np.where(left, self._starts[column + 1] - 1, -1)
-        listing = _Listing(listed, first, second, missing, grouped)
         if grouped is None:
-            self._listings[lacking] = listing
-        return listing
+            self._listed[lacking] = listed, first, second
+        return listed, first, second
 
-    def _offered(
-        self, node: int, listing: _Listing, secrets: Secrets, number: int
-    ) -> NodeCandidates:
-        """A node's candidates: between cells or, where these are grouped, between groups."""
-        usable, grouped = self._cells_of.drawn.usable([node]), listing.grouped
-        by_category = self._by_category if usable is None else self._by_category & usable[0]
-        categorical = []
-        for c in np.flatnonzero(by_category):
-            segments = Segments.finest(int(self._n_bins[c]))
-            if grouped is not None:
-                segments = Segments.of(grouped[c], int(self._n_bins[c]))
-            lacks = bool(listing.missing[c]) and segments.apart
-            categorical.append(CategoricalColumn(int(self._columns[c]), segments, lacks))
-        return NodeCandidates.shuffled(listing.listed, categorical, secrets, (number, node))
-
-    def _making(self, nodes: Sequence[int], rows: HostRows[Any]) -> Making:
-        """Return what gives each node's cells: they are there, are added up, or are the parent's
-        minus the sibling's.
+    def _plan(
+        self, nodes: Sequence[int], rows: HostRows[Any]
+    ) -> tuple[Collection[int], dict[int, int]]:
+        """Return the nodes whose cells are added up now, and those that are their parents' minus
+        the other child's, with this one.
         """
         left = [node for node in nodes if node not in self._cells]
         added = self._to_add(left)
@@ -211,9 +214,7 @@ class HostTree(HostTreeState):
         self._parents -= {parent(node) for node in rest}
         self._cells |= {node for node in added if node not in nodes and node in self.opened}
         self._keep(nodes, rows)
-        others = {node: sibling(node) for node in rest}
-        wanted = sorted({*added, *nodes})
-        return Making(wanted, others, frozenset(self._parents | self._cells))
+        return added, {node: sibling(node) for node in rest}
 
     def _to_add(self, nodes: Sequence[int]) -> list[int]:
         """Return the one of two siblings with fewer rows, whether or not it is open itself; none

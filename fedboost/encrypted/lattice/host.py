@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
-from fedboost.core.partition import Partition
-from fedboost.crypto.api import Pairs
-from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey, bound_to
+from fedboost.crypto.lattice.answers import AnswerRandomness, TreeKey, bound_to
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.packing_keys import PackingKey, PackingShape
 from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin, TreePolynomials
 from fedboost.crypto.lattice.released import AnswerShape, Blinded, release, release_packed
-from fedboost.crypto.lattice.words import words_of
+from fedboost.crypto.lattice.words import ByteArray, words_of
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted.cells.adding import AddingRows
-from fedboost.encrypted.cells.row_cells import Cells
+from fedboost.encrypted.cells.adding import PlacedRows, PlacedTree
+from fedboost.encrypted.cells.request import CandidateTerms, CellRequest
 from fedboost.encrypted.lattice.answers import (
     VECTORS,
-    Cut,
     epoch_of,
     sizes_of,
     slots_of,
@@ -31,19 +28,16 @@ from fedboost.encrypted.lattice.answers import (
     tree_key_bytes,
 )
 from fedboost.encrypted.lattice.parts import (
-    AskedNode,
     LatticeRows,
-    LatticeTree,
     answered,
-    blinded_of,
     join_answers,
     seeds_of,
 )
 from fedboost.encrypted.scheme import keys
-from fedboost.encrypted.scheme.ciphers import CipherSizes, HostCipher, HostRows, NodeSums
+from fedboost.encrypted.scheme.ciphers import AnswerPart, CipherSizes, HostCipher, HostRows
 from fedboost.encrypted.scheme.host_noise import HostNoise
 from fedboost.flow import StageContext
-from fedboost.ground.arrays import Bits, Floats, Indices, Words
+from fedboost.ground.arrays import Floats, Words
 from fedboost.ground.errors import PeerError
 from fedboost.ground.part_workers import PartWorkers, PlacedParts
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -88,41 +82,59 @@ class LatticeHostRows(HostRows[LatticeSums]):
         return np.full(self._outputs, self.budget.readable_bits(max(1, rows)))
 
     @cached_property
-    def adding(self) -> AddingRows[LatticeSums]:
+    def adding(self) -> PlacedRows[LatticeSums]:
         """See `HostRows`: by columns, for a cell is larger than thousands of rows."""
-        return AddingRows(self.part_workers, lambda _: self.rows, by_rows=False)
+        return PlacedRows(self.part_workers, lambda _: self.rows, by_rows=False)
 
-    def tree(self, cells: Cells, partition: Partition, begins: Bits, place: Indices) -> LatticeTree:
-        """See `HostRows`: with the workers."""
-        return LatticeTree(self.adding.take(cells, partition, begins, place), self.secrets)
-
-    def blind(self, nodes: Sequence[NodeSums[Any]]) -> Iterator[pb.Ciphertexts]:
+    def blind(
+        self, requests: Mapping[PlacedTree[LatticeSums], CellRequest]
+    ) -> Iterator[pb.Ciphertexts]:
         """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
-        parts = list(self.sizes.parts([(len(node.sums), node.rows) for node in nodes]))
+        drawn = self._randomized(requests)
+        asked = [terms for request in drawn.values() for terms in request.sums]
+        parts = list(self.sizes.parts([(len(terms), terms.rows) for terms in asked]))
         if not parts:
             return
         key = self._packing_key
         if key is None:
-            for number, part in enumerate(parts):
-                [(place, cut)] = part.sums
-                width, added = self._width(nodes[place]), nodes[place].noise
-                shape = AnswerShape(self.budget.parameters, self._outputs, width)
-                blinded = self._blinded(nodes, part.sums, is_last=number == len(parts) - 1)
-                noise = None if added is None else added[cut]
-                released = release(shape, part.ciphertexts, blinded, noise)
-                yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
-            return
-        every = [(place, slice(0, len(node.sums))) for place, node in enumerate(nodes)]
-        counts = [len(node.sums) for node in nodes]
-        widths = np.repeat(np.array([*map(self._width, nodes)], np.uint64), counts)
-        noises = [node.noise for node in nodes if node.noise is not None]
-        released = release_packed(
-            key.shape,
-            widths,
-            self._blinded(nodes, every, is_last=True),
-            np.concatenate(noises) if noises else None,
-            self.rows.workers,
-        )
+            yield from self._vectors(drawn, parts)
+        else:
+            yield from self._packed(drawn, parts, key.shape)
+
+    def _vectors(
+        self, requests: Mapping[PlacedTree[LatticeSums], CellRequest], parts: Sequence[AnswerPart]
+    ) -> Iterator[pb.Ciphertexts]:
+        """Answer some sums of one node at a time; cells that are not to stay go with the last."""
+        asked = [(tree, terms) for tree, request in requests.items() for terms in request.sums]
+        for part in parts:
+            [(place, cut)] = part.sums
+            owner, terms = asked[place][0], asked[place][1][cut]
+            alone = {
+                tree: replace(
+                    request,
+                    sums=[terms] if tree is owner else [],
+                    kept=request.kept if part is parts[-1] else None,
+                )
+                for tree, request in requests.items()
+            }
+            shape = AnswerShape(self.budget.parameters, self._outputs, self._width(terms))
+            released = release(shape, part.ciphertexts, self._blinded(alone), terms.noise)
+            yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
+
+    def _packed(
+        self,
+        requests: Mapping[PlacedTree[LatticeSums], CellRequest],
+        parts: Sequence[AnswerPart],
+        shape: PackingShape,
+    ) -> Iterator[pb.Ciphertexts]:
+        """Answer all sums at once, and cut the bytes into parts."""
+        asked = [terms for request in requests.values() for terms in request.sums]
+        each = np.array([self._width(terms) for terms in asked], np.uint64)
+        widths = np.repeat(each, [len(terms) for terms in asked])
+        noises = [terms.noise for terms in asked if terms.noise is not None]
+        noise = np.concatenate(noises) if noises else None
+        blinded = self._blinded(requests)
+        released = release_packed(shape, widths, blinded, noise, self.rows.workers)
         data, first = released.to_bytes(), 0
         for part in parts:
             yield pb.Ciphertexts(count=part.ciphertexts, data=data[first : first + part.n_bytes])
@@ -132,67 +144,61 @@ class LatticeHostRows(HostRows[LatticeSums]):
     def _outputs(self) -> int:
         return len(self.rows.key.leading)
 
-    def _width(self, node: NodeSums[Any]) -> int:
-        return self.budget.width(max(1, node.rows))
+    def _width(self, terms: CandidateTerms) -> int:
+        return self.budget.width(max(1, terms.rows))
 
-    def _blinded(
-        self, nodes: Sequence[NodeSums[Any]], cuts: Sequence[Cut], *, is_last: bool
-    ) -> Blinded[Any]:
-        """Answers to some sums of some of the nodes, wherever their cells lie, which are let go
-        behind the last.
-        """
-        if isinstance(nodes[0].sums, Pairs):  # made here
-            return self._answered_here(nodes, cuts)
-        parts, trees = self.adding.parts, [*dict.fromkeys(node.sums.tree for node in nodes)]
-        asked: list[list[AskedNode]] = [[] for _ in range(parts)]
-        first = 0
-        for place, cut in cuts:
-            node, sums = nodes[place], nodes[place].sums[cut]
-            seeds, binding = sums.tree.seeds(node.tree), bound_to(node.node, node.noise)
-            for worker in range(parts):
-                mine, columns, chosen = sums.tree.part(worker, sums.chosen)
-                if len(mine):
-                    numbers, places = sums.numbers[mine], first + mine
-                    draws = Draws(self._width(node), binding, seeds[columns], numbers, places)
-                    asked[worker].append(
-                        AskedNode(trees.index(sums.tree), sums.node, chosen, draws)
-                    )
-            first += len(sums)
-        makings = {node.sums.tree: node.sums.making for node in nodes}
-        if not is_last:
-            makings = {tree: replace(making, kept=None) for tree, making in makings.items()}
-        adding = [tree.adding for tree in trees]
-        rows, bins, _ = adding[0].kept
-        kept = rows, bins, self._packing_at, *(tree.kept[2] for tree in adding)
-        tasks = [
-            (
-                [(tree.adding.divided[worker], making) for tree, making in makings.items()],
-                asked[worker],
-            )
-            for worker in range(parts)
-        ]
-        made = self.part_workers.run(answered, kept, tasks, join_answers if self.packing else None)
-        for tree in adding:
+    def _randomized(
+        self, requests: Mapping[PlacedTree[LatticeSums], CellRequest]
+    ) -> dict[PlacedTree[LatticeSums], CellRequest]:
+        """Return the requests with the randomness and the place of every answer."""
+        drawn, first = {}, 0
+        for tree, request in requests.items():
+            sums = []
+            for terms in request.sums:
+                seeds = self._seeds_of(terms.tree, len(tree.starts) - 1)
+                randomness = AnswerRandomness(
+                    self._width(terms),
+                    bound_to(terms.node, terms.noise),
+                    seeds[terms.columns(tree.starts)],
+                    terms.numbers,
+                )
+                places = np.arange(first, first + len(terms))
+                sums.append(replace(terms, places=places, randomness=randomness))
+                first += len(terms)
+            drawn[tree] = replace(request, sums=sums)
+        return drawn
+
+    def _seeds_of(self, tree: int, columns: int) -> ByteArray:
+        """Return the secret of each column of a tree, drawn once; see `seeds_of`."""
+        if (tree, columns) not in self._seeds:
+            self._seeds[tree, columns] = seeds_of(self.secrets, tree, columns)
+        return self._seeds[tree, columns]
+
+    @cached_property
+    def _seeds(self) -> dict[tuple[int, int], ByteArray]:
+        return {}
+
+    def _blinded(self, requests: Mapping[PlacedTree[LatticeSums], CellRequest]) -> Blinded[Any]:
+        """Answers to all that is asked, from the workers that have the cells of the trees."""
+        trees = [*requests]
+        part_workers, (rows, bins, _) = trees[0].part_workers, trees[0].kept
+        kept = rows, bins, self._packing_at(trees[0]), *(tree.kept[2] for tree in trees)
+        parts = [tree.parts(request) for tree, request in requests.items()]
+        divided = [tree.divided for tree in trees]
+        tasks = [*zip(zip(*divided, strict=True), zip(*parts, strict=True), strict=True)]
+        made = part_workers.run(answered, kept, tasks, join_answers if self.packing else None)
+        for tree in trees:
             tree.note_told()
         return reduce(Blinded.joined, [blinded for blinded in made if blinded is not None])
 
-    def _answered_here(self, nodes: Sequence[NodeSums[Any]], cuts: Sequence[Cut]) -> Blinded[Any]:
-        """Answers to some sums that are at hand."""
-        asked, first = [], 0
-        for place, cut in cuts:
-            node, numbers = nodes[place], np.arange(cut.start, cut.stop)
-            seeds = seeds_of(self.secrets, node.tree, 1).repeat(len(numbers), axis=0)
-            binding, places = bound_to(node.node, node.noise), np.arange(len(numbers)) + first
-            draws = Draws(self._width(node), binding, seeds, numbers, places)
-            asked.append(AskedSums(node.sums[cut], draws))
-            first += len(numbers)
-        return blinded_of(self.rows, self._packing_key, asked)
+    def _packing_at(self, tree: PlacedTree[LatticeSums]) -> object:
+        """Return where a tree's workers have the packing key, or that there is none."""
+        placed = self._placed_key if tree.part_workers is self.part_workers else PlacedParts()
+        return placed.at(tree.part_workers, len(tree.shares), lambda _: self._packing_key)
 
     @cached_property
-    def _packing_at(self) -> object:
-        """Return where workers have the packing key, or that there is none."""
-        placed = PlacedParts() if self.packing is None else self.packing.placed
-        return placed.at(self.part_workers, self.adding.parts, lambda _: self._packing_key)
+    def _placed_key(self) -> PlacedParts:
+        return PlacedParts() if self.packing is None else self.packing.placed
 
 
 @dataclass

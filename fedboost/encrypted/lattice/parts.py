@@ -7,26 +7,24 @@ for one tree. Cells that a worker has lost it makes again from rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.lattice.answers import AskedSums, Draws, TreeKey
+from fedboost.crypto.api import Pairs
+from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.cells import CellAdds, EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.released import Blinded
 from fedboost.crypto.lattice.words import ByteArray
 from fedboost.crypto.secrets import SEED_BYTES, Secrets
-from fedboost.encrypted.cells.adding import AddingTree
-from fedboost.encrypted.cells.node_cells import Chosen, Making, RowSums
+from fedboost.encrypted.cells.node_cells import RowSums
+from fedboost.encrypted.cells.request import CandidateTerms
 from fedboost.encrypted.cells.row_cells import BinnedPart
-from fedboost.encrypted.scheme.ciphers import TreeCells
-from fedboost.ground.arrays import Indices
 from fedboost.ground.workers import Serial, Workers
 
 Answers = Blinded[Any] | None  # of a worker that is asked for none: None
@@ -73,120 +71,44 @@ class LatticeRows(RowSums[LatticeSums]):
         return LatticeRows, (self.encrypted, self.key, Serial())
 
 
-@dataclass(frozen=True, repr=False)
-class AskedNode:
-    """Sums of a node of which a worker has the cells."""
-
-    tree: int  # its place among those at hand
-    node: int
-    chosen: Chosen
-    draws: Draws
-
-
 def answered(
     rows: LatticeRows, bins: BinnedPart, packing: PackingKey | None, *rest: Any
 ) -> Answers:
-    """Make answers of a worker's own cells: of each tree at hand its part there, then how to make
-    its cells, and the nodes asked for; one, where nothing is packed.
+    """Make answers of a worker's own cells: of each tree at hand its part there, then how its nodes
+    have divided, then what is asked of it; of one node, where nothing is packed.
     """
-    *trees, wanted, nodes = rest
+    *trees, divided, requests = rest
     with ExitStack() as locked:
         for tree in trees:
             locked.enter_context(tree.lock)
-        for tree, (divided, making) in zip(trees, wanted, strict=True):
-            tree.divide(divided)
-            tree.cells.make(making, rows, partial(tree.added_up, rows, bins))
-        asked = []
-        for of in nodes:
-            pairs = trees[of.tree].cells.pairs(rows.adds, {of.node: of.chosen})
-            asked.append(AskedSums(pairs[of.node], of.draws))
-        blinded = blinded_of(rows, packing, asked) if asked else None
-        for tree, (_, making) in zip(trees, wanted, strict=True):
-            tree.cells.keep(making.kept)
-    return blinded
+        asked, sums = list[CandidateTerms](), list[Pairs[LatticeSums]]()
+        for tree, bits, request in zip(trees, divided, requests, strict=True):
+            tree.divide(bits)
+            sums += tree.sums(request, rows, bins)
+            asked += request.sums
+        return blinded_of(rows, packing, asked, sums) if asked else None
 
 
 def blinded_of(
-    rows: LatticeRows, packing: PackingKey | None, asked: Sequence[AskedSums]
+    rows: LatticeRows,
+    packing: PackingKey | None,
+    asked: Sequence[CandidateTerms],
+    sums: Sequence[Pairs[LatticeSums]],
 ) -> Blinded[Any]:
     """Answers to sums of which the cells are at hand."""
+    randomness = [terms.randomness for terms in asked if terms.randomness is not None]
+    places = np.concatenate([terms.places for terms in asked])
     if packing is not None:
-        return rows.key.packed(asked, packing, rows.workers)
-    [some] = asked
-    return rows.key.vectors(some, rows.workers)
+        nodes = [*zip(sums, randomness, strict=True)]
+        return rows.key.packed(nodes, places, packing, rows.workers)
+    [some], [drawn] = sums, randomness
+    return rows.key.vectors(some, drawn, places, rows.workers)
 
 
 def join_answers(*given: Any) -> Answers:
     """Return what two workers have made; they stand last."""
     a, b = given[-2:]
     return a.joined(b) if a and b else a or b
-
-
-@dataclass(frozen=True, eq=False)
-class LatticeTree(TreeCells):
-    """A tree whose cells lie with workers, by columns."""
-
-    adding: AddingTree[LatticeSums]
-    secrets: Secrets
-    _seeds: dict[int, ByteArray] = field(default_factory=dict, repr=False)
-
-    def sums(self, making: Making, chosen: Mapping[int, Chosen]) -> Mapping[int, LatticeNodeSums]:
-        """See `TreeCells`; made when they are released."""
-        return {
-            node: LatticeNodeSums(self, making, node, of, np.arange(len(of.first)))
-            for node, of in chosen.items()
-        }
-
-    def seeds(self, number: int) -> ByteArray:
-        """Return the secret of each column as tree `number` of the model; see `seeds_of`."""
-        if number not in self._seeds:
-            columns = len(self.adding.numbers.n_bins)
-            self._seeds[number] = seeds_of(self.secrets, number, columns)
-        return self._seeds[number]
-
-    def part(self, worker: int, chosen: Chosen) -> tuple[Indices, Indices, Chosen]:
-        """Return which of some sums a worker has, their columns, and them by the worker's cells."""
-        starts, used = self.adding.numbers.starts, self.adding.shares[worker].used
-        first_group = starts[-1] + np.cumsum([0, *(len(counts) for _, counts in chosen.groups)])
-        of_groups = [int(np.searchsorted(starts, at, "right")) - 1 for at, _ in chosen.groups]
-        is_group = chosen.first >= starts[-1]
-        column = np.searchsorted(starts, chosen.first, "right") - 1
-        if of_groups:
-            place = np.searchsorted(first_group, chosen.first[is_group], "right") - 1
-            column[is_group] = np.array(of_groups)[place]
-        begin, stop = used.start, used.stop
-        mine = np.flatnonzero((column >= begin) & (column < stop))
-        low, high = starts[begin], starts[stop]
-        inside = [number for number, c in enumerate(of_groups) if begin <= c < stop]
-        behind = first_group[inside[0]] if inside else 0
-        first, second = chosen.first[mine], chosen.second[mine]
-        return (
-            mine,
-            column[mine],
-            Chosen(
-                np.where(is_group[mine], first - behind + high - low, first - low),
-                np.where(second < 0, -1, second - low),
-                [(chosen.groups[n][0] - int(low), chosen.groups[n][1]) for n in inside],
-            ),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class LatticeNodeSums:
-    """Sums of a node whose cells lie with workers."""
-
-    tree: LatticeTree
-    making: Making  # that of all nodes asked for together
-    node: int
-    chosen: Chosen
-    numbers: Indices  # in canonical order
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index: slice | Indices) -> LatticeNodeSums:
-        """Return those at these places."""
-        return replace(self, chosen=self.chosen.part(index), numbers=self.numbers[index])
 
 
 def seeds_of(secrets: Secrets, tree: int, columns: int) -> ByteArray:

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from fedboost.core import fixed_point
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.gradient_bits import BITS_MIN
-from fedboost.crypto.api import Blinders, Ciphertexts, Pairs, PrivateKey, PublicKey
+from fedboost.crypto.api import Blinders, Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.schemes import SCHEMES
 from fedboost.crypto.secrets import Secrets
-from fedboost.encrypted.cells.adding import AddingRows
+from fedboost.encrypted.cells.adding import PlacedRows, PlacedTree
 from fedboost.encrypted.cells.node_cells import RowSums
+from fedboost.encrypted.cells.request import CandidateTerms, CellRequest
 from fedboost.encrypted.scheme import keys
 from fedboost.encrypted.scheme.ciphers import (
     AnswerPart,
@@ -31,7 +32,6 @@ from fedboost.encrypted.scheme.ciphers import (
     GuestRows,
     HostCipher,
     HostRows,
-    NodeSums,
     P,
     TreeScheme,
 )
@@ -177,23 +177,26 @@ class PackedHostRows(HostRows[Ciphertexts]):
         return self.keys.layout.sums_together
 
     @cached_property
-    def adding(self) -> AddingRows[Ciphertexts]:
+    def adding(self) -> PlacedRows[Ciphertexts]:
         """See `HostRows`: by rows."""
-        return AddingRows(self.part_workers, self._part, by_rows=True)
+        return PlacedRows(self.part_workers, self._part, by_rows=True)
 
     def _part(self, chosen: slice) -> KeyedRows:
         return KeyedRows(self.keys.key, self.gradients[chosen])
 
-    def blind(self, nodes: Sequence[NodeSums[Pairs[Ciphertexts]]]) -> Iterator[pb.Ciphertexts]:
+    def blind(
+        self, requests: Mapping[PlacedTree[Ciphertexts], CellRequest]
+    ) -> Iterator[pb.Ciphertexts]:
         """Compressed and blinded, in one part."""
-        counts, keys = [len(node.sums) for node in nodes], self.keys
+        made, keys = self.sums(requests), self.keys
+        counts = [len(terms) for terms, _ in made]
         sums = []
-        for _, together in groupby(nodes, lambda node: id(node.sums.a)):  # made in one go
-            pairs = [node.sums for node in together]
+        for _, together in groupby(made, lambda node: id(node[1].a)):  # made in one go
+            pairs = [pair for _, pair in together]
             first = np.concatenate([pair.first for pair in pairs])
             second = np.concatenate([pair.second for pair in pairs])
             sums.append(keys.key.pairs(replace(pairs[0], first=first, second=second)))
-        noise = [self._masked(node, node.noise) for node in nodes if node.noise is not None]
+        noise = [self._masked(terms, terms.noise) for terms, _ in made if terms.noise is not None]
         masks = as_masks(np.concatenate(noise)) if noise else None
         every = Ciphertexts.concat(sums)
         released = keys.key.release(every, keys.layout, keys.blinders, counts, masks)
@@ -210,12 +213,12 @@ class PackedHostRows(HostRows[Ciphertexts]):
         released = keys.key.release(sums, layout, keys.blinders, [len(sums)], as_masks(offsets))
         return pb.Ciphertexts(count=len(released), data=released.to_bytes())
 
-    def _masked(self, node: NodeSums[Pairs[Ciphertexts]], noise: Sums) -> Sums:
+    def _masked(self, terms: CandidateTerms, noise: Sums) -> Sums:
         """A node's noise with multiples that drown what stands above the node's part of a field."""
         assert self.noise is not None
         assert isinstance(self.keys.layout, GhLayout)
-        words = self.noise.words(noise.shape, "multiples", node.tree, node.node)
-        return noise + self.keys.layout.multiples(node.rows, words)
+        words = self.noise.words(noise.shape, "multiples", terms.tree, terms.node)
+        return noise + self.keys.layout.multiples(terms.rows, words)
 
 
 @dataclass(frozen=True)

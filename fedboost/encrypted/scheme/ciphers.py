@@ -13,21 +13,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.partition import Partition
 from fedboost.crypto.api import H, Pairs
-from fedboost.encrypted.cells.adding import AddingRows, AddingTree
-from fedboost.encrypted.cells.node_cells import Chosen, Making, NodeCells, RowSums
-from fedboost.encrypted.cells.row_cells import Cells
+from fedboost.encrypted.cells.adding import PlacedRows, PlacedTree
+from fedboost.encrypted.cells.node_cells import RowSums
+from fedboost.encrypted.cells.request import CandidateTerms, CellRequest
 from fedboost.encrypted.scheme.host_noise import HostNoise
 from fedboost.encrypted.scheme.params import EncryptedTreeParams
 from fedboost.flow import StageContext
-from fedboost.ground.arrays import Bits, Floats, Indices, Sums
+from fedboost.ground.arrays import Floats, Indices, Sums
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.part_workers import Embedded
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -35,7 +35,6 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 NO_NODE = (1 << 63) - 1  # of a tree: of sums over all of its rows with signs
 
 P = TypeVar("P", bound=EncryptedTreeParams)
-S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -44,43 +43,6 @@ class Expected:
 
     rows: int  # that its tree learns from
     most: Sums  # (2·outputs,) Σ|g| and Σh of them and the noise: no sum of any of them is beyond
-
-
-class TreeCells(ABC):
-    """Where the cells of a tree's nodes lie."""
-
-    adding: AddingTree[Any]
-
-    @abstractmethod
-    def sums(self, making: Making, chosen: Mapping[int, Chosen]) -> Mapping[int, Any]:
-        """The chosen sums of open nodes, for `NodeSums`, once their cells are made."""
-
-
-@dataclass(frozen=True)
-class CellsHere(TreeCells, Generic[H]):
-    """Cells that lie in this process, whoever has added them up."""
-
-    adding: AddingTree[H]
-    rows: RowSums[H]
-    cells: NodeCells[H]
-
-    def sums(self, making: Making, chosen: Mapping[int, Chosen]) -> Mapping[int, Pairs[H]]:
-        """See `TreeCells`; they are made at once."""
-        self.cells.make(making, self.rows, self.adding.added_up)
-        pairs = self.cells.pairs(self.rows.adds, chosen)
-        self.cells.keep(making.kept)
-        return pairs
-
-
-@dataclass(frozen=True)
-class NodeSums(Generic[S]):
-    """The sums of a node's candidates at a host, in the order in which they go."""
-
-    tree: int
-    node: int  # its heap id
-    rows: int  # that its tree learns from
-    sums: S  # `Pairs`, or what a scheme's `TreeCells` give
-    noise: Sums | None = None  # (sums, 2·outputs) what is added to them first, if anything
 
 
 @dataclass(frozen=True)
@@ -249,24 +211,35 @@ class HostRows(ABC, Generic[H]):
         return np.ones(len(self.number_bits(1)), np.int64)
 
     @cached_property
-    def adding(self) -> AddingRows[H]:
+    def adding(self) -> PlacedRows[H]:
         """Return the rows as the workers have them that add up cells: here, this process."""
-        return AddingRows(Embedded(), lambda _: self.row_sums, by_rows=False)
+        return PlacedRows(Embedded(), lambda _: self.row_sums, by_rows=False)
 
-    def tree(self, cells: Cells, partition: Partition, begins: Bits, place: Indices) -> TreeCells:
-        """Return where a tree's cells lie: here, in this process; see `AddingRows.take`."""
-        adding = self.adding.take(cells, partition, begins, place)
-        return CellsHere(adding, self.row_sums, NodeCells(begins))
+    def sums(
+        self, requests: Mapping[PlacedTree[H], CellRequest]
+    ) -> list[tuple[CandidateTerms, Pairs[H]]]:
+        """Return what is asked for and the sums, node after node; of cells that this process has,
+        whoever has added them up.
+        """
+        made = [tree.sums(asked, self.row_sums) for tree, asked in requests.items()]
+        asked = (request.sums for request in requests.values())
+        return [*zip(chain.from_iterable(asked), chain.from_iterable(made), strict=True)]
 
     @abstractmethod
-    def blind(self, nodes: Sequence[NodeSums[Any]]) -> Iterator[pb.Ciphertexts]:
-        """The nodes' sums with their noise, blinded, node after node: one part or several."""
+    def blind(self, requests: Mapping[PlacedTree[H], CellRequest]) -> Iterator[pb.Ciphertexts]:
+        """The sums asked for with their noise, blinded, node after node: one part or several."""
+
+    def blind_cells(self, cells: H, asked: Sequence[CandidateTerms]) -> Iterator[pb.Ciphertexts]:
+        """Answers of the same kind about cells that are there already, the same for each node."""
+        tree = PlacedTree.of_cells({terms.node: cells for terms in asked}, self.row_sums)
+        return self.blind({tree: CellRequest([], {}, None, asked)})
 
     def blind_signed(self, tree: int, sums: H, offsets: Sums, rows: int) -> pb.Ciphertexts:
         """Return sums over so many rows with signs, blinded; `offsets` int64 (sums, 2·outputs)
         bring them into the range of sums without signs.
         """
-        parts = [*self.blind([NodeSums(tree, NO_NODE, rows, Pairs.of(sums), offsets)])]
+        terms = CandidateTerms.of_cells(tree, NO_NODE, rows, len(sums), offsets)
+        parts = [*self.blind_cells(sums, [terms])]
         count, data = sum(part.count for part in parts), b"".join(part.data for part in parts)
         return pb.Ciphertexts(count=count, data=data)
 

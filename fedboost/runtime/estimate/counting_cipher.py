@@ -7,7 +7,7 @@ and bytes that a message would have more than it has here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Pairs, paired
 from fedboost.crypto.schemes import SCHEMES as KEYED
 from fedboost.crypto.secrets import Secrets
+from fedboost.encrypted.cells.adding import PlacedTree
 from fedboost.encrypted.cells.node_cells import RowSums
+from fedboost.encrypted.cells.request import CellRequest
 from fedboost.encrypted.scheme import loading, schemes
 from fedboost.encrypted.scheme.ciphers import (
     AnswersSeen,
@@ -30,7 +32,6 @@ from fedboost.encrypted.scheme.ciphers import (
     GuestRows,
     HostCipher,
     HostRows,
-    NodeSums,
 )
 from fedboost.encrypted.scheme.host_noise import HostNoise, NoiseScale
 from fedboost.encrypted.scheme.params import EncryptedTreeParams
@@ -326,15 +327,16 @@ class CountingHostRows(_Counted, HostRows[Clear]):
         """See `HostRows`; an estimate has no account."""
         return np.zeros(self.rows.clear.data.shape[1])
 
-    def blind(self, nodes: Sequence[NodeSums[Pairs[Clear]]]) -> Iterator[pb.Ciphertexts]:
+    def blind(self, requests: Mapping[PlacedTree[Clear], CellRequest]) -> Iterator[pb.Ciphertexts]:
         """Yield parts as large as the scheme's."""
-        wanted = [(len(node.sums), self.cipher.grown(node.rows)) for node in nodes]
+        made = self.sums(requests)
+        wanted = [(len(terms), self.cipher.grown(terms.rows)) for terms, _ in made]
         for part in self.sizes.parts(wanted):
             values = []
-            for place, inside in part.sums:
-                node = nodes[place]
-                noise = 0 if node.noise is None else node.noise[inside]
-                values.append(self.rows.pairs(node.sums[inside]).data + noise)
+            for place, cut in part.sums:
+                terms, pairs = made[place]
+                noise = 0 if terms.noise is None else terms.noise[cut]
+                values.append(self.rows.pairs(pairs[cut]).data + noise)
             with self.cipher.tally.aside():
                 items = np.concatenate(values)
                 blinded = self.sizes.blinded(len(items), part.ciphertexts)

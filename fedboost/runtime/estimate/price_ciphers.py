@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fedboost.crypto.api import Pairs
+from fedboost.encrypted.cells.request import CandidateTerms
 from fedboost.encrypted.scheme import keys, loading, schemes
 from fedboost.encrypted.scheme.ciphers import (
     CipherSizes,
     Expected,
     GuestCipher,
     HostCipher,
-    NodeSums,
 )
 from fedboost.encrypted.scheme.params import EncryptedTreeParams
 from fedboost.flow import Table
@@ -123,12 +122,13 @@ def _answers(
         timed(lambda: float(len(adds.subtract(sums, sums[::-1])))),
     )
     yield operations.RUN, timed(lambda: float(len(adds.prefix_sums(sums, offsets))))
-    candidates = Pairs.of(adds.prefix_sums(sums, offsets))[np.arange(CANDIDATES) % len(sums)]
-    nodes = [NodeSums(0, 1, count, candidates)]
+    cells = adds.prefix_sums(sums, offsets)
+    chosen = np.arange(CANDIDATES) % len(sums)
+    nodes = [CandidateTerms.of_cells(0, 1, count, len(cells))[chosen]]
 
     def answered(nodes: Any) -> float:
-        count = sum(part.count for part in rows.blind(nodes))
-        return float(sizes.blinded(sum(len(node.sums) for node in nodes), count))
+        count = sum(part.count for part in rows.blind_cells(cells, nodes))
+        return float(sizes.blinded(sum(map(len, nodes)), count))
 
     started, answers = time.process_time(), 0.0
     while answers < firsts:
@@ -138,14 +138,17 @@ def _answers(
     yield operations.BLINDING, max(0.0, first - answers * price)
     if sizes.capacity > 1:  # a sum alone takes its blinding; full packages are put together, too
         alone = [
-            NodeSums(0, n + 1, count, candidates[n : n + 1])
+            CandidateTerms.of_cells(0, n + 1, count, len(cells))[chosen[n : n + 1]]
             for n in range(CANDIDATES // sizes.capacity)
         ]
         full, price = price, timed(partial(answered, alone))
         pack = max(0.0, full - price) / (1 - 1 / sizes.capacity)
     yield operations.ANSWER, price
     yield operations.PACK, pack
-    given, data = ours.rows(0, gh, JOB_ROWS), b"".join(part.data for part in rows.blind(nodes))
+    given, data = (
+        ours.rows(0, gh, JOB_ROWS),
+        b"".join(part.data for part in rows.blind_cells(cells, nodes)),
+    )
     expected = [Expected(count, np.abs(gh).sum(axis=0))]
 
     def decrypted() -> float:

@@ -137,9 +137,8 @@ def captured(of, held, nodes, monkeypatch):
         add_residues(key, vectors, slots, widths, into, place)
 
     monkeypatch.setattr(answers, "add_residues", kept)
-    firsts = np.cumsum([0, *map(len, nodes)]).tolist()
-    asked = [node.asked(first) for node, first in zip(nodes, firsts, strict=False)]
-    blinded = of.key.packed(asked, held, Serial())
+    asked = [node.randomized() for node in nodes]
+    blinded = of.key.packed(asked, np.arange(sum(map(len, nodes))), held, Serial())
     return taken, blinded.scalars
 
 
@@ -172,20 +171,23 @@ def test_whoever_has_some_of_the_sums_packs_them_and_nothing_changes(slots, outp
     """Parts with gaps, in any order; noise is added where they are joined."""
     of, _, held = both_sides(outputs=outputs, slots=slots)
     nodes, _, _ = nodes_of(of, PLAN)
-    first, asked, noise = 0, [], []
+    first, asked, places, noise = 0, [], [], []
     for node in nodes:
-        asked.append(node.asked(first))
+        asked.append(node.randomized())
+        places.append(np.arange(first, first + len(node)))
         noise.append(np.full((len(node), outputs), first + 1))
         first += len(node)
     widths = np.repeat(np.array([n.width for n in nodes], np.uint64), [len(n) for n in nodes])
     every, shape = np.concatenate(noise), held.shape
-    whole = of.key.packed(asked, held, Serial())
+    whole = of.key.packed(asked, np.arange(first), held, Serial())
     expected = released.release_packed(shape, widths, whole, every, Serial()).to_bytes()
     owner = np.random.default_rng(4).integers(0, 3, first)
     parts = []
     for who in (2, 0, 1):
-        mine = [some[owner[some.draws.places] == who] for some in asked]
-        parts.append(of.key.packed([some for some in mine if len(some)], held, Serial()))
+        cuts = [np.flatnonzero(owner[own] == who) for own in places]
+        mine = [(sums[cut], drawn[cut]) for (sums, drawn), cut in zip(asked, cuts, strict=True)]
+        some = [own for own in mine if len(own[0])]
+        parts.append(of.key.packed(some, np.flatnonzero(owner == who), held, Serial()))
     joined = parts[0].joined(parts[1]).joined(parts[2])
     found = released.release_packed(shape, widths, joined, every, Serial()).to_bytes()
     assert found == expected
@@ -321,5 +323,5 @@ def test_sums_and_keys_that_do_not_go_with_the_tree_are_refused():
 
 def test_what_holds_a_hosts_secrets_prints_nothing():
     node, _, _ = node_of(both_sides()[0], 100, 5)
-    assert "seeds" not in repr(node.asked(0))
-    assert "vectors" not in repr(node.asked(0))
+    _, randomness = node.randomized()
+    assert "seeds" not in repr(randomness)

@@ -10,7 +10,7 @@ from fedboost.core.bins import SparseBins
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import Partition
 from fedboost.core.sampling import TreeColumns
-from fedboost.encrypted.cells.adding import AddingRows
+from fedboost.encrypted.cells.adding import PlacedRows
 from fedboost.encrypted.cells.row_cells import BinnedTable, Cells
 from tests.support.elsewhere import Elsewhere
 from tests.unit.encrypted.test_ciphers import SHOP, Pair
@@ -90,7 +90,7 @@ def compare(pair, cells, counts=(2, 3, 9)):
     expected = Growing(held.adding, cells, place, of).sums()
     assert len(expected[-1]) == 4 * len(expected[0]) == 4 * cells.numbers.n_cells
     for count in counts:
-        rows = AddingRows(Elsewhere(count), held._part, by_rows=True)
+        rows = PlacedRows(Elsewhere(count), held._part, by_rows=True)
         found = Growing(rows, cells, place, of).sums()
         assert all(map(np.array_equal, expected, found))
 

@@ -8,10 +8,10 @@ import pytest
 
 from fedboost.core import binning
 from fedboost.crypto import layout
-from fedboost.crypto.api import Pairs
+from fedboost.encrypted.cells.request import CandidateTerms
 from fedboost.encrypted.lattice import answers as lattice_answers
 from fedboost.encrypted.scheme import keys, loading, schemes
-from fedboost.encrypted.scheme.ciphers import AnswersSeen, Expected, NodeSums, addressed
+from fedboost.encrypted.scheme.ciphers import AnswersSeen, Expected, addressed
 from fedboost.ground.errors import PeerError
 from tests.support.federated import GUEST, HOSTS, contexts_for, frame_of
 
@@ -80,10 +80,9 @@ def test_a_scheme_states_the_sizes_of_its_messages(scheme, monkeypatch):
     assert sum(len(part.rows.data) for part in parts) == pair.n_rows * sizes.row_bytes
     assert len(parts) == -(-pair.n_rows // sizes.rows_each)
     assert all(part.rows.count <= sizes.rows_each * sizes.per_row for part in parts)
-    sums = Pairs.of(
-        held.row_sums.sums(np.arange(300), np.arange(300, dtype=np.int32)[:, None] % 40, 40)
-    )
-    answered = list(held.blind([NodeSums(0, 0, 300, sums), NodeSums(0, 1, 17, sums)]))
+    sums = held.row_sums.sums(np.arange(300), np.arange(300, dtype=np.int32)[:, None] % 40, 40)
+    asked = [CandidateTerms.of_cells(0, node, rows, 40) for node, rows in ((0, 300), (1, 17))]
+    answered = list(held.blind_cells(sums, asked))
     stated = list(sizes.parts([(40, 300), (40, 17)]))
     assert [one.ciphertexts for one in stated] == [part.count for part in answered]
     assert [one.n_bytes for one in stated] == [len(part.data) for part in answered]
@@ -114,21 +113,22 @@ def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, mo
         sums.append(own[order])
         first += 4
     made = held.row_sums.sums(np.arange(pair.n_rows), cells, first)
-    every = Pairs.of(made)
-    asked = [NodeSums(0, number, rows, every[order]) for number, rows, order in indices]
-    parts = list(held.blind(asked))
+    asked = [
+        CandidateTerms.of_cells(0, number, rows, first)[order] for number, rows, order in indices
+    ]
+    parts = list(held.blind_cells(made, asked))
     data = b"".join(part.data for part in parts)
-    counts = [len(one.sums) for one in asked]
+    counts = [*map(len, asked)]
     assert sum(part.count for part in parts) == given.count(counts)
     assert len(data) == given.n_bytes(counts, expected)
     found = given.read(data, counts, expected)
     assert found.tolist() == np.concatenate(sums).tolist()
     if scheme != "plain":
         assert max(part.count for part in parts) == (1 if "packed" in scheme else min(each, 4))
-        again = held.blind(asked)
+        again = held.blind_cells(made, asked)
         assert b"".join(part.data for part in again) == data  # a retry
         others = [replace(one, tree=1) for one in asked]
-        other = b"".join(p.data for p in held.blind(others))
+        other = b"".join(p.data for p in held.blind_cells(made, others))
         assert other != data
         assert given.read(other, counts, expected).tolist() == found.tolist()
         with pytest.raises(PeerError, match="does not decrypt"):
@@ -176,15 +176,15 @@ def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkey
     assert max(counts) * 10 * own.word_bytes + len(given.key_for(SHOP)) <= most
     made = held.row_sums.sums(np.arange(9000), np.arange(9000, dtype=np.int32)[:, None] % 40, 40)
     for rows in (9000, 17):
-        node = [NodeSums(0, 0, rows, Pairs.of(made))]
-        parts = list(held.blind(node))
+        node = [CandidateTerms.of_cells(0, 0, rows, len(made))]
+        parts = list(held.blind_cells(made, node))
         data = given.n_bytes([1], [Expected(rows, np.zeros(10, np.int64))])
         assert [part.count for part in parts[:-1]] == [(1 << 18) // data] * (len(parts) - 1)
         assert max(len(part.data) for part in parts) <= given.bytes_max([40])
         assert len(parts) > 1
     monkeypatch.setattr(lattice_answers, "PART_BYTES_MAX", 1)
     assert given.bytes_max([40]) == given.n_bytes([1], [Expected(9000, np.zeros(10, np.int64))])
-    assert {part.count for part in held.blind(node)} == {1}
+    assert {part.count for part in held.blind_cells(made, node)} == {1}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -226,7 +226,8 @@ def test_hosts_derive_what_the_guest_does_and_no_other_host_can_use_a_key(scheme
     expected = [Expected(pair.n_rows, np.abs(pair.gh).sum(axis=0))]
     for rows, fits in ((held, True), (swapped, False)):
         sums = rows.row_sums.sums(np.arange(pair.n_rows), cells, 1)
-        [part] = rows.blind([NodeSums(0, 0, pair.n_rows, Pairs.of(sums))])
+        terms = CandidateTerms.of_cells(0, 0, pair.n_rows, len(sums))
+        [part] = rows.blind_cells(sums, [terms])
         if fits:
             assert (given.read(part.data, [1], expected) == pair.gh.sum(axis=0)).all()
         else:

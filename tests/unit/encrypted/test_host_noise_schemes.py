@@ -1,19 +1,21 @@
 """Noise under encryption: of every scheme it arrives whole, in the room that is kept for it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from fedboost.core import binning
 from fedboost.core.split import Candidates
-from fedboost.crypto.api import Pairs
 from fedboost.crypto.masking import Masks
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.cells.candidates import NodeCandidates
+from fedboost.encrypted.cells.request import CandidateTerms
 from fedboost.encrypted.lattice import guest as lattice_guest
 from fedboost.encrypted.scheme import host_noise, keys, loading
-from fedboost.encrypted.scheme.ciphers import Expected, NodeSums
+from fedboost.encrypted.scheme.ciphers import Expected
 from fedboost.encrypted.scheme.host_noise import MOST, NoiseScale, as_masks
 from fedboost.ground.errors import ConfigError, PeerError, ProtocolError
 from tests.support.ciphertexts import arrived, encrypted, short_keys
@@ -231,10 +233,13 @@ class Pair:
         [part] = self.given.parts()
         self.held = side.rows(side.received(part.rows.data, rows), 0, self.given.key_for(HOSTS[0]))
 
-    def read(self, sums, noise, most):
-        asked = [NodeSums(0, 0, ROWS, sums, noise)]
-        data = b"".join(part.data for part in self.held.blind(asked))
-        return self.given.read(data, [len(sums)], [Expected(ROWS, most)])
+    def read(self, noise, most):
+        """The sum of all rows, as often as there is noise for it."""
+        cells = self.held.row_sums.sums(np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1)
+        every = CandidateTerms.of_cells(0, 0, ROWS, 1)[np.zeros(len(noise), np.int64)]
+        terms = replace(every, noise=noise)
+        data = b"".join(part.data for part in self.held.blind_cells(cells, [terms]))
+        return self.given.read(data, [len(noise)], [Expected(ROWS, most)])
 
 
 @pytest.mark.some(10, of="distributions")
@@ -242,13 +247,11 @@ class Pair:
 def test_noise_under_a_lattice_has_its_sigma(scheme):
     pair = Pair(scheme)
     count = SUMS // 8
-    sums = Pairs.of(pair.held.row_sums.sums(np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1))
-    every = sums[np.zeros(count, np.int64)]
     assert pair.held.noise is not None
     noise = pair.held.noise.of_node((0, 0), np.arange(ROWS, dtype=np.int32), cuts(count))
     total = pair.gh.sum(axis=0)
     sigma = pair.scale.sigma_of(ROWS)
-    found = (pair.read(every, noise, total + pair.scale.most) - total) / sigma
+    found = (pair.read(noise, total + pair.scale.most) - total) / sigma
     assert found.size >= SUMS
     assert abs(found.std() - 1) < 0.03
     assert abs(found.mean()) < 0.03
@@ -257,15 +260,14 @@ def test_noise_under_a_lattice_has_its_sigma(scheme):
 @pytest.mark.parametrize("scheme", LATTICES)
 def test_a_lattice_has_room_for_the_greatest_noise_and_the_guest_for_no_more(scheme):
     pair = Pair(scheme)
-    sums = Pairs.of(pair.held.row_sums.sums(np.arange(ROWS), np.zeros((ROWS, 1), np.int32), 1))
     total, most = pair.gh.sum(axis=0), pair.scale.most
     for sign in (-1, 1):
         noise = sign * most[None]
-        assert pair.read(sums, noise, total + most).tolist() == (total + noise).tolist()
+        assert pair.read(noise, total + most).tolist() == (total + noise).tolist()
     with pytest.raises(PeerError, match="does not decrypt"):
-        pair.read(sums, most[None] + 1, total + most)
+        pair.read(most[None] + 1, total + most)
     with pytest.raises(ProtocolError, match="do not have the noise"):
-        pair.read(sums, most[None, :1], total + most)
+        pair.read(most[None, :1], total + most)
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES[:1], *LATTICES])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fedboost.core.partition import Partition
-from fedboost.encrypted.cells.node_cells import Chosen, Making, NodeCells
+from fedboost.encrypted.cells.node_cells import NodeCells
+from fedboost.encrypted.cells.request import CandidateTerms, CellRequest
 from fedboost.encrypted.lattice import answers as lattice_answers
 from fedboost.encrypted.lattice import parts as lattice_parts
-from fedboost.encrypted.scheme.ciphers import NodeSums
 from tests.support.elsewhere import Elsewhere
 from tests.unit.encrypted.test_adding import ROWS, nodes_of, table
 from tests.unit.encrypted.test_ciphers import SHOP, Pair
@@ -29,9 +29,9 @@ class Layers:
         begins = np.ones(self.numbers.n_cells, np.bool_)
         begins[self.numbers.starts[2] + 1 : self.numbers.starts[3] - 1] = False
         self.partition, self.of = Partition.at_root(of[0]), of
-        self.tree = self.rows.tree(cells, self.partition, begins, place)
+        self.tree = self.rows.adding.take(cells, self.partition, begins, place)
 
-    def chosen(self):
+    def terms(self, node):
         """Every cell, some with another one of their column; the groups of two columns."""
         starts = self.numbers.starts
         groups = [(int(starts[c]), np.array([2, 1, 4])) for c in (1, len(starts) - 2)]
@@ -40,24 +40,26 @@ class Layers:
         last = starts[np.minimum(column + 1, len(starts) - 1)] - 1
         second = np.where(column % 2 == 0, last, -1)
         second[self.numbers.n_cells :] = -1
-        return Chosen(first, second, groups)
+        every = np.arange(len(first))
+        rows = len(self.of[node])
+        return CandidateTerms(4, node, rows, first, second, groups, numbers=every, places=every)
 
-    def answers(self, nodes, making):
+    def answers(self, nodes, siblings, kept):
         """The bytes of the answers about nodes, in a shuffled order."""
-        sums = self.tree.sums(making, {node: self.chosen() for node in nodes})
-        order = np.random.default_rng(1).permutation(len(self.chosen().first))
-        asked = [NodeSums(4, node, len(self.of[node]), sums[node][order]) for node in nodes]
-        return b"".join(part.data for part in self.rows.blind(asked))
+        order = np.random.default_rng(1).permutation(len(self.terms(0)))
+        sums = [self.terms(node)[order] for node in nodes]
+        request = CellRequest(nodes, siblings, kept, sums)
+        return b"".join(part.data for part in self.rows.blind({self.tree: request}))
 
     def root(self):
-        return self.answers([0], Making([0], {}, {0}))
+        return self.answers([0], {}, {0})
 
     def children(self):
         if 0 in self.partition.by_leaf:
             goes_right = np.isin(self.of[0], self.of[2])
             self.partition.divide(0, goes_right)
-            self.tree.adding.divide([(0, goes_right)])
-        return self.answers([1, 2], Making([1, 2], {2: 1}, set()))
+            self.tree.divide([(0, goes_right)])
+        return self.answers([1, 2], {2: 1}, set())
 
 
 SCHEMES = ["lattice, packed", "lattice, vectors", "lattice-4096, packed"]
@@ -85,7 +87,7 @@ def test_a_worker_that_has_lost_its_cells_makes_them_again_from_rows(scheme):
 
 def lose(layers, worker):
     """What a worker had of the tree is gone, and given again."""
-    parts = layers.tree.adding.kept[2]
+    parts = layers.tree.kept[2]
     parts[worker] = pickle.loads(pickle.dumps(parts[worker]))
 
 
@@ -93,7 +95,12 @@ def test_a_layer_asked_for_again_is_not_made_again(monkeypatch):
     """As by a task that counts as lost, and is not."""
     layers = Layers(SCHEMES[0], part_workers=Elsewhere(2))
     layers.root()
-    monkeypatch.setattr(NodeCells, "keep", lambda *_: None)
+    sums = NodeCells.sums
+
+    def keeping(self, request, *rest):
+        return sums(self, replace(request, kept=None), *rest)
+
+    monkeypatch.setattr(NodeCells, "sums", keeping)
     once = layers.children()
     made = []
     monkeypatch.setattr(lattice_parts.LatticeRows, "siblings", lambda *_: made.append(1))
@@ -112,11 +119,30 @@ def test_workers_get_no_secret_but_their_columns_of_one_tree():
 
     layers.rows.part_workers.run = noted
     layers.root()
-    seeds = layers.tree.seeds(4)
+    seeds = lattice_parts.seeds_of(layers.rows.secrets, 4, 7)
     assert len({row.tobytes() for row in seeds}) == len(seeds) == 7
-    for share, (_, nodes) in zip(layers.tree.adding.shares, given, strict=True):
+    for share, (_, [request]) in zip(layers.tree.shares, given, strict=True):
         own = {row.tobytes() for row in seeds[share.used]}
-        assert {row.tobytes() for node in nodes for row in node.draws.seeds} == own
+        drawn = [row.tobytes() for terms in request.sums for row in terms.randomness.seeds]
+        assert {*drawn} == own
+
+
+def test_a_request_prints_neither_which_candidates_it_is_about_nor_their_noise():
+    terms = CandidateTerms.of_cells(4, 0, ROWS, 3, np.full((3, 2), 77))
+    for shown in (repr(terms), repr(CellRequest([0], {}, None, [terms]))):
+        assert "first" not in shown
+        assert "noise" not in shown
+
+
+def test_the_part_of_a_worker_lacks_the_hosts_noise():
+    terms = CandidateTerms.of_cells(4, 0, ROWS, 3, np.arange(6).reshape(3, 2))
+    part = terms.part(np.array([0, 2, 3]), slice(1, 2))
+    assert part.numbers.tolist() == part.places.tolist() == [2]
+    assert part.first.tolist() == [0]
+    assert part.noise is None
+    cut = terms[1:]
+    assert cut.noise is not None
+    assert cut.noise.tolist() == [[2, 3], [4, 5]]
 
 
 @pytest.mark.parametrize("loses", [False, True])
@@ -132,7 +158,7 @@ def test_rows_divide_at_a_worker_once_however_many_parts_leave(monkeypatch, lose
     def noted(kernel, kept, tasks, join=None):
         if loses and len(given) == 2:
             lose(layers, 1)
-        given.append([dict(divided) for [(divided, _)], _ in tasks])
+        given.append([dict(divided) for [divided], _ in tasks])
         return run(kernel, kept, tasks, join)
 
     layers.rows.part_workers.run = noted
@@ -161,7 +187,7 @@ def test_bins_go_to_workers_once():
     for number in range(2):
         held = replace(pair.rows(SHOP, number)[0], part_workers=part_workers)
         for _ in range(2):  # trees of a forest
-            held.tree(cells, Partition.at_root(of[0]), begins, place)
+            held.adding.take(cells, Partition.at_root(of[0]), begins, place)
     trees = ["TreePart"] * 2
     assert part_workers.given == ["LatticeRows", "BinnedPart", *trees, "LatticeRows", *trees]
 

@@ -15,11 +15,20 @@ from tests.support.secureboost_jobs import made
 MAY_USE = {
     "blind": {"encrypted/host/release.py", "encrypted/scheme/ciphers.py"},
     "blind_signed": {"encrypted/checks/gradient_check.py"},
-    "NodeSums": {
-        "encrypted/host/release.py",
-        "encrypted/lattice/host.py",
-        "encrypted/number/packed.py",
-        "encrypted/scheme/ciphers.py",
+    "blind_cells": {"encrypted/scheme/ciphers.py"},
+    "CellRequest": {
+        f"encrypted/{module}.py"
+        for module in (
+            "cells/adding",
+            "cells/node_cells",
+            "cells/request",
+            "cells/tree_part",
+            "host/release",
+            "host/tree",
+            "lattice/host",
+            "number/packed",
+            "scheme/ciphers",
+        )
     },
     "of_node": {"encrypted/host/release.py"},
     "charge": {"encrypted/host/release.py"},

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost.crypto import residues
 from fedboost.crypto.api import BlindedPackages, Ciphertexts
-from fedboost.encrypted.cells import adding, node_cells, row_cells, tree_part
+from fedboost.encrypted.cells import adding, node_cells, request, row_cells, tree_part
 from fedboost.encrypted.cells.candidates import NodeCandidates
 from fedboost.encrypted.host import answers as host_answers
 from fedboost.encrypted.host import tree as host_tree
@@ -383,6 +383,7 @@ def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
             row_cells,
             growth,
             node_cells,
+            request,
             batch,
             tree_part,
             host_tree,

@@ -11,7 +11,7 @@ import pytest
 from distributed import Client
 
 from fedboost.core.row_parts import SharedTable
-from fedboost.encrypted.cells.adding import AddingRows
+from fedboost.encrypted.cells.adding import PlacedRows
 from fedboost.ground import part_workers
 from fedboost.ground.errors import ConfigError, FedboostError, UnreachableError
 from fedboost.ground.part_workers import Embedded
@@ -81,7 +81,7 @@ class Sums:
         self.expected = Growing(self.held.adding, *self.given).sums()
 
     def tree(self, own):
-        return Growing(AddingRows(own, self.held._part, by_rows=True), *self.given)
+        return Growing(PlacedRows(own, self.held._part, by_rows=True), *self.given)
 
     def check(self, tree):
         if 0 not in tree.partition.by_leaf:  # grown before: the last layer once more
